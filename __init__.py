@@ -1,0 +1,46 @@
+"""ragidx: a folder of documents becomes a vector index, encoded by the decoder language model you already have.
+
+    ragidx.build("corpus/", "index/")
+    ragidx.Retriever.open("index/").search("who signed the lease?")
+
+Names are loaded when they are first used: `import ragidx` imports none of torch, transformers and faiss.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ragidx.corpora.errors import RagidxError
+    from ragidx.corpora.records import Chunk, Document
+    from ragidx.indexer.encoder import load_encoder
+    from ragidx.indexer.filters import EmbedFilter
+    from ragidx.pipelines.build import build
+    from ragidx.retriever.hit import Hit
+    from ragidx.retriever.retriever import Retriever
+
+__version__ = "0.1.0"
+
+__all__ = ["Chunk", "Document", "EmbedFilter", "Hit", "RagidxError", "Retriever", "build", "load_encoder"]
+
+_HOMES = {
+    "Chunk": "corpora.records",
+    "Document": "corpora.records",
+    "EmbedFilter": "indexer.filters",
+    "Hit": "retriever.hit",
+    "RagidxError": "corpora.errors",
+    "Retriever": "retriever.retriever",
+    "build": "pipelines.build",
+    "load_encoder": "indexer.encoder",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ragidx' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"ragidx.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

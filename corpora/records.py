@@ -1,0 +1,59 @@
+"""What flows out of this room: Documents and Chunks, and what was left out.
+
+    file -> Document(id, text, metadata) -> Chunk(doc_id, start, end, text)
+
+`document.text[chunk.start:chunk.end] == chunk.text` for every chunk; offsets are characters, end excluded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Scalar: TypeAlias = None | bool | int | float | str
+"""A metadata value. Dates are ISO strings; lists and objects of structured files are kept as JSON text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text with an id that stays the same as long as its place in the corpus does.
+
+    Args:
+        id: path below the corpus root, `/` between folders, and `#record id` for one record of many.
+        text: the whole text; its characters are what offsets count.
+        metadata: typed values by name.
+        markdown: whether `text` is Markdown, so that headings are known to chunking.
+    """
+
+    id: str
+    text: str
+    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    markdown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A span of a document that is encoded as one vector."""
+
+    doc_id: str
+    start: int
+    end: int
+    text: str
+    heading: str = ""  # heading path, " > " between levels; empty where there is none
+
+    @property
+    def id(self) -> str:
+        """`doc_id:start-end`, unique within a corpus."""
+        return f"{self.doc_id}:{self.start}-{self.end}"
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Something of the corpus that was left out, and why."""
+
+    where: str  # path below the corpus root, with :line or #record where there is one
+    reason: str  # short, the same words for the same reason, so that they can be counted
+
+
+OnSkip: TypeAlias = Callable[[Skip], None]

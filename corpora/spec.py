@@ -1,0 +1,160 @@
+"""Specs: frozen values that decide what a vector is. They print as the text that parses back, and go to JSON and back.
+
+    FilterSpec(name="embedfilter", tau=2)      only what differs from the defaults is printed
+
+`ChunkSpec` stands here because the innermost room needs it; the others are in `ragidx.indexer.specs`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from typing import Any, Self, TypeAlias
+
+from ragidx.corpora.errors import SpecError
+
+Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+
+
+class Spec:
+    """Base of the frozen dataclasses that describe a choice; subclasses are `@dataclass(frozen=True, kw_only=True)`."""
+
+    def to_json(self) -> dict[str, Json]:
+        """All fields, defaults included: what an index stores must not change when a default does."""
+        return {field.name: _to_json(getattr(self, field.name)) for field in _fields(self)}
+
+    @classmethod
+    def from_json(cls, data: object, *, where: str = "") -> Self:
+        """The inverse of `to_json`; fields left out take their defaults.
+
+        Raises:
+            SpecError: `data` is no object, a field is unknown, or a value has the wrong type.
+        """
+        if not isinstance(data, dict):
+            raise SpecError(f"{cls.__name__} is not an object: {data!r}", where=where)
+        hints = typing.get_type_hints(cls)
+        names = [field.name for field in _fields(cls)]
+        unknown = sorted(set(data) - set(names))
+        if unknown:
+            raise SpecError(f"{cls.__name__} has no field {unknown[0]!r}", f"known: {', '.join(names)}", where=where)
+        return cls(**{name: _typed(cls, name, hints[name], value) for name, value in data.items()})
+
+    def __str__(self) -> str:
+        """`Name(field=value, ...)`, only the fields that differ from their defaults, values in JSON."""
+        shown = [
+            f"{field.name}={_show(getattr(self, field.name))}"
+            for field in _fields(self)
+            if getattr(self, field.name) != field.default
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The spec that prints as `text`.
+
+        Raises:
+            SpecError: `text` is not of the form `Name(field=value, ...)`, with the position of the fault.
+        """
+        data, end = _parse(cls, text, 0)
+        if text[end:].strip():
+            raise SpecError(f"text after the closing bracket at position {end}: {text[end:]!r}")
+        return cls.from_json(data)
+
+    def fingerprint(self) -> str:
+        """sha256 (hex) of the canonical JSON: equal specs, equal fingerprints, on every machine."""
+        canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _fields(spec: object) -> tuple[dataclasses.Field[Any], ...]:
+    assert dataclasses.is_dataclass(spec)
+    return dataclasses.fields(spec)
+
+
+def _to_json(value: object) -> Json:
+    if isinstance(value, Spec):
+        return value.to_json()
+    if isinstance(value, tuple):
+        return [_to_json(item) for item in value]
+    assert value is None or isinstance(value, bool | int | float | str)
+    return value
+
+
+def _typed(cls: type[Spec], name: str, hint: Any, value: object) -> object:
+    """`value` from JSON as the field's type; a tuple comes back from its list, a nested spec from its object."""
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for option in options:
+        if isinstance(option, type) and issubclass(option, Spec) and isinstance(value, dict):
+            return option.from_json(value)
+        if typing.get_origin(option) is tuple and isinstance(value, list):
+            inner = typing.get_args(option)[0]
+            return tuple(_typed(cls, name, inner, item) for item in value)
+        if option is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(option, type) and type(value) is option:
+            return value
+        if isinstance(option, type) and isinstance(value, option) and issubclass(option, Spec):
+            return value
+    kinds = " or ".join(getattr(option, "__name__", str(option)) for option in options)
+    raise SpecError(f"{cls.__name__}.{name} is {value!r}, which is no {kinds}")
+
+
+def _show(value: object) -> str:
+    return str(value) if isinstance(value, Spec) else json.dumps(_to_json(value))
+
+
+def _parse(cls: type[Spec], text: str, start: int) -> tuple[dict[str, object], int]:
+    """The fields of `Name(...)` at `start`, and where it ends. Nested specs are parsed by their own class."""
+    head = f"{cls.__name__}("
+    if not text.startswith(head, start):
+        raise SpecError(f"expected '{head}' at position {start} of {text!r}")
+    at = start + len(head)
+    data: dict[str, object] = {}
+    hints = typing.get_type_hints(cls)
+    while not text.startswith(")", at):
+        equals = text.find("=", at)
+        name = text[at:equals].strip() if equals >= 0 else ""
+        if name not in hints:
+            raise SpecError(f"expected a field of {cls.__name__} at position {at} of {text!r}")
+        nested = [option for option in _options(hints[name]) if text.startswith(f"{option.__name__}(", equals + 1)]
+        value: object
+        if nested:
+            value, at = _parse(nested[0], text, equals + 1)
+        else:
+            try:
+                value, at = json.JSONDecoder().raw_decode(text, equals + 1)
+            except json.JSONDecodeError as fault:
+                raise SpecError(f"no value for {name!r} at position {equals + 1} of {text!r}") from fault
+        data[name] = value
+        if text.startswith(", ", at):
+            at += 2
+        elif not text.startswith(")", at):
+            raise SpecError(f"expected ', ' or ')' at position {at} of {text!r}")
+    return data, at + 1
+
+
+def _options(hint: Any) -> list[type[Spec]]:
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return [option for option in options if isinstance(option, type) and issubclass(option, Spec)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChunkSpec(Spec):
+    """How documents are cut. Part of the index's fingerprint."""
+
+    size: int | None = 256  # tokens of the encoder's own tokenizer; None: whole documents
+    overlap: int = 0  # tokens shared by neighbours, at most; best effort at sentence boundaries
+    headings: bool = False  # put the heading path in front of what is encoded
+
+    def __post_init__(self) -> None:
+        if self.size is not None and self.size < 1:
+            raise SpecError(f"a chunk of {self.size} tokens holds nothing", "give at least 1", where="--chunk-size")
+        if self.overlap < 0 or (self.size is not None and self.overlap >= self.size):
+            raise SpecError(
+                f"an overlap of {self.overlap} tokens does not fit chunks of {self.size}",
+                "give 0 or more, and less than --chunk-size",
+                where="--chunk-overlap",
+            )
