@@ -1,0 +1,172 @@
+"""The backbone: token ids to hidden states, attending causally or both ways.
+
+ids (b, t) int64, attention (b, t) int64 -> states (b, t, d) of one layer. Right padding with explicit positions, so that a
+row's states do not depend on its neighbours. Layer -1 is the last one after the final norm (what `AutoModel` returns);
+layer l >= 0 is what layer l reads: l = 0 the input embeddings. Layers behind the one asked for are never run.
+Bidirectional attention is the config's flag, the modules' flags and the lifted window together: nothing less works in every
+family; whether it does is checked at load with a two-token probe (BehnamGhader et al. 2024, and the silent fallbacks
+that their users met).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.indexer.models import ModelFiles
+
+_NO_WINDOW = 10**6
+_PROBE_TOLERANCE = 1e-6
+
+
+class _Captured(Exception):  # noqa: N818 - control flow: ends the forward pass when the wanted layer is reached
+    def __init__(self, states: Tensor) -> None:
+        self.states = states
+
+
+class Backbone:
+    """A loaded decoder without its head."""
+
+    def __init__(self, model: Any, *, layer: int = -1, attention: str = "causal") -> None:
+        self.model = model.eval().requires_grad_(False)
+        config = model.config.get_text_config()
+        self.hidden = int(config.hidden_size)
+        self.n_layers = int(config.num_hidden_layers)
+        self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
+        self.layer = self._checked(layer)
+        if attention == "bidirectional":
+            attend_both_ways(model)
+        if self.layer >= 0:
+            self._stop_at(self.layer)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.model.parameters()).device
+
+    @torch.inference_mode()
+    def states(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+        """Hidden states (b, t, d); `attention` is None where no row is padded (faster, and the same)."""
+        extra = {} if attention is None else {"position_ids": (attention.cumsum(-1) - 1).clamp(min=0)}
+        if self._takes_no_positions:
+            extra = {}
+        try:
+            output = self.model(input_ids=ids, attention_mask=attention, use_cache=False, **extra)
+        except _Captured as captured:
+            return captured.states
+        return output.last_hidden_state  # type: ignore[no-any-return]
+
+    @property
+    def _takes_no_positions(self) -> bool:
+        return getattr(self.model.config, "model_type", "") in {"bloom", "mpt"}  # ALiBi: positions come from the mask
+
+    def _checked(self, layer: int) -> int:
+        if not -self.n_layers - 1 <= layer <= self.n_layers:
+            raise SpecError(
+                f"the model has {self.n_layers} layers, there is no layer {layer}",
+                f"give 0 (input embeddings) to {self.n_layers}, or -1 for the last",
+                where="--layer",
+            )
+        layer = layer if layer >= 0 else self.n_layers + 1 + layer
+        return -1 if layer == self.n_layers else layer
+
+    def _stop_at(self, layer: int) -> None:
+        """End the forward pass where layer `layer` begins, and drop what lies behind it."""
+        stack = _layers(self.model, self.n_layers)
+
+        def stop(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            raise _Captured(args[0] if args else kwargs["hidden_states"])
+
+        stack[layer].register_forward_pre_hook(stop, with_kwargs=True)
+        del stack[layer + 1 :]
+        stack[layer].requires_grad_(False)
+
+
+def load_backbone(files: ModelFiles, *, layer: int, attention: str, device: str, dtype: torch.dtype) -> Backbone:
+    """The backbone of a model folder.
+
+    Raises:
+        ModelError: the architecture is unknown or needs code of its own, the weights do not fit it, or attention does
+            not run in the direction asked for.
+        SpecError: no such layer.
+    """
+    from transformers import AutoModel
+    from transformers.utils import logging as hf_logging
+
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    try:
+        model = AutoModel.from_pretrained(
+            files.folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
+        )
+    except (ValueError, OSError, RuntimeError, KeyError, ImportError, AttributeError) as fault:
+        first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
+        raise ModelError(
+            f"'{files.name}' cannot be loaded: {first}",
+            "ragidx loads what transformers' AutoModel loads, from safetensors, without code from the model's folder",
+            where=str(files.folder),
+        ) from fault
+    backbone = Backbone(model.to(device), layer=layer, attention=attention)
+    if backbone.layer != 0:
+        check_direction(backbone, attention, files.name)
+    return backbone
+
+
+def attend_both_ways(model: Any) -> None:
+    """Replace the causal mask by one over all non-padding tokens, in every layer, sliding windows lifted."""
+    for config in {id(c): c for c in (model.config, model.config.get_text_config())}.values():
+        config.is_causal = False
+        if getattr(config, "sliding_window", None):
+            config.sliding_window = _NO_WINDOW
+    for module in model.modules():
+        if hasattr(module, "is_causal"):
+            module.is_causal = False
+        if getattr(module, "sliding_window", None):
+            module.sliding_window = _NO_WINDOW
+
+
+def check_direction(backbone: Backbone, attention: str, name: str) -> None:
+    """Change the last token and look at the first one's state: does it see the future, and should it?
+
+    Raises:
+        ModelError: attention runs the other way than was asked for; with and without padding are both tried.
+    """
+    for padded in (False, True):
+        seen = _sees_the_future(backbone, padded)
+        if seen != (attention == "bidirectional"):
+            does = "attends both ways" if seen else "stays causal"
+            hint = (
+                "it is no decoder: use it as a sentence-transformers model, or ask for --attention bidirectional"
+                if seen
+                else "choose a causal method for it, such as --method echo"
+            )
+            where = "a padded batch" if padded else "a batch without padding"
+            raise ModelError(f"'{name}' was asked for {attention} attention and {does} in {where}", hint)
+
+
+def _sees_the_future(backbone: Backbone, padded: bool) -> bool:
+    vocabulary = int(backbone.model.get_input_embeddings().weight.shape[0])
+    first, second = vocabulary // 3, vocabulary // 2
+    ids = torch.tensor([[first, second, first], [first, second, second]], device=backbone.device)
+    mask = None
+    if padded:
+        ids = torch.cat([ids, ids[:, :1]], dim=1)
+        mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 0]], device=backbone.device)
+    states = backbone.states(ids, mask)[:, 0].to(torch.float32)
+    scale = float(states.abs().max().clamp(min=1e-12))
+    return float((states[0] - states[1]).abs().max()) > _PROBE_TOLERANCE * scale
+
+
+def _layers(model: nn.Module, count: int) -> nn.ModuleList:
+    """The stack of decoder layers: the outermost ModuleList of that length."""
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return module
+    raise ModelError(
+        f"no stack of {count} layers was found in {type(model).__name__}", "use --layer -1 with this model"
+    )

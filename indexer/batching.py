@@ -1,0 +1,118 @@
+"""Batches by token budget: what the model reads, longest first, into padded tensors and back to the texts' order.
+
+A batch holds as many rows as `rows x longest <= budget` allows. The longest come first, so that a lack of memory shows at
+once; then the budget is halved and the work goes on. Small budgets are fast on a CPU (caches), large ones on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ragidx.corpora.errors import ModelError
+from ragidx.indexer.templates import Rendered
+
+CPU_BUDGET = 2048
+GPU_BUDGET = 32768
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Vectors of some rows of a call.
+
+    Attributes:
+        rows: which texts of the call, in the vectors' order.
+        vectors: (len(rows), k) float32.
+        n_tokens: tokens the model read for them, padding left out.
+        n_truncated: how many of the texts were cut.
+    """
+
+    rows: list[int]
+    vectors: NDArray[np.float32]
+    n_tokens: int
+    n_truncated: int
+
+
+@dataclass
+class Budget:
+    """How many padded tokens one forward pass takes; falls when memory runs out."""
+
+    tokens: int
+
+    def halve(self) -> None:
+        """Called when a batch did not fit."""
+        self.tokens = max(1, self.tokens // 2)
+
+
+# ids (b, t) int64, attention (b, t) int64 or None without padding, pooled (b, t) bool -> (b, k) float32
+Forward = Callable[[Tensor, Tensor | None, Tensor], Tensor]
+
+
+def run(
+    rendered: Sequence[Rendered], forward: Forward, *, budget: Budget, pad: int, device: torch.device
+) -> Iterator[Batch]:
+    """Every row through `forward`, in batches, longest first.
+
+    Raises:
+        ModelError: a single row does not fit into memory.
+    """
+    order = sorted(range(len(rendered)), key=lambda i: -len(rendered[i].ids))
+    at = 0
+    while at < len(order):
+        rows = order[at : at + _fitting(rendered, order, at, budget.tokens)]
+        try:
+            vectors = forward(*collate([rendered[i] for i in rows], pad, device)).to("cpu", torch.float32).numpy()
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as fault:
+            if not _out_of_memory(fault):
+                raise
+            if len(rows) == 1:
+                raise ModelError(
+                    f"one text of {len(rendered[rows[0]].ids)} tokens does not fit into the memory of '{device}'",
+                    "use smaller chunks (--chunk-size), a smaller --dtype, or another --device",
+                ) from fault
+            budget.tokens = len(rows) * len(rendered[rows[0]].ids)
+            budget.halve()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+            continue
+        yield Batch(
+            rows,
+            vectors,
+            sum(len(rendered[i].ids) for i in rows),
+            sum(rendered[i].truncated for i in rows),
+        )
+        at += len(rows)
+
+
+def collate(rows: Sequence[Rendered], pad: int, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Right-padded ids, the attention mask (None where nothing is padded), and the pooled mask."""
+    longest = max(1, max(len(row.ids) for row in rows))
+    ids = np.full((len(rows), longest), pad, dtype=np.int64)
+    attention = np.zeros((len(rows), longest), dtype=np.int64)
+    pooled = np.zeros((len(rows), longest), dtype=bool)
+    for number, row in enumerate(rows):
+        ids[number, : len(row.ids)] = row.ids
+        attention[number, : len(row.ids)] = 1
+        for start, end in row.pooled:
+            pooled[number, start:end] = True
+    mask = None if attention.all() else torch.from_numpy(attention).to(device)
+    return torch.from_numpy(ids).to(device), mask, torch.from_numpy(pooled).to(device)
+
+
+def _fitting(rendered: Sequence[Rendered], order: Sequence[int], at: int, budget: int) -> int:
+    longest = max(1, len(rendered[order[at]].ids))
+    return max(1, min(len(order) - at, budget // longest))
+
+
+def _out_of_memory(fault: BaseException) -> bool:
+    text = str(fault).lower()
+    return (
+        isinstance(fault, torch.OutOfMemoryError | MemoryError)
+        or "out of memory" in text
+        or "can't allocate memory" in text
+    )

@@ -1,0 +1,146 @@
+"""Which model a name means, and what can be known of it without loading it: its folder, its kind, its weights.
+
+A name is `mini` (the bundled model), a folder, or a hub id. Weights are read from safetensors only.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ragidx.corpora.errors import ModelError
+
+BUNDLED = ("mini",)
+_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model whose files are on this machine.
+
+    Attributes:
+        name: as the user wrote it.
+        folder: where its files are.
+        config: its config.json; empty where it has none (a sentence-transformers model in sub-folders).
+        sentence_transformers: whether it brings its own modules (modules.json).
+    """
+
+    name: str
+    folder: Path
+    config: dict[str, Any]
+    sentence_transformers: bool
+
+    @property
+    def family(self) -> str:
+        """The architecture's `model_type`, such as `llama`."""
+        return str(self.config.get("model_type", ""))
+
+    @property
+    def weight_files(self) -> list[Path]:
+        """The safetensors files, in order of their names."""
+        return sorted(
+            self.folder.rglob("*.safetensors") if self.sentence_transformers else self.folder.glob("*.safetensors")
+        )
+
+    def preset(self) -> dict[str, Any]:
+        """What measured best for this model (preset.json), empty where nothing is known."""
+        path = self.folder / "preset.json"
+        return _json(path) if path.is_file() else {}
+
+
+def locate(model: str, *, revision: str | None = None) -> ModelFiles:
+    """The files of a model; a hub id is downloaded if it is not in the hub's cache.
+
+    Raises:
+        ModelError: no such folder or id, no weights, weights in pickle files only, no config.
+    """
+    if model in BUNDLED:
+        folder = Path(str(resources.files("ragidx.indexer") / "models" / model))
+    elif Path(model).expanduser().is_dir():
+        folder = Path(model).expanduser()
+    elif model.count("/") == 1 and not model.startswith((".", "/", "~")):
+        folder = _from_hub(model, revision)
+    else:
+        near = difflib.get_close_matches(model, BUNDLED, n=1)
+        raise ModelError(
+            f"no model '{model}': neither a bundled one, nor a folder, nor an id of the form owner/name"
+            + (f"; did you mean '{near[0]}'?" if near else ""),
+            "`ragidx models` lists what is bundled and shows what else can be named",
+            where="--model",
+        )
+    return _checked(model, folder)
+
+
+def weights_fingerprint(files: ModelFiles) -> str:
+    """sha256 (hex) over the model's weight files, config and tokenizer: what its vectors depend on."""
+    digest = hashlib.sha256()
+    names = ["config.json", "tokenizer.json"]
+    for path in [*(files.folder / name for name in names), *files.weight_files]:
+        if path.is_file():
+            digest.update(f"{path.relative_to(files.folder)}\0{path.stat().st_size}\0".encode())
+            with path.open("rb") as stream:
+                while block := stream.read(_CHUNK):
+                    digest.update(block)
+    return digest.hexdigest()
+
+
+def _checked(model: str, folder: Path) -> ModelFiles:
+    modules = (folder / "modules.json").is_file()
+    config = folder / "config.json"
+    if not config.is_file() and not modules:
+        raise ModelError(
+            f"the folder of '{model}' has no config.json, so it holds no model",
+            "name the folder that `save_pretrained` wrote",
+            where=str(folder),
+        )
+    files = ModelFiles(model, folder, _json(config) if config.is_file() else {}, modules)
+    if not files.weight_files:
+        pickled = sorted(path.name for ending in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.rglob(ending))
+        if pickled:
+            raise ModelError(
+                f"'{model}' has its weights in pickle files only ({pickled[0]}), which can run code when they are read",
+                "convert them to safetensors, once, where you trust them: "
+                "AutoModelForCausalLM.from_pretrained(...).save_pretrained(folder)",
+                where=str(folder),
+            )
+        raise ModelError(
+            f"the folder of '{model}' has no weights (*.safetensors)", "download or copy them again", where=str(folder)
+        )
+    return files
+
+
+def _from_hub(model: str, revision: str | None) -> Path:
+    """The snapshot folder of a hub id."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*/*.json", "*/*.safetensors"]
+    try:
+        return Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
+    except RepositoryNotFoundError as fault:
+        raise ModelError(
+            f"no model '{model}' on the hub", "check the spelling; private models need a token", where="--model"
+        ) from fault
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as fault:
+        raise ModelError(
+            f"'{model}' is not on this machine, and the hub cannot be reached",
+            "name a local folder, or run once with a network; the bundled model needs none: --model mini",
+            where="--model",
+        ) from fault
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as fault:
+        raise ModelError(
+            f"not readable as JSON: {fault}", "download or copy the model again", where=str(path)
+        ) from fault
+    if not isinstance(data, dict):
+        raise ModelError("not a JSON object", "download or copy the model again", where=str(path))
+    return data

@@ -1,0 +1,82 @@
+"""Token ids of template pieces and of texts, from the model's own tokenizer.
+
+Two readings of one tokenizer: a *text* can never become a special token, however it is spelt; a *piece* of a template
+(trusted, it comes with the package or from the user) may name one. Truncation and padding are always off here:
+who puts a text into a template decides what is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from ragidx.corpora.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The ids of one text and the character at which each token ends."""
+
+    ids: list[int]
+    ends: list[int]
+
+
+class TextTokenizer:
+    """A fast tokenizer as this package uses it.
+
+    Attributes:
+        texts: the backend for texts: special tokens in them are ordinary characters. Chunking counts with it.
+        bos, eos: ids of the special tokens, None where the model has none.
+        prefix, suffix: what the model's tokenizer puts around every text by itself.
+        max_length: the longest input its configuration names, None where it names none.
+    """
+
+    def __init__(self, tokenizer: Any, *, model: str) -> None:
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise ModelError(
+                f"the tokenizer of '{model}' has no fast version",
+                "save it as tokenizer.json (the `tokenizers` format) beside the weights",
+            )
+        self.pieces = _plain(backend)
+        self.texts = _plain(backend)
+        self.texts.encode_special_tokens = True
+        self.bos: int | None = tokenizer.bos_token_id
+        self.eos: int | None = tokenizer.eos_token_id
+        self.pad: int = next((i for i in (tokenizer.pad_token_id, self.eos, 0) if i is not None), 0)
+        self.prefix, self.suffix = _surroundings(self.pieces)
+        self.max_length: int | None = tokenizer.model_max_length if tokenizer.model_max_length < 10**9 else None
+
+    def piece(self, text: str) -> list[int]:
+        """The ids of a literal of a template, where a special token's name stands for itself."""
+        return list(self.pieces.encode(text, add_special_tokens=False).ids)
+
+    def batch(self, texts: Sequence[str]) -> list[Tokens]:
+        """The ids of texts, without the model's special tokens around them."""
+        encoded = self.texts.encode_batch(list(texts), add_special_tokens=False)
+        return [Tokens(list(one.ids), [end for _, end in one.offsets]) for one in encoded]
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """As `batch`, the ids alone: no offsets are worked out."""
+        return [list(one.ids) for one in self.texts.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+
+def _plain(backend: Tokenizer) -> Tokenizer:
+    """A copy without truncation and padding, which a tokenizer.json may switch on."""
+    copy = Tokenizer.from_str(backend.to_str())
+    copy.no_truncation()
+    copy.no_padding()
+    return copy
+
+
+def _surroundings(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """The special ids that the tokenizer puts before and after a text by itself."""
+    inner = list(tokenizer.encode("a", add_special_tokens=False).ids)
+    outer = list(tokenizer.encode("a", add_special_tokens=True).ids)
+    for start in range(len(outer) - len(inner) + 1):
+        if outer[start : start + len(inner)] == inner:
+            return outer[:start], outer[start + len(inner) :]
+    return [], []

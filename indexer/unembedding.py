@@ -1,0 +1,170 @@
+"""The unembedding matrix `W_U` (V, d) of a model, read from its checkpoint without loading the model, and its spectrum.
+
+Tied models keep no head in the file: theirs is the input embedding matrix, and the config decides, never the file alone (some
+tied checkpoints carry a stale head). The right singular vectors V (d, d) and squared singular values are the
+eigenvectors and eigenvalues of the Gram matrix W_U^T W_U, summed over blocks of rows in float64: d x d numbers, never V x d.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file, save_file
+
+from ragidx.corpora.errors import ModelError
+from ragidx.indexer.models import ModelFiles
+
+_HEADS = ("lm_head.weight", "embed_out.weight", "output.weight")
+_INPUTS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
+_DTYPES = {"F64", "F32", "F16", "BF16"}
+_BLOCK = 4096
+_CACHED_FROM = 1024  # below this width the decomposition takes less than a second
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Right singular vectors of `W_U` as columns, by falling singular value.
+
+    Attributes:
+        directions: (d, d) float64, orthonormal columns; the entry of largest size in each is positive.
+        values: (d,) float64 singular values.
+    """
+
+    directions: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Unembedding:
+    """Where a model's head lies."""
+
+    path: Path
+    tensor: str
+    shape: tuple[int, int]
+    tied: bool
+
+
+def find_unembedding(files: ModelFiles) -> Unembedding:
+    """The head of a model, or for a tied model its input embeddings.
+
+    Raises:
+        ModelError: the model has no head, or it is stored in a quantised dtype.
+    """
+    names = _tensors(files)
+    config = files.config.get("text_config") or files.config
+    tied = bool(config.get("tie_word_embeddings", _tied_by_default(files.config)))
+    heads = [] if tied else [name for name in names if name.endswith(_HEADS)]
+    inputs = [name for name in names if name.endswith(_INPUTS)] if tied else []
+    found = sorted(heads or inputs, key=len)
+    if not found:
+        raise ModelError(
+            f"'{files.name}' has no unembedding matrix, so there is no EmbedFilter for it",
+            "use --filter none with an encoder model",
+            where=str(files.folder),
+        )
+    name = found[0]
+    with _opened(names[name]) as file:
+        part = file.get_slice(name)
+        kind, shape = str(part.get_dtype()), tuple(int(n) for n in part.get_shape())
+    if kind not in _DTYPES or len(shape) != 2:
+        raise ModelError(
+            f"the unembedding matrix '{name}' is stored as {kind}, which EmbedFilter cannot decompose",
+            "use a checkpoint with the head in float16, bfloat16 or float32, or --filter none",
+            where=str(names[name]),
+        )
+    return Unembedding(names[name], name, (shape[0], shape[1]), tied)
+
+
+def spectrum_of(files: ModelFiles) -> Spectrum:
+    """The spectrum of a model's unembedding matrix; kept in the user's cache folder where it takes long."""
+    head = find_unembedding(files)
+    if head.shape[1] < _CACHED_FROM:
+        return decompose(_gram(head))
+    cached = Path.home() / ".cache" / "ragidx" / "spectrum" / f"{_content(head)}.safetensors"
+    if cached.is_file():
+        stored = load_file(cached)
+        return Spectrum(stored["directions"], stored["values"])
+    spectrum = decompose(_gram(head))
+    _keep(cached, spectrum)
+    return spectrum
+
+
+def decompose(gram: NDArray[np.float64]) -> Spectrum:
+    """Directions and singular values from W_U^T W_U (d, d)."""
+    values, vectors = np.linalg.eigh(gram)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    # The sign of a singular vector is free; fixing it makes one checkpoint give one filter.
+    largest = np.abs(vectors).argmax(axis=0)
+    signs = np.sign(vectors[largest, np.arange(vectors.shape[1])])
+    return Spectrum(np.ascontiguousarray(vectors * signs), np.sqrt(np.clip(values, 0, None)))
+
+
+def _gram(head: Unembedding) -> NDArray[np.float64]:
+    gram = torch.zeros(head.shape[1], head.shape[1], dtype=torch.float64)
+    with _opened(head.path) as file:
+        part = file.get_slice(head.tensor)
+        for start in range(0, head.shape[0], _BLOCK):
+            rows = part[start : start + _BLOCK].to(torch.float64)
+            gram += rows.T @ rows
+    return gram.numpy()
+
+
+def _content(head: Unembedding) -> str:
+    digest = hashlib.sha256(f"{head.tensor}{head.shape}".encode())
+    with _opened(head.path) as file:
+        part = file.get_slice(head.tensor)
+        for start in range(0, head.shape[0], _BLOCK):
+            digest.update(part[start : start + _BLOCK].contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _keep(path: Path, spectrum: Spectrum) -> None:
+    """Best effort: a cache that cannot be written costs time, nothing else."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        os.close(handle)
+        save_file({"directions": spectrum.directions, "values": spectrum.values}, temporary)
+        Path(temporary).replace(path)
+    except OSError:
+        return
+
+
+def _tensors(files: ModelFiles) -> dict[str, Path]:
+    """Tensor names and the file of each; names of shards are untrusted and stay in the folder."""
+    index = files.folder / "model.safetensors.index.json"
+    if index.is_file():
+        shards = json.loads(index.read_text("utf-8")).get("weight_map", {})
+        return {str(name): files.folder / Path(str(shard)).name for name, shard in shards.items()}
+    names: dict[str, Path] = {}
+    for path in files.weight_files:
+        with _opened(path) as file:
+            names |= dict.fromkeys(file.keys(), path)
+    return names
+
+
+def _opened(path: Path) -> Any:
+    try:
+        return safe_open(str(path), framework="pt")
+    except (SafetensorError, OSError) as fault:
+        raise ModelError(
+            f"the weights cannot be read: {fault}", "download or copy the model again", where=str(path)
+        ) from fault
+
+
+def _tied_by_default(config: dict[str, Any]) -> bool:
+    """What the architecture does where the config does not say."""
+    from transformers import CONFIG_MAPPING
+
+    family = str(config.get("model_type", ""))
+    return bool(CONFIG_MAPPING[family]().tie_word_embeddings) if family in CONFIG_MAPPING else True

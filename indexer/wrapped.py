@@ -1,0 +1,110 @@
+"""Sentence-transformers models, with their own modules and prompts, run over this package's batches.
+
+Their `encode` sorts by characters and takes a fixed number of rows a batch; here the batches are cut by tokens, without a mask where
+nothing is padded, and the linear layers run in bfloat16 where that is measured faster. The vectors are theirs.
+Imported only when such a model is named: the library takes seconds to load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ragidx.corpora.errors import ModelError
+from ragidx.indexer import precision
+from ragidx.indexer.encoder import BatchEncoder
+from ragidx.indexer.models import ModelFiles
+from ragidx.indexer.specs import EncoderSpec
+from ragidx.indexer.templates import Rendered
+from ragidx.indexer.tokens import TextTokenizer
+
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+
+
+class WrappedEncoder(BatchEncoder):
+    """A sentence-transformers model as an `Encoder`."""
+
+    def __init__(self, files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: str, measured: bool) -> None:
+        super().__init__(device, dtype, measured=measured)
+        self.files, self.spec = files, spec
+        self.model = _load(files, device, precision.DTYPES[dtype])
+        if dtype == "mixed":
+            precision.use_mixed(self.model)
+        self.tokenizer = TextTokenizer(self.model.tokenizer, model=files.name)
+        self.hidden = int(self.model.get_embedding_dimension())
+        known = [n for n in (self.model.max_seq_length, self.tokenizer.max_length, spec.max_length) if n]
+        self.max_length: int | None = min(known) if known else None
+
+    def prompt(self, instruction: str | None) -> str:
+        """The string the model wants before a text: for documents its own, for queries the instruction's or its own."""
+        prompts: dict[str, str] = {name: text for name, text in self.model.prompts.items() if text}
+        default = prompts.get(self.model.default_prompt_name or "", "")
+        if instruction is None:
+            return next((prompts[name] for name in _DOCUMENT_PROMPTS if name in prompts), default)
+        if instruction:
+            return f"Instruct: {instruction}\nQuery: "
+        return prompts.get("query", default)
+
+    def text_limit(self, instruction: str | None = None) -> int | None:
+        """The most tokens of a document that are read whole."""
+        if self.max_length is None:
+            return None
+        around = len(self.tokenizer.prefix) + len(self.tokenizer.suffix)
+        return max(1, self.max_length - around - len(self.tokenizer.piece(self.prompt(instruction))))
+
+    def template_content(self) -> str:
+        """The prompt of documents."""
+        return self.prompt(None)
+
+    def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
+        """Prompt and text as one string, with the tokenizer's special tokens around, cut at the end of the text."""
+        prompt = self.prompt(instruction)
+        before, after = self.tokenizer.prefix, self.tokenizer.suffix
+        room = None if self.max_length is None else max(1, self.max_length - len(before) - len(after))
+        rows = []
+        for ids in self.tokenizer.ids([prompt + text for text in texts]):
+            kept = ids[:room]
+            whole = [*before, *kept, *after]
+            rows.append(Rendered(whole, ((0, len(whole)),), len(kept) < len(ids)))
+        return rows
+
+    @torch.inference_mode()
+    def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:
+        """One padded batch through the model's own modules."""
+        features: dict[str, Any] = {"input_ids": ids, "attention_mask": pooled.to(torch.int64)}
+        prompt = self.prompt(instruction)
+        if prompt:
+            features["prompt_length"] = len(self.tokenizer.prefix) + len(self.tokenizer.piece(prompt))
+        task = "document" if instruction is None else "query"
+        return self.model(features, task=task)["sentence_embedding"].to(torch.float32)  # type: ignore[no-any-return]
+
+    def module(self) -> torch.nn.Module:
+        """The whole chain of modules."""
+        return self.model  # type: ignore[no-any-return]
+
+
+def _load(files: ModelFiles, device: str, dtype: torch.dtype) -> Any:
+    from sentence_transformers import SentenceTransformer
+    from transformers.utils import logging as hf_logging
+
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        model = SentenceTransformer(
+            str(files.folder),
+            device=device,
+            trust_remote_code=False,
+            local_files_only=True,
+            model_kwargs={"dtype": dtype, "use_safetensors": True},
+        )
+    except (ValueError, OSError, RuntimeError, KeyError, ImportError, AttributeError, TypeError) as fault:
+        first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
+        raise ModelError(
+            f"'{files.name}' cannot be loaded by sentence-transformers: {first}",
+            "ragidx loads weights from safetensors, without code from the model's folder",
+            where=str(files.folder),
+        ) from fault
+    return model.eval()
