@@ -16,7 +16,7 @@ from typing import Any, Self, TypeAlias
 
 from ragidx.corpora.errors import SpecError
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
 class Spec:

@@ -1,1 +1,4 @@
-"""From chunks to an index on disk: specs, encoders, filters, the store and FAISS. It knows no corpus file and no command line."""
+"""From chunks to an index on disk: specs, encoders, filters, the store, FAISS.
+
+It knows no file of a corpus and no command line.
+"""

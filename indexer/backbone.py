@@ -1,16 +1,15 @@
 """The backbone: token ids to hidden states, attending causally or both ways.
 
-ids (b, t) int64, attention (b, t) int64 -> states (b, t, d) of one layer. Right padding with explicit positions, so that a
-row's states do not depend on its neighbours. Layer -1 is the last one after the final norm (what `AutoModel` returns);
-layer l >= 0 is what layer l reads: l = 0 the input embeddings. Layers behind the one asked for are never run.
-Bidirectional attention is the config's flag, the modules' flags and the lifted window together: nothing less works in every
-family; whether it does is checked at load with a two-token probe (BehnamGhader et al. 2024, and the silent fallbacks
-that their users met).
+ids (b, t) int64, attention (b, t) int64 -> states (b, t, d) of one layer. Right padding with explicit positions, so
+that a row's states do not depend on its neighbours. Layer -1 is the last one after the final norm (what `AutoModel`
+returns); layer l >= 0 is what layer l reads: l = 0 the input embeddings. Layers behind the one asked for are never run.
+Bidirectional attention is the config's flag, the modules' flags and the lifted window together: nothing less works in
+every family; whether it does is checked at load with a two-token probe (BehnamGhader et al. 2024, and the silent
+fallbacks that their users met).
 """
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import torch
@@ -46,7 +45,8 @@ class Backbone:
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return next(self.model.parameters()).device
+        place: torch.device = next(self.model.parameters()).device
+        return place
 
     @torch.inference_mode()
     def states(self, ids: Tensor, attention: Tensor | None) -> Tensor:
@@ -95,11 +95,8 @@ def load_backbone(files: ModelFiles, *, layer: int, attention: str, device: str,
         SpecError: no such layer.
     """
     from transformers import AutoModel
-    from transformers.utils import logging as hf_logging
 
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
-    logging.getLogger("transformers").setLevel(logging.ERROR)
+    silence_transformers()
     try:
         model = AutoModel.from_pretrained(
             files.folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
@@ -115,6 +112,14 @@ def load_backbone(files: ModelFiles, *, layer: int, attention: str, device: str,
     if backbone.layer != 0:
         check_direction(backbone, attention, files.name)
     return backbone
+
+
+def silence_transformers() -> None:
+    """No load report and no progress bar of the library's own: what a user must know is told by this package."""
+    from transformers.utils import logging as theirs
+
+    theirs.set_verbosity_error()  # type: ignore[no-untyped-call]  # the library's own function has no types
+    theirs.disable_progress_bar()  # type: ignore[no-untyped-call]  # as above
 
 
 def attend_both_ways(model: Any) -> None:

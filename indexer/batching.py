@@ -1,7 +1,8 @@
 """Batches by token budget: what the model reads, longest first, into padded tensors and back to the texts' order.
 
-A batch holds as many rows as `rows x longest <= budget` allows. The longest come first, so that a lack of memory shows at
-once; then the budget is halved and the work goes on. Small budgets are fast on a CPU (caches), large ones on a GPU.
+A batch holds as many rows as `rows x longest <= budget` allows. The longest come first, so that a lack of memory
+shows at once; then the budget is halved and the work goes on. Small budgets are fast on a CPU (caches), large ones on
+a GPU.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def run(
 
 def collate(rows: Sequence[Rendered], pad: int, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:
     """Right-padded ids, the attention mask (None where nothing is padded), and the pooled mask."""
-    longest = max(1, max(len(row.ids) for row in rows))
+    longest = max(1, *(len(row.ids) for row in rows))
     ids = np.full((len(rows), longest), pad, dtype=np.int64)
     attention = np.zeros((len(rows), longest), dtype=np.int64)
     pooled = np.zeros((len(rows), longest), dtype=bool)

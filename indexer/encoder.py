@@ -1,8 +1,8 @@
 """Encoders: texts to raw vectors (n, hidden) float32, neither filtered nor normalised.
 
-A decoder encoder is a template (text -> ids and pooled span), a backbone (ids -> hidden states) and a pooling (states and
-span -> vector); a method is a choice of the three. Documents and queries are encoded by different calls, so that an instruction
-can never be forgotten on one of the two paths.
+A decoder encoder is a template (text -> ids and pooled span), a backbone (ids -> hidden states) and a pooling (states
+and span -> vector); a method is a choice of the three. Documents and queries are encoded by different calls, so that
+an instruction can never be forgotten on one of the two paths.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Encoder(Protocol):
     def batches(
         self, texts: Sequence[str], *, instruction: str | None = None, project: Floats | None = None
     ) -> Iterator[Batch]:
-        """Vectors as they come, batch by batch; `instruction` None: documents. `project` (hidden, k) is applied on the device."""
+        """Vectors as they come; `instruction` None: documents. `project` (hidden, k) is applied on the device."""
         ...
 
     def text_limit(self) -> int | None:
@@ -97,7 +97,8 @@ class BatchEncoder:
 
         Args:
             texts: the questions.
-            instruction: the task sentence put before them; None: the spec's own, else what the template does; empty: none.
+            instruction: the task sentence put before them; None: the spec's own, else what the template does; empty:
+            none.
         """
         return self._collect(texts, self.query_instruction(instruction))
 
@@ -133,7 +134,7 @@ class BatchEncoder:
         )
 
     def tune(self, texts: Sequence[str]) -> None:
-        """On a CPU, take `mixed` where it is measured faster and as good. Only once, and only if the dtype was left to us."""
+        """On a CPU, take `mixed` where it is measured faster and as good. Once, and only if the dtype was left to us."""
         if self._tuned or not self._measured or self.device != "cpu" or not texts:
             return
         self._tuned = True

@@ -1,9 +1,10 @@
 """EmbedFilter: an orthogonal projection of embeddings, read from the model's own unembedding matrix.
 
-embeddings (n, d) -> (n, k) float32, k = d // tau. `W_U = U Sigma V^T`; the columns kept are the middle of the spectrum, or start at
-an offset; the edges, where frequent tokens live, are dropped. The reduced form `e V[:, s:e]` has the same inner products as
-the projection `e V[:, s:e] V[:, s:e]^T`. Columns stand centre-out, so every prefix of a vector is itself the narrower filter.
-Source: the EmbedFilter paper. Nothing is normalised here: the store does that, once, last.
+embeddings (n, d) -> (n, k) float32, k = d // tau. `W_U = U Sigma V^T`; the columns kept are the middle of the
+spectrum, or start at an offset; the edges, where frequent tokens live, are dropped. The reduced form `e V[:, s:e]`
+has the same inner products as the projection `e V[:, s:e] V[:, s:e]^T`. Columns stand centre-out, so every prefix of
+a vector is itself the narrower filter. Source: the EmbedFilter paper. Nothing is normalised here: the store does
+that, once, last.
 """
 
 from __future__ import annotations
@@ -16,13 +17,11 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from ragidx.corpora.errors import unknown_name
-from ragidx.indexer.specs import FilterSpec
+from ragidx.indexer.specs import FILTERS, FilterSpec
 from ragidx.indexer.unembedding import Spectrum, spectrum_of
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoder import Encoder
-
-FILTERS = ("embedfilter", "none")
 
 
 class EmbedFilter:

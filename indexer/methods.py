@@ -11,8 +11,7 @@ from typing import Any
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.models import ModelFiles
-from ragidx.indexer.pooling import POOLINGS
-from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.indexer.specs import FILTERS, POOLINGS, EncoderSpec, FilterSpec
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
 
@@ -70,14 +69,40 @@ def resolve(files: ModelFiles, **asked: Any) -> EncoderSpec:
 
 
 def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
-    """The filter where none is asked for: the preset's; EmbedFilter at tau = 2 for a decoder; none for a model with its own
-    modules, which has no unembedding matrix that its vectors were trained against."""
+    """The filter where none is asked for: the preset's; EmbedFilter at tau = 2 for a decoder; none for a model with
+    its own modules, which has no unembedding matrix that its vectors were trained against.
+    """
     if spec.method == SENTENCE_TRANSFORMERS:
         return FilterSpec(name="none")
     preset = files.preset()
     if spec.method == preset.get("method") and "filter" in preset:
         return FilterSpec.from_json(preset["filter"], where="preset.json")
     return FilterSpec(tau=2.0)
+
+
+def filter_spec(
+    files: ModelFiles,
+    encoder: EncoderSpec,
+    *,
+    name: str | None = None,
+    tau: float | None = None,
+    dim: int | None = None,
+    offset: int | None = None,
+) -> FilterSpec:
+    """The filter that is asked for; where nothing is, the default.
+
+    Raises:
+        SpecError: an unknown filter, or values that exclude each other.
+    """
+    default = default_filter(files, encoder)
+    if (name, tau, dim, offset) == (None, None, None, None):
+        return default
+    name = name or "embedfilter"
+    if name not in FILTERS:
+        raise unknown_name("filter", name, FILTERS)
+    if offset is None and name == default.name:
+        offset = default.offset  # a model whose preset starts at an offset keeps it at every width
+    return FilterSpec(name=name, tau=tau, dim=dim, offset=None if name == "none" else offset)
 
 
 def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderSpec:

@@ -5,6 +5,7 @@ A name is `mini` (the bundled model), a folder, or a hub id. Weights are read fr
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import json
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.presets import published_presets
 
 BUNDLED = ("mini",)
-_CHUNK = 1 << 22
+_WORTH_KEEPING = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,12 @@ class ModelFiles:
     @property
     def weight_files(self) -> list[Path]:
         """The safetensors files, in order of their names."""
-        return sorted(
-            self.folder.rglob("*.safetensors") if self.sentence_transformers else self.folder.glob("*.safetensors")
-        )
+        return sorted(self.folder.glob("**/*.safetensors" if self.sentence_transformers else "*.safetensors"))
 
     def preset(self) -> dict[str, Any]:
-        """What measured best for this model (preset.json), empty where nothing is known."""
+        """What is known to work best for this model: its preset.json, else by its hub id; empty where nothing is known."""
         path = self.folder / "preset.json"
-        return _json(path) if path.is_file() else {}
+        return _json(path) if path.is_file() else published_presets().get(self.name, {})
 
 
 def locate(model: str, *, revision: str | None = None) -> ModelFiles:
@@ -62,7 +62,7 @@ def locate(model: str, *, revision: str | None = None) -> ModelFiles:
     if model in BUNDLED:
         folder = Path(str(resources.files("ragidx.indexer") / "models" / model))
     elif Path(model).expanduser().is_dir():
-        folder = Path(model).expanduser()
+        folder = Path(model).expanduser().resolve()
     elif model.count("/") == 1 and not model.startswith((".", "/", "~")):
         folder = _from_hub(model, revision)
     else:
@@ -77,16 +77,39 @@ def locate(model: str, *, revision: str | None = None) -> ModelFiles:
 
 
 def weights_fingerprint(files: ModelFiles) -> str:
-    """sha256 (hex) over the model's weight files, config and tokenizer: what its vectors depend on."""
+    """sha256 (hex) over the model's weight files, config and tokenizer: what its vectors depend on.
+
+    Hashing a large model takes seconds, so the digest of a large file is kept in the user's cache folder by the file's
+    size, time and inode.
+    """
     digest = hashlib.sha256()
-    names = ["config.json", "tokenizer.json"]
-    for path in [*(files.folder / name for name in names), *files.weight_files]:
-        if path.is_file():
-            digest.update(f"{path.relative_to(files.folder)}\0{path.stat().st_size}\0".encode())
-            with path.open("rb") as stream:
-                while block := stream.read(_CHUNK):
-                    digest.update(block)
+    for path in _decisive(files):
+        digest.update(f"{path.relative_to(files.folder).as_posix()}\0{_file_digest(path)}\0".encode())
     return digest.hexdigest()
+
+
+def _decisive(files: ModelFiles) -> list[Path]:
+    if files.sentence_transformers:
+        settings = files.folder.rglob("*.json")
+    else:
+        names = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+        settings = (files.folder / name for name in names)
+    return sorted({path for path in [*settings, *files.weight_files] if path.is_file()})
+
+
+def _file_digest(path: Path) -> str:
+    state = path.stat()
+    kept = Path.home() / ".cache" / "ragidx" / "digests"
+    key = hashlib.sha256(f"{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}\0{state.st_ino}".encode()).hexdigest()
+    if state.st_size >= _WORTH_KEEPING and (kept / key).is_file():
+        return (kept / key).read_text("ascii")
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if state.st_size >= _WORTH_KEEPING:
+        with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+            kept.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (kept / key).write_text(digest, "ascii")
+    return digest
 
 
 def _checked(model: str, folder: Path) -> ModelFiles:

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec, Json, Spec
 
+FILTERS = ("embedfilter", "none")
 ATTENTIONS = ("causal", "bidirectional")
+POOLINGS = ("mean", "weighted_mean", "last")  # the functions are in ragidx.indexer.pooling, which loads torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,26 +95,38 @@ class FilterSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class IndexSpec(Spec):
-    """Everything that must be equal for two vectors to stand in one index."""
+    """Everything that must be equal for two vectors to stand in one index.
+
+    A model is known by the content of its files, not by its name: a folder may move.
+    """
 
     encoder: EncoderSpec = field(default=EncoderSpec())
     filter: FilterSpec = field(default=FilterSpec())
     chunk: ChunkSpec = field(default=ChunkSpec())
     index_type: str = "flat"
     vectors: str = "float16"
-    weights: str = ""  # sha256 of the model's weight files
+    weights: str = ""  # sha256 of the model's weight files, config and tokenizer
     template: str = ""  # the template's pieces as they were, so that a changed template is noticed
+
+    def fingerprint(self) -> str:
+        """sha256 (hex) of what decides the vectors; the model's name and the queries' instruction do not."""
+        nameless = dataclasses.replace(self.encoder, model="", revision=None, instruction=None)
+        return Spec.fingerprint(dataclasses.replace(self, encoder=nameless))
 
 
 def differences(have: IndexSpec, want: IndexSpec) -> list[str]:
     """One line for each field in which two specs differ, in the user's words."""
-    return _differences(have.to_json(), want.to_json(), "")
+    lines = _differences(have.to_json(), want.to_json(), "")
+    if have.weights == want.weights:
+        return [line for line in lines if not line.startswith(("encoder.model ", "encoder.revision "))]
+    named = [line for line in lines if line.startswith("encoder.model ")]
+    return [line for line in lines if not (named and line.startswith("weights "))]
 
 
 def _differences(have: dict[str, Json], want: dict[str, Json], prefix: str) -> list[str]:
     lines: list[str] = []
-    for name in have:
-        old, new = have[name], want.get(name)
+    for name, old in have.items():
+        new = want.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
             lines += _differences(old, new, f"{prefix}{name}.")
         elif old != new:
@@ -123,8 +137,3 @@ def _differences(have: dict[str, Json], want: dict[str, Json], prefix: str) -> l
 def _short(value: Json) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def changed(spec: EncoderSpec, **given: object) -> EncoderSpec:
-    """`spec` with the fields replaced that are not None in `given`."""
-    return dataclasses.replace(spec, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]  # names and types are checked by the dataclass's users

@@ -1,7 +1,7 @@
 """Templates: a text becomes token ids and the span of them that is pooled.
 
-A template is data (templates.toml, whose head explains the fields). The pieces are tokenised apart and joined as ids, so
-that both copies of an echoed text are the same ids and the pooled span is exact by construction; a *joined* template
+A template is data (templates.toml, whose head explains the fields). The pieces are tokenised apart and joined as ids,
+so that both copies of an echoed text are the same ids and the pooled span is exact by construction; a *joined* template
 (PromptEOL, LLM2Vec) is formatted first and tokenised whole, as its authors do. Sources: Springer et al. 2024 (echo),
 Jiang et al. 2023 (PromptEOL), BehnamGhader et al. 2024 (LLM2Vec). What is too long is cut in the text, before it is put
 into the template: prompt and copies stay whole.
@@ -237,7 +237,8 @@ def _render_pieces(
 
 def _literal(piece: str, tokenizer: TextTokenizer) -> list[int]:
     """Ids of a piece without a text. `{bos}X` is tokenised as one string with the special token's own spelling in it,
-    because what follows a special token may be tokenised otherwise than at the start (SentencePiece's word-start mark)."""
+    because what follows a special token may be tokenised otherwise than at the start (SentencePiece's word-start mark).
+    """
     specials = {
         "bos": tokenizer.bos,
         "eos": tokenizer.eos,

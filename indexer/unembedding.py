@@ -1,8 +1,9 @@
 """The unembedding matrix `W_U` (V, d) of a model, read from its checkpoint without loading the model, and its spectrum.
 
-Tied models keep no head in the file: theirs is the input embedding matrix, and the config decides, never the file alone (some
-tied checkpoints carry a stale head). The right singular vectors V (d, d) and squared singular values are the
-eigenvectors and eigenvalues of the Gram matrix W_U^T W_U, summed over blocks of rows in float64: d x d numbers, never V x d.
+Tied models keep no head in the file: theirs is the input embedding matrix, and the config decides, never the file
+alone (some tied checkpoints carry a stale head). The right singular vectors V (d, d) and squared singular values are
+the eigenvectors and eigenvalues of the Gram matrix W_U^T W_U, summed over blocks of rows in float64: d x d numbers,
+never V x d.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def find_unembedding(files: ModelFiles) -> Unembedding:
     Raises:
         ModelError: the model has no head, or it is stored in a quantised dtype.
     """
-    names = _tensors(files)
+    names = {} if _is_encoder(files) else _tensors(files)
     config = files.config.get("text_config") or files.config
     tied = bool(config.get("tie_word_embeddings", _tied_by_default(files.config)))
     heads = [] if tied else [name for name in names if name.endswith(_HEADS)]
@@ -160,6 +161,13 @@ def _opened(path: Path) -> Any:
         raise ModelError(
             f"the weights cannot be read: {fault}", "download or copy the model again", where=str(path)
         ) from fault
+
+
+def _is_encoder(files: ModelFiles) -> bool:
+    """Whether the family fills masks: no vector of it was trained against its input embeddings."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+    return files.family in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
 def _tied_by_default(config: dict[str, Any]) -> bool:

@@ -1,8 +1,8 @@
 """Sentence-transformers models, with their own modules and prompts, run over this package's batches.
 
-Their `encode` sorts by characters and takes a fixed number of rows a batch; here the batches are cut by tokens, without a mask where
-nothing is padded, and the linear layers run in bfloat16 where that is measured faster. The vectors are theirs.
-Imported only when such a model is named: the library takes seconds to load.
+Their `encode` sorts by characters and takes a fixed number of rows a batch; here the batches are cut by tokens,
+without a mask where nothing is padded, and the linear layers run in bfloat16 where that is measured faster. The
+vectors are theirs. Imported only when such a model is named: the library takes seconds to load.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer import precision
+from ragidx.indexer.backbone import silence_transformers
 from ragidx.indexer.encoder import BatchEncoder
 from ragidx.indexer.models import ModelFiles
 from ragidx.indexer.specs import EncoderSpec
@@ -88,10 +89,8 @@ class WrappedEncoder(BatchEncoder):
 
 def _load(files: ModelFiles, device: str, dtype: torch.dtype) -> Any:
     from sentence_transformers import SentenceTransformer
-    from transformers.utils import logging as hf_logging
 
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
+    silence_transformers()
     try:
         model = SentenceTransformer(
             str(files.folder),

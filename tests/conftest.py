@@ -1,13 +1,22 @@
-"""Shared by all rooms: where the authors' numbers and the evaluation sets are, if they are here at all."""
+"""Shared by all rooms: tiny real models made once a run, a small corpus, and where the evaluation sets are."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+SENTENCES = [
+    "The river rises in the hills and flows past the old mill before it reaches the sea.",
+    "Who signed the lease for the house by the lake?",
+    "A library keeps vectors, and an index finds the nearest of them quickly.",
+    "Ünïcödé naïve café, 東京タワー, Привет мир!",
+    'He said "hello" and left_it there; 3.14159 or 1,000,000?',
+]
 
 
 @pytest.fixture(scope="session")
@@ -17,4 +26,130 @@ def evalsets() -> Path:
     folder = (Path(named) if named else ROOT.parent / "shared" / "corpora") / "eval"
     if not folder.is_dir():
         pytest.skip("no evaluation sets: set RAGIDX_CORPORA to the folder that holds eval/")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer() -> Any:
+    """A byte-level BPE tokenizer of 300 tokens with BOS `<s>` put in front, EOS `</s>` and `<pad>`."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<s>", "</s>", "<pad>"], initial_alphabet=alphabet, show_progress=False
+    )
+    backend.train_from_iterator(SENTENCES * 20, trainer)
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="<pad>", model_max_length=128
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Any) -> Callable[..., Path]:
+    """`tiny_model(family, **config)`: the folder of a random two-layer model of that family, made once a run."""
+    made: dict[str, Path] = {}
+
+    def make(family: str = "llama", **options: Any) -> Path:
+        key = f"{family}-{sorted(options.items())}"
+        if key not in made:
+            made[key] = _make_model(family, options, tmp_path_factory.mktemp(family), tiny_tokenizer)
+        return made[key]
+
+    return make
+
+
+def _make_model(family: str, options: dict[str, Any], folder: Path, tokenizer: Any) -> Path:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    base: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 48,
+        "max_position_embeddings": 128,
+        "pad_token_id": 2,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+    }
+    if family in ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "olmo2", "smollm3", "granite"):
+        base["num_key_value_heads"] = 2
+    if family in ("qwen3", "gemma", "gemma3_text"):
+        base["head_dim"] = 8
+    if family == "opt":
+        base |= {"ffn_dim": 48, "word_embed_proj_dim": 32}
+    if family == "gpt2":
+        base |= {"n_positions": 128}
+    config = AutoConfig.for_model(family, **(base | options))
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model = AutoModelForCausalLM.from_config(config)
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.3) if parameter.dim() > 1 else None
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_sentence_transformer(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Any) -> Path:
+    """A random two-layer BERT with mean pooling and normalisation, as sentence-transformers saves it, with prompts."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+    from transformers import BertConfig, BertModel
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    backbone = tmp_path_factory.mktemp("bert")
+    config = BertConfig(
+        vocab_size=len(tiny_tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=64,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        BertModel(config).save_pretrained(backbone)
+    tiny_tokenizer.save_pretrained(backbone)
+    transformer = Transformer(str(backbone), max_seq_length=48)
+    model = SentenceTransformer(
+        modules=[transformer, Pooling(32, "mean"), Normalize()],
+        prompts={"query": "query: ", "document": "passage: "},
+        device="cpu",
+    )
+    folder = tmp_path_factory.mktemp("st")
+    model.save(str(folder))
+    return folder
+
+
+@pytest.fixture
+def small_corpus(tmp_path: Path) -> Path:
+    """Six short documents in three formats."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "lease.txt").write_text("The lease of the house by the lake was signed by Ada Lovelace in 1840.\n")
+    (folder / "mill.md").write_text(
+        "---\nyear: 1790\nsubject: history\n---\n# The mill\n\nThe old mill stands where the river reaches the sea.\n"
+    )
+    (folder / "tower.md").write_text(
+        "---\nyear: 1958\nsubject: architecture\n---\n# The tower\n\nThe tower in Tokyo is painted orange and white.\n"
+    )
+    (folder / "facts.jsonl").write_text(
+        '{"id": "bees", "text": "Bees dance to tell where the flowers are.", "year": 1946, "subject": "biology"}\n'
+        '{"id": "neptune", "text": "Neptune was found with a pencil before a telescope.", "year": 1846, "subject": "astronomy"}\n'
+        '{"id": "printing", "text": "Movable metal type was cast in Korea before Gutenberg.", "year": 1377, "subject": "history"}\n'
+    )
     return folder

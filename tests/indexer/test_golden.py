@@ -1,7 +1,8 @@
 """Golden cases: the numbers of the authors' own code, method by method, discovered from the manifests.
 
-What a case runs is decided by the fields of its manifest, never by its name. Ids first: they are built from the texts and compared,
-and only where the original does something that ragidx does not (a table below names each reason) are the given ids fed.
+What a case runs is decided by the fields of its manifest, never by its name. Ids first: they are built from the texts
+and compared, and only where the original does something that ragidx does not (a table below names each reason) are
+the given ids fed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from ragidx.indexer.unembedding import spectrum_of
 ROOT = Path(__file__).resolve().parents[2]
 METHODS = {"echo", "llm2vec", "bidirectional attention", "embedfilter + echo", "embedfilter + prompteol", "prompteol"}
 
-# Where the original means something else than ragidx, by a phrase of the manifest's quirks; the given ids and masks are fed then.
+# Where the original means something else than ragidx, by a phrase of the manifest's quirks; the given ids and masks
+# are fed then.
 OTHERWISE = {
     "piece starts with BOS": "a BOS inside every piece, also in the pooled span",
     "starts with its own BOS": "a BOS inside every part, also in the pooled span",

@@ -1,0 +1,62 @@
+# make demo   install into .venv, index the sample corpus, ask it three questions
+# make test   install what the tests need, then lint, types, tests on the source and on the built wheel
+# make quick  the fast tests alone
+#
+# A step that was done is not done again; `make clean` forgets them all.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+FAISS := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+WHEEL := build/wheel
+QUIET_ENV := TOKENIZERS_PARALLELISM=false
+
+.PHONY: demo test quick lint types wheel-tests clean help
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n '1,3s/^# //p' Makefile
+
+demo: .make/demo
+	@$(BIN)/ragidx demo
+
+test: .make/test
+	@echo "== lint"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@echo "== types"
+	@$(BIN)/mypy
+	@echo "== tests of the source"
+	@$(QUIET_ENV) $(BIN)/pytest -n 2 --dist worksteal
+	@echo "== quick tests of the built wheel"
+	@$(MAKE) --no-print-directory wheel-tests
+
+quick: .make/test
+	@$(QUIET_ENV) $(BIN)/pytest -n 2 --dist worksteal -m "not slow"
+
+wheel-tests: .make/test
+	@rm -rf build dist $(WHEEL)
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+	@$(PIP) install --no-deps --no-compile --target $(WHEEL) dist/*.whl
+	@$(QUIET_ENV) RAGIDX_TEST_WHEEL=$(WHEEL) PYTHONPATH=$(WHEEL) $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -q
+
+.venv:
+	@echo "== making .venv with $(PYTHON)"
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ragidx needs Python 3.11 or newer; name one with make PYTHON=...")'
+	@$(PYTHON) -m venv .venv
+
+.make/demo: pyproject.toml constraints.txt | .venv
+	@echo "== installing ragidx[$(FAISS)] into .venv (some hundred MB, a few minutes the first time)"
+	@$(PIP) install -c constraints.txt setuptools wheel
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[$(FAISS)]'
+	@mkdir -p .make && touch $@
+
+.make/test: .make/demo
+	@echo "== installing what the tests need"
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[$(FAISS),test]'
+	@mkdir -p .typing && ln -sfn .. .typing/ragidx
+	@touch $@
+
+clean:
+	@rm -rf .venv .make .typing build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,59 @@
+"""What a reader may do: which fields it takes and how far it trusts a file; and how it refuses one.
+
+Sizes are in bytes, times in seconds. Nothing here reads anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+class UnreadableError(Exception):
+    """A file or a record that is left out; the text is the reason of its Skip, the detail after a colon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds that keep one hostile or broken file from taking the machine. Records stream: their files may be large."""
+
+    document_bytes: int = 2 * GIB  # a file that becomes one document, unpacked
+    json_bytes: int = 256 * MIB  # a .json file that is no JSON Lines: it is parsed whole
+    line_bytes: int = 64 * MIB  # a line of JSON Lines, a line or a field of CSV
+    unpacked_bytes: int = 256 * GIB  # what one .gz or .zst expands to
+    unpacked_ratio: int = 200  # expanded / packed; looked at from 64 MiB on
+    nested_chars: int = 10_000  # a list or an object that becomes metadata, as JSON text
+    office_members: int = 10_000  # files in a .docx, .pptx, .xlsx or .epub
+    office_unpacked_bytes: int = GIB // 2  # their sizes together
+    office_text_bytes: int = 64 * MIB  # Markdown that comes back from the converter
+    office_memory_bytes: int = 2 * GIB  # address space of the converter
+    office_timeout_s: float = 120.0  # wall clock and CPU time for one file
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What to take from structured files.
+
+    Args:
+        text_field: the field that is the text; None: the first that a record has of `record_fields.TEXT_FIELDS`.
+        id_field: the field that is the id; None: the first of `record_fields.ID_FIELDS`, else the record's number.
+        limits: bounds on files.
+    """
+
+    text_field: str | None = None
+    id_field: str | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+def shown_bytes(count: int) -> str:
+    """A size in words, exact for the round numbers that limits are.
+
+    >>> shown_bytes(64 * MIB), shown_bytes(2 * GIB), shown_bytes(1000)
+    ('64 MiB', '2 GiB', '1000 bytes')
+    """
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1 << 10, "KiB")):
+        if count >= unit and count % unit == 0:
+            return f"{count // unit} {name}"
+    return f"{count} bytes"

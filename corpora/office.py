@@ -1,0 +1,192 @@
+"""PDF and office files through markitdown, in a child process with limits on memory and time.
+
+    path, ending -> Markdown
+
+One child serves many files, since markitdown takes a second and more to load; after a crash or a timeout the next file
+gets a new one. Archives are measured before they are opened. What the child does is in `office_child.py`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ragidx.corpora.limits import Limits, UnreadableError, shown_bytes
+
+ENDINGS = (".pdf", ".docx", ".pptx", ".xlsx", ".epub")
+
+_START_TIMEOUT_S = 120.0
+_BLOCK_BYTES = 1 << 16
+_LINE_BYTES = 1 << 16
+_DETAIL_CHARS = 160
+_MISSING = "needs the extra 'docs': pip install 'ragidx[docs]'"
+
+
+class OfficeConverter:
+    """The child process, started when the first file needs it. A context manager: it ends with the corpus."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pending = bytearray()  # read from the child, not yet used
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child."""
+        child, self._child = self._child, None
+        self._pending.clear()
+        if child is None:
+            return
+        _kill_group(child)
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def convert(self, path: Path, ending: str) -> str:
+        """The file as Markdown.
+
+        Raises:
+            UnreadableError: it is damaged, too large, takes too long or too much, or markitdown is not installed.
+        """
+        if importlib.util.find_spec("markitdown") is None:
+            raise UnreadableError(_MISSING)
+        if ending != ".pdf":
+            check_archive(path, ending, self._limits)
+        if self._child is None or self._child.poll() is not None:
+            self._start()
+        deadline = time.monotonic() + self._limits.office_timeout_s
+        answer = self._ask({"path": str(path.absolute()), "ending": ending}, deadline)
+        if "bytes" not in answer:
+            raise UnreadableError(self._reason(str(answer.get("error"))))
+        return self._take(int(answer["bytes"]), deadline).decode()
+
+    def _start(self) -> None:
+        self.close()
+        # -P: the script's folder is not searched for modules. A session of its own: one signal ends all that it starts.
+        self._child = subprocess.Popen(
+            [sys.executable, "-P", str(Path(__file__).with_name("office_child.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        limits = self._limits
+        bounds = {
+            "memory_bytes": limits.office_memory_bytes,
+            "timeout_s": limits.office_timeout_s,
+            "text_bytes": limits.office_text_bytes,
+        }
+        answer = self._ask(bounds, time.monotonic() + _START_TIMEOUT_S)
+        if "ready" not in answer:
+            self.close()
+            raise UnreadableError(f"the converter does not start: {_short(str(answer.get('error')))}")
+
+    def _ask(self, message: dict[str, Any], deadline: float) -> dict[str, Any]:
+        assert self._child is not None
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(json.dumps(message).encode() + b"\n")
+            self._child.stdin.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+        while (end := self._pending.find(b"\n")) < 0:
+            if len(self._pending) > _LINE_BYTES:
+                self.close()
+                raise UnreadableError("cannot be converted: the converter's answer makes no sense")
+            self._receive(deadline)
+        line = self._take(end + 1, deadline)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _take(self, count: int, deadline: float) -> bytes:
+        if count > self._limits.office_text_bytes + _LINE_BYTES:
+            self.close()
+            raise UnreadableError(self._reason("text"))
+        while len(self._pending) < count:
+            self._receive(deadline)
+        data = bytes(self._pending[:count])
+        del self._pending[:count]
+        return data
+
+    def _receive(self, deadline: float) -> None:
+        """Wait for more bytes of the child, until the deadline."""
+        assert self._child is not None
+        assert self._child.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._child.stdout, selectors.EVENT_READ)
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+        if not ready:
+            self.close()
+            raise UnreadableError(f"conversion takes more than {self._limits.office_timeout_s:g} s")
+        block = os.read(self._child.stdout.fileno(), _BLOCK_BYTES)
+        if not block:
+            raise self._died()
+        self._pending += block
+
+    def _died(self) -> UnreadableError:
+        """The child's end, as the reason why the file is left out."""
+        assert self._child is not None
+        status = self._child.wait()
+        self.close()
+        if status == -signal.SIGXCPU:
+            return UnreadableError(f"conversion takes more than {self._limits.office_timeout_s:g} s")
+        return UnreadableError(f"cannot be converted: the converter ended with status {status}")
+
+    def _reason(self, error: str) -> str:
+        """The child's word for what happened, in ours."""
+        if error == "memory":
+            return f"conversion needs more than {shown_bytes(self._limits.office_memory_bytes)} of memory"
+        if error == "text":
+            return f"converts to more than {shown_bytes(self._limits.office_text_bytes)} of text"
+        if error.startswith("MissingDependencyException"):  # markitdown without its extras
+            return _MISSING
+        return f"cannot be converted: {_short(error)}"
+
+
+def check_archive(path: Path, ending: str, limits: Limits) -> None:
+    """Measure an archive by its directory, before anything is unpacked.
+
+    Raises:
+        UnreadableError: it is no archive, or a bomb.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as fault:
+        raise UnreadableError(f"damaged {ending} file: {_short(str(fault))}") from fault
+    if len(members) > limits.office_members:
+        raise UnreadableError(f"an archive of more than {limits.office_members} files")
+    unpacked = sum(member.file_size for member in members)
+    if unpacked > limits.office_unpacked_bytes:
+        raise UnreadableError(f"expands to more than {shown_bytes(limits.office_unpacked_bytes)}")
+
+
+def _short(text: str) -> str:
+    line = next(iter(text.splitlines()), "").strip()
+    return line if len(line) <= _DETAIL_CHARS else f"{line[:_DETAIL_CHARS]}..."
+
+
+def _kill_group(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:  # it ended just now
+            return

@@ -1,0 +1,174 @@
+"""Files become Documents: which reader reads which ending, and the walk over a whole corpus.
+
+    corpus path -> sources -> Documents, one at a time; whatever is left out goes to `on_skip`
+
+A reader is a function from a SourceFile to its Documents; it raises `UnreadableError` for a file and calls `file.skip`
+for a part of one. Third parties add theirs by an entry point of the group `ragidx.readers`, named after the ending.
+Chunks, models and vectors are not known here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TypeAlias
+
+from ragidx.corpora import office
+from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
+from ragidx.corpora.office import OfficeConverter
+from ragidx.corpora.records import Document, OnSkip, Skip
+from ragidx.corpora.source_file import SourceFile
+from ragidx.corpora.sources import Source, sources
+
+__all__ = [
+    "ENTRY_POINTS",
+    "READERS",
+    "Limits",
+    "ReadOptions",
+    "Reader",
+    "SourceFile",
+    "UnreadableError",
+    "documents",
+    "read",
+]
+
+Reader: TypeAlias = Callable[[SourceFile], Iterator[Document]]
+
+ENTRY_POINTS = "ragidx.readers"
+
+_TEXT_ENDINGS = """
+    .txt .text .log .tex .bib .org .adoc .xml .yaml .yml .toml .ini .cfg .py .pyi .c .h .cc .cpp .hpp .cs .go .rs .java
+    .kt .scala .swift .js .jsx .mjs .ts .tsx .rb .php .pl .lua .r .jl .hs .ml .ex .erl .clj .sh .bash .sql .css .scss
+"""
+
+# Module and function, so that the libraries of a format are imported when a corpus has a file of it.
+READERS: dict[str, str] = {
+    **dict.fromkeys((".md", ".markdown"), "markup:read_markdown"),
+    ".rst": "markup:read_rst",
+    **dict.fromkeys((".html", ".htm", ".xhtml"), "html_text:read_html"),
+    **dict.fromkeys((".jsonl", ".ndjson"), "json_records:read_json_lines"),
+    ".json": "json_records:read_json",
+    **dict.fromkeys((".csv", ".tsv"), "tables:read_csv"),
+    ".parquet": "columns:read_parquet",
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), "columns:read_arrow"),
+    **dict.fromkeys(office.ENDINGS, "markup:read_office"),
+    **dict.fromkeys(_TEXT_ENDINGS.split(), "markup:read_text"),
+}
+"""Reader by ending, lower case, below `.gz` and `.zst`. Any other file is read as text if it looks like text."""
+
+
+def documents(
+    corpus: Path | str,
+    options: ReadOptions = ReadOptions(),  # noqa: B008  # frozen
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    on_skip: OnSkip,
+    on_source: Callable[[Source], None] | None = None,
+) -> Iterator[Document]:
+    """The Documents of a folder, a file, or standard input (`-`), streaming.
+
+    A BEIR folder (`corpus.jsonl` beside `queries.jsonl` or `qrels/`) is its corpus file alone: ids are the bare `_id`,
+    so that qrels and runs fit, and the text is title, space, text, as BEIR joins them.
+
+    Args:
+        corpus: a folder, a file, or `-`.
+        options: which fields to take, and bounds.
+        include: gitignore-style globs; a file is kept if one matches. Not asked in a BEIR folder.
+        exclude: the same, for what is left out.
+        on_skip: called for whatever is left out, with its reason.
+        on_source: called when a file is begun, for progress by bytes.
+
+    Raises:
+        CorpusError: there is no such corpus.
+        SpecError: a glob is none.
+    """
+    beir = _beir_corpus(corpus)
+    found = iter([beir]) if beir else sources(corpus, include=include, exclude=exclude, on_skip=on_skip)
+    return _documents(found, options, on_skip, on_source, is_beir=beir is not None)
+
+
+def read(source: Source, options: ReadOptions = ReadOptions(), *, on_skip: OnSkip) -> Iterator[Document]:  # noqa: B008
+    """The Documents of one file. A fault of the file is reported, never raised."""
+    return _documents(iter([source]), options, on_skip, None, is_beir=False)
+
+
+def _documents(
+    found: Iterator[Source],
+    options: ReadOptions,
+    on_skip: OnSkip,
+    on_source: Callable[[Source], None] | None,
+    *,
+    is_beir: bool,
+) -> Iterator[Document]:
+    with OfficeConverter(options.limits) as converter:
+        for source in found:
+            if on_source is not None:
+                on_source(source)
+            yield from _read(source, options, on_skip, converter, is_beir=is_beir)
+
+
+def _read(
+    source: Source, options: ReadOptions, on_skip: OnSkip, converter: OfficeConverter, *, is_beir: bool
+) -> Iterator[Document]:
+    told = False
+
+    def tell(skip: Skip) -> None:
+        nonlocal told
+        told = True
+        on_skip(skip)
+
+    file = SourceFile(source=source, options=options, on_skip=tell, office=converter, beir=is_beir)
+    try:
+        for document in _reader(file)(file):
+            told = True
+            yield document
+    except UnreadableError as fault:
+        file.skip(str(fault))
+    except OSError as fault:
+        file.skip(f"cannot be read: {fault.strerror or fault}")
+    if not told:
+        file.skip("holds no document")
+
+
+def _reader(file: SourceFile) -> Reader:
+    if file.source.path is None:
+        return _function("json_records:read_standard_input")
+    if file.ending in READERS:
+        return _function(READERS[file.ending])
+    added = _added_readers().get(file.ending)
+    if added is None:
+        return _function("markup:read_unknown")
+    try:
+        reader: Reader = added.load()
+    except (ImportError, AttributeError) as fault:
+        raise UnreadableError(f"the reader '{added.value}' cannot be loaded: {fault}") from fault
+    return reader
+
+
+def _function(place: str) -> Reader:
+    module, name = place.split(":")
+    reader: Reader = getattr(importlib.import_module(f"ragidx.corpora.{module}"), name)
+    return reader
+
+
+@functools.cache
+def _added_readers() -> dict[str, EntryPoint]:
+    """Third parties' readers by ending; those of ragidx itself cannot be replaced."""
+    found = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value), reverse=True)
+    return {f".{point.name.lstrip('.').lower()}": point for point in found}
+
+
+def _beir_corpus(corpus: Path | str) -> Source | None:
+    """The corpus file of a BEIR folder; None where the path is none."""
+    folder = Path(corpus)
+    if str(corpus) == "-" or not ((folder / "qrels").is_dir() or (folder / "queries.jsonl").is_file()):
+        return None
+    for name in ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst"):
+        path = folder / name
+        if path.is_file() and not path.is_symlink():
+            return Source(path, name, path.stat().st_size)
+    return None

@@ -1,0 +1,242 @@
+"""The safe walk: which files of a folder are the corpus, in an order that is the same on every machine.
+
+    corpus path -> Source(path, name, size), sorted by name within each folder
+
+Only regular files are yielded; no link is followed save the corpus path itself, which the user named; nothing is opened
+but `.gitignore`. Each file or folder left out is reported once, a folder for all that is in it. Formats are not known.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from pathspec import GitIgnoreSpec
+from pathspec.patterns.gitignore import GitIgnorePatternError
+
+from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.limits import MIB, shown_bytes
+from ragidx.corpora.records import OnSkip, Skip
+
+BY_RULE = frozenset(
+    {
+        "hidden",
+        "folder of a version control system",
+        "ignored by .gitignore",
+        "not matched by --include",
+        "matched by --exclude",
+        "link to a file of the same corpus",
+        "link to a folder of the same corpus",
+    }
+)
+"""Reasons that are somebody's wish, not a fault: nothing that should have been read is lost."""
+
+_VCS_FOLDERS = frozenset({"CVS", "_darcs"})  # the others are hidden
+_IGNORE_FILE = ".gitignore"
+_IGNORE_BYTES = MIB
+_KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file of the corpus, not yet opened.
+
+    Args:
+        path: where it is; None for standard input.
+        name: path below the corpus root with `/`, in Unicode form NFC; a file's own name; `-` for standard input.
+        size: bytes; 0 for standard input.
+    """
+
+    path: Path | None
+    name: str
+    size: int
+
+
+def sources(
+    corpus: Path | str, *, include: Sequence[str] = (), exclude: Sequence[str] = (), on_skip: OnSkip
+) -> Iterator[Source]:
+    """The files of a corpus: a folder's, a single file, or standard input for `-`.
+
+    Args:
+        corpus: a folder, a file, or `-`.
+        include: gitignore-style globs below the root; a file is kept if one matches. Empty: all are.
+        exclude: the same; what one matches is left out, a folder with all that is in it.
+        on_skip: called for whatever is left out, with its reason.
+
+    Raises:
+        CorpusError: there is no such file or folder, or it is neither.
+        SpecError: a glob is none.
+    """
+    if str(corpus) == "-":
+        return iter([Source(None, "-", 0)])
+    root = Path(corpus)
+    try:
+        status = root.stat()
+    except OSError as fault:
+        raise CorpusError(
+            f"cannot be opened: {fault.strerror}", "give a folder, a file, or - for standard input", where=str(corpus)
+        ) from fault
+    if stat.S_ISREG(status.st_mode):
+        return iter([Source(root.resolve(), unicodedata.normalize("NFC", root.name), status.st_size)])
+    if not stat.S_ISDIR(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
+        raise CorpusError(f"is a {kind}, no file or folder", "give - and a pipe for standard input", where=str(corpus))
+    walk = _Walk(root, _globs(include, "--include"), _globs(exclude, "--exclude"), on_skip)
+    return walk.files()
+
+
+def _globs(patterns: Sequence[str], option: str) -> GitIgnoreSpec | None:
+    try:
+        return GitIgnoreSpec.from_lines(patterns) if patterns else None
+    except GitIgnorePatternError as fault:
+        raise SpecError(f"{str(fault).lower()}", "write it as in a .gitignore file", where=option) from fault
+
+
+_Rules: TypeAlias = tuple[tuple[str, GitIgnoreSpec], ...]  # (folder of the .gitignore, its rules), the innermost last
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    path: str
+    prefix: str  # "" for the root, "a/b/" below it
+    rules: _Rules
+
+
+class _Walk:
+    """One pass over a folder. A stack instead of recursion: folders nest deeper than Python calls do."""
+
+    def __init__(
+        self, root: Path, include: GitIgnoreSpec | None, exclude: GitIgnoreSpec | None, on_skip: OnSkip
+    ) -> None:
+        self._root = str(root)
+        self._real_root = Path(os.path.realpath(root))
+        self._include = include
+        self._exclude = exclude
+        self._on_skip = on_skip
+
+    def files(self) -> Iterator[Source]:
+        stack = [self._entries(_Folder(self._root, "", ()))]
+        while stack:
+            entry = next(stack[-1], None)
+            if entry is None:
+                stack.pop()
+            elif isinstance(entry, _Folder):
+                stack.append(self._entries(entry))
+            else:
+                yield entry
+
+    def _entries(self, folder: _Folder) -> Iterator[Source | _Folder]:
+        try:
+            with os.scandir(folder.path) as listing:
+                entries = sorted((_nfc_bytes(entry.name), entry) for entry in listing)
+        except OSError as fault:
+            self._skip(folder.prefix or "./", f"cannot be opened: {fault.strerror}")
+            return
+        rules = self._with_ignore_file(folder, [entry for _, entry in entries])
+        last = b""
+        for key, entry in entries:
+            if key == last:
+                self._skip(_printable(folder.prefix + entry.name), "its name in Unicode form NFC is another file's")
+                continue
+            last = key
+            yield from self._entry(entry, key, folder, rules)
+
+    def _entry(self, entry: os.DirEntry[str], key: bytes, folder: _Folder, rules: _Rules) -> Iterator[Source | _Folder]:
+        """What an entry is: a file, a folder, or nothing and a report."""
+        try:
+            name = folder.prefix + key.decode()
+        except UnicodeDecodeError:
+            self._skip(_printable(folder.prefix + entry.name), "its name is not UTF-8")
+            return
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except OSError as fault:
+            self._skip(name, f"cannot be opened: {fault.strerror}")
+            return
+        is_folder = stat.S_ISDIR(status.st_mode)
+        shown = f"{name}/" if is_folder else name
+        reason = self._rule_against(entry.name, shown, is_folder, rules) or self._fault_of(entry, status)
+        if reason:
+            self._skip(shown, reason)
+        elif is_folder:
+            yield _Folder(entry.path, shown, rules)
+        else:
+            yield Source(Path(entry.path), name, status.st_size)
+
+    def _rule_against(self, base: str, shown: str, is_folder: bool, rules: _Rules) -> str:
+        """Why somebody wants this left out; empty: nobody does."""
+        if base.startswith("."):
+            return "hidden"
+        if is_folder and base in _VCS_FOLDERS:
+            return "folder of a version control system"
+        if _is_ignored(shown, rules):
+            return "ignored by .gitignore"
+        if self._exclude is not None and self._exclude.match_file(shown):
+            return "matched by --exclude"
+        if not is_folder and self._include is not None and not self._include.match_file(shown):
+            return "not matched by --include"
+        return ""
+
+    def _fault_of(self, entry: os.DirEntry[str], status: os.stat_result) -> str:
+        """Why this cannot be walked into or read; empty: it can."""
+        kind = stat.S_IFMT(status.st_mode)
+        if kind in (stat.S_IFDIR, stat.S_IFREG):
+            return ""
+        if kind != stat.S_IFLNK:
+            return f"not a regular file: {_KINDS.get(kind, 'special file')}"
+        target = Path(os.path.realpath(entry.path))
+        if not target.exists():
+            return "broken link"
+        if not target.is_relative_to(self._real_root):
+            return "link out of the corpus"
+        return f"link to a {'folder' if target.is_dir() else 'file'} of the same corpus"
+
+    def _with_ignore_file(self, folder: _Folder, entries: Sequence[os.DirEntry[str]]) -> _Rules:
+        """The rules that hold in `folder`: those from above, then its own `.gitignore`; no link is read, as in git."""
+        own = next((entry for entry in entries if entry.name == _IGNORE_FILE), None)
+        if own is None or not own.is_file(follow_symlinks=False):
+            return folder.rules
+        where = folder.prefix + _IGNORE_FILE
+        try:
+            with Path(own.path).open("rb") as stream:
+                data = stream.read(_IGNORE_BYTES + 1)
+        except OSError as fault:
+            self._skip(where, f"cannot be opened: {fault.strerror}")
+            return folder.rules
+        if len(data) > _IGNORE_BYTES:
+            self._skip(where, f"rules of more than {shown_bytes(_IGNORE_BYTES)} are not read")
+            return folder.rules
+        good = []
+        for number, line in enumerate(data.decode("utf-8", "surrogateescape").split("\n"), start=1):
+            try:
+                GitIgnoreSpec.from_lines([line])
+            except GitIgnorePatternError:
+                self._skip(f"{where}:{number}", "no rule of a .gitignore file")
+            else:
+                good.append(line.removesuffix("\r"))
+        return (*folder.rules, (folder.prefix, GitIgnoreSpec.from_lines(good)))
+
+    def _skip(self, where: str, reason: str) -> None:
+        self._on_skip(Skip(where, reason))
+
+
+def _is_ignored(shown: str, rules: _Rules) -> bool:
+    """The innermost `.gitignore` that says anything about a path decides."""
+    for prefix, spec in reversed(rules):
+        ignored = spec.check_file(shown.removeprefix(prefix)).include
+        if ignored is not None:
+            return ignored
+    return False
+
+
+def _nfc_bytes(name: str) -> bytes:
+    return unicodedata.normalize("NFC", name).encode("utf-8", "surrogateescape")
+
+
+def _printable(name: str) -> str:
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,80 @@
+"""Which rows belong to which document: what an incremental build asks before it encodes anything.
+
+A document is known by the digest of its id. Its rows lie together, in as few runs of adjacent rows as they were added
+in. 60 bytes a run of fixed-size numbers, whatever the length of the ids. Only runs whose rows are alive are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ragidx.indexer.digests import DigestTable, digest
+from ragidx.indexer.segment import Segment
+
+_RUN = np.dtype([("hash", "V16"), ("segment", "<i4"), ("first", "<i4"), ("count", "<i4"), ("kept", "?"), ("dead", "?")])
+
+
+class Documents:
+    """Runs of rows by document. `get(doc_id)` is the hash of the document as it was added."""
+
+    def __init__(self) -> None:
+        self._runs = np.zeros(1024, _RUN)
+        self._count = 0
+        self._table = DigestTable()
+
+    def add(self, doc_id: str, doc_hash: bytes, segment: int, first: int, count: int, *, kept: bool = False) -> None:
+        """Note that `count` rows of a segment, by its number, from row `first` on, are of this document."""
+        if self._count == len(self._runs):
+            self._runs = np.concatenate([self._runs, np.zeros(len(self._runs), _RUN)])
+        self._runs[self._count] = (doc_hash, segment, first, count, kept, False)
+        self._table.add(digest(doc_id), self._count)
+        self._count += 1
+
+    def load(self, number: int, segment: Segment, dead: NDArray[np.bool_] | None) -> None:
+        """Note all documents of a segment that are alive."""
+        first = 0
+        for batch in segment.batches(["doc_id", "doc_hash"]):
+            ids, hashes = batch.column(0), batch.column(1)
+            gone = np.zeros(len(ids), np.bool_) if dead is None else dead[first : first + len(ids)]
+            changes = pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
+            starts = np.flatnonzero(np.concatenate([[True], changes | (gone[1:] != gone[:-1])]))
+            for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(ids)], strict=True):
+                if not gone[start]:
+                    self.add(ids[start].as_py(), hashes[start].as_py(), number, first + start, end - start)
+            first += len(ids)
+
+    def get(self, doc_id: str) -> bytes | None:
+        """The hash of the document, None where it has no row that is alive."""
+        runs = self._alive(doc_id)
+        return self._runs[runs[0]]["hash"].tobytes() if runs else None
+
+    def __contains__(self, doc_id: str) -> bool:
+        """Whether the document has rows that are alive."""
+        return bool(self._alive(doc_id))
+
+    def keep(self, doc_id: str) -> None:
+        """Mark the document, so that `pop_others` leaves it."""
+        self._runs["kept"][self._alive(doc_id)] = True
+
+    def pop(self, doc_id: str) -> Iterator[tuple[int, int, int]]:
+        """Forget a document: its runs, as (segment, first, count)."""
+        for number in self._alive(doc_id):
+            yield self._pop(number)
+
+    def pop_others(self) -> Iterator[tuple[int, int, int]]:
+        """Forget all documents that were not kept: their runs, as (segment, first, count)."""
+        runs = self._runs[: self._count]
+        for number in np.flatnonzero(~runs["kept"] & ~runs["dead"]).tolist():
+            yield self._pop(number)
+
+    def _alive(self, doc_id: str) -> list[int]:
+        return [number for number in self._table.find(digest(doc_id)) if not self._runs[number]["dead"]]
+
+    def _pop(self, number: int) -> tuple[int, int, int]:
+        run = self._runs[number]
+        run["dead"] = True
+        return int(run["segment"]), int(run["first"]), int(run["count"])

@@ -1,0 +1,164 @@
+"""The journal: vectors that are encoded but not committed yet, by text hash, so that a killed build goes on.
+
+vectors (n, dim) go in as float32 or float16 and come back as float32 rounded to float16, as an index holds them.
+
+    header   64 bytes: magic "RAGIDXJ1", version u32, dim u32, sha256 of the key (32), crc32 of these 48 (u32), zeros
+    record   16 bytes hash, 2 * dim bytes float16, crc32 of both (u32); all little-endian, one after the other
+
+Appends reach the operating system at once (a killed process loses none) but are not synced (a power loss may lose the
+last ones). At open the file is cut before the first record whose crc32 is wrong. A file of another key, dim or version
+is begun anew. It guards nothing against a second process: the index's lock does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.indexer import atomic
+from ragidx.indexer.digests import DIGEST_BYTES, DigestTable, as_digests
+
+MAGIC = b"RAGIDXJ1"
+VERSION = 1
+
+_HEAD = struct.Struct("<8sII32s")
+_CRC = struct.Struct("<I")
+_HEADER_BYTES = 64
+_BLOCK_BYTES = 1 << 20
+
+
+class Journal:
+    """Vectors by text hash, in a file that only grows. Use `Journal.open`."""
+
+    def __init__(self, path: Path, handle: int, dim: int) -> None:
+        self.path = path
+        self.dim = dim
+        self.dropped_bytes = 0  # of a torn tail, at open
+        self._handle = handle
+        self._record = DIGEST_BYTES + 2 * dim + _CRC.size
+        self._count = 0
+        self._numbers = DigestTable()
+
+    @staticmethod
+    def path_of(folder: Path, key: str) -> Path:
+        """Where the journal of `key`, a fingerprint, lies in `folder`."""
+        return folder / f"{key[:16]}.bin"
+
+    @classmethod
+    def open(cls, folder: Path, key: str, dim: int) -> Journal:
+        """The journal of `key` in `folder`, made if there is none.
+
+        Raises:
+            RagidxError: the folder or the file cannot be written.
+        """
+        atomic.make_folder(folder)
+        path = cls.path_of(folder, key)
+        with atomic.writing(path):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        journal = cls(path, handle, dim)
+        try:
+            with atomic.writing(path):
+                journal._recover(_header(key, dim))
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def __len__(self) -> int:
+        """Records, all of them whole."""
+        return self._count
+
+    def get(self, hashes: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        """The vectors of those hashes that are here."""
+        numbers = self._numbers.first(hashes)
+        return {key: self._read(int(number)) for key, number in zip(hashes, numbers, strict=True) if number >= 0}
+
+    def append(self, hashes: Sequence[bytes], vectors: NDArray[np.float16] | NDArray[np.float32]) -> None:
+        """Keep vectors; a hash that is here already is left as it is.
+
+        Args:
+            hashes: n of 16 bytes.
+            vectors: (n, dim).
+
+        Raises:
+            RagidxError: the disk is full or failed; what was kept before is still there.
+        """
+        if vectors.shape != (len(hashes), self.dim):
+            raise ValueError(f"vectors have the shape {vectors.shape}, not ({len(hashes)}, {self.dim})")
+        codes = np.ascontiguousarray(vectors, "<f2")
+        known = self._numbers.first(hashes)
+        fresh = {key: row for row, key in enumerate(hashes) if known[row] < 0}
+        bodies = (key + codes[row].tobytes() for key, row in fresh.items())
+        data = b"".join(body + _CRC.pack(zlib.crc32(body)) for body in bodies)
+        self._write(data)
+        for key in fresh:
+            self._numbers.add(key, self._count)
+            self._count += 1
+
+    def close(self) -> None:
+        """Close the file and keep it; a second call does nothing."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def discard(self) -> None:
+        """Close the file and remove it: what it held is committed."""
+        self.close()
+        atomic.remove(self.path)
+
+    def _write(self, data: bytes) -> None:
+        end = self._offset(self._count)
+        with atomic.writing(self.path, len(data)):
+            try:
+                os.lseek(self._handle, end, os.SEEK_SET)
+                atomic.write_all(self._handle, data)
+            except OSError:
+                os.ftruncate(self._handle, end)  # no half record before the next ones
+                raise
+
+    def _offset(self, number: int) -> int:
+        return _HEADER_BYTES + number * self._record
+
+    def _read(self, number: int) -> NDArray[np.float32]:
+        data = os.pread(self._handle, 2 * self.dim, self._offset(number) + DIGEST_BYTES)
+        return np.frombuffer(data, "<f2").astype(np.float32)
+
+    def _recover(self, header: bytes) -> None:
+        """Read what is there, and cut off what is torn; OSErrors are the caller's."""
+        size = os.fstat(self._handle).st_size
+        if os.pread(self._handle, _HEADER_BYTES, 0) != header:
+            os.ftruncate(self._handle, 0)
+            os.lseek(self._handle, 0, os.SEEK_SET)
+            atomic.write_all(self._handle, header)
+            self.dropped_bytes = size
+            return
+        block = max(1, _BLOCK_BYTES // self._record)
+        while records := self._whole(os.pread(self._handle, block * self._record, self._offset(self._count))):
+            keys = [record[:DIGEST_BYTES] for record in records]
+            self._numbers.extend(as_digests(keys), np.arange(self._count, self._count + len(keys)))
+            self._count += len(keys)
+        end = self._offset(self._count)
+        self.dropped_bytes = size - end
+        os.ftruncate(self._handle, end)
+
+    def _whole(self, data: bytes) -> list[bytes]:
+        """The records at the start of `data`, up to the first that is short or has a wrong crc32."""
+        records = []
+        for start in range(0, len(data) - self._record + 1, self._record):
+            record = data[start : start + self._record]
+            if _CRC.pack(zlib.crc32(record[: -_CRC.size])) != record[-_CRC.size :]:
+                break
+            records.append(record)
+        return records
+
+
+def _header(key: str, dim: int) -> bytes:
+    head = _HEAD.pack(MAGIC, VERSION, dim, hashlib.sha256(key.encode()).digest())
+    return (head + _CRC.pack(zlib.crc32(head))).ljust(_HEADER_BYTES, b"\0")

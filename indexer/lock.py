@@ -1,0 +1,70 @@
+"""The writer's lock: one process at a time may change an index. Readers need none.
+
+The file LOCK is locked with flock(2), which ends with the process however that ends; the file stays. In it stands, for
+whoever comes second, one line of JSON: the process id and since when (UTC). It is advisory: only ragidx heeds it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ragidx.corpora.errors import BusyError
+from ragidx.indexer import atomic
+
+LOCK = "LOCK"
+
+
+class Lock:
+    """The lock of an index folder, held from the moment it is made until `release`.
+
+    Raises:
+        BusyError: another writer holds it; the message says which process, and since when.
+        RagidxError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import fcntl  # POSIX only: reading an index needs no lock
+
+        path = folder / LOCK
+        with atomic.writing(path):
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            with atomic.writing(path):
+                try:
+                    fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError as fault:
+                    raise _busy(folder, os.pread(self._handle, 1000, 0)) from fault
+                os.ftruncate(self._handle, 0)
+                holder = {"pid": os.getpid(), "since": now()}
+                atomic.write_all(self._handle, json.dumps(holder).encode() + b"\n")
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let the next writer in; a second call does nothing."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+def now() -> str:
+    """The time as an index writes it: UTC, to the second.
+
+    >>> len(now())
+    20
+    """
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _busy(folder: Path, content: bytes) -> BusyError:
+    """The error for a lock that is held; what is in the file may be half written, or from anywhere."""
+    try:
+        holder = json.loads(content)
+        who = f"process {int(holder['pid'])}, since {datetime.strptime(holder['since'], '%Y-%m-%dT%H:%M:%SZ')} UTC"
+    except (ValueError, TypeError, KeyError):
+        who = "another process"
+    return BusyError(f"the index is being written by {who}", "wait until that ends, then run again", where=str(folder))

@@ -1,0 +1,310 @@
+"""The manifest: the one file that says what an index is now. Canonical JSON with its own checksum.
+
+    manifest.json                the committed state
+    manifest.<generation>.json   the same bytes, the last three
+
+Canonical: keys sorted, no white space, ASCII, one line feed at the end; `checksum` is the sha256 of the canonical JSON
+of all other fields. A manifest may come from anywhere: every name, type and number is checked before it is used.
+Writing and renaming are `writer`'s, what a spec means is its readers'.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+import ragidx
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.spec import Json
+from ragidx.indexer import ann
+from ragidx.indexer.atomic import FileEntry
+
+__all__ = ["FORMAT", "FileEntry", "Manifest", "NewerFormatError", "SegmentEntry", "manifest_bytes", "read_manifest"]
+
+FORMAT = 1
+KEPT = 3  # generations whose files stay
+
+MANIFEST = "manifest.json"
+CHUNKS = "chunks.arrow"
+SEGMENTS = "segments"
+DELETIONS = "deletions"
+FILES = "files"
+JOURNAL = "journal"
+
+MAX_DIM = 65_536
+MAX_ROWS = 2**31 - 1
+_MAX_BYTES = 2**53  # what JSON numbers hold exactly
+_MAX_MANIFEST_BYTES = 256 << 20
+
+_SEGMENT_ID = re.compile(r"[0-9]{8,16}-[0-9]{4,9}")
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_FINGERPRINT = re.compile(r"[A-Za-z0-9]{16,128}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_CREATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_KINDS = ("bool", "int", "float", "string")
+
+
+class NewerFormatError(IndexFormatError):
+    """Upgrade ragidx: the index was written by a later version."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEntry:
+    """A segment as the manifest names it."""
+
+    id: str
+    rows: int
+    files: Mapping[str, FileEntry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A committed state."""
+
+    generation: int
+    created: str  # UTC, 2025-01-31T12:00:00Z
+    spec: Mapping[str, Json]  # how the vectors were made; opaque here
+    fingerprint: str  # of the spec and the model's weights
+    dim: int
+    index_type: str
+    schema: Mapping[str, str]  # metadata field -> bool, int, float or string
+    segments: tuple[SegmentEntry, ...]
+    files: Mapping[str, FileEntry]  # what belongs to the spec, such as the matrix of a filter
+    deletions: FileEntry | None  # None: no row is dead
+    n_chunks: int  # rows that are not dead
+    n_documents: int
+    notes: Mapping[str, Json] = field(default_factory=dict)  # what the build reports; opaque here
+    format: int = FORMAT
+    ragidx: str = ragidx.__version__
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields but the checksum."""
+        data = {column.name: getattr(self, column.name) for column in fields(self)}
+        data["segments"] = [asdict(segment) for segment in self.segments]
+        data["files"] = {name: asdict(entry) for name, entry in self.files.items()}
+        data["deletions"] = asdict(self.deletions) if self.deletions else None
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
+
+    @classmethod
+    def from_json(cls, data: object) -> Manifest:
+        """The inverse of `to_json`.
+
+        Raises:
+            ValueError: something in it is not as it must be; the text says what.
+        """
+        found = _object(data, "manifest", {column.name for column in fields(cls)})
+        index_type = _string(found["index_type"], "index_type", lambda text: text in ann.INDEX_TYPES)
+        segments = tuple(_segment(item, index_type) for item in _list(found["segments"], "segments"))
+        if len({segment.id for segment in segments}) != len(segments):
+            _refuse("segments", "two have the same id")
+        total = sum(segment.rows for segment in segments)
+        return cls(
+            generation=_integer(found["generation"], "generation", 1, 10**15),
+            created=_string(found["created"], "created", _CREATED.fullmatch),
+            spec=_mapping(found["spec"], "spec"),
+            fingerprint=_string(found["fingerprint"], "fingerprint", _FINGERPRINT.fullmatch),
+            dim=_integer(found["dim"], "dim", 1, MAX_DIM),
+            index_type=index_type,
+            schema={
+                name: _string(kind, f"schema.{name}", lambda text: text in _KINDS)
+                for name, kind in _mapping(found["schema"], "schema").items()
+            },
+            segments=segments,
+            files={
+                _string(name, "files", is_file_name): _file(entry, f"files.{name}")
+                for name, entry in _mapping(found["files"], "files").items()
+            },
+            deletions=None if found["deletions"] is None else _file(found["deletions"], "deletions"),
+            n_chunks=_integer(found["n_chunks"], "n_chunks", 0, total),
+            n_documents=_integer(found["n_documents"], "n_documents", 0, _MAX_BYTES),
+            notes=_mapping(found["notes"], "notes"),
+            format=_integer(found["format"], "format", FORMAT, FORMAT),
+            ragidx=_string(found["ragidx"], "ragidx", lambda text: len(text) < 100),
+        )
+
+
+def segment_id(generation: int, number: int) -> str:
+    """The id of the `number`-th segment that a generation brings."""
+    return f"{generation:08d}-{number:04d}"
+
+
+def is_segment_id(name: str) -> bool:
+    """Whether a folder of this name below `segments` is ours."""
+    return _SEGMENT_ID.fullmatch(name) is not None
+
+
+def is_file_name(name: str) -> bool:
+    """Whether this may be the name of a blob: a plain base name."""
+    return _FILE_NAME.fullmatch(name) is not None
+
+
+def is_fingerprint(text: str) -> bool:
+    """Whether this may be a fingerprint: letters and digits, 16 at least, for it becomes part of file names."""
+    return _FINGERPRINT.fullmatch(text) is not None
+
+
+def blob_path(name: str, entry: FileEntry) -> str:
+    """Where a blob lies in the index."""
+    return f"{FILES}/{entry.sha256[:16]}-{name}"
+
+
+def deletions_path(generation: int) -> str:
+    """Where the dead rows of a generation lie in the index."""
+    return f"{DELETIONS}/{generation:08d}.arrow"
+
+
+def numbered_path(generation: int) -> str:
+    """The name of a generation's own copy of its manifest."""
+    return f"manifest.{generation}.json"
+
+
+def files_of(manifest: Manifest) -> dict[str, FileEntry]:
+    """Every file a manifest names, by its path in the index, the small ones that are read at once first."""
+    found = {blob_path(name, entry): entry for name, entry in manifest.files.items()}
+    if manifest.deletions is not None:
+        found[deletions_path(manifest.generation)] = manifest.deletions
+    for segment in manifest.segments:
+        found |= {f"{SEGMENTS}/{segment.id}/{name}": entry for name, entry in segment.files.items()}
+    return found
+
+
+def file_entry(data: bytes) -> FileEntry:
+    """The entry of a file that holds `data`."""
+    return FileEntry(len(data), hashlib.sha256(data).hexdigest())
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """The file as it is written."""
+    return _with_checksum(manifest.to_json())
+
+
+def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
+    """The manifest in an index folder.
+
+    Raises:
+        FileNotFoundError: there is none.
+        NewerFormatError: it was written by a later version.
+        IndexFormatError: it is damaged; the message says how.
+    """
+    path = folder / name
+    try:
+        return parse_manifest(read_regular(path, _MAX_MANIFEST_BYTES))
+    except FileNotFoundError:
+        raise
+    except NewerFormatError as fault:
+        raise NewerFormatError(fault.message, fault.hint, where=str(path)) from fault
+    except (OSError, ValueError, RecursionError) as fault:
+        raise IndexFormatError(
+            f"the manifest is damaged: {fault}",
+            f"copy the newest manifest.<number>.json beside it over {MANIFEST}, or build again with --rebuild",
+            where=str(path),
+        ) from fault
+
+
+def read_regular(path: Path, limit: int) -> bytes:
+    """The bytes of a plain file of at most `limit` bytes: no link, pipe or device is opened."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is no plain file")
+        if status.st_size > limit:
+            raise ValueError(f"it has {status.st_size:,} bytes, more than {limit:,}")
+        return file.read(limit + 1)
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """The manifest that these bytes hold.
+
+    Raises:
+        ValueError: they are none; the text says why.
+        NewerFormatError: they were written by a later version.
+    """
+    found = json.loads(data, parse_constant=lambda name: _refuse("manifest", f"{name} is no JSON"))
+    if not isinstance(found, dict):
+        _refuse("manifest", "it is no object")
+    version = _integer(found.get("format"), "format", 1, _MAX_BYTES)
+    if version > FORMAT:
+        writer = found.get("ragidx")
+        by = f" (written by ragidx {writer[:20]!a})" if isinstance(writer, str) else ""
+        raise NewerFormatError(
+            f"the index has the format {version}{by}; ragidx {ragidx.__version__} reads up to format {FORMAT}",
+            "upgrade: pip install --upgrade ragidx",
+        )
+    rest = {name: value for name, value in found.items() if name != "checksum"}
+    if _with_checksum(rest) != data:
+        _refuse("checksum", "it does not fit the rest")
+    return Manifest.from_json(rest)
+
+
+def _with_checksum(data: Mapping[str, Any]) -> bytes:
+    return _canonical({**data, "checksum": hashlib.sha256(_canonical(data)).hexdigest()}) + b"\n"
+
+
+def _canonical(data: Mapping[str, Any]) -> bytes:
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.encode("ascii")
+
+
+def _segment(data: object, index_type: str) -> SegmentEntry:
+    found = _object(data, "segment", {"id", "rows", "files"})
+    name = _string(found["id"], "segment.id", _SEGMENT_ID.fullmatch)
+    files = _object(found["files"], f"segment {name}: files", {CHUNKS, *ann.INDEX_TYPES[index_type].files})
+    return SegmentEntry(
+        name,
+        _integer(found["rows"], f"segment {name}: rows", 1, MAX_ROWS),
+        {file: _file(entry, f"segment {name}: {file}") for file, entry in files.items()},
+    )
+
+
+def _file(data: object, where: str) -> FileEntry:
+    found = _object(data, where, {"bytes", "sha256"})
+    return FileEntry(
+        _integer(found["bytes"], f"{where}: bytes", 0, _MAX_BYTES),
+        _string(found["sha256"], f"{where}: sha256", _SHA256.fullmatch),
+    )
+
+
+def _object(data: object, where: str, names: set[str]) -> dict[str, Any]:
+    found = _mapping(data, where)
+    if missing := sorted(names - set(found)):
+        _refuse(where, f"{missing[0]!a} is missing")
+    if unknown := sorted(set(found) - names):
+        _refuse(where, f"{unknown[0]!a} is unknown")
+    return found
+
+
+def _mapping(data: object, where: str) -> dict[str, Any]:
+    return data if isinstance(data, dict) else _refuse(where, "it is no object")
+
+
+def _list(data: object, where: str) -> list[Any]:
+    return data if isinstance(data, list) else _refuse(where, "it is no list")
+
+
+def _integer(data: object, where: str, least: int, most: int) -> int:
+    if not isinstance(data, int) or isinstance(data, bool) or not least <= data <= most:
+        _refuse(where, f"{_short(data)} is no integer from {least} to {most}")
+    return data
+
+
+def _string(data: object, where: str, accepts: Callable[[str], object]) -> str:
+    if not isinstance(data, str) or not accepts(data):
+        _refuse(where, f"{_short(data)} cannot stand there")
+    return data
+
+
+def _short(data: object) -> str:
+    text = ascii(data)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def _refuse(where: str, reason: str) -> NoReturn:
+    raise ValueError(f"{where}: {reason}")

@@ -1,0 +1,104 @@
+"""The best rows over all segments: exact merging of what each segment finds.
+
+queries (q, dim) float32 -> scores (q, k) and, for each query, its (segment, row) pairs, best first. Rows with the same
+score stand in the order of their chunk ids, wherever they lie: how rows are spread over segments changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.indexer.segment import Segment
+
+Floats: TypeAlias = NDArray[np.float32]
+Ints: TypeAlias = NDArray[np.int64]
+Place: TypeAlias = tuple[int, int]  # number of the segment, row
+
+_BLOCK = 1 << 22  # scores held at once: 48 MiB with their rows
+
+
+class Found(NamedTuple):
+    """What a search found.
+
+    Args:
+        scores: (q, n) with n = k, or the rows of the index where it has fewer; -inf behind a query's last place.
+        places: for each query its places, best first: k, or as many as there are.
+    """
+
+    scores: Floats
+    places: list[list[Place]]
+
+
+def search_segments(
+    segments: Sequence[Segment], allowed: Sequence[NDArray[np.bool_] | None], queries: Floats, k: int
+) -> Found:
+    """The k best allowed rows of all segments for each query.
+
+    Args:
+        segments: any number.
+        allowed: for each segment the rows that may be found, (rows,); None: all.
+        queries: (q, dim).
+        k: 1 or more.
+    """
+    if k < 1:
+        raise ValueError(f"k is {k}, not 1 or more")
+    wide = min(k, sum(segment.entry.rows for segment in segments))
+    scores = np.full((len(queries), wide), -np.inf, np.float32)
+    places: list[list[Place]] = []
+    step = max(1, _BLOCK // max(1, wide * len(segments)))
+    for start in range(0, len(queries), step):
+        block = queries[start : start + step]
+        found = [
+            segment.search(block, min(wide, segment.entry.rows), mask)
+            for segment, mask in zip(segments, allowed, strict=True)
+        ]
+        for row in range(len(block)):
+            one = [(part_scores[row], part_rows[row]) for part_scores, part_rows in found]
+            best = _best(segments, allowed, block[row : row + 1], wide, one)
+            scores[start + row, : len(best)] = [score for score, _ in best]
+            places.append([place for _, place in best])
+    return Found(scores, places)
+
+
+def _best(
+    segments: Sequence[Segment],
+    allowed: Sequence[NDArray[np.bool_] | None],
+    query: Floats,
+    k: int,
+    found: list[tuple[Floats, Ints]],
+) -> list[tuple[np.float32, Place]]:
+    """The k best of what the segments found for one query."""
+    every = np.sort(np.concatenate([scores for scores, _ in found])) if found else np.zeros(0, np.float32)
+    last = every[-k] if len(every) >= k else np.float32(-np.inf)
+    ranked: list[tuple[np.float32, Place]] = []
+    for number, part in enumerate(found):
+        scores, rows = _with_ties(segments[number], allowed[number], query, last, part)
+        chosen = (rows >= 0) & (scores >= last)
+        ranked.extend((score, (number, int(row))) for score, row in zip(scores[chosen], rows[chosen], strict=True))
+    return _by_chunk_id(segments, ranked)[:k]
+
+
+def _with_ties(
+    segment: Segment, mask: NDArray[np.bool_] | None, query: Floats, last: np.float32, found: tuple[Floats, Ints]
+) -> tuple[Floats, Ints]:
+    """What a segment found, widened until no row that was cut off has the score `last` of the last place."""
+    scores, rows = found
+    while segment.is_exact and len(rows) < segment.entry.rows and rows[-1] >= 0 and scores[-1] == last:
+        wider = segment.search(query, min(2 * len(rows), segment.entry.rows), mask)
+        scores, rows = wider[0][0], wider[1][0]
+    return scores, rows
+
+
+def _by_chunk_id(segments: Sequence[Segment], ranked: list[tuple[np.float32, Place]]) -> list[tuple[np.float32, Place]]:
+    """Sorted by score; chunk ids are read only of rows that share theirs with another."""
+    values, counts = np.unique(np.array([score for score, _ in ranked], np.float32), return_counts=True)
+    shared = set(values[counts > 1].tolist())
+    ids: dict[Place, str] = {}
+    for number, segment in enumerate(segments):
+        rows = [place[1] for score, place in ranked if place[0] == number and float(score) in shared]
+        ids |= zip(((number, row) for row in rows), segment.chunk_ids(rows), strict=True) if rows else ()
+    return sorted(ranked, key=lambda item: (-item[0], ids.get(item[1], ""), item[1]))

@@ -1,0 +1,176 @@
+"""Rows and their Arrow columns: what `chunks.arrow` holds of a chunk besides its vector, and the types of metadata.
+
+    chunk_id, doc_id, text, heading    large_string
+    start, end                         int64, characters of the document, end excluded
+    text_hash, doc_hash                fixed_size_binary(16): of what was encoded; of the document as it was read
+    meta.<field>                       bool, int64, double or large_string, null where a document lacks the field
+
+A field whose values differ in type widens: int to double, anything else to string (true, 12, 1.5, as Arrow prints).
+An integer past 64 bits is a string. Ints widened to double above 2**53 lose digits, as in every table of this kind.
+Files are not known here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.records import Scalar
+
+Schema: TypeAlias = Mapping[str, str]
+"""Metadata field -> one of KINDS."""
+
+META = "meta."
+
+KINDS = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "string": pa.large_string()}
+
+FIXED = pa.schema(
+    [
+        pa.field("chunk_id", pa.large_string(), nullable=False),
+        pa.field("doc_id", pa.large_string(), nullable=False),
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("end", pa.int64(), nullable=False),
+        pa.field("text", pa.large_string(), nullable=False),
+        pa.field("heading", pa.large_string(), nullable=False),
+        pa.field("text_hash", pa.binary(16), nullable=False),
+        pa.field("doc_hash", pa.binary(16), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One chunk as the index keeps it. Metadata that are None are not kept: reading gives a mapping without them."""
+
+    chunk_id: str
+    doc_id: str
+    start: int
+    end: int
+    text: str
+    heading: str
+    text_hash: bytes
+    doc_hash: bytes
+    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+def kind_of(value: Scalar) -> str | None:
+    """The kind of one metadata value; None for a null.
+
+    Raises:
+        TypeError: the value is no scalar.
+    """
+    match value:
+        case None:
+            return None
+        case bool():
+            return "bool"
+        case int():
+            return "int" if -(2**63) <= value < 2**63 else "string"
+        case float():
+            return "float"
+        case str():
+            return "string"
+    raise TypeError(f"metadata value {value!r} is a {type(value).__name__}, not a scalar")
+
+
+def widen(one: str, other: str) -> str:
+    """The narrowest kind that holds the values of both.
+
+    >>> widen("int", "float"), widen("bool", "int"), widen("int", "int")
+    ('float', 'string', 'int')
+    """
+    if one == other:
+        return one
+    return "float" if {one, other} == {"int", "float"} else "string"
+
+
+def union(*schemas: Schema) -> dict[str, str]:
+    """All fields of the schemas, each in the narrowest kind that holds it everywhere."""
+    kinds: dict[str, str] = {}
+    for schema in schemas:
+        for name, kind in schema.items():
+            kinds[name] = widen(kinds[name], kind) if name in kinds else kind
+    return kinds
+
+
+def kind_of_type(arrow_type: Any) -> str | None:
+    """The kind whose Arrow type this is; None if there is none."""
+    return next((kind for kind, known in KINDS.items() if known == arrow_type), None)
+
+
+def convert(array: Any, kind: str) -> Any:
+    """An Arrow array or chunked array of a narrower kind as one of `kind`."""
+    return array if array.type == KINDS[kind] else array.cast(KINDS[kind], safe=False)
+
+
+def fixed_arrays(rows: Sequence[Row]) -> list[Any]:
+    """The columns of FIXED for these rows.
+
+    Raises:
+        CorpusError: a string cannot be written as UTF-8.
+    """
+    try:
+        return [pa.array([getattr(row, column.name) for row in rows], column.type) for column in FIXED]
+    except UnicodeEncodeError as fault:
+        raise _not_unicode(rows) from fault
+
+
+def metadata_arrays(rows: Sequence[Row]) -> dict[str, Any]:
+    """One array for each field that has a value in these rows, of the narrowest kind that holds them."""
+    names = dict.fromkeys(name for row in rows for name in row.metadata)
+    try:
+        arrays = {name: _metadata_array([row.metadata.get(name) for row in rows]) for name in names}
+    except UnicodeEncodeError as fault:
+        raise _not_unicode(rows) from fault
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def rows_of(batch: Any) -> list[Row]:
+    """The rows of a record batch or table with all columns of FIXED."""
+    names = [name for name in batch.schema.names if name.startswith(META)]
+    return [
+        Row(
+            **{column: record[column] for column in FIXED.names},
+            metadata={name.removeprefix(META): record[name] for name in names if record[name] is not None},
+        )
+        for record in batch.to_pylist()
+    ]
+
+
+def _metadata_array(values: Sequence[Scalar]) -> Any | None:
+    kinds = [kind_of(value) for value in values]
+    present = {kind for kind in kinds if kind is not None}
+    if not present:
+        return None
+    if len(present) == 1:
+        kind = present.pop()
+        return pa.array([str(value) if _is_huge(value) else value for value in values], KINDS[kind])
+    wide = functools.reduce(widen, present)
+    parts = (
+        _metadata_array([v if k == kind else None for v, k in zip(values, kinds, strict=True)]) for kind in present
+    )
+    return pc.coalesce(*(convert(part, wide) for part in parts))
+
+
+def _is_huge(value: Scalar) -> bool:
+    return isinstance(value, int) and kind_of(value) == "string"
+
+
+def _not_unicode(rows: Iterable[Row]) -> CorpusError:
+    for row in rows:
+        strings = [row.chunk_id, row.doc_id, row.text, row.heading, *map(str, row.metadata.values()), *row.metadata]
+        try:
+            "".join(strings).encode()
+        except UnicodeEncodeError:
+            break
+    return CorpusError(
+        "holds half of a surrogate pair, which no UTF-8 file can",
+        "repair the text, or leave the document out with --exclude",
+        where=ascii(row.chunk_id)[1:-1],
+    )

@@ -1,0 +1,210 @@
+"""A segment: an immutable folder with the vectors of some chunks and their columns. Here it is read.
+
+    segments/<id>/vectors.faiss    (rows, dim) float16, unit length      segments/<id>/chunks.arrow    the columns
+    segments/<id>/ann.faiss        index type hnsw only: the graph
+
+Row r of one is row r of the others. `chunks.arrow` is an Arrow IPC file, zstd, 256 rows in each record batch but the
+last, so that one hit decodes one batch. The files are mapped, and the mappings kept, not the file handles: an open
+segment stays readable when its files are removed. Which rows are dead, and what is committed, is not known here.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer import ann
+from ragidx.indexer import rows as columns_of
+from ragidx.indexer.manifest import CHUNKS, SEGMENTS, Manifest, SegmentEntry
+from ragidx.indexer.rows import FIXED, KINDS, META, Row, Schema
+
+BATCH_ROWS = 256
+
+
+class Segment:
+    """A segment to read. The files are mapped by `map`, or when they are first needed.
+
+    Args:
+        folder: of the segment.
+        entry: what the manifest says of it.
+        dim: width of the vectors.
+        index_type: a name in `ann.INDEX_TYPES`.
+        schema: the kinds of metadata in the whole index, at least as wide as here; columns are read in these.
+    """
+
+    def __init__(self, folder: Path, entry: SegmentEntry, dim: int, index_type: str, schema: Schema) -> None:
+        self.folder = folder
+        self.entry = entry
+        self._dim = dim
+        self._index_type = index_type
+        self._kinds = schema
+
+    def map(self) -> None:
+        """Map all files now and check their shape.
+
+        Raises:
+            IndexFormatError: a file is not what the manifest says.
+        """
+        _ = self._vectors, self._graph, self._chunks
+
+    def search(
+        self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Scores and rows (q, k) of the k best for each query (q, dim), -inf and -1 where there are no more."""
+        return ann.search(self._vectors, self._graph, queries, k, allowed)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a search without `allowed` compares every row."""
+        return self._graph is None
+
+    def vectors(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
+        """The stored vectors of some rows, (n, dim)."""
+        wanted = self._checked(numbers)
+        if not len(wanted):
+            return np.zeros((0, self._dim), np.float32)
+        vectors: NDArray[np.float32] = self._vectors.reconstruct_batch(wanted)
+        return vectors
+
+    def rows(self, numbers: Sequence[int]) -> list[Row]:
+        """Some rows, in the order asked for; decodes only the batches that hold them."""
+        return columns_of.rows_of(self._take(numbers, None))
+
+    def chunk_ids(self, numbers: Sequence[int]) -> list[str]:
+        """The chunk ids of some rows, in the order asked for."""
+        ids: list[str] = self._take(numbers, ["chunk_id"]).column(0).to_pylist()
+        return ids
+
+    def columns(self, names: Sequence[str]) -> Any:
+        """A pyarrow.Table of whole columns, in the index's kinds; a field that this segment lacks is all null.
+
+        Args:
+            names: as in the file: `doc_id`, `meta.year`.
+
+        Raises:
+            ValueError: neither a fixed column nor a field of the index's schema.
+        """
+        batches = list(self.batches(names))
+        return pa.Table.from_batches(batches, schema=batches[0].schema)
+
+    def batches(self, names: Sequence[str]) -> Iterator[Any]:
+        """The record batches of `columns`, one at a time."""
+        reader = self._reader(names)
+        for number in range(self._n_batches):
+            yield self._batch(reader, number, names)
+
+    @functools.cached_property
+    def _vectors(self) -> Any:
+        return ann.map_vectors(self.folder / ann.VECTORS, self._dim, self.entry.rows)
+
+    @functools.cached_property
+    def _graph(self) -> Any | None:
+        if ann.GRAPH not in ann.INDEX_TYPES[self._index_type].files:
+            return None
+        return ann.map_graph(self.folder / ann.GRAPH, self._vectors)
+
+    @functools.cached_property
+    def _chunks(self) -> Any:
+        """The bytes of `chunks.arrow`, mapped, with a schema and a number of batches that fit."""
+        try:
+            with pa.memory_map(os.fspath(self.folder / CHUNKS)) as file:
+                data = file.read_buffer()
+            reader = pa.ipc.open_file(pa.BufferReader(data))
+        except (pa.ArrowException, OSError) as fault:
+            raise self._damaged(f"Arrow cannot read it: {_first_line(fault)}") from fault
+        if reader.num_record_batches != self._n_batches:
+            raise self._damaged(f"it holds {reader.num_record_batches:,} record batches, not {self._n_batches:,}")
+        names = reader.schema.names
+        if len(set(names)) != len(names) or not all(self._fits(column) for column in reader.schema):
+            raise self._damaged("its columns are not those of the manifest")
+        if not set(names) >= set(FIXED.names):
+            raise self._damaged(f"it has no column {min(set(FIXED.names) - set(names))!r}")
+        return data
+
+    def _fits(self, column: Any) -> bool:
+        if column.name in FIXED.names:
+            return bool(column.type == FIXED.field(column.name).type)
+        kind, name = columns_of.kind_of_type(column.type), column.name.removeprefix(META)
+        known = column.name.startswith(META) and kind is not None and name in self._kinds
+        return known and columns_of.widen(str(kind), self._kinds[name]) == self._kinds[name]
+
+    @property
+    def _n_batches(self) -> int:
+        return -(-self.entry.rows // BATCH_ROWS)
+
+    def _reader(self, names: Sequence[str] | None) -> Any:
+        """A reader of some columns; made anew for each call (microseconds), so that threads share only the bytes."""
+        if names is None:
+            return pa.ipc.open_file(pa.BufferReader(self._chunks))
+        present = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema.names
+        fields = [present.index(name) for name in names if name in present]
+        options = pa.ipc.IpcReadOptions(included_fields=fields or [0])  # none at all would mean all of them
+        return pa.ipc.open_file(pa.BufferReader(self._chunks), options=options)
+
+    def _batch(self, reader: Any, number: int, names: Sequence[str] | None) -> Any:
+        """One record batch, checked, with these columns in this order; None: all of them."""
+        expected = min(BATCH_ROWS, self.entry.rows - number * BATCH_ROWS)
+        try:
+            batch = reader.get_batch(number)
+            batch.validate(full=True)
+        except (pa.ArrowException, OSError) as fault:
+            raise self._damaged(f"record batch {number} cannot be read: {_first_line(fault)}") from fault
+        if batch.num_rows != expected:
+            raise self._damaged(f"record batch {number} holds {batch.num_rows:,} rows, not {expected:,}")
+        if any(batch.column(name).null_count for name in batch.schema.names if name in FIXED.names):
+            raise self._damaged(f"record batch {number} has empty cells in a column that has none")
+        wanted = [*FIXED.names, *(META + name for name in self._kinds)] if names is None else list(names)
+        return pa.record_batch([self._column(batch, name) for name in wanted], names=wanted)
+
+    def _column(self, batch: Any, name: str) -> Any:
+        if name in FIXED.names:
+            return batch.column(name)
+        field = name.removeprefix(META)
+        if not name.startswith(META) or field not in self._kinds:
+            raise ValueError(f"the index has no column {name!r}")
+        if name in batch.schema.names:
+            return columns_of.convert(batch.column(name), self._kinds[field])
+        return pa.nulls(batch.num_rows, KINDS[self._kinds[field]])
+
+    def _take(self, numbers: Sequence[int], names: Sequence[str] | None) -> Any:
+        """A table of single rows, in the order of `numbers`."""
+        wanted = self._checked(numbers)
+        places, back = np.unique(wanted, return_inverse=True)
+        reader = self._reader(names)
+        parts = [
+            self._batch(reader, int(number), names).take(pa.array(places[places // BATCH_ROWS == number] % BATCH_ROWS))
+            for number in np.unique(places // BATCH_ROWS)
+        ]
+        if not parts:
+            return self._batch(reader, 0, names).slice(0, 0)
+        return pa.Table.from_batches(parts).take(pa.array(back))
+
+    def _checked(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        wanted = np.asarray(numbers, np.int64)
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self.entry.rows:
+            raise IndexError(f"rows {wanted.min()} to {wanted.max()} of a segment of {self.entry.rows}")
+        return wanted
+
+    def _damaged(self, reason: str) -> IndexFormatError:
+        hint = "put it back from a copy, or build again with --rebuild"
+        return IndexFormatError(f"the file is damaged: {reason}", hint, where=str(self.folder / CHUNKS))
+
+
+def segments_of(folder: Path, manifest: Manifest) -> list[Segment]:
+    """The segments a manifest names, in its order; no file is opened yet."""
+    return [
+        Segment(folder / SEGMENTS / entry.id, entry, manifest.dim, manifest.index_type, manifest.schema)
+        for entry in manifest.segments
+    ]
+
+
+def _first_line(fault: BaseException) -> str:
+    return str(fault).splitlines()[0] if str(fault) else type(fault).__name__

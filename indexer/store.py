@@ -1,0 +1,125 @@
+"""The store: an index folder, opened to be searched. `docs/store.md` lists every byte of it.
+
+    store = Store.open("index/");  found = store.search(queries, k=10);  rows = store.rows(found.places[0])
+
+queries (q, dim) float32 of unit length; scores are cosines with the stored vectors, which are float16. A store is one
+committed state: what is committed later, and even the removal of its files, does not change it. How queries are encoded
+is not known here. Writing is `StoreWriter`'s, in `writer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.deletions import Masks, read_deletions
+from ragidx.indexer.lock import LOCK
+from ragidx.indexer.manifest import MANIFEST, Manifest, blob_path, read_manifest, read_regular
+from ragidx.indexer.merge import Found, Place, search_segments
+from ragidx.indexer.rows import Row
+from ragidx.indexer.segment import Segment, segments_of
+from ragidx.indexer.verify import check_file, check_files, verify
+from ragidx.indexer.writer import StoreWriter
+
+__all__ = ["Found", "Place", "Row", "Store", "StoreWriter"]
+
+_ATTEMPTS = 5  # an index may be committed to, three times over, while it is opened
+
+
+class Store:
+    """A committed state of an index. Use `Store.open`."""
+
+    def __init__(self, path: Path, manifest: Manifest, segments: list[Segment], dead: Masks) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.segments = segments
+        self.dead = dead  # one mask a segment; None: no row of it is dead
+
+    @classmethod
+    def open(cls, path: str | Path) -> Store:
+        """The committed state in the folder `path`. Needs no write access.
+
+        Raises:
+            IndexFormatError: there is no index, it is of a newer format, or a file is missing or damaged.
+        """
+        folder = Path(path)
+        for _ in range(_ATTEMPTS):
+            manifest = _committed(folder)
+            try:
+                check_files(folder, manifest)
+                segments = segments_of(folder, manifest)
+                for segment in segments:
+                    segment.map()
+                return cls(folder, manifest, segments, read_deletions(folder, manifest))
+            except IndexFormatError:
+                if _committed(folder).generation == manifest.generation:
+                    raise
+        raise IndexFormatError("the index changes faster than it can be opened", "try again", where=str(folder))
+
+    def search(self, queries: NDArray[np.float32], k: int, allowed: Sequence[NDArray[np.bool_]] | None = None) -> Found:
+        """The k best chunks for each query; always k if so many are alive and allowed.
+
+        Equal scores stand in the order of their chunk ids.
+
+        Args:
+            queries: (q, dim).
+            k: 1 or more.
+            allowed: for each segment a mask (rows,) of the rows that may be found; None: all.
+
+        Raises:
+            QueryError: the queries have another dimension than the index.
+        """
+        return search_segments(self.segments, self._masks(allowed), queries, k)
+
+    def rows(self, places: Sequence[Place]) -> list[Row]:
+        """What stands at some places, in their order; decodes only the batches that hold them."""
+        found: dict[Place, Row] = {}
+        for number, segment in enumerate(self.segments):
+            wanted = sorted({row for where, row in places if where == number})
+            found |= zip(((number, row) for row in wanted), segment.rows(wanted), strict=True) if wanted else ()
+        return [found[place] for place in places]
+
+    def blob(self, name: str) -> bytes:
+        """A file that belongs to the spec, checked against its checksum.
+
+        Raises:
+            IndexFormatError: the manifest names none of that name, or the file is damaged.
+        """
+        entry = self.manifest.files.get(name)
+        if entry is None:
+            raise IndexFormatError(
+                f"the index holds no file {name!r}", "build again with --rebuild", where=str(self.path)
+            )
+        path = self.path / blob_path(name, entry)
+        check_file(path, entry, read=True)
+        return read_regular(path, entry.bytes)
+
+    def verify(self) -> list[str]:
+        """Read the whole index; one line for each fault, none if it is whole."""
+        return verify(self.path)
+
+    def _masks(self, allowed: Sequence[NDArray[np.bool_]] | None) -> Masks:
+        masks: Masks = []
+        for number, segment in enumerate(self.segments):
+            mask, dead = None if allowed is None else allowed[number], self.dead[number]
+            if mask is not None and mask.shape != (segment.entry.rows,):
+                raise ValueError(f"mask {number} has the shape {mask.shape}, not ({segment.entry.rows},)")
+            masks.append(mask if dead is None else ~dead if mask is None else mask & ~dead)
+        return masks
+
+
+def _committed(folder: Path) -> Manifest:
+    try:
+        return read_manifest(folder)
+    except FileNotFoundError as fault:
+        if not folder.exists():
+            message, hint = "there is no such folder", "build the index first, or name another folder with --index"
+        elif (folder / LOCK).exists():
+            message, hint = "the index is not built yet: nothing was committed", "run the same 'ragidx build' again"
+        else:
+            message, hint = f"it is no index: {MANIFEST} is missing", "name another folder with --index"
+        raise IndexFormatError(message, hint, where=str(folder)) from fault

@@ -1,0 +1,367 @@
+"""Writing an index: rows and deletions are collected, and become visible all together in one renaming.
+
+    with StoreWriter(path, spec=..., fingerprint=..., dim=..., index_type="flat") as writer:
+        vectors = writer.reuse(hashes)         what need not be encoded again
+        writer.add(rows, vectors)              (n, dim) float32 of unit length
+        writer.delete_document("old.txt")
+        writer.commit(notes, n_documents)
+
+The order on disk: new segments, deletions, `manifest.<generation>.json`, each synced with its folder; then
+`manifest.json` is renamed into place. Before that rename every reader sees the old state, after it the new one.
+A writer that ends without `commit`, however it ends, leaves the old state and the journal of what it encoded.
+What a spec means, and which documents a corpus has, is not known here.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import IndexFormatError, SpecError
+from ragidx.corpora.spec import Json
+from ragidx.indexer import ann, atomic
+from ragidx.indexer.atomic import FileEntry
+from ragidx.indexer.deletions import Masks, read_deletions, write_deletions
+from ragidx.indexer.documents import Documents
+from ragidx.indexer.journal import Journal
+from ragidx.indexer.lock import Lock, now
+from ragidx.indexer.manifest import (
+    JOURNAL,
+    MANIFEST,
+    MAX_DIM,
+    SEGMENTS,
+    Manifest,
+    NewerFormatError,
+    SegmentEntry,
+    blob_path,
+    file_entry,
+    is_file_name,
+    is_fingerprint,
+    manifest_bytes,
+    numbered_path,
+    parse_manifest,
+    read_manifest,
+    segment_id,
+)
+from ragidx.indexer.reuse import CommittedVectors
+from ragidx.indexer.rows import Row, union
+from ragidx.indexer.segment import segments_of
+from ragidx.indexer.segment_writer import SegmentWriter
+from ragidx.indexer.sweep import check_folder, highest_generation, sweep
+from ragidx.indexer.verify import check_files
+
+MAX_VECTOR_BYTES = 32 << 20  # of one segment
+MAX_TEXT_BYTES = 64 << 20
+
+
+class StoreWriter:
+    """The one writer of an index, from the moment it is made until `close`. A context manager.
+
+    Args:
+        path: the index folder; made if it is missing.
+        spec: how the vectors are made, to be kept in the manifest.
+        fingerprint: of the spec and the weights: vectors of different fingerprints are never mixed.
+        dim: width of the vectors.
+        index_type: a name in `ann.INDEX_TYPES`.
+        blobs: small files that belong to the spec, by name.
+        replace: the new state has only what this writer adds; the old one stays until then.
+
+    Raises:
+        BusyError: another writer holds the index.
+        IndexFormatError: the folder is something else, or the index in it is damaged or newer.
+        SpecError: the index in it was made with another spec.
+        RagidxError: the folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        spec: Mapping[str, Json],
+        fingerprint: str,
+        dim: int,
+        index_type: str = "flat",
+        blobs: Mapping[str, bytes] | None = None,
+        replace: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self._spec, self._fingerprint, self._dim, self._index_type = dict(spec), fingerprint, dim, index_type
+        self._blobs = dict(blobs or {})
+        self._replace = replace
+        self._check_arguments()
+        check_folder(self.path)
+        atomic.make_folder(self.path)
+        self._lock = Lock(self.path)
+        try:
+            self.base, self._generation = self._read_base()
+            sweep(self.path)
+            self._segments = [] if self.base is None or replace else segments_of(self.path, self.base)
+            self._dead: Masks = [] if self.base is None or replace else read_deletions(self.path, self.base)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._committed = CommittedVectors(self._segments, self._dead)
+        self._deleted = False
+        self._current: SegmentWriter | None = None
+        self._finished: list[tuple[SegmentEntry, Mapping[str, str]]] = []
+        self._dead_again: list[tuple[int, int, int]] = []  # runs that this writer added and deleted
+        self._journal: Journal | None = None
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def known_documents(self) -> Documents:
+        """The documents of the committed state, less those deleted, and those added here."""
+        return self._documents
+
+    def keep_document(self, doc_id: str) -> None:
+        """Note that the document is still in the corpus, so that `delete_others` leaves it."""
+        self._documents.keep(doc_id)
+
+    def delete_document(self, doc_id: str) -> bool:
+        """Mark all rows of a document dead; False if it has none."""
+        return self._delete(self._documents.pop(doc_id)) > 0
+
+    def delete_others(self) -> int:
+        """Delete every document that was neither added nor kept; the number of runs of rows that went."""
+        return self._delete(self._documents.pop_others())
+
+    def reuse(self, hashes: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        """The vectors that are known already, by text hash: committed and alive, or in the journal.
+
+        They have the precision of float16: added as they are, they are stored bit for bit as they were.
+        """
+        found = self._committed.get(hashes)
+        journal = self._open_journal(make=False)
+        missing = [key for key in hashes if key not in found]
+        return found if journal is None else found | journal.get(missing)
+
+    def remember(self, hashes: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
+        """Put vectors into the journal as soon as they are encoded, in whatever order; `add` does it as well."""
+        journal = self._open_journal(make=True)
+        assert journal is not None
+        journal.append(hashes, vectors)
+
+    def add(self, rows: Sequence[Row], vectors: NDArray[np.float32]) -> None:
+        """Append rows with their vectors (n, dim), of unit length. The rows of a document stand together.
+
+        Raises:
+            ModelError: a vector is not finite or not of unit length.
+            CorpusError: a string cannot be written as UTF-8.
+        """
+        if vectors.shape != (len(rows), self._dim):
+            raise ValueError(f"vectors have the shape {vectors.shape}, not ({len(rows)}, {self._dim})")
+        self._check_running()
+        fresh = np.flatnonzero(~self._committed.known([row.text_hash for row in rows])).tolist()
+        if fresh:
+            self.remember([rows[place].text_hash for place in fresh], vectors[fresh])
+        start = 0
+        for (doc_id, doc_hash), group in itertools.groupby(rows, key=lambda row: (row.doc_id, row.doc_hash)):
+            members = list(group)
+            segment = self._segment_with_room()
+            number = len(self._segments) + len(self._finished)
+            first = segment.n_rows
+            segment.add(members, vectors[start : start + len(members)])
+            self._documents.add(doc_id, doc_hash, number, first, len(members), kept=True)
+            start += len(members)
+
+    def commit(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
+        """Make everything visible at once, and end this writer.
+
+        Where nothing differs from the committed state, nothing is written and that state is returned.
+
+        Args:
+            notes: what the build reports; kept in the manifest, and no difference by itself.
+            n_documents: of the corpus, those without chunks included.
+
+        Raises:
+            RagidxError: the disk is full or failed; the committed state is what it was.
+        """
+        self._check_running()
+        if self._is_unchanged(n_documents):
+            assert self.base is not None
+            self._end()
+            return self.base
+        self._finish_segment()
+        manifest = self._write_state(notes, n_documents)
+        data = manifest_bytes(manifest)
+        parse_manifest(data)  # what is committed can be read: a fault shows here, not at the next open
+        atomic.write_file(self.path / numbered_path(manifest.generation), data)
+        atomic.write_file(self.path / MANIFEST, data)
+        self._end()
+        return manifest
+
+    def close(self) -> None:
+        """Let go of the index. Without a commit before, what was added is gone, but its vectors stay in the journal."""
+        if self._current is not None:
+            self._current.abort()
+            self._current = None
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+        try:
+            if not self._ended:
+                self._ended = True
+                sweep(self.path)
+        finally:
+            self._lock.release()
+
+    @functools.cached_property
+    def _documents(self) -> Documents:
+        documents = Documents()
+        for number, segment in enumerate(self._segments):
+            documents.load(number, segment, self._dead[number])
+        return documents
+
+    def _check_arguments(self) -> None:
+        """What a program got wrong, not a user."""
+        if self._index_type not in ann.INDEX_TYPES:
+            raise ValueError(f"index type {self._index_type!r} is not one of {', '.join(ann.INDEX_TYPES)}")
+        if not 1 <= self._dim <= MAX_DIM:
+            raise ValueError(f"dim {self._dim} is not from 1 to {MAX_DIM}")
+        if not is_fingerprint(self._fingerprint):
+            raise ValueError(f"fingerprint {self._fingerprint!r} is not 16 to 128 letters and digits")
+        for name in self._blobs:
+            if not is_file_name(name):
+                raise ValueError(f"{name!r} is no plain file name")
+
+    def _read_base(self) -> tuple[Manifest | None, int]:
+        """The committed state, if there is one that can be read, and the generation that this writer makes."""
+        try:
+            base = read_manifest(self.path)
+        except FileNotFoundError:
+            return None, 1
+        except NewerFormatError:
+            raise
+        except IndexFormatError:
+            if not self._replace:
+                raise
+            return None, highest_generation(self.path) + 1
+        if not self._replace:
+            self._check_same(base)
+            check_files(self.path, base)
+        return base, base.generation + 1
+
+    def _check_same(self, base: Manifest) -> None:
+        names = ("fingerprint", "dim", "index_type")
+        ours = dict(zip(names, (self._fingerprint, self._dim, self._index_type), strict=True))
+        for name in names:
+            if getattr(base, name) != ours[name]:
+                raise SpecError(
+                    f"the index was made with another {name}: {getattr(base, name)}, not {ours[name]}",
+                    "build with the same options as before, or replace the index with --rebuild",
+                    where=str(self.path),
+                )
+
+    def _check_running(self) -> None:
+        if self._ended:
+            raise ValueError("this writer has committed or was closed; make another one")
+
+    def _delete(self, runs: Iterable[tuple[int, int, int]]) -> int:
+        self._check_running()
+        count = 0
+        for number, first, length in runs:
+            count += 1
+            if number < len(self._segments):
+                mask = self._dead[number]
+                if mask is None:
+                    mask = self._dead[number] = np.zeros(self._segments[number].entry.rows, np.bool_)
+                mask[first : first + length] = True
+                self._deleted = True
+            else:
+                self._dead_again.append((number, first, length))
+        return count
+
+    def _open_journal(self, *, make: bool) -> Journal | None:
+        folder = self.path / JOURNAL
+        if self._journal is None and (make or Journal.path_of(folder, self._fingerprint).exists()):
+            self._journal = Journal.open(folder, self._fingerprint, self._dim)
+        return self._journal
+
+    def _segment_with_room(self) -> SegmentWriter:
+        current = self._current
+        if current is not None and (current.vector_bytes >= MAX_VECTOR_BYTES or current.text_bytes >= MAX_TEXT_BYTES):
+            self._finish_segment()
+        if self._current is None:
+            name = segment_id(self._generation, len(self._finished))
+            known = self.base.schema if self.base is not None and not self._replace else {}
+            known = union(known, *(schema for _, schema in self._finished))
+            atomic.remove(self.path / SEGMENTS / name)  # left by a writer of an index that was damaged since
+            self._current = SegmentWriter(self.path / SEGMENTS / name, self._dim, self._index_type, known)
+        return self._current
+
+    def _finish_segment(self) -> None:
+        if self._current is not None:
+            self._finished.append((self._current.finish(), self._current.schema))
+            self._current = None
+
+    def _is_unchanged(self, n_documents: int) -> bool:
+        base = self.base
+        return (
+            base is not None
+            and not (self._replace or self._finished or self._current or self._deleted)
+            and (base.n_documents, dict(base.spec)) == (n_documents, self._spec)
+            and base.files == {name: file_entry(data) for name, data in self._blobs.items()}
+        )
+
+    def _write_state(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
+        """Write all that the new manifest names besides the segments; segments without a live row are left out."""
+        entries = [segment.entry for segment in self._segments] + [entry for entry, _ in self._finished]
+        dead: Masks = [*self._dead, *(None for _ in self._finished)]
+        for number, first, count in self._dead_again:
+            mask = dead[number]
+            if mask is None:
+                mask = dead[number] = np.zeros(entries[number].rows, np.bool_)
+            mask[first : first + count] = True
+        alive = [(entry, mask) for entry, mask in zip(entries, dead, strict=True) if mask is None or not mask.all()]
+        segments, masks = tuple(entry for entry, _ in alive), [mask for _, mask in alive]
+        schemas = [schema for _, schema in self._finished]
+        if self.base is not None and not self._replace:
+            schemas.insert(0, self.base.schema)
+        return Manifest(
+            generation=self._generation,
+            created=now(),
+            spec=self._spec,
+            fingerprint=self._fingerprint,
+            dim=self._dim,
+            index_type=self._index_type,
+            schema=union(*schemas),
+            segments=segments,
+            files=self._write_blobs(),
+            deletions=write_deletions(self.path, self._generation, segments, masks),
+            n_chunks=sum(entry.rows - (0 if mask is None else int(mask.sum())) for entry, mask in alive),
+            n_documents=n_documents,
+            notes=notes,
+        )
+
+    def _write_blobs(self) -> dict[str, FileEntry]:
+        entries = {name: file_entry(data) for name, data in self._blobs.items()}
+        for name, entry in entries.items():
+            path = self.path / blob_path(name, entry)
+            atomic.make_folder(path.parent)
+            atomic.write_file(path, self._blobs[name])  # also over one that is there: it may be damaged
+        return entries
+
+    def _end(self) -> None:
+        """After a commit: remove what is not needed any more."""
+        self._ended = True
+        journal = self._open_journal(make=False)
+        if journal is not None:
+            journal.discard()
+            self._journal = None
+        if self._replace:
+            atomic.remove(self.path / JOURNAL)
+        sweep(self.path)

@@ -1,0 +1,358 @@
+"""Build: a corpus becomes an index, incrementally by content.
+
+files -> Documents -> Chunks -> vectors -> rows -> one commit. A document whose content is known is not even cut; a
+chunk whose text is known is not encoded. Every batch goes to the writer's journal as soon as it is there: a build
+that is killed loses the batch in flight, and the next one goes on. Nothing is visible before the commit at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError
+from ragidx.corpora.readers import ReadOptions, documents
+from ragidx.corpora.records import Chunk, Document, Skip
+from ragidx.corpora.sources import Source, sources
+from ragidx.indexer.digests import digest
+from ragidx.indexer.rows import Row
+from ragidx.indexer.store import Store, StoreWriter
+from ragidx.pipelines.plan import BuildOptions, make_plan
+from ragidx.pipelines.report import BuildReport, OnProgress, Progress, Skips
+
+if TYPE_CHECKING:
+    from ragidx.indexer.encoder import Encoder
+
+_WINDOW_CHUNKS = 4096
+_WINDOW_CHARS = 4 << 20
+_TUNE_FROM = 256  # chunks: measuring the fastest number format pays from here on
+_UNLIMITED = 1 << 30
+_TELL_EVERY_S = 0.2
+
+
+class StrictError(RagidxError):
+    """With `strict`, the first thing that is left out or cut ends the build; nothing is committed."""
+
+    exit_code = 1
+
+
+def build(
+    corpus: str | Path,
+    index: str | Path = "ragidx-index",
+    *,
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> BuildReport:
+    """Make or update the index of a corpus.
+
+    Args:
+        corpus: a folder, a file, a BEIR folder, or `-` for standard input.
+        index: the index folder.
+        on_progress: called a few times a second.
+        options: the fields of `BuildOptions`: model, method, pooling, tau, dim, filter, chunk_size, device, strict ...
+            What is left out is what the index was made with, else the model's preset, else the default.
+
+    Returns:
+        What was done, and what was left out.
+
+    Raises:
+        RagidxError: of the subclass that says what to do; the committed state is then what it was.
+    """
+    try:
+        asked = BuildOptions(**options)
+    except TypeError as fault:
+        raise SpecError(
+            f"build takes no such option: {fault}".replace("BuildOptions.__init__() ", ""),
+            "see help(ragidx.pipelines.plan.BuildOptions)",
+        ) from fault
+    return _Build(corpus, Path(index), asked, on_progress).run()
+
+
+@dataclass
+class _Item:
+    """A chunk on its way."""
+
+    row: Row
+    text: str  # what is encoded
+
+
+@dataclass
+class _Window:
+    """Chunks that are encoded together: wide enough that sorting by length pays, small enough to stay in memory."""
+
+    items: list[_Item] = field(default_factory=list)
+    n_chars: int = 0
+
+    def add(self, item: _Item) -> bool:
+        """Take one; True when the window is full."""
+        self.items.append(item)
+        self.n_chars += len(item.text)
+        return len(self.items) >= _WINDOW_CHUNKS or self.n_chars >= _WINDOW_CHARS
+
+
+class _Build:
+    """One run of `build`; its state is what the steps share."""
+
+    def __init__(self, corpus: str | Path, index: Path, options: BuildOptions, on_progress: OnProgress | None) -> None:
+        self.corpus, self.index, self.options = corpus, index, options
+        self.on_progress = on_progress
+        self.report = BuildReport(index=str(index))
+        self.progress = Progress()
+        self.skips = Skips()
+        self._told = 0.0
+        self._chunker: Chunker | None = None
+        self._encoder: Encoder | None = None
+
+    def run(self) -> BuildReport:
+        """The whole build."""
+        started = time.perf_counter()
+        self.progress.total_bytes = self._corpus_bytes()
+        self.plan = make_plan(self.index, self.options)
+        with self._writer() as writer:
+            self.writer = writer
+            known = writer.known_documents()
+            had = writer.base is not None and not self.options.rebuild
+            window = _Window()
+            for document in self._documents():
+                self._take(document, known.get(document.id), window)
+            self._flush(window)
+            self._check_something_was_read()
+            self.report.n_removed = writer.delete_others() if had else 0
+            manifest = writer.commit(self._notes(), self.report.n_documents)
+            self.report.committed = writer.base is None or manifest.generation != writer.base.generation
+        self._finish(started)
+        return self.report
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def _corpus_bytes(self) -> int:
+        """What there is to read, for the progress bar: sizes alone, nothing is opened."""
+        if str(self.corpus) == "-":
+            return 0
+        o = self.options
+        return sum(s.size for s in sources(self.corpus, include=o.include, exclude=o.exclude, on_skip=lambda _: None))
+
+    def _documents(self) -> Iterator[Document]:
+        o = self.options
+        reading = ReadOptions(text_field=o.text_field, id_field=o.id_field)
+        return documents(
+            self.corpus, reading, include=o.include, exclude=o.exclude, on_skip=self._skip, on_source=self._begin
+        )
+
+    def _begin(self, source: Source) -> None:
+        self.progress.n_bytes += source.size
+
+    def _skip(self, skip: Skip) -> None:
+        if self.options.strict:
+            raise StrictError(
+                f"left out: {skip.reason}", "mend or exclude it, or build without --strict", where=skip.where
+            )
+        self.skips.add(skip)
+
+    def _check_something_was_read(self) -> None:
+        if self.report.n_documents:
+            return
+        if not self.skips.total():
+            raise CorpusError(
+                "the corpus is empty: there is no file in it", "name a folder with documents", where=str(self.corpus)
+            )
+        reasons = "; ".join(f"{n} x {reason}" for reason, n in self.skips.counts.most_common(5))
+        raise CorpusError(
+            f"the corpus has no readable document ({reasons})",
+            "see `ragidx build --help` for the formats; --include and --exclude choose files",
+            where=str(self.corpus),
+        )
+
+    # -- chunks and vectors ---------------------------------------------------------------------------------------
+
+    def _take(self, document: Document, had: bytes | None, window: _Window) -> None:
+        """Cut a document that is new or changed, and put its chunks into the window."""
+        self.report.n_documents += 1
+        self.progress.n_documents += 1
+        doc_hash = _document_hash(document)
+        if had == doc_hash:
+            self.report.n_unchanged += 1
+            self.writer.keep_document(document.id)
+            self._tell()
+            return
+        if had is not None:
+            self.writer.delete_document(document.id)
+            self.report.n_changed += 1
+        else:
+            self.report.n_added += 1
+        n_chunks = 0
+        for chunk in self._cut(document):
+            n_chunks += 1
+            if window.add(self._item(document, doc_hash, chunk)):
+                self._flush(window)
+        if n_chunks == 0:
+            self.report.n_empty += 1
+        self._tell()
+
+    def _cut(self, document: Document) -> Iterator[Chunk]:
+        return self._chunking().chunks(document)
+
+    def _item(self, document: Document, doc_hash: bytes, chunk: Chunk) -> _Item:
+        text = self._chunking().encoded_text(chunk)
+        row = Row(
+            chunk_id=chunk.id,
+            doc_id=chunk.doc_id,
+            start=chunk.start,
+            end=chunk.end,
+            text=chunk.text,
+            heading=chunk.heading,
+            text_hash=digest(text),
+            doc_hash=doc_hash,
+            metadata=document.metadata,
+        )
+        return _Item(row, text)
+
+    def _chunking(self) -> Chunker:
+        if self._chunker is None:
+            encoder = self._loaded()
+            limit = encoder.text_limit()
+            self._chunker = Chunker(
+                self.plan.spec.chunk, encoder.tokenizer.texts, limit=_UNLIMITED if limit is None else limit
+            )
+        return self._chunker
+
+    def _loaded(self) -> Encoder:
+        """The encoder, loaded when the first text needs it: an idle build loads no model."""
+        if self._encoder is None:
+            self._encoder = self.plan.load_encoder()
+        return self._encoder
+
+    def _flush(self, window: _Window) -> None:
+        """Encode what is not known, and hand the window's rows to the writer in their order."""
+        items = window.items
+        if not items:
+            return
+        self._count_truncated(items)
+        vectors = self.writer.reuse(list({item.row.text_hash for item in items}))
+        missing = {item.row.text_hash: item.text for item in items if item.row.text_hash not in vectors}
+        vectors |= self._encode(list(missing), list(missing.values()), {i.row.text_hash: i.row.chunk_id for i in items})
+        for start in range(0, len(items), 256):
+            part = [item.row for item in items[start : start + 256]]
+            self.writer.add(part, np.stack([vectors[row.text_hash] for row in part]))
+        self.report.n_chunks += len(items)
+        self.report.n_reused += len(items) - len(missing)
+        self.progress.n_chunks += len(items) - len(missing)
+        window.items, window.n_chars = [], 0
+        self._tell()
+
+    def _encode(
+        self, hashes: Sequence[bytes], texts: Sequence[str], names: dict[bytes, str]
+    ) -> dict[bytes, NDArray[np.float32]]:
+        """Vectors of unit length by text hash; each batch is in the journal before the next is encoded."""
+        found: dict[bytes, NDArray[np.float32]] = {}
+        if not texts:
+            return found
+        encoder = self._loaded()
+        if len(texts) >= _TUNE_FROM:
+            encoder.tune(texts)
+        started = time.perf_counter()
+        for batch in encoder.batches(texts, project=self.plan.matrix()):
+            keys = [hashes[row] for row in batch.rows]
+            unit = _unit(batch.vectors, [names[key] for key in keys])
+            self.writer.remember(keys, unit)
+            found |= zip(keys, unit, strict=True)
+            self.report.n_encoded += len(keys)
+            self.report.n_tokens += batch.n_tokens
+            self.progress.n_encoded, self.progress.n_tokens = self.report.n_encoded, self.report.n_tokens
+            self.progress.n_chunks += len(keys)
+            self.progress.seconds = self.report.encode_seconds + time.perf_counter() - started
+            self._tell()
+        self.report.encode_seconds += time.perf_counter() - started
+        return found
+
+    def _count_truncated(self, items: Sequence[_Item]) -> None:
+        """Whole documents may be longer than the model reads; chunks never are, the chunker sees to that."""
+        limit = self._loaded().text_limit()
+        if self.plan.spec.chunk.size is not None or limit is None:
+            return
+        lengths = self._loaded().tokenizer.ids([item.text for item in items])
+        for item, ids in zip(items, lengths, strict=True):
+            if len(ids) > limit:
+                self.report.n_truncated += 1
+                if self.options.strict:
+                    raise StrictError(
+                        f"the document has {len(ids)} tokens, the model reads {limit}",
+                        "cut documents with --chunk-size, or build without --strict",
+                        where=item.row.doc_id,
+                    )
+
+    # -- the index ------------------------------------------------------------------------------------------------
+
+    def _writer(self) -> StoreWriter:
+        return StoreWriter(
+            self.index,
+            spec=self.plan.spec.to_json(),
+            fingerprint=self.plan.spec.fingerprint(),
+            dim=self.plan.dim(),
+            index_type=self.plan.spec.index_type,
+            blobs=self.plan.blobs(),
+            replace=self.options.rebuild,
+        )
+
+    def _notes(self) -> dict[str, Any]:
+        """What the manifest keeps of this build."""
+        r = self.report
+        return {
+            "corpus": str(self.corpus),
+            "skipped": dict(self.skips.counts),
+            "truncated": r.n_truncated,
+            "device": self._encoder.device if self._encoder else "",
+            "dtype": self._encoder.dtype if self._encoder else "",
+        }
+
+    def _finish(self, started: float) -> None:
+        r, store = self.report, Store.open(self.index)
+        r.model, r.method = self.plan.spec.encoder.model, self.plan.spec.encoder.method
+        r.encoder, r.filter, r.dim = str(self.plan.spec.encoder), str(self.plan.spec.filter), store.manifest.dim
+        r.generation, r.n_chunks = store.manifest.generation, store.manifest.n_chunks
+        r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places
+        r.index_bytes = sum(path.stat().st_size for path in self.index.rglob("*") if path.is_file())
+        if self._encoder is not None:
+            r.device, r.dtype = self._encoder.device, self._encoder.dtype
+        r.seconds = time.perf_counter() - started
+        self.progress.last = True
+        self._tell()
+
+    def _tell(self) -> None:
+        now = time.perf_counter()
+        if self.on_progress is not None and (self.progress.last or now - self._told >= _TELL_EVERY_S):
+            self._told = now
+            self.on_progress(self.progress)
+
+
+def _document_hash(document: Document) -> bytes:
+    """Of everything a document's rows hold."""
+    metadata = json.dumps(dict(document.metadata), sort_keys=True, default=str)
+    return digest(f"{document.markdown}\0{metadata}\0{document.text}")
+
+
+def _unit(vectors: NDArray[np.float32], names: Sequence[str]) -> NDArray[np.float32]:
+    """Rows of length 1.
+
+    Raises:
+        ModelError: a vector is not finite or is zero; the message names the chunk.
+    """
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    bad = np.flatnonzero(~np.isfinite(norms[:, 0]) | (norms[:, 0] == 0))
+    if bad.size:
+        kind = "zero" if norms[bad[0], 0] == 0 else "not finite"
+        raise ModelError(
+            f"the model gave a vector that is {kind}",
+            "try --dtype float32; if it stays, exclude the document or choose another --pooling",
+            where=names[bad[0]],
+        )
+    unit: NDArray[np.float32] = vectors / norms
+    return unit

@@ -1,0 +1,108 @@
+"""`ragidx build`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.pipelines.cli import console, words
+from ragidx.pipelines.cli.options import (
+    ChunkSize,
+    device_option,
+    dtype_option,
+    index_option,
+    json_option,
+    offline_option,
+)
+from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.pipelines.report import BuildReport
+
+
+@click.command("build")
+@click.argument("corpus", metavar="CORPUS")
+@index_option
+@click.option("--model", metavar="ID|PATH", help="mini (bundled, the default), a folder, or a hub id.")
+@click.option("--revision", metavar="REV", help="Revision of a hub id.")
+@click.option("--method", metavar="M", help="classical, echo, prompteol, llm2vec, sentence-transformers.")
+@click.option("--pooling", metavar="P", help="mean, weighted_mean, last.")
+@click.option("--template", metavar="T", help="A template's name, or a string with {text}.")
+@click.option("--attention", metavar="A", help="causal, bidirectional.")
+@click.option(
+    "--layer", type=int, metavar="N", help="Hidden layer that is pooled; -1 the last, 0 the input embeddings."
+)
+@click.option("--pool-eos/--no-pool-eos", default=None, help="Whether echo pools the closing EOS.")
+@click.option("--tau", type=float, metavar="N", help="EmbedFilter keeps hidden width / N dimensions.")
+@click.option("--dim", type=int, metavar="N", help="EmbedFilter keeps N dimensions.")
+@click.option("--filter", "filter", metavar="F", help="embedfilter, or none for the raw coordinates.")
+@click.option(
+    "--filter-offset", type=int, metavar="N", help="First kept direction of the spectrum [default: the middle]."
+)
+@click.option("--chunk-size", type=ChunkSize(), help="Tokens a chunk, or none for whole documents [default: 256].")
+@click.option("--chunk-overlap", type=int, metavar="N", help="Tokens that neighbours share, at most [default: 0].")
+@click.option("--headings/--no-headings", default=None, help="Put the heading path in front of what is encoded.")
+@click.option("--index-type", metavar="T", help="flat (exact) or hnsw [default: flat].")
+@device_option
+@dtype_option
+@click.option("--include", multiple=True, metavar="GLOB", help="Only these files; may be repeated.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files; may be repeated.")
+@click.option("--text-field", metavar="F", help="Field of structured files that holds the text.")
+@click.option("--id-field", metavar="F", help="Field of structured files that holds the id.")
+@click.option("--strict", is_flag=True, help="End with status 1 at the first thing left out or cut.")
+@click.option("--rebuild", is_flag=True, help="Replace the index, whatever it was made with.")
+@offline_option
+@json_option
+def command(corpus: str, index: Path, as_json: bool, **options: Any) -> None:
+    """Make or update the index of CORPUS: a folder, a file, a BEIR folder, or - for standard input.
+
+    Reads txt, md, rst, html, json, jsonl, csv, tsv, parquet, arrow (also .gz and .zst), source code, and with the extra
+    `docs` pdf, docx, pptx, xlsx and epub. Run it again after the corpus has changed: only what changed is encoded.
+
+    \b
+        ragidx build docs/
+        ragidx build docs/ --model Qwen/Qwen2.5-0.5B --method echo --tau 2
+    """
+    from ragidx.pipelines.build import build
+
+    with ProgressLine(as_json=as_json) as line:
+        report = build(corpus, index, on_progress=line.callback, **options)
+    if as_json:
+        console.print_json(report.to_json())
+    else:
+        _tell(report)
+
+
+def _tell(report: BuildReport) -> None:
+    """The report on stdout; what was left out, on stderr."""
+    r = report
+    rate = f"{r.n_encoded / r.encode_seconds:,.0f} chunks/s" if r.encode_seconds > 0 and r.n_encoded else "-"
+    gone = f", {r.n_removed:,} gone" if r.n_removed else ""
+    console.print_fields(
+        [
+            ("index", f"{r.index}  (generation {r.generation}{'' if r.committed else ', unchanged'})"),
+            ("model", f"{r.model}: {words.encoder(EncoderSpec.parse(r.encoder))}"),
+            ("filter", words.filter_(FilterSpec.parse(r.filter), r.dim)),
+            (
+                "documents",
+                f"{r.n_documents:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} as before{gone}",
+            ),
+            ("chunks", f"{r.n_chunks:,}: {r.n_encoded:,} encoded, {r.n_reused:,} known already"),
+            ("size", f"{console.n_bytes(r.index_bytes)}, {r.index_bytes / max(1, r.n_chunks):,.0f} bytes a chunk"),
+            ("time", f"{r.seconds:.1f} s, {rate}" + (f" ({r.device}, {r.dtype})" if r.device else "")),
+        ]
+    )
+    if r.n_truncated:
+        console.note(
+            f"Cut: {console.plural(r.n_truncated, 'document')} longer than the model reads; "
+            "--chunk-size keeps all of their text."
+        )
+    if r.n_empty:
+        console.note(f"Without text: {console.plural(r.n_empty, 'document')}.")
+    for reason, count in r.skipped.items():
+        console.note(f"Left out: {count:,} x {reason}")
+        for place in r.skipped_places[reason][:3]:
+            console.note(f"    {place}")
+        if count > 3:
+            console.note(f"    and {count - 3:,} more")

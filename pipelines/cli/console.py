@@ -1,0 +1,114 @@
+"""What a terminal gets: tables on stdout, progress and messages on stderr, and no control character of a corpus.
+
+Text of a corpus goes through `printable` before it is shown: escape sequences, other control characters and the marks
+that reverse the direction of writing become a space, so that a document cannot move the cursor or rewrite the screen.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import IO, Any
+
+import click
+
+_WIDTH = 100  # where the output is no terminal
+_DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_WORD = re.compile(r"\w+")
+_PASSAGE = 320
+
+
+def printable(text: str) -> str:
+    """One line without control characters: runs of white space and of controls become one space.
+
+    >>> printable("a\\x1b[31mred\\n\\n b\\u202e")
+    'a [31mred b'
+    """
+    return " ".join("".join(" " if _is_control(c) else c for c in text).split())
+
+
+def printable_lines(text: str) -> str:
+    """As `printable`, the line breaks and indents of our own messages kept."""
+    return "\n".join("".join(" " if _is_control(c) else c for c in line) for line in text.split("\n"))
+
+
+def _is_control(character: str) -> bool:
+    return character in _DIRECTION or unicodedata.category(character) in ("Cc", "Zl", "Zp", "Cs")
+
+
+def passage(text: str, query: str, length: int = _PASSAGE) -> str:
+    """The part of a chunk that shares the most words with the query, about `length` characters, whole words."""
+    line = printable(text)
+    if len(line) <= length:
+        return line
+    wanted = {word for word in map(str.lower, _WORD.findall(query)) if len(word) > 2}
+    words = [(m.start(), m.end()) for m in _WORD.finditer(line)]
+    found = [(s, line[s:e].lower()) for s, e in words if line[s:e].lower() in wanted]
+    starts = [0] + [m.end() for m in re.finditer(r"[.!?] ", line)]
+    best = max(starts, key=lambda at: (len({w for s, w in found if at <= s < at + length}), -at))
+    end = best + length
+    if end >= len(line):
+        best, end = max(0, len(line) - length), len(line)
+        best = line.find(" ", best) + 1 if best else 0
+    else:
+        end = line.rfind(" ", best, end)
+    return f"{'… ' if best else ''}{line[best:end]}{' …' if end < len(line) else ''}"
+
+
+def width(stream: IO[str]) -> int:
+    """Columns of a terminal; a fixed width elsewhere, so that files and pipes look the same everywhere."""
+    return max(60, shutil.get_terminal_size().columns) if stream.isatty() else _WIDTH
+
+
+def print_json(data: Any) -> None:
+    """One JSON document on stdout; only ASCII, so that no terminal or pipe can garble it."""
+    click.echo(json.dumps(data, ensure_ascii=True, allow_nan=False, indent=2))
+
+
+def print_fields(rows: Iterable[tuple[str, str]]) -> None:
+    """Two aligned columns on stdout: name and value."""
+    pairs = [(name, printable(value)) for name, value in rows]
+    left = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        click.echo(f"{click.style(name.ljust(left), bold=True)}  {value}")
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """An aligned table on stdout."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(name), *(len(row[i]) for row in cells)) for i, name in enumerate(head)]
+    line = "  ".join(name.ljust(size) for name, size in zip(head, widths, strict=True))
+    click.echo(click.style(line.rstrip(), bold=True))
+    for row in cells:
+        click.echo("  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip())
+
+
+def note(message: str) -> None:
+    """A message on stderr."""
+    click.echo(printable_lines(message), err=True)
+
+
+def n_bytes(count: int) -> str:
+    """A size for people.
+
+    >>> n_bytes(999), n_bytes(1536), n_bytes(3 << 30)
+    ('999 B', '1.5 KiB', '3.0 GiB')
+    """
+    size, unit = float(count), 0
+    while size >= 1000 and unit < 4:
+        size, unit = size / 1024, unit + 1
+    return f"{count} B" if unit == 0 else f"{size:.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 chunk`, `2 chunks`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def is_terminal() -> bool:
+    """Whether messages go to a person at a terminal."""
+    return sys.stderr.isatty()

@@ -1,0 +1,46 @@
+"""`ragidx info`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ragidx.pipelines.cli import console, words
+from ragidx.pipelines.cli.options import index_option, json_option
+
+
+@click.command("info")
+@index_option
+@json_option
+def command(index: Path, as_json: bool) -> None:
+    """Show what an index holds and how its vectors were made."""
+    from ragidx.indexer.manifest import files_of
+    from ragidx.indexer.specs import IndexSpec
+    from ragidx.indexer.store import Store
+
+    manifest = Store.open(index).manifest
+    if as_json:
+        console.print_json({"path": str(index), **manifest.to_json()})
+        return
+    spec = IndexSpec.from_json(dict(manifest.spec), where=str(index))
+    size = sum(entry.bytes for entry in files_of(manifest).values())
+    fields = ", ".join(f"{name} ({kind})" for name, kind in sorted(manifest.schema.items())) or "none"
+    console.print_fields(
+        [
+            ("index", f"{index}  (generation {manifest.generation}, {manifest.created}, ragidx {manifest.ragidx})"),
+            (
+                "holds",
+                f"{console.plural(manifest.n_documents, 'document')}, {console.plural(manifest.n_chunks, 'chunk')}"
+                f" in {console.plural(len(manifest.segments), 'segment')}",
+            ),
+            ("vectors", f"{manifest.dim} x {spec.vectors}, {manifest.index_type}"),
+            ("size", f"{console.n_bytes(size)}, {size / max(1, manifest.n_chunks):,.0f} bytes a chunk"),
+            ("model", f"{spec.encoder.model}  (weights {spec.weights[:12]})"),
+            ("encoder", words.encoder(spec.encoder)),
+            ("filter", words.filter_(spec.filter, manifest.dim)),
+            ("chunks", words.chunks(spec.chunk)),
+            ("metadata", fields),
+            ("fingerprint", manifest.fingerprint),
+        ]
+    )

@@ -1,0 +1,112 @@
+"""`ragidx`: the group of commands, and the one place where failures become a line and an exit status.
+
+Commands are imported when they are called, so that `ragidx --help` loads no torch, transformers or faiss. Exit
+status: 0 done; 1 done, but a check failed or `--strict` found something; 2 bad input or usage; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from ragidx import __version__
+from ragidx.corpora.errors import RagidxError
+
+COMMANDS = {
+    "build": "Make or update the index of a corpus.",
+    "query": "Find the chunks that answer a question.",
+    "info": "Show what an index holds and how it was made.",
+    "models": "Show the bundled model, presets, and what each needs.",
+    "verify": "Read a whole index and check it.",
+    "demo": "Index the bundled sample corpus and ask it three questions.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules of this package, imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which a newcomer needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, or None where there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"ragidx.pipelines.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing one."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ragidx")
+def cli() -> None:
+    """Turn a folder of documents into a vector index, and ask it questions.
+
+    \b
+        ragidx build docs/
+        ragidx query "who signed the lease?"
+    """
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line and exit."""
+    try:
+        result = cli.main(args=args, standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _leave_quietly(0)
+    except click.ClickException as fault:
+        fault.show()
+        _leave(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted: nothing was committed; what was encoded is kept, the same command goes on.", err=True)
+        _leave(130)
+    except RagidxError as fault:
+        _debug()
+        _tell(f"Error: {fault}")
+        _leave(fault.exit_code)
+    except Exception as fault:  # noqa: BLE001 - the outermost place: a defect is one line too, unless RAGIDX_DEBUG=1
+        _debug()
+        _tell(
+            f"Error: a defect in ragidx or in a library it uses: {type(fault).__name__}: {fault}\n"
+            "  hint: run again with RAGIDX_DEBUG=1 for the traceback, and report it"
+        )
+        _leave(2)
+    else:
+        _leave(result if isinstance(result, int) else 0)
+
+
+def _debug() -> None:
+    """Inside an except clause: let the traceback through where it is asked for."""
+    if os.environ.get("RAGIDX_DEBUG") == "1":
+        raise  # noqa: PLE0704 - re-raises what the caller is handling
+
+
+def _tell(message: str) -> None:
+    from ragidx.pipelines.cli.console import printable_lines
+
+    click.echo(printable_lines(message), err=True)
+
+
+def _leave(status: int) -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _leave_quietly(status)
+    sys.exit(status)
+
+
+def _leave_quietly(status: int) -> Any:
+    """The reader of our output has gone: no error. The descriptor is replaced, so that nothing is written at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)

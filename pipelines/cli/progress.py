@@ -1,0 +1,98 @@
+"""Progress of a build on stderr: a bar at a terminal, a plain line now and then elsewhere, JSON lines for machines.
+
+The bar counts bytes of the corpus, the one total that is known before everything is read; the rates are of the chunks
+and tokens that went through the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+import click
+
+from ragidx.pipelines.cli.console import is_terminal
+from ragidx.pipelines.report import OnProgress, Progress
+
+_PLAIN_EVERY_S = 10.0
+
+
+class ProgressLine:
+    """A context manager; `callback` is what `build` calls."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._started = time.perf_counter()
+        self._told = self._started
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Self:
+        if is_terminal() and not self._as_json:
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f} %  {task.fields[rates]}  ETA {task.fields[eta]}"),
+                TimeElapsedColumn(),
+                console=Console(file=sys.stderr),
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("indexing", total=None, rates="loading the model", eta="-")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    @property
+    def callback(self) -> OnProgress:
+        """What `build` calls a few times a second."""
+        return self._show
+
+    def _show(self, progress: Progress) -> None:
+        if self._as_json:
+            click.echo(json.dumps({"progress": dataclasses.asdict(progress)}), err=True)
+        elif self._bar is not None:
+            self._bar.update(
+                self._task,
+                completed=progress.n_bytes,
+                total=progress.total_bytes or None,
+                rates=_rates(progress),
+                eta=_clock(self._eta(progress)),
+            )
+        elif not progress.last and time.perf_counter() - self._told >= _PLAIN_EVERY_S:
+            self._told = time.perf_counter()
+            share = f"{100 * progress.n_bytes / progress.total_bytes:.0f} %, " if progress.total_bytes else ""
+            click.echo(f"indexing: {share}{_rates(progress)}, ETA {_clock(self._eta(progress))}", err=True)
+
+    def _eta(self, progress: Progress) -> float | None:
+        """Seconds left, by the share of the corpus's bytes that was read."""
+        if not progress.total_bytes or not progress.n_bytes:
+            return None
+        spent = time.perf_counter() - self._started
+        return spent * max(0, progress.total_bytes - progress.n_bytes) / progress.n_bytes
+
+
+def _rates(progress: Progress) -> str:
+    seconds = max(progress.seconds, 1e-9)
+    rates = f"{progress.n_encoded / seconds:,.0f} chunks/s, {progress.n_tokens / seconds:,.0f} tokens/s"
+    return f"{progress.n_chunks:,} chunks" + (f", {rates}" if progress.n_encoded else "")
+
+
+def _clock(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

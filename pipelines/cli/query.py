@@ -1,0 +1,96 @@
+"""`ragidx query`."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+import click
+
+from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.options import device_option, dtype_option, index_option, json_option, offline_option
+from ragidx.retriever.hit import Hit
+
+
+@click.command("query")
+@click.argument("text", metavar="TEXT", required=False)
+@index_option
+@click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits to return.")
+@click.option("--instruction", metavar="S", help="Task sentence put before the query; '' for none.")
+@click.option("--where", metavar="EXPR", help="Keep chunks whose metadata match, such as 'year >= 1900'.")
+@click.option("--model", metavar="PATH", help="Where the index's model is now, if it has moved.")
+@click.option("--queries", type=click.Path(path_type=Path), metavar="FILE", help="Queries in BEIR form (JSON lines).")
+@click.option(
+    "--run", type=click.Path(path_type=Path), metavar="FILE", help="Write a TREC run of documents for --queries."
+)
+@device_option
+@dtype_option
+@offline_option
+@json_option
+def command(
+    text: str | None,
+    index: Path,
+    k: int,
+    instruction: str | None,
+    where: str | None,
+    model: str | None,
+    queries: Path | None,
+    run: Path | None,
+    device: str,
+    dtype: str,
+    as_json: bool,
+) -> None:
+    """Print the hits for TEXT, best first; or answer a file of queries with a TREC run.
+
+    \b
+        ragidx query "who signed the lease?" -k 3
+        ragidx query "treaties" --where 'subject == "history" and year >= 1900'
+        ragidx query --queries queries.jsonl --run run.trec -k 100
+    """
+    from ragidx.retriever.retriever import Retriever
+
+    if (queries is None) != (run is None):
+        raise click.UsageError("--queries and --run go together")
+    if (text is None) == (queries is None):
+        raise click.UsageError("give a question, or --queries FILE with --run FILE")
+    retriever = Retriever.open(index, model=model, device=device, dtype=dtype)
+    if queries is not None and run is not None:
+        _answer_file(retriever, queries, run, k, instruction, where, as_json)
+        return
+    assert text is not None
+    hits = retriever.search(text, k=k, instruction=instruction, where=where)
+    if as_json:
+        console.print_json({"query": text, "where": where, "k": k, "hits": [hit.to_json() for hit in hits]})
+        return
+    show(hits, text)
+    if len(hits) < k:
+        what = "chunks that match --where" if where else "chunks in the index"
+        console.note(f"There are {len(hits)} {what}; {k} hits were asked for.")
+
+
+def show(hits: list[Hit], query: str) -> None:
+    """A table: rank, score, source, and below it the passage that is nearest to the query's words."""
+    room = console.width(sys.stdout)
+    click.echo(click.style(" #  score  source", bold=True))
+    for hit in hits:
+        source = console.printable(hit.doc_id) + (f"  › {console.printable(hit.heading)}" if hit.heading else "")
+        click.echo(f"{hit.rank:>2}  {hit.score:5.3f}  {click.style(source, fg='cyan')}")
+        for line in textwrap.wrap(console.passage(hit.text, query), room - 11):
+            click.echo(f"           {line}")
+
+
+def _answer_file(
+    retriever: object, queries: Path, run: Path, k: int, instruction: str | None, where: str | None, as_json: bool
+) -> None:
+    from ragidx.corpora.evalsets import load_queries, write_run
+    from ragidx.retriever.retriever import Retriever
+
+    assert isinstance(retriever, Retriever)
+    asked = load_queries(queries)
+    found = retriever.search_documents(list(asked.values()), k, instruction, where)
+    write_run(run, list(zip(asked, found, strict=True)))
+    if as_json:
+        console.print_json({"queries": len(asked), "run": str(run), "k": k, "documents": sum(map(len, found))})
+    else:
+        console.note(f"{console.plural(len(asked), 'query').replace('querys', 'queries')} answered, run in {run}")

@@ -1,0 +1,28 @@
+"""`ragidx verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.options import index_option, json_option
+
+
+@click.command("verify")
+@index_option
+@json_option
+def command(index: Path, as_json: bool) -> int:
+    """Read a whole index and check every byte; exit status 1 if something is damaged."""
+    from ragidx.indexer.verify import verify
+
+    faults = verify(index)
+    if as_json:
+        console.print_json({"path": str(index), "faults": faults})
+    else:
+        for fault in faults:
+            click.echo(console.printable_lines(fault))
+        if not faults:
+            click.echo(f"{index}: whole")
+    return 1 if faults else 0

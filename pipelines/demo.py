@@ -1,0 +1,45 @@
+"""The demo: the bundled corpus and model, three questions, the preset and echo + EmbedFilter side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from ragidx.pipelines.build import build
+from ragidx.pipelines.report import BuildReport, OnProgress
+from ragidx.retriever.hit import Hit
+from ragidx.retriever.retriever import Retriever
+
+QUESTIONS = (
+    "Why did two radio engineers chase pigeons out of their antenna?",
+    "what makes an old chocolate bar turn grey and is it safe to eat",
+    "Which ship passage let foreign fish and jellyfish spread from one sea into another?",
+)
+CONDITION = 'subject == "history" and year < 1000'
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way to encode the corpus, and what it answered: hits by question."""
+
+    name: str
+    report: BuildReport
+    answers: list[list[Hit]]
+
+
+def sample_corpus() -> Path:
+    """The folder of the sample's documents."""
+    return Path(str(resources.files("ragidx.corpora") / "sample" / "documents"))
+
+
+def run(folder: Path, on_progress: OnProgress | None = None) -> tuple[Side, Side]:
+    """Index the sample twice below `folder`, once with the bundled model's preset and once with echo embeddings,
+    filtered at tau = 2, and ask both the three questions. float32, so that the scores are the same on every machine.
+    """
+    sides = []
+    for name, options in (("preset", {}), ("echo", {"method": "echo", "tau": 2.0})):
+        report = build(sample_corpus(), folder / name, on_progress=on_progress, dtype="float32", **options)
+        retriever = Retriever.open(folder / name, dtype="float32")
+        sides.append(Side(name, report, retriever.search_batch(QUESTIONS, k=3)))
+    return sides[0], sides[1]

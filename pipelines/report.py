@@ -1,0 +1,91 @@
+"""What a build tells: its progress while it runs, and its report at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ragidx.corpora.records import Skip
+
+_EXAMPLES = 5
+
+
+@dataclass
+class Progress:
+    """How far a build is; the same object at every call, its numbers grow."""
+
+    n_bytes: int = 0  # of the corpus, begun
+    total_bytes: int = 0  # of the corpus; 0 where nobody knows (standard input)
+    n_documents: int = 0
+    n_chunks: int = 0
+    n_encoded: int = 0
+    n_tokens: int = 0
+    seconds: float = 0.0  # since the first chunk was encoded
+    last: bool = False
+
+
+OnProgress: TypeAlias = Callable[[Progress], None]
+
+
+@dataclass
+class Skips:
+    """What was left out, counted by reason, with the first places of each."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    places: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, skip: Skip) -> None:
+        """Count one; the part of a reason after a colon is its detail and does not make another reason."""
+        reason = skip.reason.split(":", 1)[0]
+        self.counts[reason] += 1
+        shown = self.places.setdefault(reason, [])
+        if len(shown) < _EXAMPLES:
+            detail = skip.reason[len(reason) :].lstrip(": ")
+            shown.append(f"{skip.where}: {detail}" if detail else skip.where)
+
+    def total(self) -> int:
+        """How many things were left out."""
+        return sum(self.counts.values())
+
+
+@dataclass
+class BuildReport:
+    """What a build did.
+
+    `n_added`, `n_changed`, `n_unchanged`, `n_removed` count documents; `n_encoded` chunks that went through the model
+    and `n_reused` chunks of new or changed documents whose vector was known already.
+    """
+
+    index: str
+    model: str = ""
+    method: str = ""
+    encoder: str = ""
+    filter: str = ""
+    dim: int = 0
+    generation: int = 0
+    committed: bool = False
+    n_documents: int = 0
+    n_chunks: int = 0
+    n_added: int = 0
+    n_changed: int = 0
+    n_unchanged: int = 0
+    n_removed: int = 0
+    n_encoded: int = 0
+    n_reused: int = 0
+    n_tokens: int = 0
+    n_truncated: int = 0
+    n_empty: int = 0  # documents whose vector would be zero or that gave no chunk
+    skipped: dict[str, int] = field(default_factory=dict)
+    skipped_places: dict[str, list[str]] = field(default_factory=dict)
+    seconds: float = 0.0
+    encode_seconds: float = 0.0
+    index_bytes: int = 0
+    device: str = ""
+    dtype: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields; stable, documented in the README."""
+        return dataclasses.asdict(self)

@@ -1,0 +1,74 @@
+"""A small kit for tests of the store: documents of short texts, whose vectors follow from the text alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ragidx.corpora.records import Scalar
+from ragidx.indexer.manifest import Manifest
+from ragidx.indexer.store import Row, StoreWriter
+
+
+class StoreKit:
+    """What a build does to a store, without a model: `build` makes the index hold just these documents."""
+
+    dim = 8
+    fingerprint = "f" * 64
+
+    def rows(self, doc_id: str, texts: Sequence[str], **metadata: Scalar) -> list[Row]:
+        doc_hash = self.hash("\0".join([*texts, repr(sorted(metadata.items()))]))
+        return [
+            Row(f"{doc_id}:{n}-{n + 1}", doc_id, n, n + 1, text, f"{doc_id} > {n}", self.hash(text), doc_hash, metadata)
+            for n, text in enumerate(texts)
+        ]
+
+    def hash(self, text: str) -> bytes:
+        return hashlib.sha256(text.encode()).digest()[:16]
+
+    def vectors(self, rows: Sequence[Row], dim: int = dim) -> NDArray[np.float32]:
+        """Unit vectors that depend on the text alone."""
+        seeds = [int.from_bytes(row.text_hash[:8], "little") for row in rows]
+        raw = np.array([np.random.default_rng(seed).standard_normal(dim) for seed in seeds]).reshape(-1, dim)
+        return (raw / np.linalg.norm(raw, axis=1, keepdims=True)).astype(np.float32)
+
+    def queries(self, n: int, dim: int = dim, seed: int = 0) -> NDArray[np.float32]:
+        raw = np.random.default_rng(seed).standard_normal((n, dim))
+        return (raw / np.linalg.norm(raw, axis=1, keepdims=True)).astype(np.float32)
+
+    def writer(self, path: Path, **changes: object) -> StoreWriter:
+        options = {"spec": {"model": "none"}, "fingerprint": self.fingerprint, "dim": self.dim, "index_type": "flat"}
+        return StoreWriter(path, **(options | changes))
+
+    def add(self, writer: StoreWriter, rows: Sequence[Row], dim: int = dim) -> int:
+        """Add rows as a build does; how many had to be encoded."""
+        known = writer.reuse([row.text_hash for row in rows])
+        fresh = self.vectors(rows, dim)
+        vectors = [known.get(row.text_hash, vector) for row, vector in zip(rows, fresh, strict=True)]
+        writer.add(rows, np.array(vectors, np.float32).reshape(-1, dim))
+        return sum(row.text_hash not in known for row in rows)
+
+    def build(self, path: Path, documents: Mapping[str, Sequence[str]], **changes: object) -> tuple[Manifest, int]:
+        """Commit just these documents; the manifest, and how many chunks had to be encoded."""
+        encoded = 0
+        with self.writer(path, **changes) as writer:
+            known = writer.known_documents()
+            for doc_id, texts in documents.items():
+                rows = self.rows(doc_id, texts)
+                if rows and known.get(doc_id) == rows[0].doc_hash:
+                    writer.keep_document(doc_id)
+                    continue
+                writer.delete_document(doc_id)
+                encoded += self.add(writer, rows, int(changes.get("dim", self.dim)))
+            writer.delete_others()
+            return writer.commit({}, len(documents)), encoded
+
+
+@pytest.fixture(scope="session")
+def kit() -> StoreKit:
+    return StoreKit()

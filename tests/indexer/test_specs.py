@@ -1,0 +1,139 @@
+"""Specs print as the text that parses back; wrong values say what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragidx.corpora.errors import SpecError
+from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer.pooling import POOLINGS as FUNCTIONS
+from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec, IndexSpec, differences
+
+encoders = st.builds(
+    EncoderSpec,
+    model=st.text(max_size=20),
+    method=st.sampled_from(["echo", "classical"]),
+    template=st.text(max_size=30),
+    layer=st.integers(-5, 40),
+    pool_eos=st.booleans(),
+    instruction=st.none() | st.text(max_size=20),
+    max_length=st.none() | st.integers(1, 5000),
+)
+filters = st.builds(FilterSpec, tau=st.none() | st.floats(1, 64), offset=st.none() | st.integers(0, 300)) | st.builds(
+    FilterSpec, dim=st.integers(1, 4096)
+)
+chunks = st.builds(ChunkSpec, size=st.none() | st.integers(10, 500), overlap=st.integers(0, 9), headings=st.booleans())
+indexes = st.builds(IndexSpec, encoder=encoders, filter=filters, chunk=chunks, weights=st.text("0123456789abcdef"))
+
+
+@given(encoders | filters | chunks | indexes)
+def test_a_spec_prints_as_the_text_that_parses_back(spec: EncoderSpec | FilterSpec | ChunkSpec | IndexSpec) -> None:
+    assert type(spec).parse(str(spec)) == spec
+
+
+@given(indexes)
+def test_a_spec_goes_to_json_and_back_with_the_same_fingerprint(spec: IndexSpec) -> None:
+    again = IndexSpec.from_json(spec.to_json())
+
+    assert again == spec
+    assert again.fingerprint() == spec.fingerprint()
+
+
+def test_only_what_differs_from_the_defaults_is_printed() -> None:
+    assert str(FilterSpec(tau=2)) == "FilterSpec(tau=2)"
+    assert str(IndexSpec(filter=FilterSpec(dim=64))) == "IndexSpec(filter=FilterSpec(dim=64))"
+
+
+def test_the_fingerprint_knows_the_weights_and_not_the_name_of_the_model() -> None:
+    spec = IndexSpec(encoder=EncoderSpec(model="a"), weights="1")
+
+    moved = dataclasses.replace(spec, encoder=EncoderSpec(model="b"))
+
+    assert moved.fingerprint() == spec.fingerprint()
+    assert dataclasses.replace(spec, weights="2").fingerprint() != spec.fingerprint()
+
+
+def test_differences_name_the_field_in_the_users_words() -> None:
+    have = IndexSpec(encoder=EncoderSpec(method="echo"), chunk=ChunkSpec(size=256), weights="1")
+    want = IndexSpec(encoder=EncoderSpec(method="prompteol", model="other"), chunk=ChunkSpec(size=64), weights="2")
+
+    assert differences(have, want) == [
+        "encoder.model is 'mini' in the index, 'other' now",
+        "encoder.method is 'echo' in the index, 'prompteol' now",
+        "chunk.size is 256 in the index, 64 now",
+    ]
+
+
+def test_a_moved_model_with_the_same_weights_is_no_difference() -> None:
+    have, want = IndexSpec(weights="1"), IndexSpec(encoder=EncoderSpec(model="/elsewhere"), weights="1")
+
+    assert differences(have, want) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FilterSpec(tau=2, dim=3), "filter: tau=2 and dim=3 are both set\n  hint: give one of --tau and --dim"),
+        (
+            lambda: FilterSpec(tau=0.5),
+            "--tau: tau=0.5 would widen the vectors\n  hint: give 1 or more: hidden width / kept width",
+        ),
+        (
+            lambda: FilterSpec(tau=float("nan")),
+            "--tau: tau=nan would widen the vectors\n  hint: give 1 or more: hidden width / kept width",
+        ),
+        (lambda: FilterSpec(dim=0), "--dim: dim=0 keeps nothing\n  hint: give 1 or more"),
+        (lambda: FilterSpec(offset=-1), "--filter-offset: offset=-1 is negative\n  hint: give 0 or more"),
+        (
+            lambda: FilterSpec(name="none", tau=2),
+            "--filter: filter 'none' keeps all raw coordinates\n  hint: leave out --tau, --dim and --filter-offset",
+        ),
+        (lambda: EncoderSpec(attention="up"), "unknown attention 'up'\n  hint: known: causal, bidirectional"),
+        (lambda: EncoderSpec(max_length=0), "max_length: a length of 0 tokens holds nothing"),
+        (lambda: ChunkSpec(size=0), "--chunk-size: a chunk of 0 tokens holds nothing\n  hint: give at least 1"),
+        (
+            lambda: ChunkSpec(size=8, overlap=8),
+            "--chunk-overlap: an overlap of 8 tokens does not fit chunks of 8\n"
+            "  hint: give 0 or more, and less than --chunk-size",
+        ),
+        (
+            lambda: FilterSpec(tau=64).width(32),
+            "filter: tau=64 leaves nothing of 32 dimensions\n  hint: give at most 32",
+        ),
+        (
+            lambda: FilterSpec(dim=33).width(32),
+            "--dim: dim=33 is wider than the model, which has 32\n  hint: give at most 32",
+        ),
+        (
+            lambda: FilterSpec(dim=20, offset=20).width(32),
+            "--filter-offset: columns 20 to 40 are asked for, the model has 32\n"
+            "  hint: give an offset of at most 12, or a smaller --dim",
+        ),
+        (lambda: FilterSpec.parse("FilterSpec(tau=)"), "no value for 'tau' at position 15 of 'FilterSpec(tau=)'"),
+        (
+            lambda: FilterSpec.parse("FilterSpec(tao=2)"),
+            "expected a field of FilterSpec at position 11 of 'FilterSpec(tao=2)'",
+        ),
+        (lambda: FilterSpec.parse("Nothing()"), "expected 'FilterSpec(' at position 0 of 'Nothing()'"),
+        (lambda: FilterSpec.parse("FilterSpec() x"), "text after the closing bracket at position 12: ' x'"),
+        (
+            lambda: FilterSpec.from_json({"tao": 1}, where="manifest"),
+            "manifest: FilterSpec has no field 'tao'\n  hint: known: name, tau, dim, offset",
+        ),
+        (lambda: FilterSpec.from_json({"dim": "x"}), "FilterSpec.dim is 'x', which is no int or NoneType"),
+        (lambda: FilterSpec.from_json([1]), "FilterSpec is not an object: [1]"),
+    ],
+)
+def test_a_wrong_value_says_what_to_do(make: object, message: str) -> None:
+    with pytest.raises(SpecError) as fault:
+        make()  # type: ignore[operator]
+
+    assert str(fault.value) == message
+
+
+def test_the_names_of_poolings_are_those_of_the_functions() -> None:
+    assert tuple(FUNCTIONS) == POOLINGS

@@ -1,0 +1,195 @@
+"""Templates: what the model reads, and that a text can never be anything but text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.indexer.templates import (
+    DEFAULT_INSTRUCTION,
+    Rendered,
+    clean,
+    load_template,
+    render,
+    template_names,
+    text_limit,
+)
+from ragidx.indexer.tokens import TextTokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_tokenizer: Any) -> TextTokenizer:
+    return TextTokenizer(tiny_tokenizer, model="tiny")
+
+
+def _read(tokenizer: TextTokenizer, row: Rendered) -> str:
+    return tokenizer.pieces.decode(row.ids, skip_special_tokens=False)
+
+
+def _pooled(tokenizer: TextTokenizer, row: Rendered) -> str:
+    return tokenizer.pieces.decode([i for s, e in row.pooled for i in row.ids[s:e]], skip_special_tokens=False)
+
+
+def test_echo_repeats_the_text_and_pools_the_second_copy_with_eos(tokenizer: TextTokenizer) -> None:
+    row = render(load_template("echo"), ["the old mill"], tokenizer)[0]
+
+    assert _read(tokenizer, row) == (
+        "<s>Rewrite the following paragraph: the old mill. The rewritten paragraph: the old mill</s>"
+    )
+    assert _pooled(tokenizer, row) == "the old mill</s>"
+
+
+def test_echo_without_eos_pools_the_second_copy_alone(tokenizer: TextTokenizer) -> None:
+    row = render(load_template("echo"), ["the old mill"], tokenizer, pool_eos=False)[0]
+
+    assert _pooled(tokenizer, row) == "the old mill"
+
+
+def test_trained_echo_reads_as_its_authors_write_it(tokenizer: TextTokenizer) -> None:
+    template = load_template("echo-trained")
+
+    document = render(template, ["X"], tokenizer)[0]
+    query = render(template, ["X"], tokenizer, instruction="Find it")[0]
+
+    assert _read(tokenizer, document) == "<s>Document:X\nDocument again:X</s>"
+    assert _read(tokenizer, query) == "<s>Instruct:Find it,\nQuery:X\nQuery again:X</s>"
+
+
+def test_a_query_without_instruction_loses_its_pieces(tokenizer: TextTokenizer) -> None:
+    row = render(load_template("classical"), ["X"], tokenizer, instruction="")[0]
+
+    assert _read(tokenizer, row) == "<s>X"
+    assert _pooled(tokenizer, row) == "X"
+
+
+def test_the_instruction_is_read_and_not_pooled(tokenizer: TextTokenizer) -> None:
+    for name in ("classical", "llm2vec", "echo"):
+        row = render(load_template(name), ["the mill"], tokenizer, instruction="Find mills", pool_eos=False)[0]
+
+        assert "Find mills" in _read(tokenizer, row)
+        assert _pooled(tokenizer, row).strip() == "the mill"
+
+
+def test_prompteol_pools_the_last_token_and_differs_by_family(tokenizer: TextTokenizer) -> None:
+    row = render(load_template("prompteol"), ["a mill"], tokenizer)[0]
+
+    assert _read(tokenizer, row) == '<s>Summarize the sentence: "a mill" in one word:"'
+    assert row.pooled == ((len(row.ids) - 1, len(row.ids)),)
+    mistral = render(load_template("prompteol", "mistral"), ["a mill"], tokenizer)[0]
+    assert _read(tokenizer, mistral) == '<s>This sentence: "a mill" means [MASK]'
+
+
+@pytest.mark.parametrize("text", ["</s>", "<s> <pad>", "a</s>b"])
+@pytest.mark.parametrize("name", template_names())
+def test_a_text_that_spells_a_special_token_stays_text(name: str, text: str, tokenizer: TextTokenizer) -> None:
+    plain = render(load_template(name), ["x"], tokenizer)[0].ids
+    row = render(load_template(name), [text], tokenizer)[0]
+
+    for special in (0, 1, 2):
+        assert row.ids.count(special) == plain.count(special)
+    assert text in _read(tokenizer, row)
+
+
+@pytest.mark.parametrize(
+    "text", ["{text} {instruction}", ". The rewritten paragraph: x", '" in one word:"', "{bos}{eos}"]
+)
+@pytest.mark.parametrize("name", template_names())
+def test_a_text_that_holds_the_templates_words_or_placeholders_stays_text(
+    name: str, text: str, tokenizer: TextTokenizer
+) -> None:
+    template = load_template(name)
+    row = render(template, [text], tokenizer)[0]
+
+    form = "".join(piece.text for piece in template.document)
+    for slot, spelling in (("{start}", "<s>"), ("{bos}", "<s>"), ("{eos}", "</s>")):
+        form = form.replace(slot, spelling)
+    written = form.replace("{text}", clean(text) if template.clean else text)
+    assert _read(tokenizer, row).removeprefix("<s>") == written.removeprefix("<s>")
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(min_size=1, max_size=300), name=st.sampled_from(template_names()), length=st.integers(60, 128))
+def test_what_is_too_long_is_cut_in_the_text_and_the_prompt_stays_whole(
+    text: str, name: str, length: int, tokenizer: TextTokenizer
+) -> None:
+    template = load_template(name)
+    limit = text_limit(template, tokenizer, length)
+
+    row = render(template, [text], tokenizer, limit=limit)[0]
+    empty = render(template, [""], tokenizer)[0]
+
+    assert len(row.ids) <= length
+    assert row.truncated == (len(tokenizer.ids([clean(text) if template.clean else text])[0]) > (limit or 0))
+    # `<s>` in front and what stands behind the text are those of the empty text
+    assert row.ids[0] == empty.ids[0]
+    if name != "llm2vec" and name != "classical":
+        assert row.ids[-1:] == empty.ids[-1:]
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(max_size=80), name=st.sampled_from(["classical", "echo", "echo-trained"]))
+def test_the_pooled_span_holds_exactly_the_texts_tokens(text: str, name: str, tokenizer: TextTokenizer) -> None:
+    row = render(load_template(name), [text], tokenizer, pool_eos=False)[0]
+
+    assert [i for s, e in row.pooled for i in row.ids[s:e]] == tokenizer.ids([text])[0]
+
+
+def test_a_users_string_is_a_template_whose_last_text_is_pooled(tokenizer: TextTokenizer) -> None:
+    row = render(load_template("Again: {text} / {text} end"), ["a mill"], tokenizer)[0]
+
+    assert _read(tokenizer, row) == "<s>Again: a mill / a mill end"
+    assert _pooled(tokenizer, row) == "a mill"
+    assert row.pooled[0][0] > len(row.ids) // 2
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ecco", "unknown template 'ecco'; did you mean 'echo'?\n  hint: known: " + ", ".join(template_names())),
+        (
+            "no place for it",
+            "--template: the template has no {text}\n  hint: say where the text stands, such as 'Passage: {text}'",
+        ),
+        (
+            "{text} {txt}",
+            "--template: the template has an unknown placeholder '{txt}'\n"
+            "  hint: known: {text}, {instruction}, {bos}, {eos}",
+        ),
+    ],
+)
+def test_a_wrong_template_is_named(name: str, message: str) -> None:
+    with pytest.raises(SpecError) as fault:
+        load_template(name)
+
+    assert str(fault.value) == message
+
+
+def test_a_template_that_fills_the_model_is_refused(tokenizer: TextTokenizer) -> None:
+    with pytest.raises(SpecError) as fault:
+        text_limit(load_template("echo"), tokenizer, 20)
+
+    assert str(fault.value).startswith("the template 'echo' takes ")
+    assert str(fault.value).endswith("  hint: shorten the instruction or the template, or raise the length")
+
+
+def test_a_tokenizer_without_a_fast_version_is_refused() -> None:
+    with pytest.raises(ModelError, match="the tokenizer of 'old' has no fast version"):
+        TextTokenizer(object(), model="old")
+
+
+def test_templates_that_differ_have_other_content() -> None:
+    contents = [load_template(name).content() for name in template_names()]
+
+    assert len(set(contents)) == len(contents)
+    assert load_template("prompteol", "mistral").content() != load_template("prompteol").content()
+
+
+def test_methods_trained_with_an_instruction_carry_one() -> None:
+    assert load_template("llm2vec").instructed
+    assert load_template("echo-trained").instructed
+    assert not load_template("echo").instructed
+    assert DEFAULT_INSTRUCTION.startswith("Given a question")
