@@ -9,7 +9,7 @@ PYTHON ?= python3
 FAISS := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-WHEEL := build/wheel
+WHEEL := $(CURDIR)/build/wheel
 QUIET_ENV := TOKENIZERS_PARALLELISM=false
 
 .PHONY: demo test quick lint types wheel-tests clean help

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ragidx.corpora.limits import Limits, UnreadableError, shown_bytes
+from ragidx.corpora.limits import RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
 
 ENDINGS = (".pdf", ".docx", ".pptx", ".xlsx", ".epub")
 
@@ -86,6 +86,7 @@ class OfficeConverter:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            bufsize=0,  # a pipe that broke must not be written to again when it is closed
             start_new_session=True,
         )
         limits = self._limits
@@ -94,7 +95,10 @@ class OfficeConverter:
             "timeout_s": limits.office_timeout_s,
             "text_bytes": limits.office_text_bytes,
         }
-        answer = self._ask(bounds, time.monotonic() + _START_TIMEOUT_S)
+        try:
+            answer = self._ask(bounds, time.monotonic() + _START_TIMEOUT_S)
+        except UnreadableError as fault:
+            raise UnreadableError(f"the converter does not start: {fault}") from fault
         if "ready" not in answer:
             self.close()
             raise UnreadableError(f"the converter does not start: {_short(str(answer.get('error')))}")
@@ -104,22 +108,16 @@ class OfficeConverter:
         assert self._child.stdin is not None
         try:
             self._child.stdin.write(json.dumps(message).encode() + b"\n")
-            self._child.stdin.flush()
         except BrokenPipeError:
             raise self._died() from None
         while (end := self._pending.find(b"\n")) < 0:
-            if len(self._pending) > _LINE_BYTES:
-                self.close()
-                raise UnreadableError("cannot be converted: the converter's answer makes no sense")
             self._receive(deadline)
-        line = self._take(end + 1, deadline)
+        line = bytes(self._pending[:end])
+        del self._pending[: end + 1]
         answer: dict[str, Any] = json.loads(line)
         return answer
 
     def _take(self, count: int, deadline: float) -> bytes:
-        if count > self._limits.office_text_bytes + _LINE_BYTES:
-            self.close()
-            raise UnreadableError(self._reason("text"))
         while len(self._pending) < count:
             self._receive(deadline)
         data = bytes(self._pending[:count])
@@ -132,7 +130,8 @@ class OfficeConverter:
         assert self._child.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._child.stdout, selectors.EVENT_READ)
-            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            left = deadline - time.monotonic()
+            ready = left > 0 and selector.select(left)
         if not ready:
             self.close()
             raise UnreadableError(f"conversion takes more than {self._limits.office_timeout_s:g} s")
@@ -140,6 +139,9 @@ class OfficeConverter:
         if not block:
             raise self._died()
         self._pending += block
+        if len(self._pending) > self._limits.office_text_bytes + _LINE_BYTES:
+            self.close()
+            raise UnreadableError(self._reason("text"))
 
     def _died(self) -> UnreadableError:
         """The child's end, as the reason why the file is left out."""
@@ -148,7 +150,7 @@ class OfficeConverter:
         self.close()
         if status == -signal.SIGXCPU:
             return UnreadableError(f"conversion takes more than {self._limits.office_timeout_s:g} s")
-        return UnreadableError(f"cannot be converted: the converter ended with status {status}")
+        return UnreadableError(f"the converter ended with status {status}")
 
     def _reason(self, error: str) -> str:
         """The child's word for what happened, in ours."""
@@ -177,6 +179,8 @@ def check_archive(path: Path, ending: str, limits: Limits) -> None:
     unpacked = sum(member.file_size for member in members)
     if unpacked > limits.office_unpacked_bytes:
         raise UnreadableError(f"expands to more than {shown_bytes(limits.office_unpacked_bytes)}")
+    if unpacked > RATIO_FROM_BYTES and unpacked > limits.unpacked_ratio * path.stat().st_size:
+        raise UnreadableError(f"expands to more than {limits.unpacked_ratio} times its size")
 
 
 def _short(text: str) -> str:

@@ -39,6 +39,8 @@ Reader: TypeAlias = Callable[[SourceFile], Iterator[Document]]
 
 ENTRY_POINTS = "ragidx.readers"
 
+_DEFAULTS = ReadOptions()
+
 _TEXT_ENDINGS = """
     .txt .text .log .tex .bib .org .adoc .xml .yaml .yml .toml .ini .cfg .py .pyi .c .h .cc .cpp .hpp .cs .go .rs .java
     .kt .scala .swift .js .jsx .mjs .ts .tsx .rb .php .pl .lua .r .jl .hs .ml .ex .erl .clj .sh .bash .sql .css .scss
@@ -62,7 +64,7 @@ READERS: dict[str, str] = {
 
 def documents(
     corpus: Path | str,
-    options: ReadOptions = ReadOptions(),  # noqa: B008  # frozen
+    options: ReadOptions = _DEFAULTS,
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
@@ -91,7 +93,7 @@ def documents(
     return _documents(found, options, on_skip, on_source, is_beir=beir is not None)
 
 
-def read(source: Source, options: ReadOptions = ReadOptions(), *, on_skip: OnSkip) -> Iterator[Document]:  # noqa: B008
+def read(source: Source, options: ReadOptions = _DEFAULTS, *, on_skip: OnSkip) -> Iterator[Document]:
     """The Documents of one file. A fault of the file is reported, never raised."""
     return _documents(iter([source]), options, on_skip, None, is_beir=False)
 

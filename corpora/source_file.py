@@ -18,14 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from ragidx.corpora.limits import MIB, Limits, ReadOptions, UnreadableError, shown_bytes
+from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, ReadOptions, UnreadableError, shown_bytes
 from ragidx.corpora.office import OfficeConverter
 from ragidx.corpora.records import OnSkip, Skip
 from ragidx.corpora.sources import Source
 
 _PACKINGS = {".gz": "gzip", ".zst": "zstd"}
 _BLOCK_BYTES = MIB
-_RATIO_FROM_BYTES = 64 * MIB  # below this, a high ratio harms nobody
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,10 +115,10 @@ def read_all(stream: IO[bytes], limit: int, head: bytes = b"") -> bytearray:
         UnreadableError: together they are more than `limit` bytes.
     """
     data = bytearray(head)
-    while block := stream.read(_BLOCK_BYTES):
+    while len(data) <= limit and (block := stream.read(_BLOCK_BYTES)):
         data += block
-        if len(data) > limit:
-            raise UnreadableError(f"larger than {shown_bytes(limit)}")
+    if len(data) > limit:
+        raise UnreadableError(f"larger than {shown_bytes(limit)}")
     return data
 
 
@@ -157,6 +156,6 @@ class _Unpacked(io.RawIOBase):
         if self._count > self._limits.unpacked_bytes:
             raise UnreadableError(f"expands to more than {shown_bytes(self._limits.unpacked_bytes)}")
         ratio = self._limits.unpacked_ratio
-        if self._count > _RATIO_FROM_BYTES and self._count > ratio * max(1, self._packed.tell()):
+        if self._count > RATIO_FROM_BYTES and self._count > ratio * max(1, self._packed.tell()):
             raise UnreadableError(f"expands to more than {ratio} times its size")
         return count

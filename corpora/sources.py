@@ -133,13 +133,14 @@ class _Walk:
     def _entries(self, folder: _Folder) -> Iterator[Source | _Folder]:
         try:
             with os.scandir(folder.path) as listing:
-                entries = sorted((_nfc_bytes(entry.name), entry) for entry in listing)
+                entries = sorted(listing, key=lambda entry: (_nfc_bytes(entry.name), os.fsencode(entry.name)))
         except OSError as fault:
             self._skip(folder.prefix or "./", f"cannot be opened: {fault.strerror}")
             return
-        rules = self._with_ignore_file(folder, [entry for _, entry in entries])
+        rules = self._with_ignore_file(folder, entries)
         last = b""
-        for key, entry in entries:
+        for entry in entries:
+            key = _nfc_bytes(entry.name)
             if key == last:
                 self._skip(_printable(folder.prefix + entry.name), "its name in Unicode form NFC is another file's")
                 continue

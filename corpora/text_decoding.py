@@ -79,9 +79,9 @@ def marked_encoding(data: bytes | bytearray) -> str | None:
 
 
 def is_binary(data: bytes | bytearray) -> bool:
-    """Whether bytes without a byte order mark are no text: in 64 KiB, a NUL or more than 1 % control characters."""
+    """Whether bytes without a byte order mark are no text: in 64 KiB, a NUL or over 1 % control characters."""
     sample = bytes(data[:_SAMPLE_BYTES])
-    return 0 in sample or len(sample) - len(sample.translate(None, _CONTROLS)) > len(sample) // 100
+    return 0 in sample or len(sample) - len(sample.translate(None, _CONTROLS)) > 2 + len(sample) // 100
 
 
 def _decode_other(data: bytes | bytearray, position: int, declared: str) -> str:

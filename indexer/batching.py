@@ -19,6 +19,7 @@ from ragidx.corpora.errors import ModelError
 from ragidx.indexer.templates import Rendered
 
 CPU_BUDGET = 2048
+CPU_BUDGETS = (1024, 2048, 4096, 8192, 16384)  # tried by measurement
 GPU_BUDGET = 32768
 
 

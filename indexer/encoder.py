@@ -82,6 +82,7 @@ class BatchEncoder:
         self.dtype = dtype
         self._measured = measured  # the user left the dtype to us
         self._tuned = False
+        self.threads: int | None = None  # None: as torch is set
         self.budget = Budget(batching.CPU_BUDGET if device == "cpu" else batching.GPU_BUDGET)
 
     def encode_document(self, texts: Sequence[str]) -> Floats:
@@ -125,8 +126,9 @@ class BatchEncoder:
         matrix = None if project is None else torch.from_numpy(project).to(self.device)
 
         def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
-            vectors = self.forward(ids, attention, pooled, instruction)
-            return vectors if matrix is None else vectors @ matrix
+            with precision.threads(self.threads):
+                vectors = self.forward(ids, attention, pooled, instruction)
+                return vectors if matrix is None else vectors @ matrix
 
         rendered = self.rendered(texts, instruction)
         yield from batching.run(
@@ -134,15 +136,38 @@ class BatchEncoder:
         )
 
     def tune(self, texts: Sequence[str]) -> None:
-        """On a CPU, take `mixed` where it is measured faster and as good. Once, and only if the dtype was left to us."""
-        if self._tuned or not self._measured or self.device != "cpu" or not texts:
+        """Measure, once, on texts that are about to be encoded: threads, batch size, and whether `mixed` pays.
+
+        Only on a CPU, where the best of each differs by machine and by what else runs on it; the dtype only if it was
+        left to us.
+        """
+        if self._tuned or self.device != "cpu" or not texts:
             return
         self._tuned = True
-        rows = sorted(self.rendered(texts[:512], None), key=lambda row: len(row.ids))
-        middle = rows[len(rows) // 2 :][: max(1, self.budget.tokens // max(1, len(rows[len(rows) // 2].ids)))]
-        batch = batching.collate(middle, self.tokenizer.pad, torch.device(self.device))
-        if precision.faster_mixed(self.module(), lambda: self.forward(*batch, None)):
-            self.dtype = "mixed"
+        rows = sorted(self.rendered(texts[:512], None), key=lambda row: -len(row.ids))
+        self.threads = precision.best_threads(self._sample(rows, self.budget.tokens)[0])
+        with precision.threads(self.threads):
+            self.budget.tokens = self._best_budget(rows)
+            if self._measured and precision.faster_mixed(self.module(), self._sample(rows, self.budget.tokens)[0]):
+                self.dtype = "mixed"
+
+    def _best_budget(self, rows: Sequence[Rendered]) -> int:
+        """The batch size with the most tokens a second: larger ones are tried as long as they are faster."""
+        best, fastest = 0, 0.0
+        for budget in batching.CPU_BUDGETS:
+            forward, n_tokens = self._sample(rows, budget)
+            rate = n_tokens / precision.seconds(forward)
+            if rate <= fastest:
+                break
+            best, fastest = budget, rate
+        return best
+
+    def _sample(self, rows: Sequence[Rendered], budget: int) -> tuple[Callable[[], Tensor], int]:
+        """A forward pass over a batch of typical rows, and how many tokens it reads."""
+        middle = rows[len(rows) // 4 :]
+        taken = middle[: max(1, budget // max(1, len(middle[0].ids)))]
+        batch = batching.collate(taken, self.tokenizer.pad, torch.device(self.device))
+        return lambda: self.forward(*batch, None), sum(len(row.ids) for row in taken)
 
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
         """What the model reads for each text."""

@@ -72,7 +72,9 @@ def _best(
     found: list[tuple[Floats, Ints]],
 ) -> list[tuple[np.float32, Place]]:
     """The k best of what the segments found for one query."""
-    every = np.sort(np.concatenate([scores for scores, _ in found])) if found else np.zeros(0, np.float32)
+    if not found:
+        return []
+    every = np.sort(np.concatenate([scores for scores, _ in found]))
     last = every[-k] if len(every) >= k else np.float32(-np.inf)
     ranked: list[tuple[np.float32, Place]] = []
     for number, part in enumerate(found):

@@ -7,8 +7,9 @@ attention and activations are slower in bfloat16 there, which is why not everyth
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -113,6 +114,40 @@ def faster_mixed(model: nn.Module, forward: Callable[[], Tensor]) -> bool:
         return True
     undo()
     return False
+
+
+def best_threads(forward: Callable[[], Tensor]) -> int:
+    """How many threads `forward` is fastest with: all, half, or one.
+
+    Where other work holds a core, or a container's share is below its count of cores, threads that wait for each other make
+    a small batch many times slower than one thread; only a measurement tells.
+    """
+    every = torch.get_num_threads()
+    taken: dict[int, float] = {}
+    for count in sorted({every, max(1, every // 2), 1}, reverse=True):
+        with threads(count):
+            forward()
+            taken[count] = seconds(forward, 1)
+    return min(taken, key=lambda count: (taken[count], -count))
+
+
+@contextlib.contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Run torch on `count` threads inside, and as before outside; None changes nothing."""
+    before = torch.get_num_threads()
+    if count is None or count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def seconds(forward: Callable[[], Tensor], runs: int = 3) -> float:
+    """The fastest of some runs."""
+    return min(_seconds(forward) for _ in range(runs))
 
 
 def _seconds(forward: Callable[[], Tensor]) -> float:

@@ -191,6 +191,7 @@ class _Build:
         n_chunks = 0
         for chunk in self._cut(document):
             n_chunks += 1
+            self.progress.n_cut += 1
             if window.add(self._item(document, doc_hash, chunk)):
                 self._flush(window)
         if n_chunks == 0:

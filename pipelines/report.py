@@ -20,11 +20,20 @@ class Progress:
     n_bytes: int = 0  # of the corpus, begun
     total_bytes: int = 0  # of the corpus; 0 where nobody knows (standard input)
     n_documents: int = 0
-    n_chunks: int = 0
+    n_cut: int = 0  # chunks of new and changed documents
+    n_chunks: int = 0  # of them done: encoded, or known already
     n_encoded: int = 0
     n_tokens: int = 0
-    seconds: float = 0.0  # since the first chunk was encoded
+    seconds: float = 0.0  # of encoding
     last: bool = False
+
+    @property
+    def share(self) -> float | None:
+        """How much is done, 0 to 1, by the bytes read and the chunks of them that are done; None where nobody knows."""
+        if not self.total_bytes:
+            return None
+        read = min(1.0, self.n_bytes / self.total_bytes)
+        return read * (self.n_chunks / self.n_cut if self.n_cut else 1.0)
 
 
 OnProgress: TypeAlias = Callable[[Progress], None]

@@ -18,10 +18,11 @@ from ragidx.retriever.hit import Hit
 from ragidx.retriever.retriever import Retriever
 
 try:
-    from langchain_core.callbacks import CallbackManagerForRetrieverRun
+    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
     from langchain_core.retrievers import BaseRetriever
+    from langchain_core.runnables.config import run_in_executor
 except ImportError as fault:
     raise RagidxError("langchain-core is not installed", "pip install 'ragidx[langchain]'") from fault
 
@@ -68,6 +69,14 @@ class RagidxRetriever(BaseRetriever):
             where=self.where if where is None else where,
         )
         return [_document(hit) for hit in hits]
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **options: Any
+    ) -> list[Document]:
+        # The base class's own does not hand options on.
+        return await run_in_executor(
+            None, self._get_relevant_documents, query, run_manager=run_manager.get_sync(), **options
+        )
 
 
 class RagidxEmbeddings(Embeddings):

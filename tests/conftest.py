@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -141,15 +142,16 @@ def small_corpus(tmp_path: Path) -> Path:
     folder = tmp_path / "corpus"
     folder.mkdir()
     (folder / "lease.txt").write_text("The lease of the house by the lake was signed by Ada Lovelace in 1840.\n")
-    (folder / "mill.md").write_text(
-        "---\nyear: 1790\nsubject: history\n---\n# The mill\n\nThe old mill stands where the river reaches the sea.\n"
-    )
-    (folder / "tower.md").write_text(
-        "---\nyear: 1958\nsubject: architecture\n---\n# The tower\n\nThe tower in Tokyo is painted orange and white.\n"
-    )
-    (folder / "facts.jsonl").write_text(
-        '{"id": "bees", "text": "Bees dance to tell where the flowers are.", "year": 1946, "subject": "biology"}\n'
-        '{"id": "neptune", "text": "Neptune was found with a pencil before a telescope.", "year": 1846, "subject": "astronomy"}\n'
-        '{"id": "printing", "text": "Movable metal type was cast in Korea before Gutenberg.", "year": 1377, "subject": "history"}\n'
-    )
+    for name, year, subject, text in (
+        ("mill", 1790, "history", "The old mill stands where the river reaches the sea."),
+        ("tower", 1958, "architecture", "The tower in Tokyo is painted orange and white."),
+    ):
+        (folder / f"{name}.md").write_text(f"---\nyear: {year}\nsubject: {subject}\n---\n# The {name}\n\n{text}\n")
+    facts = [
+        ("bees", "Bees dance to tell where the flowers are.", 1946, "biology"),
+        ("neptune", "Neptune was found with a pencil before a telescope.", 1846, "astronomy"),
+        ("printing", "Movable metal type was cast in Korea before Gutenberg.", 1377, "history"),
+    ]
+    lines = [json.dumps({"id": i, "text": t, "year": y, "subject": s}) for i, t, y, s in facts]
+    (folder / "facts.jsonl").write_text("\n".join(lines) + "\n")
     return folder

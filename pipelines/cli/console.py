@@ -20,6 +20,15 @@ _WIDTH = 100  # where the output is no terminal
 _DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _WORD = re.compile(r"\w+")
 _PASSAGE = 320
+_LEADING_HEADINGS = re.compile(r"\A(?:#{1,6} [^\n]*\n+)+")  # the heading path is shown beside the source
+_STOP = frozenset(
+    re.findall(
+        r"\w+",
+        """a about all an and any are as at be by can did do does for from had has have how i in into is it its make
+        more most of on one or our so than that the their them then they thi to wa were what when where which who why
+        will with you""",
+    )
+)
 
 
 def printable(text: str) -> str:
@@ -42,14 +51,13 @@ def _is_control(character: str) -> bool:
 
 def passage(text: str, query: str, length: int = _PASSAGE) -> str:
     """The part of a chunk that shares the most words with the query, about `length` characters, whole words."""
-    line = printable(text)
+    line = printable(_LEADING_HEADINGS.sub("", text))
     if len(line) <= length:
         return line
-    wanted = {word for word in map(str.lower, _WORD.findall(query)) if len(word) > 2}
-    words = [(m.start(), m.end()) for m in _WORD.finditer(line)]
-    found = [(s, line[s:e].lower()) for s, e in words if line[s:e].lower() in wanted]
+    wanted = {_stem(word) for word in _WORD.findall(query)} - _STOP
+    found = [(m.start(), stem) for m in _WORD.finditer(line) if (stem := _stem(m[0])) in wanted]
     starts = [0] + [m.end() for m in re.finditer(r"[.!?] ", line)]
-    best = max(starts, key=lambda at: (len({w for s, w in found if at <= s < at + length}), -at))
+    best = max(starts, key=lambda at: (sum(map(len, {w for s, w in found if at <= s < at + length})), -at))
     end = best + length
     if end >= len(line):
         best, end = max(0, len(line) - length), len(line)
@@ -57,6 +65,11 @@ def passage(text: str, query: str, length: int = _PASSAGE) -> str:
     else:
         end = line.rfind(" ", best, end)
     return f"{'… ' if best else ''}{line[best:end]}{' …' if end < len(line) else ''}"
+
+
+def _stem(word: str) -> str:
+    """Lower case, without a plural s: enough to find where a passage speaks of the question."""
+    return word.lower().removesuffix("s")
 
 
 def width(stream: IO[str]) -> int:

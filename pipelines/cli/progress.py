@@ -1,6 +1,6 @@
 """Progress of a build on stderr: a bar at a terminal, a plain line now and then elsewhere, JSON lines for machines.
 
-The bar counts bytes of the corpus, the one total that is known before everything is read; the rates are of the chunks
+The bar counts bytes of the corpus, the one total that is known before everything is read, and of them what is done; the rates are of the chunks
 and tokens that went through the model.
 """
 
@@ -66,22 +66,21 @@ class ProgressLine:
         elif self._bar is not None:
             self._bar.update(
                 self._task,
-                completed=progress.n_bytes,
-                total=progress.total_bytes or None,
+                completed=progress.share or 0.0,
+                total=None if progress.share is None else 1.0,
                 rates=_rates(progress),
                 eta=_clock(self._eta(progress)),
             )
         elif not progress.last and time.perf_counter() - self._told >= _PLAIN_EVERY_S:
             self._told = time.perf_counter()
-            share = f"{100 * progress.n_bytes / progress.total_bytes:.0f} %, " if progress.total_bytes else ""
+            share = "" if progress.share is None else f"{100 * progress.share:.0f} %, "
             click.echo(f"indexing: {share}{_rates(progress)}, ETA {_clock(self._eta(progress))}", err=True)
 
     def _eta(self, progress: Progress) -> float | None:
-        """Seconds left, by the share of the corpus's bytes that was read."""
-        if not progress.total_bytes or not progress.n_bytes:
+        """Seconds left, if what is left goes as fast as what is done."""
+        if not progress.share:
             return None
-        spent = time.perf_counter() - self._started
-        return spent * max(0, progress.total_bytes - progress.n_bytes) / progress.n_bytes
+        return (time.perf_counter() - self._started) * (1 - progress.share) / progress.share
 
 
 def _rates(progress: Progress) -> str:

@@ -84,9 +84,11 @@ def cut(
 def assert_lawful(document: Document, chunker: Chunker, tokenizer: tokenizers.Tokenizer) -> None:
     chunks = list(chunker.chunks(document))
     covered = bytearray(len(document.text))
+    paths = sections(document.text) if document.markdown else []
     for chunk in chunks:
         assert document.text[chunk.start : chunk.end] == chunk.text
         assert chunk.text.strip()
+        assert chunk.heading == next((section.path for section in reversed(paths) if section.start <= chunk.start), "")
         assert len(chunk.text) == 1 or count(tokenizer, chunker.encoded_text(chunk)) <= chunker.capacity
         covered[chunk.start : chunk.end] = b"\1" * len(chunk.text)
     assert [chunk.end for chunk in chunks] == sorted({chunk.end for chunk in chunks})

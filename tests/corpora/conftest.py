@@ -1,0 +1,69 @@
+"""For tests of readers: one call that reads a corpus and collects what was left out."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from ragidx.corpora.readers import ReadOptions, documents
+from ragidx.corpora.records import Document, Skip
+
+DEFAULTS = ReadOptions()
+
+
+@dataclass
+class Reading:
+    """What came out of a corpus."""
+
+    documents: list[Document] = field(default_factory=list)
+    skips: list[Skip] = field(default_factory=list)
+
+    @property
+    def ids(self) -> list[str]:
+        return [document.id for document in self.documents]
+
+    @property
+    def texts(self) -> list[str]:
+        return [document.text for document in self.documents]
+
+    @property
+    def reasons(self) -> list[tuple[str, str]]:
+        return [(skip.where, skip.reason) for skip in self.skips]
+
+
+def reading(corpus: Path | str, options: ReadOptions = DEFAULTS, **globs: list[str]) -> Reading:
+    """All documents of a corpus, and all skips."""
+    found = Reading()
+    found.documents += documents(corpus, options, on_skip=found.skips.append, **globs)
+    return found
+
+
+ReadBytes = Callable[..., Reading]
+
+
+@pytest.fixture
+def read_bytes(tmp_path: Path) -> ReadBytes:
+    """Write a file of a name with some bytes, and read it as a corpus of one file."""
+
+    def write_and_read(name: str, data: bytes | str, options: ReadOptions = DEFAULTS) -> Reading:
+        path = tmp_path / name
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
+        return reading(path, options)
+
+    return write_and_read
+
+
+@pytest.fixture
+def read_stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], Reading]:
+    """Read standard input that holds some bytes."""
+
+    def feed_and_read(data: bytes) -> Reading:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        return reading("-")
+
+    return feed_and_read

@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.records import Skip
+from ragidx.corpora.sources import BY_RULE, Source, sources
+
+
+def walk(corpus: Path | str, **globs: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Names of the files found, and the reason by what was left out."""
+    skips: list[Skip] = []
+    names = [source.name for source in sources(corpus, on_skip=skips.append, **globs)]
+    return names, {skip.where: skip.reason for skip in skips}
+
+
+def plant(root: Path, *names: str) -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+
+
+def test_files_come_sorted_by_name_within_each_folder(tmp_path: Path) -> None:
+    plant(tmp_path, "b.txt", "a/z.txt", "a/b/c.txt", "B.txt", "a.txt", "é.txt")
+
+    names, skips = walk(tmp_path)
+
+    assert names == ["B.txt", "a/b/c.txt", "a/z.txt", "a.txt", "b.txt", "é.txt"]
+    assert skips == {}
+
+
+def test_a_source_knows_its_path_name_and_size(tmp_path: Path) -> None:
+    plant(tmp_path, "a/b.txt")
+
+    found = list(sources(tmp_path, on_skip=pytest.fail))
+
+    assert found == [Source(tmp_path / "a" / "b.txt", "a/b.txt", 1)]
+
+
+def test_a_single_file_is_named_by_itself(tmp_path: Path) -> None:
+    plant(tmp_path, "sub/.notes.txt")
+
+    assert walk(tmp_path / "sub" / ".notes.txt") == ([".notes.txt"], {})
+
+
+def test_a_corpus_that_is_a_link_is_followed(tmp_path: Path) -> None:
+    plant(tmp_path, "real/a.txt")
+    (tmp_path / "link").symlink_to("real")
+
+    assert walk(tmp_path / "link") == (["a.txt"], {})
+
+
+def test_a_dash_is_standard_input() -> None:
+    assert list(sources("-", on_skip=pytest.fail)) == [Source(None, "-", 0)]
+
+
+def test_names_are_in_unicode_form_nfc(tmp_path: Path) -> None:
+    plant(tmp_path, unicodedata.normalize("NFD", "café.txt"))
+
+    assert walk(tmp_path)[0] == ["café.txt"]
+
+
+def test_two_names_that_differ_only_in_unicode_form_are_one_document_and_a_report(tmp_path: Path) -> None:
+    plant(tmp_path, "café.txt", unicodedata.normalize("NFD", "café.txt"))
+
+    names, skips = walk(tmp_path)
+
+    assert names == ["café.txt"]
+    assert list(skips.values()) == ["its name in Unicode form NFC is another file's"]
+
+
+def test_a_name_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"a\xff.txt")).write_text("x")
+
+    assert walk(tmp_path) == ([], {"a\ufffd.txt": "its name is not UTF-8"})
+
+
+def test_hidden_and_version_control_folders_are_left_out(tmp_path: Path) -> None:
+    plant(tmp_path, ".git/config", ".hidden.txt", "CVS/Root", "_darcs/x", "a/.x/y.txt", "a/b.txt")
+
+    names, skips = walk(tmp_path)
+
+    assert names == ["a/b.txt"]
+    assert skips == {
+        ".git/": "hidden",
+        ".hidden.txt": "hidden",
+        "CVS/": "folder of a version control system",
+        "_darcs/": "folder of a version control system",
+        "a/.x/": "hidden",
+    }
+    assert BY_RULE.issuperset(skips.values())
+
+
+def test_nested_gitignore_files_hold_below_their_folder_and_the_inner_one_decides(tmp_path: Path) -> None:
+    plant(tmp_path, "keep.log", "a.log", "build/x.txt", "sub/b.log", "sub/deep/c.log", "sub/top.txt", "top.txt")
+    (tmp_path / ".gitignore").write_text("*.log\n!keep.log\nbuild/\n/top.txt\n")
+    (tmp_path / "sub" / ".gitignore").write_text("!b.log\r\n# a comment\r\n")
+
+    names, skips = walk(tmp_path)
+
+    assert names == ["keep.log", "sub/b.log", "sub/top.txt"]
+    assert {where for where, reason in skips.items() if reason == "ignored by .gitignore"} == {
+        "a.log",
+        "build/",
+        "sub/deep/c.log",
+        "top.txt",
+    }
+
+
+def test_a_line_that_is_no_gitignore_rule_is_reported_and_the_others_hold(tmp_path: Path) -> None:
+    plant(tmp_path, "a.log", "b.txt")
+    (tmp_path / ".gitignore").write_text("!\n*.log\n")
+
+    names, skips = walk(tmp_path)
+
+    assert names == ["b.txt"]
+    assert skips[".gitignore:1"] == "no rule of a .gitignore file"
+
+
+def test_a_gitignore_file_beyond_all_measure_is_not_read(tmp_path: Path) -> None:
+    plant(tmp_path, "a.log")
+    (tmp_path / ".gitignore").write_bytes(b"*.log\n" * 200_000)
+    reported: list[Skip] = []
+
+    names = [source.name for source in sources(tmp_path, on_skip=reported.append)]
+
+    assert names == ["a.log"]
+    assert Skip(".gitignore", "rules of more than 1 MiB are not read") in reported
+
+
+def test_include_keeps_what_one_glob_matches(tmp_path: Path) -> None:
+    plant(tmp_path, "a.md", "b.txt", "docs/c.rst", "docs/d.md")
+
+    names, skips = walk(tmp_path, include=["*.md", "docs/"])
+
+    assert names == ["a.md", "docs/c.rst", "docs/d.md"]
+    assert skips == {"b.txt": "not matched by --include"}
+
+
+def test_exclude_leaves_out_files_and_whole_folders(tmp_path: Path) -> None:
+    plant(tmp_path, "a.md", "b.txt", "old/c.md", "old/d/e.md")
+
+    names, skips = walk(tmp_path, exclude=["*.txt", "old/"])
+
+    assert names == ["a.md"]
+    assert skips == {"b.txt": "matched by --exclude", "old/": "matched by --exclude"}
+
+
+def test_a_glob_that_is_none_is_an_error() -> None:
+    with pytest.raises(SpecError) as caught:
+        sources(".", include=["!"], on_skip=pytest.fail)
+
+    assert str(caught.value) == "--include: invalid git pattern: '!'\n  hint: write it as in a .gitignore file"
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    root = tmp_path / "root"
+    plant(outside, "secret.txt")
+    plant(root, "a.txt", "folder/b.txt")
+    (root / "l1").symlink_to("a.txt")
+    (root / "l2").symlink_to("folder")
+    (root / "l3").symlink_to(outside / "secret.txt")
+    (root / "l4").symlink_to(outside)
+    (root / "l5").symlink_to("nowhere")
+    (root / "l6").symlink_to("l6")
+    (root / "l7").symlink_to(root)
+
+    names, skips = walk(root)
+
+    assert names == ["a.txt", "folder/b.txt"]
+    assert skips == {
+        "l1": "link to a file of the same corpus",
+        "l2": "link to a folder of the same corpus",
+        "l3": "link out of the corpus",
+        "l4": "link out of the corpus",
+        "l5": "broken link",
+        "l6": "broken link",
+        "l7": "link to a folder of the same corpus",
+    }
+
+
+def test_fifos_and_sockets_are_left_out_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a socket is short
+    os.mkfifo("pipe.txt")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("s.txt")
+
+        names, skips = walk(".")
+
+    assert names == []
+    assert skips == {"pipe.txt": "not a regular file: FIFO", "s.txt": "not a regular file: socket"}
+
+
+def test_a_device_is_left_out(tmp_path: Path) -> None:
+    try:
+        os.mknod(tmp_path / "null", 0o20666, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("making a device needs root")
+
+    assert walk(tmp_path) == ([], {"null": "not a regular file: device"})
+
+
+@pytest.fixture
+def nobody() -> Iterator[Path]:
+    """A folder, and this process without root's rights, to whom nothing is forbidden."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield folder
+    finally:
+        if root:
+            os.seteuid(0)
+        for path in folder.rglob("*"):
+            path.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_what_may_not_be_opened_is_reported(nobody: Path) -> None:
+    os.seteuid(0) if os.getuid() == 0 else None
+    plant(nobody, "a.txt", "closed/b.txt")
+    (nobody / "closed").chmod(0)
+    os.seteuid(65534) if os.getuid() == 0 else None
+
+    assert walk(nobody) == (["a.txt"], {"closed/": "cannot be opened: Permission denied"})
+
+
+def test_folders_nested_deeper_than_python_calls_are_walked(tmp_path: Path) -> None:
+    path = str(tmp_path)
+    try:
+        for _ in range(1500):
+            path += "/d"
+            Path(path).mkdir()
+        Path(path, "x.txt").write_text("x")
+        names, skips = walk(tmp_path)
+    finally:
+        subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)  # shutil recurses
+
+    assert names == ["d/" * 1500 + "x.txt"]
+    assert skips == {}
+
+
+def test_a_missing_corpus_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError) as caught:
+        sources(tmp_path / "none", on_skip=pytest.fail)
+
+    assert str(caught.value) == (
+        f"{tmp_path / 'none'}: cannot be opened: No such file or directory\n"
+        "  hint: give a folder, a file, or - for standard input"
+    )
+
+
+def test_a_fifo_as_the_corpus_is_an_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(CorpusError) as caught:
+        sources(tmp_path / "pipe", on_skip=pytest.fail)
+
+    assert str(caught.value) == (
+        f"{tmp_path / 'pipe'}: is a FIFO, no file or folder\n  hint: give - and a pipe for standard input"
+    )
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=9).filter(
+    lambda name: not name.startswith(".") and len(name.encode()) < 200
+)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(names=st.lists(NAMES, unique_by=lambda name: unicodedata.normalize("NFC", name), max_size=6))
+def test_every_file_is_found_once_whatever_its_name(tmp_path: Path, names: list[str]) -> None:
+    root = Path(tempfile.mkdtemp(dir=tmp_path))
+    plant(root, *names)
+
+    found, skips = walk(root)
+
+    assert sorted(found) == sorted(unicodedata.normalize("NFC", name) for name in names)
+    assert skips == {} or "folder of a version control system" in skips.values()

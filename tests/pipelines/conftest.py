@@ -1,0 +1,98 @@
+"""The command line as a user meets it: arguments in; exit status, standard output and standard error out."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ragidx.pipelines.cli.main import main
+
+
+class Done(NamedTuple):
+    """What a command left behind; equal to the plain tuple."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, so that commands and messages have short names; no setting of the caller's."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("RAGIDX_INDEX", "RAGIDX_DEBUG", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """`run("build", "corpus")`: the command in this process."""
+
+    def call(*args: str, stdin: bytes = b"") -> Done:
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            with pytest.raises(SystemExit) as left:
+                main(list(args))
+        assert isinstance(left.value.code, int)
+        return Done(left.value.code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def run_process(folder: Path) -> Callable[..., Done]:
+    """`run_process("build", "corpus")`: the command as a process of its own.
+
+    `through` stands in front of it: a command that runs the rest in another setting; `code` in place of `-m ragidx`.
+    """
+
+    def call(
+        *args: str,
+        through: Sequence[str] = (),
+        code: str = "",
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+    ) -> Done:
+        start = ["-c", code] if code else ["-m", "ragidx"]
+        done = subprocess.run(
+            [*through, sys.executable, *start, *args],
+            cwd=folder,
+            env=os.environ | (env or {}),
+            input=stdin,
+            capture_output=True,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def _indexes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("indexes")
+
+
+@pytest.fixture
+def index(small_corpus: Path, run: Callable[..., Done], folder: Path, _indexes: Path) -> Path:
+    """`ragidx-index`, the default, made of `corpus` with the bundled model: made once a run, a copy for each test."""
+    ready = _indexes / "mini"
+    if not ready.exists():
+        done = run("build", "corpus", "--index", str(ready), "--device", "cpu", "--dtype", "float32")
+        assert (done.status, done.err) == (0, "")
+    return shutil.copytree(ready, folder / "ragidx-index")
+
+
+@pytest.fixture
+def model(folder: Path, tiny_model: Callable[..., Path]) -> Path:
+    """`tiny`, the folder of a random model of two layers, 32 wide, that reads 128 tokens."""
+    return shutil.copytree(tiny_model("llama"), folder / "tiny")

@@ -1,0 +1,179 @@
+"""Retriever: hits of an index, conditions, documents, and the errors a question can meet."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ragidx
+from ragidx.corpora.errors import ModelError, QueryError
+from ragidx.retriever.retriever import Retriever
+
+
+@pytest.fixture(scope="module")
+def corpus_of_chunks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve documents of several chunks each; `n` and `even` are their metadata."""
+    folder = tmp_path_factory.mktemp("many")
+    words = "river mill lease tower bees planet printing bread music bridge medicine market".split()
+    for n, word in enumerate(words):
+        text = "\n\n".join(f"Paragraph {p} of the {word}: {f'the {word} and its story ' * 6}." for p in range(4))
+        head = f"---\nn: {n}\neven: {str(n % 2 == 0).lower()}\n" + ("rare: yes please\n" if n == 5 else "") + "---\n"
+        (folder / f"{word}.md").write_text(f"{head}# {word}\n\n{text}\n")
+    return folder
+
+
+@pytest.fixture(scope="module", params=["flat", "hnsw"])
+def retriever(
+    request: pytest.FixtureRequest, corpus_of_chunks: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Retriever:
+    index = tmp_path_factory.mktemp(request.param) / "index"
+    ragidx.build(corpus_of_chunks, index, chunk_size=48, index_type=request.param)
+    return Retriever.open(index)
+
+
+def test_hits_are_ranked_from_1_by_falling_cosine(retriever: Retriever) -> None:
+    hits = retriever.search("the story of bees", k=5)
+
+    assert [hit.rank for hit in hits] == [1, 2, 3, 4, 5]
+    assert hits[0].doc_id == "bees.md"
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert all(-1 <= hit.score <= 1 for hit in hits)
+
+
+def test_scores_are_cosines_of_query_and_chunk(retriever: Retriever) -> None:
+    hit = retriever.search("the story of bees", k=1)[0]
+    query = retriever.encode(["the story of bees"])
+
+    chunk = retriever.encode([hit.text])
+
+    assert hit.score == pytest.approx(float((query @ chunk.T)[0, 0]), abs=2e-3)
+
+
+def test_offsets_and_ids_point_into_the_document(retriever: Retriever, corpus_of_chunks: Path) -> None:
+    for hit in retriever.search("bridge", k=4):
+        text = (corpus_of_chunks / hit.doc_id).read_text().split("---\n", 2)[2].lstrip("\n")
+        assert hit.chunk_id == f"{hit.doc_id}:{hit.start}-{hit.end}"
+        assert hit.text in text
+        assert hit.end - hit.start == len(hit.text)
+
+
+def test_a_batch_gives_what_single_questions_give(retriever: Retriever) -> None:
+    questions = ["bees", "the old mill", "who baked the bread?"]
+
+    batch = retriever.search_batch(questions, k=3)
+
+    for question, hits in zip(questions, batch, strict=True):
+        alone = retriever.search(question, k=3)
+        assert [hit.chunk_id for hit in hits] == [hit.chunk_id for hit in alone]
+        assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in alone], abs=1e-5)
+
+
+def test_k_larger_than_the_index_gives_all_chunks(retriever: Retriever) -> None:
+    assert len(retriever.search("bees", k=10_000)) == retriever.store.manifest.n_chunks
+
+
+def test_a_condition_always_gives_k_hits_if_so_many_exist(retriever: Retriever) -> None:
+    hits = retriever.search("bees", k=4, where="n == 11")
+
+    assert {hit.doc_id for hit in hits} == {"market.md"}
+    assert len(hits) == 4
+
+
+def test_conditions_know_types_nulls_and_the_document_id(retriever: Retriever) -> None:
+    assert {h.doc_id for h in retriever.search("x", k=99, where="even == true and n >= 10")} == {"medicine.md"}
+    assert {h.doc_id for h in retriever.search("x", k=99, where="rare is not null")} == {"planet.md"}
+    assert {h.doc_id for h in retriever.search("x", k=99, where='doc_id in ("mill.md", "bread.md")')} == {
+        "mill.md",
+        "bread.md",
+    }
+    assert retriever.search("x", k=99, where="n > 1000") == []
+
+
+def test_documents_count_by_their_best_chunk(retriever: Retriever) -> None:
+    found = retriever.search_documents(["the story of bees", "old mill"], k=12)
+
+    for documents in found:
+        assert len({doc_id for doc_id, _ in documents}) == 12
+        assert [score for _, score in documents] == sorted((score for _, score in documents), reverse=True)
+    assert found[0][0][0] == "bees.md"
+    best = retriever.search("the story of bees", k=1)[0]
+    assert found[0][0][1] == pytest.approx(best.score, abs=1e-6)
+
+
+def test_questions_from_many_threads_give_the_same_hits(retriever: Retriever) -> None:
+    expected = [hit.chunk_id for hit in retriever.search("bees", k=5)]
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: [h.chunk_id for h in retriever.search("bees", k=5)], range(16)))
+
+    assert answers == [expected] * 16
+
+
+@pytest.mark.parametrize(
+    ("query", "k", "message"),
+    [
+        ("", 3, "the query is empty\n  hint: write a question"),
+        (" \n\t", 3, "the query is empty\n  hint: write a question"),
+        ("bees", 0, "-k: k=0 asks for no hit\n  hint: give 1 or more"),
+    ],
+)
+def test_a_question_that_is_none_is_an_error(query: str, k: int, message: str, retriever: Retriever) -> None:
+    with pytest.raises(QueryError) as fault:
+        retriever.search(query, k=k)
+
+    assert str(fault.value) == message
+
+
+def test_a_question_that_spells_special_tokens_is_text(retriever: Retriever) -> None:
+    assert len(retriever.search("[CLS] [SEP] </s> {text}", k=2)) == 2
+
+
+def test_opening_loads_no_model(retriever: Retriever) -> None:
+    assert Retriever.open(retriever.store.path)._loaded is None
+
+
+def test_a_model_that_changed_is_an_error(small_corpus: Path, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(tiny_model("llama"), model)
+    ragidx.build(small_corpus, tmp_path / "index", model=str(model), dim=8)
+    data = bytearray((model / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (model / "model.safetensors").write_bytes(data)
+
+    with pytest.raises(ModelError) as fault:
+        Retriever.open(tmp_path / "index").search("mill")
+
+    assert str(fault.value) == (
+        f"{tmp_path / 'index'}: '{model}' is not the model this index was made with: its files have changed\n"
+        "  hint: name the right folder with --model, or build the index again with --rebuild"
+    )
+
+
+def test_the_sample_answers_its_questions() -> None:
+    """The offline quality test: see corpora/sample/README.md for how the questions were judged."""
+    import tempfile
+
+    from ragidx.corpora.evalsets import load_qrels, load_queries
+    from ragidx.corpora.measures import measure
+    from ragidx.pipelines.demo import sample_corpus
+
+    sample = sample_corpus().parent
+    with tempfile.TemporaryDirectory() as folder:
+        ragidx.build(sample / "documents", f"{folder}/index")
+        queries = load_queries(sample)
+        found = Retriever.open(f"{folder}/index").search_documents(list(queries.values()), k=10)
+
+    run = {query: dict(documents) for query, documents in zip(queries, found, strict=True)}
+    assert len(queries) == 60
+    assert measure(load_qrels(sample), run, ["nDCG@10"])["nDCG@10"] > 0.75
+
+
+def test_vectors_of_questions_have_length_1(retriever: Retriever) -> None:
+    vectors = retriever.encode(["bees", "a mill by the sea"])
+
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)

@@ -1,0 +1,84 @@
+"""The README says what is: its output is real, its Python runs, its commands and options exist."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import ragidx
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def _between(mark: str) -> str:
+    found = re.search(rf"<!-- {mark} -->\n(.*?)<!-- /{mark} -->", README, re.DOTALL)
+    assert found
+    return found[1]
+
+
+def test_the_demos_output_is_what_it_prints(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ragidx", "demo"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+
+    shown = _between("demo").removeprefix("```text\n").removesuffix("```\n").replace(".venv/bin/ragidx", "ragidx")
+    assert done.stdout == shown
+
+
+@pytest.mark.parametrize("line", re.findall(r"^    (ragidx [^#\n]+)", README, re.MULTILINE))
+def test_each_command_line_names_options_that_exist(line: str) -> None:
+    from ragidx.pipelines.cli.main import cli
+
+    words = shlex.split(line)
+    command = cli.get_command(click.Context(cli), words[1])
+    assert command is not None
+    known = {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
+    assert {word for word in words[2:] if re.match(r"--?[a-z]", word)} <= known
+
+
+def test_every_command_stands_in_the_table() -> None:
+    from ragidx.pipelines.cli.main import COMMANDS
+
+    assert set(re.findall(r"^\| `ragidx (\w+)", README, re.MULTILINE)) == set(COMMANDS)
+
+
+def test_the_python_examples_run(small_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(blocks) == 2
+
+    for number, block in enumerate(blocks):
+        (tmp_path / f"example{number}.py").write_text(block)
+        runpy.run_path(str(tmp_path / f"example{number}.py"))
+
+    assert ragidx.Retriever.open("index/").store.manifest.n_documents == 6
+
+
+def test_every_public_name_is_shown() -> None:
+    for name in ("build", "Retriever", "load_encoder", "EmbedFilter"):
+        assert f"ragidx.{name}" in README
+
+
+@pytest.mark.parametrize("target", re.findall(r"\]\(((?!http)[^)#]+)\)", README))
+def test_every_link_leads_somewhere(target: str) -> None:
+    assert (ROOT / target).exists()
+
+
+def test_help_in_docstrings_of_modules_is_run() -> None:
+    import doctest
+
+    from ragidx.corpora import errors
+    from ragidx.indexer import filters, pooling, templates
+    from ragidx.pipelines.cli import console
+
+    for module in (errors, filters, pooling, templates, console):
+        assert doctest.testmod(module).failed == 0
+        assert doctest.testmod(module).attempted > 0
