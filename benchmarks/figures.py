@@ -1,4 +1,4 @@
-"""A figure's row: what was measured, by which command, on which machine, with which versions. One JSON object a line."""
+"""A figure's row: what was measured, by which command, on which machine, with which versions."""
 
 from __future__ import annotations
 

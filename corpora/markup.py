@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]  # no stubs among the dependencies
+import yaml
 
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.record_fields import check_text

@@ -11,14 +11,16 @@ What lies in a manifest, and which rows are dead, is not known here.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.metadata
+import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +58,8 @@ EXACT_ROWS = 50_000  # so many allowed rows or fewer are compared one by one: th
 EXACT_SHARE = 0.1
 
 _HEADER = struct.Struct("<4siqqqBi")  # fourcc, dim, rows, two unused, is_trained, metric
+_QUANTIZER = struct.Struct("<iifQQQQ")  # type, two unused, dim, bytes a row, trained floats, bytes of all rows
+_GRAPH_LISTS = (8, 4, 4, 8, 4)  # bytes an item of the lists behind the header, each led by its length (u64)
 
 
 def load_faiss() -> Any:
@@ -115,7 +119,11 @@ def map_vectors(path: Path, dim: int, rows: int) -> Any:
         IndexFormatError: it is no such index, or not of (rows, dim).
     """
     faiss = _faiss()
-    _check_header(path, b"IxSQ", dim, rows)
+    with _opened(path) as file:
+        _check_header(path, file, b"IxSQ", dim, rows)
+        kind, _, _, *sizes = _unpack(path, file, _QUANTIZER)
+        if kind != faiss.ScalarQuantizer.QT_fp16 or sizes != [dim, 2 * dim, 0, 2 * dim * rows]:
+            raise _damaged(path, f"it is no float16 index of {rows:,} rows and {dim:,} dimensions")
     index = _read(path, faiss.IO_FLAG_MMAP_IFC)
     fitting = (
         type(index) is faiss.IndexScalarQuantizer
@@ -135,7 +143,9 @@ def map_graph(path: Path, vectors: Any) -> Any:
         IndexFormatError: it is no graph over these vectors; every link is checked.
     """
     faiss = _faiss()
-    _check_header(path, b"IHNs", vectors.d, vectors.ntotal)
+    with _opened(path) as file:
+        _check_header(path, file, b"IHNs", vectors.d, vectors.ntotal)
+        _check_lists(path, file)
     graph = _read(path, faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_SKIP_STORAGE)
     fitting = (
         type(graph) is faiss.IndexHNSWSQ
@@ -222,22 +232,41 @@ def _checked(queries: Floats, dim: int) -> Floats:
     return np.ascontiguousarray(queries, np.float32)
 
 
-def _check_header(path: Path, fourcc: bytes, dim: int, rows: int) -> None:
-    """What FAISS would believe of a file before it allocates: its type and its shape."""
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """The file, to look at what FAISS would believe of it: its type, its shape, what it would allocate."""
     try:
         with path.open("rb") as file:
-            head = file.read(_HEADER.size)
+            yield file
     except OSError as fault:
         raise _damaged(path, fault.strerror or str(fault)) from fault
-    if len(head) < _HEADER.size:
-        raise _damaged(path, f"it ends after {len(head)} bytes")
-    found, found_dim, found_rows, _, _, trained, metric = _HEADER.unpack(head)
+
+
+def _unpack(path: Path, file: BinaryIO, layout: struct.Struct) -> tuple[Any, ...]:
+    data = file.read(layout.size)
+    if len(data) < layout.size:
+        raise _damaged(path, f"it ends after {file.tell():,} bytes")
+    return layout.unpack(data)
+
+
+def _check_header(path: Path, file: BinaryIO, fourcc: bytes, dim: int, rows: int) -> None:
+    found, found_dim, found_rows, _, _, trained, metric = _unpack(path, file, _HEADER)
     if found != fourcc:
         raise _damaged(path, f"its FAISS type is {found!r}, not {fourcc!r}")
     if (found_dim, found_rows) != (dim, rows):
         raise _damaged(path, f"it holds {found_rows:,} rows of {found_dim:,} dimensions, not {rows:,} of {dim:,}")
     if not trained or metric != _faiss().METRIC_INNER_PRODUCT:
         raise _damaged(path, "it is no inner-product index that is ready to search")
+
+
+def _check_lists(path: Path, file: BinaryIO) -> None:
+    """FAISS allocates what a list's length says before it reads the list: none may be longer than the file."""
+    size = path.stat().st_size
+    for width in _GRAPH_LISTS:
+        (length,) = _unpack(path, file, struct.Struct("<Q"))
+        if file.tell() + width * length > size:
+            raise _damaged(path, f"it ends before the {length:,} items of a list in it")
+        file.seek(width * length, os.SEEK_CUR)
 
 
 def _read(path: Path, flags: int) -> Any:

@@ -110,6 +110,7 @@ def load_backbone(files: ModelFiles, *, layer: int, attention: str, device: str,
         ) from fault
     backbone = Backbone(model.to(device), layer=layer, attention=attention)
     if backbone.layer != 0:
+        _check_runs(backbone, files.name)
         check_direction(backbone, attention, files.name)
     return backbone
 
@@ -133,6 +134,16 @@ def attend_both_ways(model: Any) -> None:
             module.is_causal = False
         if getattr(module, "sliding_window", None):
             module.sliding_window = _NO_WINDOW
+
+
+def _check_runs(backbone: Backbone, name: str) -> None:
+    try:
+        _sees_the_future(backbone, padded=False)
+    except (AttributeError, TypeError, ValueError, NotImplementedError) as fault:
+        raise ModelError(
+            f"'{name}' cannot run with this attention: {type(fault).__name__}: {fault}",
+            "its family does not support it in this version of transformers; choose another --method",
+        ) from fault
 
 
 def check_direction(backbone: Backbone, attention: str, name: str) -> None:

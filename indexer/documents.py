@@ -1,7 +1,7 @@
 """Which rows belong to which document: what an incremental build asks before it encodes anything.
 
 A document is known by the digest of its id. Its rows lie together, in as few runs of adjacent rows as they were added
-in. 60 bytes a run of fixed-size numbers, whatever the length of the ids. Only runs whose rows are alive are kept.
+in. 70 bytes a run of fixed-size numbers, whatever the length of the ids. Only runs whose rows are alive are kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 from ragidx.indexer.digests import DigestTable, digest
 from ragidx.indexer.segment import Segment
 
-_RUN = np.dtype([("hash", "V16"), ("segment", "<i4"), ("first", "<i4"), ("count", "<i4"), ("kept", "?"), ("dead", "?")])
+_RUN = np.dtype(
+    [
+        ("document", "S16"),
+        ("hash", "V16"),
+        ("segment", "<i4"),
+        ("first", "<i4"),
+        ("count", "<i4"),
+        ("kept", "?"),
+        ("dead", "?"),
+    ]
+)
 
 
 class Documents:
@@ -30,8 +40,9 @@ class Documents:
         """Note that `count` rows of a segment, by its number, from row `first` on, are of this document."""
         if self._count == len(self._runs):
             self._runs = np.concatenate([self._runs, np.zeros(len(self._runs), _RUN)])
-        self._runs[self._count] = (doc_hash, segment, first, count, kept, False)
-        self._table.add(digest(doc_id), self._count)
+        key = digest(doc_id)
+        self._runs[self._count] = (key, doc_hash, segment, first, count, kept, False)
+        self._table.add(key, self._count)
         self._count += 1
 
     def load(self, number: int, segment: Segment, dead: NDArray[np.bool_] | None) -> None:
@@ -67,9 +78,16 @@ class Documents:
 
     def pop_others(self) -> Iterator[tuple[int, int, int]]:
         """Forget all documents that were not kept: their runs, as (segment, first, count)."""
-        runs = self._runs[: self._count]
-        for number in np.flatnonzero(~runs["kept"] & ~runs["dead"]).tolist():
+        for number in self._others().tolist():
             yield self._pop(number)
+
+    def count_others(self) -> int:
+        """How many documents `pop_others` would forget."""
+        return len(np.unique(self._runs["document"][self._others()]))
+
+    def _others(self) -> NDArray[np.int64]:
+        runs = self._runs[: self._count]
+        return np.flatnonzero(~runs["kept"] & ~runs["dead"])
 
     def _alive(self, doc_id: str) -> list[int]:
         return [number for number in self._table.find(digest(doc_id)) if not self._runs[number]["dead"]]

@@ -75,9 +75,11 @@ def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
     if spec.method == SENTENCE_TRANSFORMERS:
         return FilterSpec(name="none")
     preset = files.preset()
-    if spec.method == preset.get("method") and "filter" in preset:
-        return FilterSpec.from_json(preset["filter"], where="preset.json")
-    return FilterSpec(tau=2.0)
+    kept = FilterSpec.from_json(preset.get("filter", {}), where="preset.json")
+    if spec.method == preset.get("method"):
+        return kept
+    # Where the useful part of a spectrum begins belongs to the model's head, whatever the method.
+    return FilterSpec(tau=2.0, offset=kept.offset)
 
 
 def filter_spec(
@@ -100,9 +102,13 @@ def filter_spec(
     name = name or "embedfilter"
     if name not in FILTERS:
         raise unknown_name("filter", name, FILTERS)
-    if offset is None and name == default.name:
-        offset = default.offset  # a model whose preset starts at an offset keeps it at every width
-    return FilterSpec(name=name, tau=tau, dim=dim, offset=None if name == "none" else offset)
+    if name == "none" or offset is not None or default.offset is None:
+        return FilterSpec(name=name, tau=tau, dim=dim, offset=offset)
+    # A model whose preset starts at an offset keeps it at every width, as far as there is room.
+    wanted = FilterSpec(name=name, tau=tau, dim=dim)
+    hidden = files.hidden
+    room = default.offset if hidden is None else hidden - wanted.width(hidden)
+    return FilterSpec(name=name, tau=tau, dim=dim, offset=min(default.offset, room))
 
 
 def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderSpec:

@@ -18,6 +18,10 @@ from ragidx.corpora.errors import ModelError
 from ragidx.indexer.presets import published_presets
 
 BUNDLED = ("mini",)
+_SETTINGS = (
+    *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("tokenizer.model", "vocab.json", "vocab.txt", "merges.txt"),
+)
 _WORTH_KEEPING = 1 << 28
 
 
@@ -43,12 +47,19 @@ class ModelFiles:
         return str(self.config.get("model_type", ""))
 
     @property
+    def hidden(self) -> int | None:
+        """The hidden width that the config names; None where it names none."""
+        config = self.config.get("text_config") or self.config
+        width = config.get("hidden_size") or config.get("n_embd") or config.get("d_model")
+        return int(width) if width else None
+
+    @property
     def weight_files(self) -> list[Path]:
         """The safetensors files, in order of their names."""
         return sorted(self.folder.glob("**/*.safetensors" if self.sentence_transformers else "*.safetensors"))
 
     def preset(self) -> dict[str, Any]:
-        """What is known to work best for this model: its preset.json, else by its hub id; empty where nothing is known."""
+        """What is known to work best for this model: its preset.json, else by its hub id; empty if nothing is."""
         path = self.folder / "preset.json"
         return _json(path) if path.is_file() else published_presets().get(self.name, {})
 
@@ -92,8 +103,7 @@ def _decisive(files: ModelFiles) -> list[Path]:
     if files.sentence_transformers:
         settings = files.folder.rglob("*.json")
     else:
-        names = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-        settings = (files.folder / name for name in names)
+        settings = (files.folder / name for name in _SETTINGS)
     return sorted({path for path in [*settings, *files.weight_files] if path.is_file()})
 
 

@@ -119,8 +119,8 @@ def faster_mixed(model: nn.Module, forward: Callable[[], Tensor]) -> bool:
 def best_threads(forward: Callable[[], Tensor]) -> int:
     """How many threads `forward` is fastest with: all, half, or one.
 
-    Where other work holds a core, or a container's share is below its count of cores, threads that wait for each other make
-    a small batch many times slower than one thread; only a measurement tells.
+    Where other work holds a core, or a container's share is below its count of cores, threads that wait for each
+    other make a small batch many times slower than one thread; only a measurement tells.
     """
     every = torch.get_num_threads()
     taken: dict[int, float] = {}

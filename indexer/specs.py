@@ -117,6 +117,7 @@ class IndexSpec(Spec):
 def differences(have: IndexSpec, want: IndexSpec) -> list[str]:
     """One line for each field in which two specs differ, in the user's words."""
     lines = _differences(have.to_json(), want.to_json(), "")
+    lines = [line for line in lines if not line.startswith("encoder.instruction ")]  # no stored vector depends on it
     if have.weights == want.weights:
         return [line for line in lines if not line.startswith(("encoder.model ", "encoder.revision "))]
     named = [line for line in lines if line.startswith("encoder.model ")]

@@ -54,10 +54,11 @@ class Template:
     specials: str = "none"  # "model": what the tokenizer puts around every text stands around this too
     instructed: bool = False
     clean: bool = False
+    plain: tuple[Piece, ...] = ()  # a query without an instruction, where it is not the query less some pieces
 
     def content(self) -> str:
         """The whole template as one string: equal content, equal vectors."""
-        parts = [[[p.text, p.pool] for p in side] for side in (self.document, self.query)]
+        parts = [[[p.text, p.pool] for p in side] for side in (self.document, self.query, self.plain)]
         return json.dumps([parts, self.joined, self.span, self.specials, self.clean], ensure_ascii=True)
 
 
@@ -121,7 +122,7 @@ def text_limit(
     whole = "".join(piece.text for piece in pieces)
     empty = render(template, [""], tokenizer, instruction=instruction)[0]
     # Where the whole string is tokenised, its tokens can be a few more than the sum of its parts.
-    reserve = len(empty.ids) + (2 if template.joined else 0)
+    reserve = len(empty.ids) + (8 if template.joined else 0)
     limit = (max_length - reserve) // max(1, whole.count("{text}"))
     if limit < 1:
         raise SpecError(
@@ -164,6 +165,7 @@ def _from_toml(name: str, fields: dict[str, Any], family: str) -> Template:
         specials="model" if fields.get("joined") else fields.get("specials", "none"),
         instructed=fields.get("instructed", False),
         clean=fields.get("clean", False),
+        plain=_pieces(fields.get("plain", [])),
     )
 
 
@@ -195,13 +197,18 @@ def _from_string(template: str) -> Template:
 def _with_instruction(template: Template, instruction: str | None) -> tuple[Piece, ...]:
     """The pieces of the side that is rendered, with the instruction filled in; without one, its pieces are left out."""
     if instruction is None:
-        return template.document
+        return tuple(piece for piece in template.document if "{instruction}" not in piece.text)
     instruction = instruction.strip()
+    slot = _SLOT.search(instruction)
+    if slot:
+        raise SpecError(
+            f"the instruction holds the placeholder '{slot[0]}'", "write it otherwise", where="--instruction"
+        )
     if instruction:
         return tuple(Piece(piece.text.replace("{instruction}", instruction), piece.pool) for piece in template.query)
     if template.joined:
         return template.document
-    return tuple(piece for piece in template.query if "{instruction}" not in piece.text)
+    return template.plain or tuple(piece for piece in template.query if "{instruction}" not in piece.text)
 
 
 def _render_pieces(

@@ -63,7 +63,7 @@ def find_unembedding(files: ModelFiles) -> Unembedding:
     """
     names = {} if _is_encoder(files) else _tensors(files)
     config = files.config.get("text_config") or files.config
-    tied = bool(config.get("tie_word_embeddings", _tied_by_default(files.config)))
+    tied = bool(config["tie_word_embeddings"] if "tie_word_embeddings" in config else _tied_by_default(files.config))
     heads = [] if tied else [name for name in names if name.endswith(_HEADS)]
     inputs = [name for name in names if name.endswith(_INPUTS)] if tied else []
     found = sorted(heads or inputs, key=len)

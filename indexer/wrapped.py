@@ -22,6 +22,7 @@ from ragidx.indexer.specs import EncoderSpec
 from ragidx.indexer.templates import Rendered
 from ragidx.indexer.tokens import TextTokenizer
 
+_OWN = "\0own"  # stands for the model's own query prompt, where nobody asked for an instruction or for none
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
@@ -45,9 +46,13 @@ class WrappedEncoder(BatchEncoder):
         default = prompts.get(self.model.default_prompt_name or "", "")
         if instruction is None:
             return next((prompts[name] for name in _DOCUMENT_PROMPTS if name in prompts), default)
-        if instruction:
-            return f"Instruct: {instruction}\nQuery: "
-        return prompts.get("query", default)
+        if instruction == _OWN:
+            return prompts.get("query", default)
+        return f"Instruct: {instruction}\nQuery: " if instruction else ""
+
+    def default_instruction(self) -> str:
+        """The model's own query prompt."""
+        return _OWN
 
     def text_limit(self, instruction: str | None = None) -> int | None:
         """The most tokens of a document that are read whole."""
@@ -57,8 +62,8 @@ class WrappedEncoder(BatchEncoder):
         return max(1, self.max_length - around - len(self.tokenizer.piece(self.prompt(instruction))))
 
     def template_content(self) -> str:
-        """The prompt of documents."""
-        return self.prompt(None)
+        """Nothing of ours: the model's prompts are in its files, which the fingerprint holds."""
+        return ""
 
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
         """Prompt and text as one string, with the tokenizer's special tokens around, cut at the end of the text."""

@@ -136,8 +136,10 @@ class StoreWriter:
         return self._delete(self._documents.pop(doc_id)) > 0
 
     def delete_others(self) -> int:
-        """Delete every document that was neither added nor kept; the number of runs of rows that went."""
-        return self._delete(self._documents.pop_others())
+        """Delete every document that was neither added nor kept; how many went."""
+        count = self._documents.count_others()
+        self._delete(self._documents.pop_others())
+        return count
 
     def reuse(self, hashes: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
         """The vectors that are known already, by text hash: committed and alive, or in the journal.

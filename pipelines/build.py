@@ -21,8 +21,9 @@ from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError
 from ragidx.corpora.readers import ReadOptions, documents
 from ragidx.corpora.records import Chunk, Document, Skip
-from ragidx.corpora.sources import Source, sources
+from ragidx.corpora.sources import BY_RULE, Source, sources
 from ragidx.indexer.digests import digest
+from ragidx.indexer.manifest import files_of
 from ragidx.indexer.rows import Row
 from ragidx.indexer.store import Store, StoreWriter
 from ragidx.pipelines.plan import BuildOptions, make_plan
@@ -138,20 +139,27 @@ class _Build:
         if str(self.corpus) == "-":
             return 0
         o = self.options
-        return sum(s.size for s in sources(self.corpus, include=o.include, exclude=o.exclude, on_skip=lambda _: None))
+        found = sources(self.corpus, include=o.include, exclude=self._exclude(), on_skip=lambda _: None)
+        return sum(source.size for source in found)
+
+    def _exclude(self) -> list[str]:
+        """What the user leaves out, and the index itself where it stands in the corpus."""
+        corpus, index = Path(self.corpus).resolve(), self.index.resolve()
+        own = [f"/{index.relative_to(corpus).as_posix()}/"] if index != corpus and index.is_relative_to(corpus) else []
+        return [*self.options.exclude, *own]
 
     def _documents(self) -> Iterator[Document]:
         o = self.options
         reading = ReadOptions(text_field=o.text_field, id_field=o.id_field)
         return documents(
-            self.corpus, reading, include=o.include, exclude=o.exclude, on_skip=self._skip, on_source=self._begin
+            self.corpus, reading, include=o.include, exclude=self._exclude(), on_skip=self._skip, on_source=self._begin
         )
 
     def _begin(self, source: Source) -> None:
         self.progress.n_bytes += source.size
 
     def _skip(self, skip: Skip) -> None:
-        if self.options.strict:
+        if self.options.strict and skip.reason not in BY_RULE:
             raise StrictError(
                 f"left out: {skip.reason}", "mend or exclude it, or build without --strict", where=skip.where
             )
@@ -240,6 +248,7 @@ class _Build:
         vectors = self.writer.reuse(list({item.row.text_hash for item in items}))
         missing = {item.row.text_hash: item.text for item in items if item.row.text_hash not in vectors}
         vectors |= self._encode(list(missing), list(missing.values()), {i.row.text_hash: i.row.chunk_id for i in items})
+        items = [item for item in items if item.row.text_hash in vectors]
         for start in range(0, len(items), 256):
             part = [item.row for item in items[start : start + 256]]
             self.writer.add(part, np.stack([vectors[row.text_hash] for row in part]))
@@ -263,8 +272,11 @@ class _Build:
         for batch in encoder.batches(texts, project=self.plan.matrix()):
             keys = [hashes[row] for row in batch.rows]
             unit = _unit(batch.vectors, [names[key] for key in keys])
-            self.writer.remember(keys, unit)
-            found |= zip(keys, unit, strict=True)
+            told = np.flatnonzero(unit.any(axis=1)).tolist()
+            for row in np.flatnonzero(~unit.any(axis=1)).tolist():
+                self._skip(Skip(names[keys[row]], "the model makes nothing of the text: its vector is zero"))
+            self.writer.remember([keys[row] for row in told], unit[told])
+            found |= ((keys[row], unit[row]) for row in told)
             self.report.n_encoded += len(keys)
             self.report.n_tokens += batch.n_tokens
             self.progress.n_encoded, self.progress.n_tokens = self.report.n_encoded, self.report.n_tokens
@@ -320,7 +332,7 @@ class _Build:
         r.encoder, r.filter, r.dim = str(self.plan.spec.encoder), str(self.plan.spec.filter), store.manifest.dim
         r.generation, r.n_chunks = store.manifest.generation, store.manifest.n_chunks
         r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places
-        r.index_bytes = sum(path.stat().st_size for path in self.index.rglob("*") if path.is_file())
+        r.index_bytes = sum(entry.bytes for entry in files_of(store.manifest).values())
         if self._encoder is not None:
             r.device, r.dtype = self._encoder.device, self._encoder.dtype
         r.seconds = time.perf_counter() - started
@@ -341,19 +353,18 @@ def _document_hash(document: Document) -> bytes:
 
 
 def _unit(vectors: NDArray[np.float32], names: Sequence[str]) -> NDArray[np.float32]:
-    """Rows of length 1.
+    """Rows of length 1; a zero row stays zero.
 
     Raises:
-        ModelError: a vector is not finite or is zero; the message names the chunk.
+        ModelError: a vector is not finite; the message names the chunk.
     """
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    bad = np.flatnonzero(~np.isfinite(norms[:, 0]) | (norms[:, 0] == 0))
+    bad = np.flatnonzero(~np.isfinite(norms[:, 0]))
     if bad.size:
-        kind = "zero" if norms[bad[0], 0] == 0 else "not finite"
         raise ModelError(
-            f"the model gave a vector that is {kind}",
-            "try --dtype float32; if it stays, exclude the document or choose another --pooling",
+            "the model gave a vector that is not finite",
+            "try --dtype float32; if it stays, exclude the document",
             where=names[bad[0]],
         )
-    unit: NDArray[np.float32] = vectors / norms
+    unit: NDArray[np.float32] = vectors / np.where(norms > 0, norms, np.float32(1))
     return unit

@@ -108,9 +108,7 @@ class Plan:
         """Hidden width of the model, from its config where that says it."""
         if self.spec.encoder.method == SENTENCE_TRANSFORMERS:
             return self._encoder_for_width.hidden
-        config = self.files.config.get("text_config") or self.files.config
-        width = config.get("hidden_size") or config.get("n_embd") or config.get("d_model")
-        return int(width) if width else self._encoder_for_width.hidden
+        return self.files.hidden or self._encoder_for_width.hidden
 
     @functools.cached_property
     def _encoder_for_width(self) -> Encoder:
@@ -132,7 +130,10 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
     """
     stored = None if options.rebuild else _stored(index)
     old = None if stored is None else IndexSpec.from_json(dict(stored.manifest.spec), where=str(index))
-    files = locate(options.model or (old.encoder.model if old else "mini"), revision=options.revision)
+    files = locate(
+        options.model or (old.encoder.model if old else "mini"),
+        revision=options.revision or (old.encoder.revision if old else None),
+    )
     spec = _index_spec(files, options, old)
     if old is not None and stored is not None:
         changes = differences(old, spec)

@@ -164,7 +164,14 @@ class Retriever:
                 "name the right folder with --model, or build the index again with --rebuild",
                 where=str(self.store.path),
             )
-        return encoder_of(files, spec, device=self._device, dtype=self._dtype)
+        encoder = encoder_of(files, spec, device=self._device, dtype=self._dtype)
+        if encoder.template_content() != self.spec.template:
+            raise ModelError(
+                f"the template '{spec.template}' of this version is not the one this index was made with",
+                f"query it with ragidx {self.store.manifest.ragidx}, or build it again with --rebuild",
+                where=str(self.store.path),
+            )
+        return encoder
 
     @functools.cached_property
     def _filter(self) -> EmbedFilter | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.cli import console, words
 from ragidx.pipelines.cli.options import (
@@ -29,6 +30,8 @@ from ragidx.pipelines.report import BuildReport
 @click.option("--method", metavar="M", help="classical, echo, prompteol, llm2vec, sentence-transformers.")
 @click.option("--pooling", metavar="P", help="mean, weighted_mean, last.")
 @click.option("--template", metavar="T", help="A template's name, or a string with {text}.")
+@click.option("--instruction", metavar="S", help="Default task sentence of queries; '' for none.")
+@click.option("--max-length", type=int, metavar="N", help="Tokens the model reads at most.")
 @click.option("--attention", metavar="A", help="causal, bidirectional.")
 @click.option(
     "--layer", type=int, metavar="N", help="Hidden layer that is pooled; -1 the last, 0 the input embeddings."
@@ -102,6 +105,8 @@ def _tell(report: BuildReport) -> None:
         console.note(f"Without text: {console.plural(r.n_empty, 'document')}.")
     for reason, count in r.skipped.items():
         console.note(f"Left out: {count:,} x {reason}")
+        if reason in BY_RULE:  # somebody's wish: the count is enough
+            continue
         for place in r.skipped_places[reason][:3]:
             console.note(f"    {place}")
         if count > 3:

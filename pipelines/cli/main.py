@@ -61,10 +61,14 @@ def cli() -> None:
 def main(args: list[str] | None = None) -> None:
     """Run the command line and exit."""
     try:
-        result = cli.main(args=args, standalone_mode=False)
+        # Not `cli.main`: it ends a closed pipe with status 1.
+        with cli.make_context("ragidx", list(sys.argv[1:] if args is None else args)) as context:
+            result = cli.invoke(context)
         sys.stdout.flush()
     except BrokenPipeError:
         _leave_quietly(0)
+    except click.exceptions.Exit as end:
+        _leave(end.exit_code)
     except click.ClickException as fault:
         fault.show()
         _leave(2)

@@ -1,7 +1,7 @@
 """Progress of a build on stderr: a bar at a terminal, a plain line now and then elsewhere, JSON lines for machines.
 
-The bar counts bytes of the corpus, the one total that is known before everything is read, and of them what is done; the rates are of the chunks
-and tokens that went through the model.
+The bar counts bytes of the corpus, the one total that is known before everything is read, and of them what is done;
+the rates are of the chunks and tokens that went through the model.
 """
 
 from __future__ import annotations

@@ -91,6 +91,23 @@ def test_a_document_that_is_gone_is_gone_from_the_index(tmp_path, kit):
     assert (manifest.n_chunks, manifest.n_documents) == (15, 5)
 
 
+def test_documents_are_counted_once_however_their_rows_are_spread(tmp_path, kit, monkeypatch):
+    monkeypatch.setattr(writer_module, "MAX_VECTOR_BYTES", 2 * kit.dim)
+    with kit.writer(tmp_path / "index") as writer:
+        for row in kit.rows("long", ["one", "two", "three"]):
+            writer.add([row], kit.vectors([row]))
+        kit.add(writer, kit.rows("short", ["four"]))
+        writer.commit({}, 2)
+
+    with kit.writer(tmp_path / "index") as writer:
+        writer.keep_document("short")
+        deleted = writer.delete_others()
+        manifest = writer.commit({}, 1)
+
+    assert (deleted, manifest.n_chunks) == (1, 1)
+    assert contents(tmp_path / "index") == {"short": ["four"]}
+
+
 def test_a_reused_vector_is_stored_bit_for_bit(tmp_path, kit):
     kit.build(tmp_path / "index", {"a": ["same", "old"]})
     kit.build(tmp_path / "index", {"b": ["new", "same"]})
@@ -379,7 +396,7 @@ DOCUMENTS = st.dictionaries(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(states=st.lists(DOCUMENTS, min_size=1, max_size=5), interrupted=st.lists(st.booleans(), min_size=5, max_size=5))
 def test_whatever_is_added_and_deleted_the_index_holds_just_the_last_documents(kit, states, interrupted):
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Folders that are no index, or a damaged or lying one: each ends in one IndexFormatError that says where and what to do."""
+"""Folders that are no index, or a damaged or lying one: each ends in one IndexFormatError."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_newer_format_names_both_versions_and_is_never_replaced(index, kit):
 def test_a_missing_segment(index):
     shutil.rmtree(index / SEGMENT)
 
-    assert refused(index) == f"{index / SEGMENT / 'chunks.arrow'}: the file is missing\n{PUT_BACK}"
+    assert refused(index) == f"{index / SEGMENT / 'ann.faiss'}: the file is missing\n{PUT_BACK}"
 
 
 def test_a_file_of_another_length(index):
@@ -203,7 +203,10 @@ def test_verify_tells_every_damaged_file(index):
 
     lines = store.verify()
 
-    assert [line.split(": ")[1] for line in lines] == ["the file is missing", *["the file is damaged"] * 2]
+    assert len(lines) == 3
+    assert "the file is missing" in lines[0]
+    assert "the file is damaged: it has 0 bytes" in lines[1]
+    assert "the file is damaged: it has 0 bytes" in lines[2]
 
 
 def test_verify_of_no_index_says_so(tmp_path):
