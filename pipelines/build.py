@@ -366,5 +366,5 @@ def _unit(vectors: NDArray[np.float32], names: Sequence[str]) -> NDArray[np.floa
             "try --dtype float32; if it stays, exclude the document",
             where=names[bad[0]],
         )
-    unit: NDArray[np.float32] = vectors / np.where(norms > 0, norms, np.float32(1))
+    unit: NDArray[np.float32] = (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
     return unit

@@ -83,7 +83,6 @@ def texts(index: Path) -> set[str]:
     return {row.text for row in store.rows(found.places[0])}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fatal", ["added", "segment", "numbered", "rename", "sweep"])
 def test_a_killed_writer_leaves_one_of_both_states_and_its_vectors(old, kit, fatal):
     killed = die(old, fatal, {name: NEW[name] for name in ("b.txt", "c.txt")})

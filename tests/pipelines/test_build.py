@@ -199,7 +199,7 @@ def test_another_model_for_an_index_is_an_error(
 ) -> None:
     ragidx.build(small_corpus, tmp_path / "index", method="echo")
 
-    with pytest.raises(SpecError, match="encoder.model is 'mini' in the index"):
+    with pytest.raises(SpecError, match=r"encoder\.model is 'mini' in the index"):
         ragidx.build(small_corpus, tmp_path / "index", model=str(tiny_model("llama")))
 
 

@@ -31,7 +31,24 @@ Run = Callable[..., Done]
 QUESTION = "who signed the lease of the house?"
 ANSWER = "The lease of the house by the lake was signed by Ada Lovelace in 1840."
 # All that the preset of the bundled model would decide, and the measured number format, so that the words are known.
-ECHO = tuple("--method echo --pooling mean --layer -1 --tau 2 --filter-offset 3 --device cpu --dtype float32".split())
+ECHO = tuple(
+    [
+        "--method",
+        "echo",
+        "--pooling",
+        "mean",
+        "--layer",
+        "-1",
+        "--tau",
+        "2",
+        "--filter-offset",
+        "3",
+        "--device",
+        "cpu",
+        "--dtype",
+        "float32",
+    ]
+)
 HEAVY = ("torch", "transformers", "sentence_transformers", "faiss", "pyarrow", "numpy")
 # Not for a terminal: controls, line separators, halves of pairs, and marks that turn the direction of writing.
 FORBIDDEN = re.compile(
@@ -99,7 +116,7 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "dtype": "float32",
     }
     steps = [json.loads(line)["progress"] for line in done.err.splitlines()]
-    names = "n_bytes total_bytes n_documents n_cut n_chunks n_encoded n_tokens seconds last".split()
+    names = ["n_bytes", "total_bytes", "n_documents", "n_cut", "n_chunks", "n_encoded", "n_tokens", "seconds", "last"]
     assert all(list(step) == names for step in steps)
     assert [step["last"] for step in steps] == [False] * (len(steps) - 1) + [True]
     assert (steps[-1]["n_documents"], steps[-1]["n_encoded"]) == (6, 6)

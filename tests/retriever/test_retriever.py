@@ -19,7 +19,8 @@ from ragidx.retriever.retriever import Retriever
 def corpus_of_chunks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve documents of several chunks each; `n` and `even` are their metadata."""
     folder = tmp_path_factory.mktemp("many")
-    words = "river mill lease tower bees planet printing bread music bridge medicine market".split()
+    words = ["river", "mill", "lease", "tower", "bees", "planet", "printing", "bread", "music"]
+    words += ["bridge", "medicine", "market"]
     for n, word in enumerate(words):
         text = "\n\n".join(f"Paragraph {p} of the {word}: {f'the {word} and its story ' * 6}." for p in range(4))
         head = f"---\nn: {n}\neven: {str(n % 2 == 0).lower()}\n" + ("rare: yes please\n" if n == 5 else "") + "---\n"

@@ -1,0 +1,120 @@
+"""The bundled model under every method and filter: quality on the sample, SciFact and STS-B, and bytes a vector.
+
+    python benchmarks/methods.py --evalsets DIR [--sets sample,stsb,scifact]
+
+One encoding pass a method and set; the filters are applied to its raw vectors. Whole documents.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from figures import record
+
+import ragidx
+from ragidx.corpora.evalsets import load_qrels, load_queries, load_sts
+from ragidx.corpora.measures import measure, spearman
+from ragidx.corpora.readers import documents
+from ragidx.indexer.methods import filter_spec
+from ragidx.indexer.specs import FilterSpec
+from ragidx.indexer.unembedding import spectrum_of
+from ragidx.pipelines.demo import sample_corpus
+
+ENCODERS = {
+    "preset": {},
+    "classical": {"method": "classical", "layer": -1},
+    "echo": {"method": "echo"},
+    "prompteol": {"method": "prompteol"},
+    "llm2vec": {"method": "llm2vec"},
+}
+
+
+def filters(encoder, preset):
+    """Names and maps: none, and EmbedFilter at tau 2, 4, 8 where the model's preset starts and in the middle."""
+    spectrum = spectrum_of(encoder.files)
+    yield "none", None
+    if preset:
+        spec = filter_spec(encoder.files, encoder.spec)
+        yield "preset's", ragidx.EmbedFilter.from_spectrum(spectrum, spec)
+    for tau in (2.0, 4.0, 8.0):
+        shifted = filter_spec(encoder.files, encoder.spec, tau=tau)
+        yield f"tau {tau:g}, offset {shifted.offset}", ragidx.EmbedFilter.from_spectrum(spectrum, shifted)
+        yield f"tau {tau:g}, middle", ragidx.EmbedFilter.from_spectrum(spectrum, FilterSpec(tau=tau))
+
+
+def unit(vectors):
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(norms > 0, norms, 1)
+
+
+def retrieval(encoder, folder, corpus):
+    """Raw vectors of documents and queries, and what is needed to measure."""
+    found = list(documents(corpus, on_skip=lambda _: None))
+    qrels = load_qrels(folder)
+    queries = {key: text for key, text in load_queries(folder).items() if key in qrels}
+    raw = encoder.encode_document([document.text for document in found])
+    asked = encoder.encode_query(list(queries.values()))
+    ids = np.array([document.id for document in found])
+
+    def quality(map_):
+        scores = unit(asked if map_ is None else map_(asked)) @ unit(raw if map_ is None else map_(raw)).T
+        best = np.argsort(-scores, axis=1)[:, :100]
+        run = {
+            query: dict(zip(ids[best[row]].tolist(), scores[row, best[row]].tolist(), strict=True))
+            for row, query in enumerate(queries)
+        }
+        return measure(qrels, run, ["nDCG@10"])["nDCG@10"]
+
+    return quality
+
+
+def similarity(encoder, path):
+    """Spearman of an STS file: the same path, the query's, on both sides."""
+    pairs = load_sts(path)
+    one = encoder.encode_query([first for _, first, _ in pairs])
+    other = encoder.encode_query([second for _, _, second in pairs])
+
+    def quality(map_):
+        left, right = (unit(side if map_ is None else map_(side)) for side in (one, other))
+        return spearman([gold for gold, _, _ in pairs], (left * right).sum(axis=1).tolist())
+
+    return quality
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--evalsets", type=Path, required=True)
+    parser.add_argument("--sets", default="sample,stsb,scifact")
+    parser.add_argument("--methods", default=",".join(ENCODERS))
+    arguments = parser.parse_args()
+    folder, sample = arguments.evalsets, sample_corpus().parent
+    for name in arguments.methods.split(","):
+        encoder = ragidx.load_encoder("mini", device="cpu", **ENCODERS[name])
+        texts = [document.text for document in documents(sample / "documents", on_skip=lambda _: None)]
+        encoder.tune(texts)
+        qualities = {}
+        if "sample" in arguments.sets:
+            qualities["sample nDCG@10"] = retrieval(encoder, sample, sample / "documents")
+        if "stsb" in arguments.sets:
+            qualities["STS-B dev Spearman"] = similarity(encoder, folder / "stsb" / "dev.tsv")
+            qualities["STS-B test Spearman"] = similarity(encoder, folder / "stsb" / "test.tsv")
+        if "scifact" in arguments.sets:
+            qualities["SciFact nDCG@10"] = retrieval(encoder, folder / "scifact", folder / "scifact")
+        for filter_name, map_ in filters(encoder, name == "preset"):
+            width = encoder.hidden if map_ is None else map_.dim
+            values = {measure_: round(quality(map_), 4) for measure_, quality in qualities.items()}
+            record(
+                "mini by method and filter",
+                values | {"vector bytes": 2 * width},
+                method=name,
+                filter=filter_name,
+                dim=width,
+                dtype=encoder.dtype,
+                encoder=str(encoder.spec),
+            )
+
+
+if __name__ == "__main__":
+    main()

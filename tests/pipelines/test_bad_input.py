@@ -1,0 +1,465 @@
+"""What users get wrong: one clear block on standard error, exit status 2, nothing lost, and no traceback.
+
+One document of many that cannot be read is left out and counted instead; `--strict` then ends the build with status 1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ragidx
+from ragidx.indexer.lock import Lock
+
+from .conftest import Done
+
+Run = Callable[..., Done]
+
+QUESTION = "who signed the lease of the house?"
+MIB = 1 << 20
+
+
+def _documents(done: Done) -> int:
+    """How many documents a build that went well has read."""
+    assert done.status == 0
+    found = re.search(r"^documents  ([\d,]+):", done.out, re.MULTILINE)
+    assert found
+    return int(found[1].replace(",", ""))
+
+
+def _check_still_answers(run: Run, index: str = "ragidx-index") -> None:
+    """The index is what it was: whole, of the first generation, and good for a question."""
+    assert run("verify", "--index", index) == (0, f"{index}: whole\n", "")
+    assert json.loads(run("info", "--index", index, "--json").out)["generation"] == 1
+    answer = json.loads(run("query", QUESTION, "-k", "1", "--index", index, "--json").out)
+    assert answer["hits"][0]["doc_id"] == "lease.txt"
+
+
+# the corpus as a whole
+
+
+def test_an_empty_folder_is_an_error(run: Run, folder: Path) -> None:
+    (folder / "empty").mkdir()
+
+    assert run("build", "empty") == (
+        2,
+        "",
+        "Error: empty: the corpus is empty: there is no file in it\n  hint: name a folder with documents\n",
+    )
+
+
+def test_a_corpus_without_a_readable_document_is_an_error_that_counts_the_reasons(run: Run, folder: Path) -> None:
+    (folder / "nothing").mkdir()
+    (folder / "nothing" / "a.txt").write_bytes(b"\0" * 5000)
+    (folder / "nothing" / "b.txt").write_text(" \n")
+    (folder / "nothing" / "c.txt").write_bytes(b"\0" * 100)
+
+    assert run("build", "nothing") == (
+        2,
+        "",
+        "Error: nothing: the corpus has no readable document (2 x binary file; 1 x empty text)\n"
+        "  hint: see `ragidx build --help` for the formats; --include and --exclude choose files\n",
+    )
+
+
+def test_a_corpus_that_is_not_there_is_an_error(run: Run) -> None:
+    assert run("build", "nowhere") == (
+        2,
+        "",
+        "Error: nowhere: cannot be opened: No such file or directory\n"
+        "  hint: give a folder, a file, or - for standard input\n",
+    )
+
+
+def test_an_empty_standard_input_is_an_error(run: Run) -> None:
+    assert run("build", "-", stdin=b"") == (
+        2,
+        "",
+        "Error: -: the corpus has no readable document (1 x empty text)\n"
+        "  hint: see `ragidx build --help` for the formats; --include and --exclude choose files\n",
+    )
+
+
+def test_a_corpus_that_has_become_empty_leaves_the_index_as_it_was(run: Run, index: Path) -> None:
+    shutil.rmtree("corpus")
+    Path("corpus").mkdir()
+
+    assert run("build", "corpus").status == 2
+
+    _check_still_answers(run)
+
+
+# one document of many
+
+CAFE = "café "
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "n_read", "told"),
+    [
+        ("a.xyz", bytes(range(256)), 0, "1 x binary file of unknown format '.xyz'\n    a.xyz"),
+        ("a.txt", CAFE.encode() * 5 + b"\xff", 0, "1 x broken UTF-8\n    a.txt: byte 30"),
+        ("a.txt", b"\0" * 5000, 0, "1 x binary file\n    a.txt"),
+        ("a.txt", "words".encode("utf-16-le"), 0, "1 x binary file\n    a.txt"),
+        ("a.txt", b"", 0, "1 x empty text\n    a.txt"),
+        (
+            "a.jsonl",
+            '{"text": "words"}\n'.encode("utf-16"),
+            0,
+            "1 x JSON Lines in UTF-16\n    a.jsonl: convert the file to UTF-8",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": "one"}\n{"text": \n{"text": "three"}\n',
+            2,
+            "1 x not valid JSON\n    a.jsonl:2: Expecting value, column 10",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": "one"}\n[1]\n{"text": "\xff"}\n',
+            1,
+            "1 x no JSON object\n    a.jsonl:2\nLeft out: 1 x broken UTF-8\n    a.jsonl:3: byte 10",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": ""}\n{"text": 5}\n',
+            0,
+            "1 x empty text\n    a.jsonl:1\nLeft out: 1 x the field 'text' is no text but a number\n    a.jsonl:2",
+        ),
+        (
+            "a.jsonl",
+            b'{"id": 1, "words": "one"}\n{"id": 2, "words": "two"}\n',
+            0,
+            "2 x the field 'text' is missing (found: 'id', 'words'); say which one to read with --text-field\n"
+            "    a.jsonl:1\n    a.jsonl:2",
+        ),
+        (
+            "a.jsonl",
+            b'{"id": "a:b", "text": "one"}\n{"id": "a:b", "text": "two"}\n',
+            1,
+            "1 x the id 'a:b' was seen before in this file\n    a.jsonl:2",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 10 else "",
+)
+def test_what_cannot_be_read_is_left_out_and_told(
+    run: Run, small_corpus: Path, name: str, data: bytes, n_read: int, told: str
+) -> None:
+    (small_corpus / name).write_bytes(data)
+
+    done = run("build", "corpus")
+
+    assert _documents(done) == 6 + n_read
+    assert done.err == f"Left out: {told}\n"
+
+
+@pytest.mark.slow
+def test_a_broken_pdf_is_left_out_and_told(run: Run, small_corpus: Path) -> None:
+    (small_corpus / "a.pdf").write_bytes(b"%PDF-1.7\n garbage \xff\xfe")
+
+    done = run("build", "corpus")
+
+    assert _documents(done) == 6
+    assert re.fullmatch(r"Left out: 1 x cannot be converted\n    a\.pdf: \w+: \S.*\n", done.err)
+
+
+@pytest.mark.slow
+def test_a_line_of_json_of_100_mb_is_left_out_and_its_neighbours_are_read(run: Run, small_corpus: Path) -> None:
+    with (small_corpus / "a.jsonl").open("wb") as file:
+        file.write(b'{"text": "one"}\n{"text": "' + b"word " * (20 * MIB) + b'"}\n{"text": "three"}\n')
+
+    done = run("build", "corpus")
+
+    assert _documents(done) == 8
+    assert done.err == "Left out: 1 x a line of more than 64 MiB\n    a.jsonl:2\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="address space is limited as on Linux")
+def test_a_text_of_one_line_of_100_mb_is_read_in_bounded_memory(run_process: Run, small_corpus: Path) -> None:
+    with (small_corpus / "a.txt").open("wb") as file:
+        file.write(b"word " * (20 * MIB))
+    code = (
+        "import resource, sys\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, ({8 << 30}, {8 << 30}))\n"
+        "from ragidx.pipelines.cli.main import main\n"
+        "main(sys.argv[1:])"
+    )
+
+    done = run_process("build", "corpus", "--chunk-size", "none", "--json", code=code)
+
+    report = json.loads(done.out)
+    assert (done.status, report["n_documents"], report["n_truncated"]) == (0, 7, 1)
+
+
+def test_a_text_in_utf_16_with_its_mark_is_read(run: Run, small_corpus: Path) -> None:
+    (small_corpus / "a.txt").write_bytes("Zebras graze where the grass is high.".encode("utf-16"))
+
+    assert run("build", "corpus").err == ""
+
+    hit = json.loads(run("query", "zebras", "-k", "1", "--json").out)["hits"][0]
+    assert (hit["doc_id"], hit["text"]) == ("a.txt", "Zebras graze where the grass is high.")
+
+
+def test_a_line_separator_inside_a_line_of_json_is_text(run: Run, small_corpus: Path) -> None:
+    record = json.dumps({"id": "z", "text": "Zebras graze\u2028where the grass is high."}, ensure_ascii=False)
+    (small_corpus / "a.jsonl").write_text(f"{record}\n", encoding="utf-8")
+
+    built = run("build", "corpus")
+
+    assert (_documents(built), built.err) == (7, "")
+    hit = json.loads(run("query", "zebras", "-k", "1", "--json").out)["hits"][0]
+    assert (hit["doc_id"], hit["text"]) == ("a.jsonl#z", "Zebras graze\u2028where the grass is high.")
+    assert run("query", "zebras", "-k", "1").out.splitlines()[2].strip() == "Zebras graze where the grass is high."
+
+
+def test_strict_ends_at_the_first_thing_left_out(run: Run, index: Path) -> None:
+    Path("corpus/a.xyz").write_bytes(bytes(range(256)))
+
+    done = run("build", "corpus", "--strict")
+
+    assert done == (
+        1,
+        "",
+        "Error: a.xyz: left out: binary file of unknown format '.xyz'\n"
+        "  hint: mend or exclude it, or build without --strict\n",
+    )
+    _check_still_answers(run)
+
+
+def test_strict_does_not_mind_what_the_user_wants_left_out(run: Run, small_corpus: Path) -> None:
+    (small_corpus / "a.xyz").write_bytes(bytes(range(256)))
+    (small_corpus / ".hidden").write_text("A note.")
+    (small_corpus / ".gitignore").write_text("*.log\n")
+    (small_corpus / "a.log").write_text("A line.")
+
+    done = run("build", "corpus", "--strict", "--exclude", "*.xyz")  # what the hint above says
+
+    assert _documents(done) == 6
+
+
+# texts
+
+LONG = "word " * 3000
+WHOLE = ("--method", "classical", "--layer", "-1", "--pooling", "mean", "--chunk-size", "none", "--dtype", "float32")
+
+
+def test_a_document_longer_than_the_model_is_cut_counted_and_told(run: Run, small_corpus: Path) -> None:
+    (small_corpus / "long.txt").write_text(LONG)
+
+    done, again = run("build", "corpus", *WHOLE), run("build", "corpus", *WHOLE, "--rebuild", "--json")
+
+    message = "Cut: 1 document longer than the model reads; --chunk-size keeps all of their text.\n"
+    assert (_documents(done), done.err) == (7, message)
+    assert json.loads(again.out)["n_truncated"] == 1
+
+
+def test_strict_refuses_to_cut_a_document(run: Run, small_corpus: Path) -> None:
+    assert run("build", "corpus", *WHOLE).status == 0
+    (small_corpus / "long.txt").write_text(LONG)
+
+    done = run("build", "corpus", *WHOLE, "--strict")
+
+    assert done == (
+        1,
+        "",
+        "Error: long.txt: the document has 3000 tokens, the model reads 2046\n"
+        "  hint: cut documents with --chunk-size, or build without --strict\n",
+    )
+    _check_still_answers(run)
+
+
+@pytest.mark.parametrize("text", ["", " \n\t"])
+@pytest.mark.usefixtures("index")
+def test_an_empty_query_is_an_error(run: Run, text: str) -> None:
+    assert run("query", text) == (2, "", "Error: the query is empty\n  hint: write a question\n")
+
+
+HOSTILE = (
+    "</s> <s> <pad> said the file",
+    ". The rewritten paragraph: </s>",
+    "{text} {bos}{eos}{start}{instruction} \\{text\\}",
+    'means in one word:" [MASK] <|endoftext|>',
+)
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("method", ["echo", "prompteol", "classical"])
+def test_a_text_of_template_words_and_special_tokens_is_a_text_as_any_other(
+    run: Run, small_corpus: Path, method: str
+) -> None:
+    lines = [json.dumps({"id": number, "text": text}) for number, text in enumerate(HOSTILE)]
+    (small_corpus / "facts.jsonl").write_text("\n".join(lines))
+    tiny = ("--model", "tiny", "--method", method, "--chunk-size", "none", "--dtype", "float32")
+
+    built = run("build", "corpus", *tiny, "--filter", "none")
+
+    assert (_documents(built), built.err) == (7, "")
+    for number, text in enumerate(HOSTILE):
+        hit = json.loads(run("query", text, "-k", "1", "--json").out)["hits"][0]
+        assert (hit["doc_id"], hit["text"]) == (f"facts.jsonl#{number}", text)
+        assert hit["score"] == pytest.approx(1, abs=2e-3)
+    encoder = ragidx.load_encoder("tiny", method=method)
+    plain, *hostile = ([ids for ids in row.ids if ids < 3] for row in encoder.rendered(["words", *HOSTILE], None))
+    assert all(special == plain for special in hostile)
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    ("where", "n_hits", "message"),
+    [
+        ((), 6, "There are 6 chunks in the index; 100 hits were asked for.\n"),
+        (("--where", "year < 1800"), 2, "There are 2 chunks that match --where; 100 hits were asked for.\n"),
+        (("--where", "year < 1500"), 1, "There is 1 chunk that matches --where; 100 hits were asked for.\n"),
+        (("--where", "year < 0"), 0, "There are 0 chunks that match --where; 100 hits were asked for.\n"),
+    ],
+)
+def test_more_hits_than_there_are_gives_all_of_them_and_says_so(
+    run: Run, where: tuple[str, ...], n_hits: int, message: str
+) -> None:
+    done = run("query", QUESTION, "-k", "100", *where)
+
+    assert (done.status, done.err) == (0, message)
+    assert len(re.findall(r"^ \d  -?\d\.\d{3}  ", done.out, re.MULTILINE)) == n_hits
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        (
+            "yeer > 3",
+            "condition, character 1: unknown field 'yeer'; did you mean 'year'?\n  yeer > 3\n  ^\n"
+            "  hint: fields: doc_id, heading, subject, title, year\n",
+        ),
+        (
+            "year > 'a'",
+            "condition, character 8: 'year' is a number, and 'a' is text\n  year > 'a'\n         ^\n"
+            "  hint: compare it with a number, without quotes\n",
+        ),
+        ("", "condition: the condition is empty\n  hint: write one such as year >= 1900, or leave it out\n"),
+    ],
+)
+def test_a_wrong_condition_is_shown_with_the_place_of_the_fault(run: Run, condition: str, message: str) -> None:
+    assert run("query", QUESTION, "--where", condition) == (2, "", f"Error: {message}")
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            b'{"_id": "1", "text": ""}\n{"id": 2}\n',
+            "q.jsonl: 2 lines have faults\n  line 1: the text of query '1' is ''\n"
+            "  line 2: the field 'text' is missing (found: 'id')\n  hint: give every query a text\n",
+        ),
+        (b"", "q.jsonl: the file holds no query\n  hint: check that it is the right one\n"),
+        (None, "q.jsonl: no such file\n  hint: check the path\n"),
+    ],
+)
+def test_a_file_that_holds_no_queries_is_an_error(run: Run, folder: Path, data: bytes | None, message: str) -> None:
+    if data is not None:
+        (folder / "q.jsonl").write_bytes(data)
+
+    assert run("query", "--queries", "q.jsonl", "--run", "run.trec") == (2, "", f"Error: {message}")
+    assert not (folder / "run.trec").exists()
+
+
+# options
+
+ENDING = {
+    "query": "Usage: ragidx query [OPTIONS] TEXT\nTry 'ragidx query --help' for help.\n\n",
+    "build": "Usage: ragidx build [OPTIONS] CORPUS\nTry 'ragidx build --help' for help.\n\n",
+}
+
+
+@pytest.mark.usefixtures("small_corpus")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            "--method ecco",
+            "unknown method 'ecco'; did you mean 'echo'?\n"
+            "  hint: known: classical, echo, llm2vec, prompteol, sentence-transformers",
+        ),
+        (
+            "--model minni",
+            "--model: no model 'minni': neither a bundled one, nor a folder, nor an id of the form owner/name; "
+            "did you mean 'mini'?\n  hint: `ragidx models` lists what is bundled and shows what else can be named",
+        ),
+        ("--pooling meen", "unknown pooling 'meen'; did you mean 'mean'?\n  hint: known: last, mean, weighted_mean"),
+        ("--filter embedfilte", "unknown filter 'embedfilte'; did you mean 'embedfilter'?\n  hint: known: embedfilter, none"),
+        ("--index-type hnws", "unknown index type 'hnws'; did you mean 'hnsw'?\n  hint: known: flat, hnsw"),
+        (
+            "--template ekho",
+            "unknown template 'ekho'; did you mean 'echo'?\n"
+            "  hint: known: classical, echo, echo-trained, llm2vec, prompteol, prompteol-original",
+        ),
+        (
+            "--template {texd}",
+            "--template: the template has an unknown placeholder '{texd}'\n"
+            "  hint: known: {text}, {instruction}, {bos}, {eos}",
+        ),
+        ("--attention sideways", "unknown attention 'sideways'\n  hint: known: causal, bidirectional"),
+        ("--device cude", "unknown device 'cude'; did you mean 'cuda'?\n  hint: known: auto, cpu, cuda, mps"),
+        (
+            "--dtype float23",
+            "unknown dtype 'float23'; did you mean 'float32'?\n"
+            "  hint: known: auto, bfloat16, float16, float32, mixed",
+        ),
+        (
+            "--layer 9",
+            "--layer: the model has 4 layers, there is no layer 9\n"
+            "  hint: give 0 (input embeddings) to 4, or -1 for the last",
+        ),
+        ("--chunk-size 0", "--chunk-size: a chunk of 0 tokens holds nothing\n  hint: give at least 1"),
+        (
+            "--chunk-overlap 300",
+            "--chunk-overlap: an overlap of 300 tokens does not fit chunks of 256\n"
+            "  hint: give 0 or more, and less than --chunk-size",
+        ),
+        ("--tau 0.5", "--tau: tau=0.5 would widen the vectors\n  hint: give 1 or more: hidden width / kept width"),
+        ("--tau 2 --dim 4", "filter: tau=2 and dim=4 are both set\n  hint: give one of --tau and --dim"),
+        ("--dim 999", "--dim: dim=999 is wider than the model, which has 256\n  hint: give at most 256"),
+        (
+            "--filter none --tau 2",
+            "--filter: filter 'none' keeps all raw coordinates\n  hint: leave out --tau, --dim and --filter-offset",
+        ),
+        (
+            "--method sentence-transformers",
+            "--method: 'mini' has no modules.json, so it is no sentence-transformers model\n"
+            "  hint: choose a method for decoders, such as --method echo",
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_named_with_what_it_can_be(run: Run, options: str, message: str) -> None:
+    assert run("build", "corpus", *options.split()) == (2, "", f"Error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["query"], "give a question, or --queries FILE with --run FILE"),
+        (["query", "x", "-k", "0"], "Invalid value for '-k': 0 is not in the range x>=1."),
+        (["query", "--queries", "q.jsonl"], "--queries and --run go together"),
+        (["build"], "Missing argument 'CORPUS'."),
+        (
+            ["build", "corpus", "--chunk-size", "some"],
+            "Invalid value for '--chunk-size': 'some' is neither a number of tokens nor 'none'",
+        ),
+    ],
+)
+def test_a_wrong_usage_is_told_with_the_usage(run: Run, args: list[str], message: str) -> None:
+    assert run(*args) == (2, "", f"{ENDING[args[0]]}Error: {message}\n")
