@@ -189,7 +189,7 @@ def _field_list(lines: list[str], at: int) -> tuple[dict[str, str], int, int]:
     return fields, first, at
 
 
-class _YamlLoader(yaml.SafeLoader):
+class _YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # no stubs
     """Plain data without aliases: a few of them expand to gigabytes."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:

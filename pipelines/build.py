@@ -7,9 +7,10 @@ that is killed loses the batch in flight, and the next one goes on. Nothing is v
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,12 @@ from numpy.typing import NDArray
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError
 from ragidx.corpora.readers import ReadOptions, documents
-from ragidx.corpora.records import Chunk, Document, Skip
+from ragidx.corpora.records import Document, Skip
 from ragidx.corpora.sources import BY_RULE, Source, sources
 from ragidx.indexer.digests import digest
 from ragidx.indexer.manifest import files_of
-from ragidx.indexer.rows import Row
 from ragidx.indexer.store import Store, StoreWriter
+from ragidx.pipelines.cutting import Cutter, Item
 from ragidx.pipelines.plan import BuildOptions, make_plan
 from ragidx.pipelines.report import BuildReport, OnProgress, Progress, Skips
 
@@ -78,21 +79,13 @@ def build(
 
 
 @dataclass
-class _Item:
-    """A chunk on its way."""
-
-    row: Row
-    text: str  # what is encoded
-
-
-@dataclass
 class _Window:
     """Chunks that are encoded together: wide enough that sorting by length pays, small enough to stay in memory."""
 
-    items: list[_Item] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
     n_chars: int = 0
 
-    def add(self, item: _Item) -> bool:
+    def add(self, item: Item) -> bool:
         """Take one; True when the window is full."""
         self.items.append(item)
         self.n_chars += len(item.text)
@@ -109,7 +102,8 @@ class _Build:
         self.progress = Progress()
         self.skips = Skips()
         self._told = 0.0
-        self._chunker: Chunker | None = None
+        self._window = _Window()
+        self._cutter: Cutter | None = None
         self._encoder: Encoder | None = None
 
     def run(self) -> BuildReport:
@@ -121,10 +115,13 @@ class _Build:
             self.writer = writer
             known = writer.known_documents()
             had = writer.base is not None and not self.options.rebuild
-            window = _Window()
-            for document in self._documents():
-                self._take(document, known.get(document.id), window)
-            self._flush(window)
+            with contextlib.ExitStack() as self._open:
+                for document in self._documents():
+                    for items in self._take(document, known.get(document.id)):
+                        self._collect(items)
+                for items in self._cutter.drain() if self._cutter else ():
+                    self._collect(items)
+            self._flush()
             self._check_something_was_read()
             self.report.n_removed = writer.delete_others() if had else 0
             manifest = writer.commit(self._notes(), self.report.n_documents)
@@ -181,57 +178,41 @@ class _Build:
 
     # -- chunks and vectors ---------------------------------------------------------------------------------------
 
-    def _take(self, document: Document, had: bytes | None, window: _Window) -> None:
-        """Cut a document that is new or changed, and put its chunks into the window."""
+    def _take(self, document: Document, had: bytes | None) -> Iterable[list[Item]]:
+        """Begin to cut a document that is new or changed; gives the items of documents that are cut by now."""
         self.report.n_documents += 1
         self.progress.n_documents += 1
+        self._tell()
         doc_hash = _document_hash(document)
         if had == doc_hash:
             self.report.n_unchanged += 1
             self.writer.keep_document(document.id)
-            self._tell()
-            return
+            return ()
         if had is not None:
             self.writer.delete_document(document.id)
             self.report.n_changed += 1
         else:
             self.report.n_added += 1
-        n_chunks = 0
-        for chunk in self._cut(document):
-            n_chunks += 1
-            self.progress.n_cut += 1
-            if window.add(self._item(document, doc_hash, chunk)):
-                self._flush(window)
-        if n_chunks == 0:
+        return self._cutting().submit(document, doc_hash)
+
+    def _collect(self, items: Sequence[Item]) -> None:
+        """Put a document's items into the window, and encode the window whenever it is full."""
+        if not items:
             self.report.n_empty += 1
-        self._tell()
+        self.progress.n_cut += len(items)
+        for item in items:
+            if self._window.add(item):
+                self._flush()
 
-    def _cut(self, document: Document) -> Iterator[Chunk]:
-        return self._chunking().chunks(document)
-
-    def _item(self, document: Document, doc_hash: bytes, chunk: Chunk) -> _Item:
-        text = self._chunking().encoded_text(chunk)
-        row = Row(
-            chunk_id=chunk.id,
-            doc_id=chunk.doc_id,
-            start=chunk.start,
-            end=chunk.end,
-            text=chunk.text,
-            heading=chunk.heading,
-            text_hash=digest(text),
-            doc_hash=doc_hash,
-            metadata=document.metadata,
-        )
-        return _Item(row, text)
-
-    def _chunking(self) -> Chunker:
-        if self._chunker is None:
+    def _cutting(self) -> Cutter:
+        if self._cutter is None:
             encoder = self._loaded()
             limit = encoder.text_limit()
-            self._chunker = Chunker(
+            chunker = Chunker(
                 self.plan.spec.chunk, encoder.tokenizer.texts, limit=_UNLIMITED if limit is None else limit
             )
-        return self._chunker
+            self._cutter = self._open.enter_context(Cutter(chunker))
+        return self._cutter
 
     def _loaded(self) -> Encoder:
         """The encoder, loaded when the first text needs it: an idle build loads no model."""
@@ -239,9 +220,9 @@ class _Build:
             self._encoder = self.plan.load_encoder()
         return self._encoder
 
-    def _flush(self, window: _Window) -> None:
+    def _flush(self) -> None:
         """Encode what is not known, and hand the window's rows to the writer in their order."""
-        items = window.items
+        items, self._window = self._window.items, _Window()
         if not items:
             return
         self._count_truncated(items)
@@ -255,7 +236,6 @@ class _Build:
         self.report.n_chunks += len(items)
         self.report.n_reused += len(items) - len(missing)
         self.progress.n_chunks += len(items) - len(missing)
-        window.items, window.n_chars = [], 0
         self._tell()
 
     def _encode(
@@ -286,7 +266,7 @@ class _Build:
         self.report.encode_seconds += time.perf_counter() - started
         return found
 
-    def _count_truncated(self, items: Sequence[_Item]) -> None:
+    def _count_truncated(self, items: Sequence[Item]) -> None:
         """Whole documents may be longer than the model reads; chunks never are, the chunker sees to that."""
         limit = self._loaded().text_limit()
         if self.plan.spec.chunk.size is not None or limit is None:

@@ -69,8 +69,12 @@ def command(corpus: str, index: Path, as_json: bool, **options: Any) -> None:
     """
     from ragidx.pipelines.build import build
 
-    with ProgressLine(as_json=as_json) as line:
-        report = build(corpus, index, on_progress=line.callback, **options)
+    try:
+        with ProgressLine(as_json=as_json) as line:
+            report = build(corpus, index, on_progress=line.callback, **options)
+    except KeyboardInterrupt:
+        console.note("Nothing was committed. What was encoded is kept: the same command goes on from there.")
+        raise
     if as_json:
         console.print_json(report.to_json())
     else:

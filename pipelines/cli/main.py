@@ -73,7 +73,7 @@ def main(args: list[str] | None = None) -> None:
         fault.show()
         _leave(2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted: nothing was committed; what was encoded is kept, the same command goes on.", err=True)
+        click.echo("Interrupted.", err=True)
         _leave(130)
     except RagidxError as fault:
         _debug()

@@ -252,10 +252,11 @@ def test_strict_does_not_mind_what_the_user_wants_left_out(run: Run, small_corpu
 
 # texts
 
-LONG = "word " * 3000
-WHOLE = ("--method", "classical", "--layer", "-1", "--pooling", "mean", "--chunk-size", "none", "--dtype", "float32")
+LONG = "7" * 500  # so many tokens
+WHOLE = ("--model", "tiny", "--method", "classical", "--chunk-size", "none")  # reads 128, one of them its own
 
 
+@pytest.mark.usefixtures("model")
 def test_a_document_longer_than_the_model_is_cut_counted_and_told(run: Run, small_corpus: Path) -> None:
     (small_corpus / "long.txt").write_text(LONG)
 
@@ -266,6 +267,7 @@ def test_a_document_longer_than_the_model_is_cut_counted_and_told(run: Run, smal
     assert json.loads(again.out)["n_truncated"] == 1
 
 
+@pytest.mark.usefixtures("model")
 def test_strict_refuses_to_cut_a_document(run: Run, small_corpus: Path) -> None:
     assert run("build", "corpus", *WHOLE).status == 0
     (small_corpus / "long.txt").write_text(LONG)
@@ -275,10 +277,11 @@ def test_strict_refuses_to_cut_a_document(run: Run, small_corpus: Path) -> None:
     assert done == (
         1,
         "",
-        "Error: long.txt: the document has 3000 tokens, the model reads 2046\n"
+        "Error: long.txt: the document has 500 tokens, the model reads 127\n"
         "  hint: cut documents with --chunk-size, or build without --strict\n",
     )
-    _check_still_answers(run)
+    assert run("verify").out == "ragidx-index: whole\n"
+    assert json.loads(run("info", "--json").out)["n_documents"] == 6
 
 
 @pytest.mark.parametrize("text", ["", " \n\t"])
@@ -288,31 +291,31 @@ def test_an_empty_query_is_an_error(run: Run, text: str) -> None:
 
 
 HOSTILE = (
-    "</s> <s> <pad> said the file",
-    ". The rewritten paragraph: </s>",
-    "{text} {bos}{eos}{start}{instruction} \\{text\\}",
-    'means in one word:" [MASK] <|endoftext|>',
+    "</s> <s> <pad> said he",
+    "{text}{bos}{eos}{start}",
+    "{instruction} \\{text\\}",
+    'one word:"',
+    "The rewritten paragraph:",
 )
 
 
 @pytest.mark.usefixtures("model")
 @pytest.mark.parametrize("method", ["echo", "prompteol", "classical"])
 def test_a_text_of_template_words_and_special_tokens_is_a_text_as_any_other(
-    run: Run, small_corpus: Path, method: str
+    run: Run, folder: Path, method: str
 ) -> None:
     lines = [json.dumps({"id": number, "text": text}) for number, text in enumerate(HOSTILE)]
-    (small_corpus / "facts.jsonl").write_text("\n".join(lines))
-    tiny = ("--model", "tiny", "--method", method, "--chunk-size", "none", "--dtype", "float32")
+    (folder / "hostile.jsonl").write_text("\n".join(lines))
 
-    built = run("build", "corpus", *tiny, "--filter", "none")
+    built = run("build", "hostile.jsonl", "--model", "tiny", "--method", method, "--filter", "none")
 
-    assert (_documents(built), built.err) == (7, "")
+    assert (_documents(built), built.err) == (len(HOSTILE), "")
     for number, text in enumerate(HOSTILE):
         hit = json.loads(run("query", text, "-k", "1", "--json").out)["hits"][0]
-        assert (hit["doc_id"], hit["text"]) == (f"facts.jsonl#{number}", text)
+        assert (hit["doc_id"], hit["text"]) == (f"hostile.jsonl#{number}", text)
         assert hit["score"] == pytest.approx(1, abs=2e-3)
     encoder = ragidx.load_encoder("tiny", method=method)
-    plain, *hostile = ([ids for ids in row.ids if ids < 3] for row in encoder.rendered(["words", *HOSTILE], None))
+    plain, *hostile = ([number for number in row.ids if number < 3] for row in encoder.rendered(["he", *HOSTILE], None))
     assert all(special == plain for special in hostile)
 
 
@@ -463,3 +466,417 @@ def test_a_wrong_option_is_named_with_what_it_can_be(run: Run, options: str, mes
 )
 def test_a_wrong_usage_is_told_with_the_usage(run: Run, args: list[str], message: str) -> None:
     assert run(*args) == (2, "", f"{ENDING[args[0]]}Error: {message}\n")
+
+
+# the index
+
+
+def _damage(path: Path, at: int = -20) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_where_there_is_no_index_the_message_says_what_is_there(run: Run, small_corpus: Path, folder: Path) -> None:
+    (folder / "begun").mkdir()
+    (folder / "begun" / "LOCK").touch()
+    name_another = "  hint: name another folder with --index\n"
+    wanted = {
+        "nowhere": "there is no such folder\n  hint: build the index first, or name another folder with --index\n",
+        "corpus": f"it is no index: manifest.json is missing\n{name_another}",
+        "corpus/lease.txt": f"it is a file, not a folder\n{name_another}",
+        "begun": "the index is not built yet: nothing was committed\n  hint: run the same 'ragidx build' again\n",
+    }
+
+    for command in (["query", "x"], ["info"], ["verify"]):
+        for place, message in wanted.items():
+            assert run(*command, "--index", place) == (2, "", f"Error: {place}: {message}")
+
+
+def test_a_build_touches_no_folder_that_is_something_else(run: Run, small_corpus: Path) -> None:
+    before = sorted(small_corpus.iterdir())
+
+    folder, file = run("build", "corpus", "--index", "corpus"), run("build", "corpus", "--index", "corpus/lease.txt")
+
+    hint = "  hint: choose another folder with --index\n"
+    assert folder == (2, "", f"Error: corpus: it is not an index, and not empty\n{hint}")
+    assert file == (2, "", f"Error: corpus/lease.txt: it is a file, not a folder\n{hint}")
+    assert sorted(small_corpus.iterdir()) == before
+
+
+@pytest.mark.parametrize("args", [["query", "x"], ["info"], ["build", "corpus"], ["build", "corpus", "--rebuild"]])
+def test_an_index_of_a_newer_format_is_left_alone(run: Run, index: Path, args: list[str]) -> None:
+    manifest = json.loads((index / "manifest.json").read_text()) | {"format": 2, "ragidx": "9.9.9"}
+    (index / "manifest.json").write_text(json.dumps(manifest))
+    before = {path: path.read_bytes() for path in index.rglob("*") if path.is_file() and path.name != "LOCK"}
+
+    done = run(*args)
+
+    assert done == (
+        2,
+        "",
+        "Error: ragidx-index/manifest.json: the index has the format 2 (written by ragidx '9.9.9'); "
+        f"ragidx {ragidx.__version__} reads up to format 1\n  hint: upgrade: pip install --upgrade ragidx\n",
+    )
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_damaged_manifest_is_told_and_its_copy_mends_it(run: Run, index: Path) -> None:
+    _damage(index / "manifest.json")
+
+    for args in (["query", "x"], ["info"], ["build", "corpus"]):
+        assert run(*args) == (
+            2,
+            "",
+            "Error: ragidx-index/manifest.json: the manifest is damaged: checksum: it does not fit the rest\n"
+            "  hint: copy the newest manifest.<number>.json beside it over manifest.json, or build again with --rebuild\n",
+        )
+
+    shutil.copy(index / "manifest.1.json", index / "manifest.json")
+    _check_still_answers(run)
+
+
+HEAL = "  hint: put it back from a copy, or build again with --rebuild\n"
+
+
+@pytest.mark.parametrize("name", ["vectors.faiss", "chunks.arrow"])
+def test_a_flipped_byte_is_told_and_a_rebuild_mends_it(run: Run, index: Path, name: str) -> None:
+    _damage(index / "segments" / "00000001-0000" / name)
+
+    for args in (["query", "x"], ["info"], ["build", "corpus"]):
+        assert run(*args) == (
+            2,
+            "",
+            f"Error: ragidx-index/segments/00000001-0000/{name}: "
+            f"the file is damaged: its checksum differs from the manifest's\n{HEAL}",
+        )
+
+    assert _documents(run("build", "corpus", "--rebuild")) == 6
+    assert run("verify") == (0, "ragidx-index: whole\n", "")
+
+
+def test_a_missing_segment_is_told_and_a_rebuild_mends_it(run: Run, index: Path) -> None:
+    shutil.rmtree(index / "segments" / "00000001-0000")
+
+    for args in (["query", "x"], ["info"], ["build", "corpus"]):
+        assert run(*args) == (
+            2,
+            "",
+            f"Error: ragidx-index/segments/00000001-0000/chunks.arrow: the file is missing\n{HEAL}",
+        )
+
+    assert _documents(run("build", "corpus", "--rebuild")) == 6
+    assert run("verify") == (0, "ragidx-index: whole\n", "")
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+@pytest.mark.parametrize(
+    ("options", "difference"),
+    [
+        ("--model mini", "encoder.model is 'tiny' in the index, 'mini' now"),
+        ("--dim 4", "filter.tau is 2.0 in the index, None now; filter.dim is None in the index, 4 now"),
+        ("--tau 4", "filter.tau is 2.0 in the index, 4.0 now"),
+        ("--filter none", "filter.name is 'embedfilter' in the index, 'none' now; filter.tau is 2.0 in the index, None now"),
+        ("--chunk-size 32", "chunk.size is 256 in the index, 32 now"),
+        ("--chunk-size none", "chunk.size is 256 in the index, None now"),
+        ("--pooling last", "encoder.pooling is 'mean' in the index, 'last' now"),
+        ("--index-type hnsw", "index_type is 'flat' in the index, 'hnsw' now"),
+    ],
+)  # fmt: skip
+def test_another_spec_for_an_index_is_an_error_that_says_what_differs(run: Run, options: str, difference: str) -> None:
+    assert run("build", "corpus", "--model", "tiny", "--method", "echo", "--tau", "2").status == 0
+
+    done = run("build", "corpus", *options.split())
+
+    assert done == (
+        2,
+        "",
+        f"Error: ragidx-index: the index was made otherwise: {difference}\n"
+        "  hint: leave the option out to go on with the index, or replace it with --rebuild\n",
+    )
+    assert json.loads(run("info", "--json").out)["generation"] == 1
+
+
+def test_two_builds_at_once_are_one_build_and_an_error(run: Run, index: Path) -> None:
+    lock = Lock(index)
+    try:
+        done = run("build", "corpus")
+        _check_still_answers(run)
+    finally:
+        lock.release()
+
+    assert (done.status, done.out) == (2, "")
+    assert re.fullmatch(
+        rf"Error: ragidx-index: the index is being written by process {os.getpid()}, since \d{{4}}-\d\d-\d\d [\d:]{{8}} UTC"
+        r"\n  hint: wait until that ends, then run again\n",
+        done.err,
+    )
+    assert run("build", "corpus").status == 0
+
+
+# the model
+
+
+def _remove(*names: str) -> Callable[[Path], None]:
+    def change(model: Path) -> None:
+        for name in names:
+            (model / name).unlink()
+
+    return change
+
+
+class _Trap:
+    """What a hostile pickle does: it runs a call when it is read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("trapped",)
+
+
+def _pickled(model: Path) -> None:
+    (model / "model.safetensors").unlink()
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps(_Trap()))
+
+
+def _own_code(model: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoModel": "own.Model"}}
+    (model / "config.json").write_text(json.dumps(config | own))
+    (model / "own.py").write_text("import os\nos.mkdir('trapped')\n")
+
+
+@pytest.mark.usefixtures("small_corpus")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            _remove("config.json"),
+            "the folder of 'tiny' has no config.json, so it holds no model\n"
+            "  hint: name the folder that `save_pretrained` wrote",
+        ),
+        (
+            _remove("model.safetensors"),
+            "the folder of 'tiny' has no weights (*.safetensors)\n  hint: download or copy them again",
+        ),
+        (
+            _pickled,
+            "'tiny' has its weights in pickle files only (pytorch_model.bin), which can run code when they are read\n"
+            "  hint: convert them to safetensors, once, where you trust them: "
+            "AutoModelForCausalLM.from_pretrained(...).save_pretrained(folder)",
+        ),
+    ],
+    ids=["no config", "no weights", "pickled weights"],
+)
+def test_a_folder_without_a_model_is_an_error(
+    run: Run, model: Path, change: Callable[[Path], None], message: str
+) -> None:
+    change(model)
+
+    done = run("build", "corpus", "--model", "tiny")
+
+    assert done == (2, "", f"Error: {model}: {message}\n")
+    assert not Path("trapped").exists()
+
+
+@pytest.mark.usefixtures("small_corpus")
+@pytest.mark.parametrize(
+    ("change", "message", "hint"),
+    [
+        (
+            _remove("tokenizer.json", "tokenizer_config.json"),
+            r"the tokenizer of 'tiny' cannot be loaded: .+",
+            "copy its tokenizer.json and tokenizer_config.json into the model's folder",
+        ),
+        (
+            lambda model: (model / "model.safetensors").write_bytes(b"short"),
+            r".+",
+            "download or copy the model again",
+        ),
+        (
+            _own_code,
+            r"'tiny' cannot be loaded: .+|the tokenizer of 'tiny' cannot be loaded: .+",
+            "ragidx loads what transformers' AutoModel loads, from safetensors, without code from the model's folder",
+        ),
+    ],
+    ids=["no tokenizer", "damaged weights", "own code"],
+)
+def test_a_model_that_cannot_be_loaded_is_an_error(
+    run: Run, model: Path, change: Callable[[Path], None], message: str, hint: str
+) -> None:
+    change(model)
+
+    done = run("build", "corpus", "--model", "tiny", "--filter", "none", "--method", "echo")
+
+    assert (done.status, done.out) == (2, "")
+    assert re.fullmatch(rf"Error: {re.escape(str(model))}[^\n]*: (?:{message})\n  hint: {re.escape(hint)}\n", done.err)
+    assert not Path("trapped").exists()
+
+
+@pytest.mark.usefixtures("small_corpus")
+def test_a_model_that_has_changed_since_the_build_is_refused(run: Run, model: Path) -> None:
+    run("build", "corpus", "--model", "tiny", "--method", "echo")
+    _damage(model / "model.safetensors")
+
+    assert run("query", "x") == (
+        2,
+        "",
+        "Error: ragidx-index: 'tiny' is not the model this index was made with: its files have changed\n"
+        "  hint: name the right folder with --model, or build the index again with --rebuild\n",
+    )
+
+
+@pytest.mark.slow
+def test_a_model_of_the_hub_is_not_asked_for_offline(run_process: Run, small_corpus: Path, folder: Path) -> None:
+    done = run_process("build", "corpus", "--model", "none/such", "--offline", env={"HF_HOME": str(folder / "hub")})
+
+    assert done == (
+        2,
+        "",
+        "Error: --model: 'none/such' is not on this machine, and the hub cannot be reached\n"
+        "  hint: name a local folder, or run once with a network; the bundled model needs none: --model mini\n",
+    )
+
+
+# the machine
+
+NO_FAISS = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name == "faiss":
+            raise ModuleNotFoundError("No module named 'faiss'", name="faiss")
+
+sys.meta_path.insert(0, Blocker())
+from ragidx.pipelines.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize("args", [("info",), ("build", "corpus"), ("build", "corpus", "--index", "new")])
+def test_without_faiss_the_message_names_what_to_install_before_anything_is_encoded(
+    run_process: Run, folder: Path, args: tuple[str, ...]
+) -> None:
+    done = run_process(*args, code=NO_FAISS)
+
+    assert done == (
+        2,
+        "",
+        "Error: faiss is not installed\n"
+        "  hint: pip install 'ragidx[cpu]' (or 'ragidx[gpu]' on a machine with an NVIDIA GPU)\n",
+    )
+    assert not (folder / "new" / "journal").exists()
+
+
+@pytest.mark.usefixtures("index")
+def test_two_faiss_packages_are_an_error_that_says_how_to_get_out_of_it(run_process: Run, folder: Path) -> None:
+    for name in ("cpu", "gpu"):
+        info = folder / "two" / f"faiss_{name}-1.15.1.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: faiss-{name}\nVersion: 1.15.1\n")
+
+    done = run_process("info", env={"PYTHONPATH": str(folder / "two")})
+
+    assert done == (
+        2,
+        "",
+        "Error: faiss-cpu and faiss-gpu are both installed, and overwrite each other's files\n"
+        "  hint: pip uninstall -y faiss-cpu faiss-gpu, then install one of them again\n",
+    )
+
+
+@contextmanager
+def _file_size_limit(limit: int) -> Iterator[None]:
+    """No file of this process grows beyond `limit` bytes, as if the disk were full; Python ignores the signal."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+FULL = (
+    r"Error: ragidx-index/\S+: cannot write: {}\n"
+    r"  hint: free some space \([\d,]+ bytes were to be written\), or choose another folder with --index\n"
+)
+
+
+@pytest.mark.parametrize("more", [(), ("--rebuild",)])
+def test_a_disk_that_fills_up_leaves_the_index_as_it_was(run: Run, index: Path, more: tuple[str, ...]) -> None:
+    Path("corpus/new.txt").write_text("Zebras graze where the grass is high.")
+    with _file_size_limit(600):
+        done = run("build", "corpus", *more)
+
+    assert (done.status, done.out) == (2, "")
+    assert re.fullmatch(FULL.format("File too large"), done.err)
+    _check_still_answers(run)
+    assert _documents(run("build", "corpus", *more)) == 7
+
+
+@pytest.fixture(scope="session")
+def own_mounts() -> Callable[[str], list[str]]:
+    """A command in whose process a mount of its own holds, gone with it: `script` gets the folder as $1."""
+    if (
+        not shutil.which("unshare")
+        or subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode
+    ):
+        pytest.skip("no mounts of our own here: unshare -rm is not allowed")
+    return lambda script: ["unshare", "-rm", "sh", "-c", f'set -e; {script}; exec "$@"', "sh"]
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_the_index_as_it_was(run_process: Run, index: Path, own_mounts: Any) -> None:
+    size = sum(path.stat().st_size for path in index.rglob("*"))
+    script = (
+        f"mkdir full; mount -t tmpfs -o size={size + 65536} none full; cp -r ragidx-index full/index; "
+        '"$@" || echo "status $?" >&2; set -- "$1" -m ragidx verify --index full/index'
+    )
+    rows = ({"id": n, "text": f"Document {n}."} for n in range(500))
+    Path("corpus/many.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    done = run_process("build", "corpus", "--index", "full/index", through=own_mounts(script))
+
+    assert (done.status, done.out) == (0, "full/index: whole\n")
+    message = FULL.format("No space left on device").replace("ragidx-index", "full/index")
+    assert re.fullmatch(rf"{message}status 2\n", done.err)
+
+
+@pytest.mark.usefixtures("index")
+def test_a_read_only_index_answers_and_cannot_be_built(run_process: Run, own_mounts: Any) -> None:
+    through = own_mounts("mount --bind ragidx-index ragidx-index; mount -o remount,bind,ro ragidx-index")
+
+    built, told = run_process("build", "corpus", through=through), run_process("info", through=through)
+
+    assert built == (
+        2,
+        "",
+        "Error: ragidx-index/LOCK: cannot write: Read-only file system\n"
+        "  hint: make the folder writable, or choose another one with --index\n",
+    )
+    assert (told.status, told.err) == (0, "")
+
+
+@pytest.mark.usefixtures("index")
+def test_output_that_cannot_be_written_is_an_error() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "ragidx", "info"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    message = "Error: standard output: cannot write: No space left on device\n  hint: send it to a place with room\n"
+    assert (done.returncode, done.stderr) == (2, message)
+
+
+@pytest.mark.usefixtures("index")
+def test_a_run_that_cannot_be_written_is_an_error(run: Run, folder: Path) -> None:
+    (folder / "q.jsonl").write_text('{"_id": "1", "text": "bees"}\n')
+
+    assert run("query", "--queries", "q.jsonl", "--run", "nowhere/run.trec") == (
+        2,
+        "",
+        "Error: nowhere/run.trec: the run cannot be written: No such file or directory\n"
+        "  hint: choose another place, or make room\n",
+    )
