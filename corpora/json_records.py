@@ -154,7 +154,7 @@ def _value_records(file: SourceFile, text: str) -> Iterator[Record]:
 
 def _parsed(line: bytes) -> Any:
     try:
-        text = line.decode()
+        text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as fault:
         raise UnreadableError(f"broken UTF-8: byte {fault.start}") from fault
     return _loaded(text)

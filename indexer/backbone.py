@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ragidx.corpora.errors import ModelError, SpecError
@@ -101,6 +102,10 @@ def load_backbone(files: ModelFiles, *, layer: int, attention: str, device: str,
         model = AutoModel.from_pretrained(
             files.folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
         )
+    except SafetensorError as fault:
+        raise ModelError(
+            f"the weights cannot be read: {fault}", "download or copy the model again", where=str(files.folder)
+        ) from fault
     except (ValueError, OSError, RuntimeError, KeyError, ImportError, AttributeError) as fault:
         first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise ModelError(

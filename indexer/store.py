@@ -113,6 +113,8 @@ class Store:
 
 
 def _committed(folder: Path) -> Manifest:
+    if folder.is_file():
+        raise IndexFormatError("it is a file, not a folder", "name another folder with --index", where=str(folder))
     try:
         return read_manifest(folder)
     except FileNotFoundError as fault:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from ragidx.corpora.errors import ModelError
@@ -104,7 +105,16 @@ def _load(files: ModelFiles, device: str, dtype: torch.dtype) -> Any:
             local_files_only=True,
             model_kwargs={"dtype": dtype, "use_safetensors": True},
         )
-    except (ValueError, OSError, RuntimeError, KeyError, ImportError, AttributeError, TypeError) as fault:
+    except (
+        ValueError,
+        OSError,
+        RuntimeError,
+        KeyError,
+        ImportError,
+        AttributeError,
+        TypeError,
+        SafetensorError,
+    ) as fault:
         first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise ModelError(
             f"'{files.name}' cannot be loaded by sentence-transformers: {first}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,9 @@ from typing import Any, TypeAlias
 from ragidx.corpora.records import Skip
 
 _EXAMPLES = 5
+_HEAD = re.compile(
+    r"(?:'[^']*'|\([^)]*\)|[^:(']|[:('])*?(?=: |$)", re.DOTALL
+)  # colons in quotes and brackets are names
 
 
 @dataclass
@@ -48,7 +52,7 @@ class Skips:
 
     def add(self, skip: Skip) -> None:
         """Count one; the part of a reason after a colon is its detail and does not make another reason."""
-        reason = skip.reason.split(":", 1)[0]
+        reason = _HEAD.match(skip.reason)[0]  # type: ignore[index]  # it matches every text, if only its empty start
         self.counts[reason] += 1
         shown = self.places.setdefault(reason, [])
         if len(shown) < _EXAMPLES:

@@ -183,7 +183,7 @@ class Retriever:
 
     def _allowed(self, where: str | None) -> list[NDArray[np.bool_]] | None:
         """For each segment the rows that the condition allows; None without one."""
-        if not where:
+        if where is None:
             return None
         condition = parse(where, self.schema)
         masks = []

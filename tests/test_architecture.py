@@ -1,4 +1,4 @@
-"""Imports point one way: corpora <- indexer <- retriever <- pipelines; command line and framework adapters are leaves."""
+"""Imports point one way: corpora <- indexer <- retriever <- pipelines; nothing imports a leaf."""
 
 from __future__ import annotations
 

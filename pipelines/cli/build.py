@@ -73,8 +73,8 @@ def command(corpus: str, index: Path, as_json: bool, **options: Any) -> None:
         with ProgressLine(as_json=as_json) as line:
             report = build(corpus, index, on_progress=line.callback, **options)
     except KeyboardInterrupt:
-        console.note("Nothing was committed. What was encoded is kept: the same command goes on from there.")
-        raise
+        console.note("Interrupted: nothing was committed; what was encoded is kept, the same command goes on.")
+        raise click.exceptions.Exit(130) from None
     if as_json:
         console.print_json(report.to_json())
     else:

@@ -6,6 +6,7 @@ status: 0 done; 1 done, but a check failed or `--strict` found something; 2 bad 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -24,6 +25,9 @@ COMMANDS = {
     "verify": "Read a whole index and check it.",
     "demo": "Index the bundled sample corpus and ask it three questions.",
 }
+
+
+_OUTPUT_LOST = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 
 
 class LazyGroup(click.Group):
@@ -81,6 +85,10 @@ def main(args: list[str] | None = None) -> None:
         _leave(fault.exit_code)
     except Exception as fault:  # noqa: BLE001 - the outermost place: a defect is one line too, unless RAGIDX_DEBUG=1
         _debug()
+        if isinstance(fault, OSError) and fault.errno in _OUTPUT_LOST and fault.filename is None:
+            reason = os.strerror(fault.errno)
+            _tell(f"Error: standard output: cannot write: {reason}\n  hint: send it to a place with room")
+            _leave_quietly(2)
         _tell(
             f"Error: a defect in ragidx or in a library it uses: {type(fault).__name__}: {fault}\n"
             "  hint: run again with RAGIDX_DEBUG=1 for the traceback, and report it"

@@ -65,8 +65,9 @@ def command(
         return
     show(hits, text)
     if len(hits) < k:
-        what = "chunks that match --where" if where else "chunks in the index"
-        console.note(f"There are {len(hits)} {what}; {k} hits were asked for.")
+        there = "There is 1 chunk" if len(hits) == 1 else f"There are {len(hits)} chunks"
+        what = ("that matches" if len(hits) == 1 else "that match") + " --where" if where else "in the index"
+        console.note(f"{there} {what}; {k} hits were asked for.")
 
 
 def show(hits: list[Hit], query: str) -> None:

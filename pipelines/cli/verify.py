@@ -15,8 +15,12 @@ from ragidx.pipelines.cli.options import index_option, json_option
 @json_option
 def command(index: Path, as_json: bool) -> int:
     """Read a whole index and check every byte; exit status 1 if something is damaged."""
+    from ragidx.indexer.manifest import MANIFEST
+    from ragidx.indexer.store import Store
     from ragidx.indexer.verify import verify
 
+    if not (index / MANIFEST).is_file():
+        Store.open(index)  # says what is there instead
     faults = verify(index)
     if as_json:
         console.print_json({"path": str(index), "faults": faults})

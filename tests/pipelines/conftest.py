@@ -83,16 +83,28 @@ def _indexes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def index(small_corpus: Path, run: Callable[..., Done], folder: Path, _indexes: Path) -> Path:
-    """`ragidx-index`, the default, made of `corpus` with the bundled model: made once a run, a copy for each test."""
-    ready = _indexes / "mini"
-    if not ready.exists():
-        done = run("build", "corpus", "--index", str(ready), "--device", "cpu", "--dtype", "float32")
-        assert (done.status, done.err) == (0, "")
-    return shutil.copytree(ready, folder / "ragidx-index")
-
-
-@pytest.fixture
 def model(folder: Path, tiny_model: Callable[..., Path]) -> Path:
     """`tiny`, the folder of a random model of two layers, 32 wide, that reads 128 tokens."""
     return shutil.copytree(tiny_model("llama"), folder / "tiny")
+
+
+@pytest.fixture
+def index(small_corpus: Path, model: Path, run: Callable[..., Done], folder: Path, _indexes: Path) -> Path:
+    """`ragidx-index`, the default, made of `corpus` with `tiny`: made once a run, a copy for each test.
+
+    The model knows no meaning, but it reads query and document alike: a document's own text finds it with score 1.
+    """
+    return _copy(_indexes / "tiny", folder, run, "--model", "tiny", "--method", "classical")
+
+
+@pytest.fixture
+def mini_index(small_corpus: Path, run: Callable[..., Done], folder: Path, _indexes: Path) -> Path:
+    """The same with the bundled model, which knows what a question means."""
+    return _copy(_indexes / "mini", folder, run)
+
+
+def _copy(ready: Path, folder: Path, run: Callable[..., Done], *options: str) -> Path:
+    if not ready.exists():
+        done = run("build", "corpus", "--index", str(ready), *options)
+        assert (done.status, done.err) == (0, "")
+    return shutil.copytree(ready, folder / "ragidx-index")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,6 +48,15 @@ def _times(index: Path) -> dict[str, int]:
 def _counts(report: BuildReport) -> tuple[int, int, int, int, int, int]:
     r = report
     return r.n_added, r.n_changed, r.n_unchanged, r.n_removed, r.n_encoded, r.n_reused
+
+
+@pytest.fixture(scope="module")
+def echo_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of one text by echo at 32 dimensions, for tests that end before they write."""
+    folder = tmp_path_factory.mktemp("echo")
+    (folder / "one.txt").write_text("One text.")
+    ragidx.build(folder / "one.txt", folder / "index", method="echo", dim=32)
+    return folder / "index"
 
 
 def test_a_corpus_becomes_an_index_with_one_chunk_for_each_short_document(small_corpus: Path, tmp_path: Path) -> None:
@@ -182,29 +192,25 @@ def test_options_that_are_left_out_are_the_indexs_own(small_corpus: Path, tmp_pa
     ],
 )
 def test_another_spec_for_an_index_is_an_error_that_says_what_differs(
-    options: dict[str, Any], what: str, small_corpus: Path, tmp_path: Path
+    options: dict[str, Any], what: str, small_corpus: Path, echo_index: Path
 ) -> None:
-    ragidx.build(small_corpus, tmp_path / "index", method="echo", dim=32)
-
     with pytest.raises(SpecError) as fault:
-        ragidx.build(small_corpus, tmp_path / "index", **options)
+        ragidx.build(small_corpus, echo_index, **options)
 
-    assert str(fault.value).startswith(f"{tmp_path / 'index'}: the index was made otherwise: ")
+    assert str(fault.value).startswith(f"{echo_index}: the index was made otherwise: ")
     assert what in fault.value.message
     assert fault.value.hint == "leave the option out to go on with the index, or replace it with --rebuild"
 
 
 def test_another_model_for_an_index_is_an_error(
-    small_corpus: Path, tmp_path: Path, tiny_model: Callable[..., Path]
+    small_corpus: Path, echo_index: Path, tiny_model: Callable[..., Path]
 ) -> None:
-    ragidx.build(small_corpus, tmp_path / "index", method="echo")
-
     with pytest.raises(SpecError, match=r"encoder\.model is 'mini' in the index"):
-        ragidx.build(small_corpus, tmp_path / "index", model=str(tiny_model("llama")))
+        ragidx.build(small_corpus, echo_index, model=str(tiny_model("llama")))
 
 
-def test_rebuild_replaces_the_index(small_corpus: Path, tmp_path: Path) -> None:
-    ragidx.build(small_corpus, tmp_path / "index", method="echo", dim=32)
+def test_rebuild_replaces_the_index(small_corpus: Path, echo_index: Path, tmp_path: Path) -> None:
+    shutil.copytree(echo_index, tmp_path / "index")
 
     report = ragidx.build(small_corpus, tmp_path / "index", rebuild=True, dim=16)
 
@@ -212,17 +218,18 @@ def test_rebuild_replaces_the_index(small_corpus: Path, tmp_path: Path) -> None:
     assert len(_rows(tmp_path / "index")) == 6
 
 
-@pytest.mark.parametrize("options", [{}, {"method": "echo"}, {"method": "prompteol"}])
+@pytest.mark.parametrize("options", [{"method": "classical"}, {"method": "echo"}, {"method": "prompteol"}])
 def test_a_wide_build_cut_to_a_prefix_equals_the_narrow_build(
-    options: dict[str, Any], small_corpus: Path, tmp_path: Path
+    options: dict[str, Any], small_corpus: Path, tmp_path: Path, tiny_model: Callable[..., Path]
 ) -> None:
-    ragidx.build(small_corpus, tmp_path / "wide", dtype="float32", **options, dim=200)
-    ragidx.build(small_corpus, tmp_path / "narrow", dtype="float32", **options, dim=48)
+    model = str(tiny_model("llama"))
+    ragidx.build(small_corpus, tmp_path / "wide", model=model, dtype="float32", **options, dim=24)
+    ragidx.build(small_corpus, tmp_path / "narrow", model=model, dtype="float32", **options, dim=9)
 
     ours, theirs = _rows(tmp_path / "wide"), _rows(tmp_path / "narrow")
 
     for key, vector in ours.items():
-        prefix = vector[:48] / np.linalg.norm(vector[:48])
+        prefix = vector[:9] / np.linalg.norm(vector[:9])
         np.testing.assert_allclose(prefix, theirs[key], atol=1e-3)
 
 
@@ -302,8 +309,6 @@ def test_progress_grows_and_ends_with_everything(small_corpus: Path, tmp_path: P
 def test_a_model_that_moved_goes_on_with_its_index(
     small_corpus: Path, tmp_path: Path, tiny_model: Callable[..., Path]
 ) -> None:
-    import shutil
-
     first, second = tmp_path / "one", tmp_path / "two"
     shutil.copytree(tiny_model("llama"), first)
     ragidx.build(small_corpus, tmp_path / "index", model=str(first), dim=8)

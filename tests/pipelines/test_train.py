@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 import torch
 import zstandard
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
-from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.errors import CorpusError, ModelError
 from ragidx.pipelines.train import checkpoint
 from ragidx.pipelines.train.bag import BagSpec, train_bag, weighted_start
 from ragidx.pipelines.train.export import PRESET, export
+from ragidx.pipelines.train.export import main as export_command
 from ragidx.pipelines.train.layers import (
     RunSpec,
     adam,
@@ -31,6 +32,7 @@ from ragidx.pipelines.train.layers import (
     unigram_loss,
 )
 from ragidx.pipelines.train.loss import candidates, full_loss, sampled_loss
+from ragidx.pipelines.train.measure import Measured, _ndcg
 from ragidx.pipelines.train.packing import Windows, packed
 from ragidx.pipelines.train.shape import unit_table
 from ragidx.pipelines.train.stack import GAIN, StackSpec, decoder_config, identity_decoder
@@ -280,6 +282,53 @@ def test_the_unigram_loss_of_even_text_is_the_logarithm_of_its_vocabulary() -> N
     assert unigram_loss(stream, stream, 4) == pytest.approx(np.log(4))
 
 
+# --- the figures
+
+
+@pytest.fixture
+def measured(decoder: LlamaForCausalLM, tokenizer_folder: Path, tmp_path: Path) -> Measured:
+    export(decoder, decoder_tokenizer(64, tokenizer_folder), tmp_path, PRESET)
+    return Measured(tmp_path, limit=3)
+
+
+def test_echo_pools_the_second_copy_and_eos(measured: Measured) -> None:
+    ids, first, end = measured.rendered("w0 w1 w2 w3", "echo")
+
+    assert ids[first:end] == [4, 5, 6, 3]
+    assert ids[0] == 2
+    assert ids[1:first].count(4) == 1
+
+
+def test_prompteol_pools_the_last_token_and_classical_the_text(measured: Measured) -> None:
+    prompt, first, end = measured.rendered("w0 w1", "prompteol")
+
+    assert (first, end) == (len(prompt) - 1, len(prompt))
+    assert measured.rendered("w0 w1", "classical, layer 0") == ([2, 4, 5], 1, 3)
+
+
+def test_layer_0_is_the_mean_of_the_rows(measured: Measured, table: np.ndarray) -> None:
+    vectors = measured.vectors(["w0 w1 w2 w3 w4", "w0"], "classical, layer 0")
+
+    np.testing.assert_allclose(vectors, [table[4:9].mean(axis=0), table[4]], atol=1e-3)  # rows in float16
+
+
+def test_both_ways_the_first_token_sees_the_last(measured: Measured) -> None:
+    with torch.no_grad():
+        for layer in measured.model.layers:
+            layer.self_attn.o_proj.weight.normal_()
+    texts, seen = ["w0 w1", "w0 w2"], {}
+    for method in ("classical, last layer", "classical, last layer, bidirectional"):
+        ids = torch.tensor([measured.rendered(text, method)[0] for text in texts])
+        first = measured._states(ids, method)[:, 1].detach()
+        seen[method] = bool(torch.equal(first[0], first[1]))
+
+    assert list(seen.values()) == [True, False]
+
+
+def test_ndcg_of_a_ranking_worked_by_hand() -> None:
+    assert _ndcg(["a", "x", "b"], {"a": 1, "b": 1}) == pytest.approx((1 + 1 / 2) / (1 + 1 / np.log2(3)))
+
+
 # --- the folder that ships
 
 
@@ -295,6 +344,21 @@ def test_an_export_is_tied_and_in_float16(decoder: LlamaForCausalLM, tokenizer_f
     assert AutoTokenizer.from_pretrained(tmp_path)("w0")["input_ids"] == [2, 4]
     assert json.loads((tmp_path / "preset.json").read_text()) == PRESET
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_checkpoint_of_another_model_is_refused(
+    decoder: LlamaForCausalLM, tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    export(decoder, decoder_tokenizer(64, tokenizer_folder), tmp_path / "start", PRESET)
+    stray = tmp_path / "checkpoint.safetensors"
+    save_file({"weight/model.norm.weight": np.ones(WIDTH, "f4")}, stray)
+
+    with pytest.raises(ModelError) as caught:
+        export_command.callback(tmp_path / "start", stray, tmp_path / "out")
+
+    assert caught.value.where == str(stray)
+    assert caught.value.message.startswith("no weights for ['model.layers.0.input_layernorm.weight', ")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture(scope="module")
