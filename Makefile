@@ -10,7 +10,8 @@ FAISS := $(shell nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WHEEL := $(CURDIR)/build/wheel
-QUIET_ENV := TOKENIZERS_PARALLELISM=false
+# One thread a worker: the models of the tests are tiny, and threads that wait for each other cost more than they give.
+TEST_ENV := TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 
 .PHONY: demo test quick lint types wheel-tests clean help
 .DEFAULT_GOAL := help
@@ -28,18 +29,18 @@ test: .make/test
 	@echo "== types"
 	@$(BIN)/mypy
 	@echo "== tests of the source"
-	@$(QUIET_ENV) $(BIN)/pytest -n 2 --dist worksteal
+	@$(TEST_ENV) $(BIN)/pytest -n 2 --dist worksteal
 	@echo "== quick tests of the built wheel"
 	@$(MAKE) --no-print-directory wheel-tests
 
 quick: .make/test
-	@$(QUIET_ENV) $(BIN)/pytest -n 2 --dist worksteal -m "not slow"
+	@$(TEST_ENV) $(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 wheel-tests: .make/test
 	@rm -rf build dist $(WHEEL)
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@$(PIP) install --no-deps --no-compile --target $(WHEEL) dist/*.whl
-	@$(QUIET_ENV) RAGIDX_TEST_WHEEL=$(WHEEL) PYTHONPATH=$(WHEEL) $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -q
+	@$(TEST_ENV) RAGIDX_TEST_WHEEL=$(WHEEL) PYTHONPATH=$(WHEEL) $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -q
 
 .venv:
 	@echo "== making .venv with $(PYTHON)"

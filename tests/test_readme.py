@@ -24,6 +24,7 @@ def _between(mark: str) -> str:
     return found[1]
 
 
+@pytest.mark.slow
 def test_the_demos_output_is_what_it_prints(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ragidx", "demo"], capture_output=True, text=True, check=True, cwd=tmp_path
@@ -50,6 +51,7 @@ def test_every_command_stands_in_the_table() -> None:
     assert set(re.findall(r"^\| `ragidx (\w+)", README, re.MULTILINE)) == set(COMMANDS)
 
 
+@pytest.mark.slow
 def test_the_python_examples_run(small_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

@@ -155,6 +155,7 @@ def test_a_model_that_changed_is_an_error(small_corpus: Path, tmp_path: Path, ti
     )
 
 
+@pytest.mark.slow
 def test_the_sample_answers_its_questions() -> None:
     """The offline quality test: see corpora/sample/README.md for how the questions were judged."""
     import tempfile
