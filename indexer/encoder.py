@@ -233,12 +233,13 @@ class DecoderEncoder(BatchEncoder):
 
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
         """Ids and pooled span of each text."""
+        limit = self.text_limit(instruction)
         return render(
             self.template,
-            texts,
+            [self.tokenizer.head(text, limit) for text in texts],
             self.tokenizer,
             instruction=instruction,
-            limit=self.text_limit(instruction),
+            limit=limit,
             pool_eos=self.spec.pool_eos,
         )
 

@@ -15,6 +15,9 @@ from tokenizers import Tokenizer
 
 from ragidx.corpora.errors import ModelError
 
+_CHARS_A_TOKEN = 16
+_SLACK = 64
+
 
 @dataclass(frozen=True)
 class Tokens:
@@ -58,6 +61,19 @@ class TextTokenizer:
         """The ids of texts, without the model's special tokens around them."""
         encoded = self.texts.encode_batch(list(texts), add_special_tokens=False)
         return [Tokens(list(one.ids), [end for _, end in one.offsets]) for one in encoded]
+
+    def head(self, text: str, limit: int | None) -> str:
+        """The text, or as much of its start as surely holds more than `limit` tokens.
+
+        Tokenising takes some hundred bytes a token, so a long text of which the model reads the start is not tokenised
+        whole. `_SLACK` tokens more are kept, since the last ones of a text that is cut may be others.
+        """
+        width = len(text) if limit is None else _CHARS_A_TOKEN * (limit + _SLACK)
+        while len(text) > width:
+            if len(self.texts.encode(text[:width], add_special_tokens=False)) > (limit or 0) + _SLACK:
+                return text[:width]
+            width *= 2
+        return text
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """As `batch`, the ids alone: no offsets are worked out."""

@@ -72,7 +72,7 @@ class WrappedEncoder(BatchEncoder):
         before, after = self.tokenizer.prefix, self.tokenizer.suffix
         room = None if self.max_length is None else max(1, self.max_length - len(before) - len(after))
         rows = []
-        for ids in self.tokenizer.ids([prompt + text for text in texts]):
+        for ids in self.tokenizer.ids([self.tokenizer.head(prompt + text, room) for text in texts]):
             kept = ids[:room]
             whole = [*before, *kept, *after]
             rows.append(Rendered(whole, ((0, len(whole)),), len(kept) < len(ids)))

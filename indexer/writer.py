@@ -96,6 +96,7 @@ class StoreWriter:
         self._blobs = dict(blobs or {})
         self._replace = replace
         self._check_arguments()
+        ann.load_faiss()  # whoever lacks it learns so before anything is encoded
         check_folder(self.path)
         atomic.make_folder(self.path)
         self._lock = Lock(self.path)

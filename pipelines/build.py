@@ -271,13 +271,14 @@ class _Build:
         limit = self._loaded().text_limit()
         if self.plan.spec.chunk.size is not None or limit is None:
             return
-        lengths = self._loaded().tokenizer.ids([item.text for item in items])
+        tokenizer = self._loaded().tokenizer
+        lengths = tokenizer.ids([tokenizer.head(item.text, limit) for item in items])
         for item, ids in zip(items, lengths, strict=True):
             if len(ids) > limit:
                 self.report.n_truncated += 1
                 if self.options.strict:
                     raise StrictError(
-                        f"the document has {len(ids)} tokens, the model reads {limit}",
+                        f"the document has more than the {limit} tokens that the model reads",
                         "cut documents with --chunk-size, or build without --strict",
                         where=item.row.doc_id,
                     )

@@ -17,7 +17,7 @@ from ragidx.pipelines.cli.progress import ProgressLine
     "--keep",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Keep the two indexes here [default: ./ragidx-index holds the first].",
+    help="Keep the two indexes in this folder [default: they are thrown away].",
 )
 def command(keep: Path | None) -> None:
     """Index the bundled sample corpus with the bundled model and ask it three questions.

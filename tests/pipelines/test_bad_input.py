@@ -287,7 +287,7 @@ def test_strict_refuses_to_cut_a_document(run: Run, small_corpus: Path) -> None:
     assert done == (
         1,
         "",
-        "Error: long.txt: the document has 500 tokens, the model reads 127\n"
+        "Error: long.txt: the document has more than the 127 tokens that the model reads\n"
         "  hint: cut documents with --chunk-size, or build without --strict\n",
     )
     assert run("verify").out == "ragidx-index: whole\n"
