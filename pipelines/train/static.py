@@ -18,7 +18,8 @@ def static_vectors(folder: Path, cls: int, sep: int, batch: int = 1024) -> NDArr
     model = AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").eval()
     rows: list[NDArray[np.float32]] = []
     with torch.inference_mode():
-        for some in torch.arange(model.config.vocab_size).split(batch):
+        for first in range(0, model.config.vocab_size, batch):
+            some = torch.arange(first, min(first + batch, model.config.vocab_size))
             ids = torch.stack([torch.full_like(some, cls), some, torch.full_like(some, sep)], dim=1)
             rows.append(model(input_ids=ids).last_hidden_state.mean(dim=1).numpy())
     return np.concatenate(rows)

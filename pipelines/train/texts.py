@@ -1,7 +1,8 @@
 """Reading the training corpora: documents, pairs and teacher vectors, as their README lays them out.
 
-`text/shard-0N.jsonl.zst`, `pairs/*.jsonl.zst` (Zstandard, one JSON object a line) and `teacher/` (int8 vectors, rows.parquet).
-The last HELD_OUT documents of the last shard are for held-out loss: no training function here yields them.
+`text/shard-0N.jsonl.zst`, `pairs/*.jsonl.zst` (Zstandard, one JSON object a line) and `teacher/` (int8 vectors,
+rows.parquet). The last HELD_OUT documents of the last shard are for held-out loss: no training function here yields
+them.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ import pyarrow.parquet as pq
 import zstandard
 from numpy.typing import NDArray
 
+from ragidx.corpora.errors import CorpusError
+
 HELD_OUT = 200
 
 
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a `.jsonl.zst` file, one a line."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there: give the folder that holds text/, pairs/ and teacher/")
+        hint = "give the folder that holds text/, pairs/ and teacher/"
+        raise CorpusError("the file is not there", hint, where=str(path))
     with path.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
         for line in io.TextIOWrapper(stream, encoding="utf-8", newline="\n"):
             yield json.loads(line)
@@ -34,7 +38,9 @@ def shards(corpora: Path) -> list[Path]:
     """The text shards in order; the last one carries the held-out documents."""
     found = sorted((corpora / "text").glob("shard-*.jsonl.zst"))
     if not found:
-        raise FileNotFoundError(f"{corpora / 'text'} holds no shard-*.jsonl.zst")
+        raise CorpusError(
+            "no shard-*.jsonl.zst is in it", "give the folder that holds text/", where=str(corpora / "text")
+        )
     return found
 
 

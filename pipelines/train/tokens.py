@@ -1,7 +1,7 @@
 """The tokenizer of mini, and texts as token ids.
 
-WordPiece vocabulary of all-MiniLM-L6-v2 (30,522 tokens, uncased). [CLS] is BOS and stands first by default, [SEP] is EOS and is
-never added by default; nothing is cut and nothing is padded.
+WordPiece vocabulary of all-MiniLM-L6-v2 (30,522 tokens, uncased). [CLS] is BOS and stands first by default, [SEP] is
+EOS and is never added by default; nothing is cut and nothing is padded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-BOS, EOS = "[CLS]", "[SEP]"
+from ragidx.corpora.errors import ModelError
+
+BOS, EOS, PAD = "[CLS]", "[SEP]", "[PAD]"
 
 
 def teacher_folder() -> Path:
@@ -32,23 +34,31 @@ def bare_tokenizer(folder: Path | None = None) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.post_processor = TemplateProcessing(
-        single=f"{BOS} $A", pair=f"{BOS} $A $B:1", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
+        single=f"{BOS} $A", pair=f"{BOS} $A $B:1", special_tokens=[(BOS, special_id(tokenizer, BOS))]
     )
     return tokenizer
 
 
 def decoder_tokenizer(max_length: int, folder: Path | None = None) -> PreTrainedTokenizerFast:
     """The same as a transformers tokenizer with its special tokens named."""
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # transformers leaves it untyped
         tokenizer_object=bare_tokenizer(folder),
         bos_token=BOS,
         eos_token=EOS,
-        pad_token="[PAD]",
+        pad_token=PAD,
         unk_token="[UNK]",
         model_max_length=max_length,
         padding_side="right",
         clean_up_tokenization_spaces=False,
     )
+
+
+def special_id(tokenizer: Tokenizer, token: str) -> int:
+    """The id of a token the vocabulary must have."""
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise ModelError(f"the tokenizer has no {token}", "give a folder with the vocabulary of all-MiniLM-L6-v2")
+    return int(found)
 
 
 def token_ids(tokenizer: Tokenizer, texts: Iterable[str], limit: int | None = None) -> Iterator[NDArray[np.uint16]]:
