@@ -17,20 +17,11 @@ from tokenizers.pre_tokenizers import Whitespace
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from ragidx.corpora.errors import CorpusError, ModelError
-from ragidx.pipelines.train import checkpoint
+from ragidx.pipelines.train import checkpoint, layers
 from ragidx.pipelines.train.bag import BagSpec, train_bag, weighted_start
 from ragidx.pipelines.train.export import PRESET, export
 from ragidx.pipelines.train.export import main as export_command
-from ragidx.pipelines.train.layers import (
-    RunSpec,
-    adam,
-    held_out_loss,
-    learning_rate,
-    share_done,
-    train,
-    trainable,
-    unigram_loss,
-)
+from ragidx.pipelines.train.layers import RunSpec, adam, held_out_loss, train, trainable
 from ragidx.pipelines.train.loss import candidates, full_loss, sampled_loss
 from ragidx.pipelines.train.measure import Measured, _ndcg
 from ragidx.pipelines.train.packing import Windows, packed
@@ -118,16 +109,12 @@ def test_the_bag_learns_its_teacher() -> None:
     rows = [draw.integers(0, VOCABULARY, draw.integers(1, 9)).astype(np.uint16) for _ in range(400)]
     targets = np.stack([truth[row].mean(axis=0) for row in rows])
     spec = BagSpec(width=6, epochs=30, batch=50, rate=5e-2)
-    told: list[str] = []
 
-    learned = train_bag(
-        0.1 * draw.standard_normal((VOCABULARY, 6)).astype("f4"), *ragged(rows), targets, spec, told.append
-    )
+    learned = train_bag(0.1 * draw.standard_normal((VOCABULARY, 6)).astype("f4"), *ragged(rows), targets, spec, quiet)
 
     bags = np.stack([learned[row].mean(axis=0) for row in rows])
     cosines = (bags * targets).sum(axis=1) / np.linalg.norm(bags, axis=1) / np.linalg.norm(targets, axis=1)
     assert cosines.mean() > 0.95
-    assert len(told) == 30
 
 
 # --- texts and tokens
@@ -257,10 +244,10 @@ def test_a_checkpoint_gives_back_weights_moments_and_counters(
 def test_the_learning_rate_warms_up_and_falls() -> None:
     spec = RunSpec(peak=1.0, warm_up=0.1)
 
-    rates = [learning_rate(spec, share) for share in (0.0, 0.05, 0.1, 0.55, 1.0)]
+    rates = [layers.learning_rate(spec, share) for share in (0.0, 0.05, 0.1, 0.55, 1.0)]
 
     np.testing.assert_allclose(rates, [0.001, 0.5, 1.0, 0.51, 0.02], atol=1e-3)
-    assert share_done(RunSpec(minutes=2), checkpoint.Progress(elapsed_s=60)) == 0.5
+    assert layers.share_done(RunSpec(minutes=2), checkpoint.Progress(elapsed_s=60)) == 0.5
 
 
 def test_the_sampled_loss_is_the_whole_one_where_all_is_sampled() -> None:
@@ -269,17 +256,16 @@ def test_the_sampled_loss_is_the_whole_one_where_all_is_sampled() -> None:
     weights = torch.randn(50, 8, generator=draw)
 
     whole = full_loss(states, weights, targets) / 30
-    ids, shift = candidates(targets, 50, 50, draw)
+    ids, _ = candidates(targets, 50, 50, draw)
 
     assert sorted(ids.tolist()) == list(range(50))
-    assert not shift.any()
     assert float(sampled_loss(states, weights, targets, 50, draw)) == pytest.approx(whole, rel=1e-2)  # bfloat16
 
 
 def test_the_unigram_loss_of_even_text_is_the_logarithm_of_its_vocabulary() -> None:
     stream = np.repeat(np.arange(4, dtype=np.uint16), 100)
 
-    assert unigram_loss(stream, stream, 4) == pytest.approx(np.log(4))
+    assert layers.unigram_loss(stream, stream, 4) == pytest.approx(np.log(4))
 
 
 # --- the figures
@@ -304,12 +290,6 @@ def test_prompteol_pools_the_last_token_and_classical_the_text(measured: Measure
 
     assert (first, end) == (len(prompt) - 1, len(prompt))
     assert measured.rendered("w0 w1", "classical, layer 0") == ([2, 4, 5], 1, 3)
-
-
-def test_layer_0_is_the_mean_of_the_rows(measured: Measured, table: np.ndarray) -> None:
-    vectors = measured.vectors(["w0 w1 w2 w3 w4", "w0"], "classical, layer 0")
-
-    np.testing.assert_allclose(vectors, [table[4:9].mean(axis=0), table[4]], atol=1e-3)  # rows in float16
 
 
 def test_both_ways_the_first_token_sees_the_last(measured: Measured) -> None:
