@@ -84,3 +84,9 @@ def test_help_in_docstrings_of_modules_is_run() -> None:
     for module in (errors, filters, pooling, templates, console):
         assert doctest.testmod(module).failed == 0
         assert doctest.testmod(module).attempted > 0
+
+
+def test_the_figures_are_those_that_were_measured() -> None:
+    table = runpy.run_path(str(ROOT / "benchmarks" / "table.py"))
+
+    assert _between("figures") == table["markdown"](table["rows"]())
