@@ -39,6 +39,10 @@ def spread(values):
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "runs": len(values)}
 
 
+def _placeless(argument):
+    return f"DIR/{Path(argument).name}" if "/" in argument else argument
+
+
 def record(name, values, **setting):
     """Print a row and append it to figures.jsonl."""
     versions = {}
@@ -51,7 +55,8 @@ def record(name, values, **setting):
         "figure": name,
         "values": values,
         "setting": setting,
-        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        # Where things lie on this machine is nobody's business: the last part of a path says enough.
+        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_placeless, sys.argv[1:])]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "commit": commit(),
         "machine": processor(),

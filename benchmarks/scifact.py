@@ -54,7 +54,7 @@ def main():
         model=arguments.name or Path(arguments.model).name,
         options=" ".join(options),
         dtype=report["dtype"],
-        encoder=report["encoder"],
+        method=report["method"],
         filter=report["filter"],
     )
 

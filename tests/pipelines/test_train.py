@@ -23,7 +23,6 @@ from ragidx.pipelines.train.export import PRESET, export
 from ragidx.pipelines.train.export import main as export_command
 from ragidx.pipelines.train.layers import RunSpec, adam, held_out_loss, train, trainable
 from ragidx.pipelines.train.loss import candidates, full_loss, sampled_loss
-from ragidx.pipelines.train.measure import Measured, _ndcg
 from ragidx.pipelines.train.packing import Windows, packed
 from ragidx.pipelines.train.shape import unit_table
 from ragidx.pipelines.train.stack import GAIN, StackSpec, decoder_config, identity_decoder
@@ -266,47 +265,6 @@ def test_the_unigram_loss_of_even_text_is_the_logarithm_of_its_vocabulary() -> N
     stream = np.repeat(np.arange(4, dtype=np.uint16), 100)
 
     assert layers.unigram_loss(stream, stream, 4) == pytest.approx(np.log(4))
-
-
-# --- the figures
-
-
-@pytest.fixture
-def measured(decoder: LlamaForCausalLM, tokenizer_folder: Path, tmp_path: Path) -> Measured:
-    export(decoder, decoder_tokenizer(64, tokenizer_folder), tmp_path, PRESET)
-    return Measured(tmp_path, limit=3)
-
-
-def test_echo_pools_the_second_copy_and_eos(measured: Measured) -> None:
-    ids, first, end = measured.rendered("w0 w1 w2 w3", "echo")
-
-    assert ids[first:end] == [4, 5, 6, 3]
-    assert ids[0] == 2
-    assert ids[1:first].count(4) == 1
-
-
-def test_prompteol_pools_the_last_token_and_classical_the_text(measured: Measured) -> None:
-    prompt, first, end = measured.rendered("w0 w1", "prompteol")
-
-    assert (first, end) == (len(prompt) - 1, len(prompt))
-    assert measured.rendered("w0 w1", "classical, layer 0") == ([2, 4, 5], 1, 3)
-
-
-def test_both_ways_the_first_token_sees_the_last(measured: Measured) -> None:
-    with torch.no_grad():
-        for layer in measured.model.layers:
-            layer.self_attn.o_proj.weight.normal_()
-    texts, seen = ["w0 w1", "w0 w2"], {}
-    for method in ("classical, last layer", "classical, last layer, bidirectional"):
-        ids = torch.tensor([measured.rendered(text, method)[0] for text in texts])
-        first = measured._states(ids, method)[:, 1].detach()
-        seen[method] = bool(torch.equal(first[0], first[1]))
-
-    assert list(seen.values()) == [True, False]
-
-
-def test_ndcg_of_a_ranking_worked_by_hand() -> None:
-    assert _ndcg(["a", "x", "b"], {"a": 1, "b": 1}) == pytest.approx((1 + 1 / 2) / (1 + 1 / np.log2(3)))
 
 
 # --- the folder that ships
