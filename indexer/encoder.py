@@ -8,6 +8,7 @@ an instruction can never be forgotten on one of the two paths.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -33,7 +34,7 @@ log = logging.getLogger("ragidx.indexer")
 
 @runtime_checkable
 class Encoder(Protocol):
-    """What turns texts into vectors. Third parties can write one; `tests/indexer/encoder_contract.py` checks it."""
+    """What turns texts into vectors."""
 
     spec: EncoderSpec
     hidden: int
@@ -69,7 +70,7 @@ class Encoder(Protocol):
         ...
 
 
-class BatchEncoder:
+class BatchEncoder(ABC):
     """What both kinds of encoder share: rendering is theirs, batches are here."""
 
     spec: EncoderSpec
@@ -169,17 +170,17 @@ class BatchEncoder:
         batch = batching.collate(taken, self.tokenizer.pad, torch.device(self.device))
         return lambda: self.forward(*batch, None), sum(len(row.ids) for row in taken)
 
+    @abstractmethod
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
         """What the model reads for each text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:
         """One padded batch to (b, hidden) float32."""
-        raise NotImplementedError
 
+    @abstractmethod
     def module(self) -> torch.nn.Module:
         """The network, for the choice of its number format."""
-        raise NotImplementedError
 
     def _collect(self, texts: Sequence[str], instruction: str | None) -> Floats:
         out = np.zeros((len(texts), self.hidden), dtype=np.float32)
