@@ -1,5 +1,6 @@
 """Chunks: offsets, coverage, token capacity, headings, and time on texts that have no boundaries."""
 
+import os
 import time
 from functools import cache
 from itertools import pairwise
@@ -11,14 +12,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
-import ragidx
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.headings import sections
 from ragidx.corpora.records import Chunk, Document
 from ragidx.corpora.spec import ChunkSpec
 
-GOLDEN = Path(ragidx.__file__).parent.parent / "shared" / "golden" / "models"
+GOLDEN = Path(os.environ.get("RAGIDX_GOLDEN", Path(__file__).parents[3] / "shared" / "golden")) / "models"
 TEXTS = [
     "The lease was signed in Bergen on the third of May. It runs for nine years, and the rent is due in advance.",
     "Das Übermaß an Höflichkeit störte. 日本語の文章。 مرحبا بالعالم. שלום עולם. naïve café 👩‍👩‍👧 🇳🇴",
@@ -54,7 +54,7 @@ def byte_pairs() -> tokenizers.Tokenizer:
 def golden(name: str) -> tokenizers.Tokenizer:
     path = GOLDEN / name / "tokenizer.json"
     if not path.is_file():
-        pytest.skip(f"no shared/golden/models/{name}/tokenizer.json beside the repository")
+        pytest.skip(f"no golden tokenizer {name}: set RAGIDX_GOLDEN to the folder of golden cases")
     return tokenizers.Tokenizer.from_file(str(path))
 
 
