@@ -21,6 +21,8 @@ from ragidx.pipelines.cli.options import (
 from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.report import BuildReport
 
+_REASONS = 12  # shown on a terminal; a broken export can have as many as it has records
+
 
 @click.command("build")
 @click.argument("corpus", metavar="CORPUS")
@@ -107,7 +109,7 @@ def _tell(report: BuildReport) -> None:
         )
     if r.n_empty:
         console.note(f"Without text: {console.plural(r.n_empty, 'document')}.")
-    for reason, count in r.skipped.items():
+    for reason, count in list(r.skipped.items())[:_REASONS]:
         console.note(f"Left out: {count:,} x {reason}")
         if reason in BY_RULE:  # somebody's wish: the count is enough
             continue
@@ -115,3 +117,5 @@ def _tell(report: BuildReport) -> None:
             console.note(f"    {place}")
         if count > 3:
             console.note(f"    and {count - 3:,} more")
+    if len(r.skipped) > _REASONS:
+        console.note(f"Left out for {len(r.skipped) - _REASONS:,} more reasons: --json lists all of them.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 import click
@@ -39,7 +40,8 @@ def command(keep: Path | None) -> None:
         click.echo(click.style(f"    {'preset':<50}{'echo + EmbedFilter'}", dim=True))
         for one, other in zip(left, right, strict=True):
             click.echo(f"  {one.rank} {_cell(one.score, one.doc_id):<50}{_cell(other.score, other.doc_id)}".rstrip())
-        click.echo(f"\n  {console.passage(left[0].text, question, 200)}")
+        lines = textwrap.wrap(console.passage(left[0].text, question, 180), 94)
+        click.echo("\n" + "\n".join(f"    {line}" for line in lines))
     click.echo(_next(sys.argv[0]))
 
 

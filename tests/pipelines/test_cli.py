@@ -537,3 +537,14 @@ def _drain(master: int, received: bytearray) -> None:
         if not block:
             return
         received += block
+
+
+@pytest.mark.usefixtures("small_corpus")
+def test_a_report_names_at_most_twelve_reasons(run: Run, small_corpus: Path) -> None:
+    for number in range(15):
+        (small_corpus / f"blob.x{number}").write_bytes(bytes(100))
+
+    done = run("build", "corpus")
+
+    assert done.err.count("Left out: ") == 12
+    assert done.err.endswith("Left out for 3 more reasons: --json lists all of them.\n")
