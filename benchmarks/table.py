@@ -30,7 +30,10 @@ def of(figure, found):
 def markdown(found):
     """All tables, as they stand in the README."""
     machine = found[-1]["machine"]
-    parts = [f"Machine of all rows: {machine}, shared with other work; medians of runs in turns."]
+    parts = [
+        f"Machine of all rows: {machine}, shared with other work. Single runs, but for the medians of the"
+        " encoding speed (5 runs in turns) and the cold start (7)."
+    ]
     quality = of("scifact quality", found)
     if quality:
         head = [
