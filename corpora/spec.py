@@ -19,6 +19,11 @@ from ragidx.corpora.errors import SpecError
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
+def later(default: Any) -> Any:
+    """The default of a field that older specs do not have: while it stands, it plays no part in the fingerprint."""
+    return dataclasses.field(default=default, metadata={"later": True})
+
+
 class Spec:
     """Base of the frozen dataclasses that describe a choice; subclasses are `@dataclass(frozen=True, kw_only=True)`."""
 
@@ -64,14 +69,24 @@ class Spec:
         return cls.from_json(data)
 
     def fingerprint(self) -> str:
-        """sha256 (hex) of the canonical JSON: equal specs, equal fingerprints, on every machine."""
-        canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        """sha256 (hex) of the canonical JSON: equal specs, equal fingerprints, on every machine and in every version."""
+        canonical = json.dumps(_decisive(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _fields(spec: object) -> tuple[dataclasses.Field[Any], ...]:
     assert dataclasses.is_dataclass(spec)
     return dataclasses.fields(spec)
+
+
+def _decisive(spec: Spec) -> dict[str, Json]:
+    """As `to_json`, less the fields that came later and are at their defaults."""
+    decisive: dict[str, Json] = {}
+    for field in _fields(spec):
+        value = getattr(spec, field.name)
+        if not (field.metadata.get("later") and value == field.default):
+            decisive[field.name] = _decisive(value) if isinstance(value, Spec) else _to_json(value)
+    return decisive
 
 
 def _to_json(value: object) -> Json:

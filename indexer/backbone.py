@@ -2,7 +2,8 @@
 
 ids (b, t) int64, attention (b, t) int64 -> states (b, t, d) of one layer. Right padding with explicit positions, so
 that a row's states do not depend on its neighbours. Layer -1 is the last one after the final norm (what `AutoModel`
-returns); layer l >= 0 is what layer l reads: l = 0 the input embeddings. Layers behind the one asked for are never run.
+returns); layer l >= 0 is what layer l reads: l = 0 the input embeddings, without the final norm unless it is asked for.
+Layers behind the one asked for are never run.
 Bidirectional attention is the config's flag, the modules' flags and the lifted window together: nothing less works in
 every family; whether it does is checked at load with a two-token probe (BehnamGhader et al. 2024, and the silent
 fallbacks that their users met).
@@ -10,6 +11,7 @@ fallbacks that their users met).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +19,10 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.indexer import adapters
+from ragidx.indexer.attention import use_strongest, watched
 from ragidx.indexer.models import ModelFiles
+from ragidx.indexer.specs import EncoderSpec
 
 _NO_WINDOW = 10**6
 _PROBE_TOLERANCE = 1e-6
@@ -31,16 +36,19 @@ class _Captured(Exception):  # noqa: N818 - control flow: ends the forward pass 
 class Backbone:
     """A loaded decoder without its head."""
 
-    def __init__(self, model: Any, *, layer: int = -1, attention: str = "causal") -> None:
+    def __init__(self, model: Any, *, layer: int = -1, attention: str = "causal", layer_norm: bool = False) -> None:
         self.model = model.eval().requires_grad_(False)
         config = model.config.get_text_config()
         self.hidden = int(config.hidden_size)
         self.n_layers = int(config.num_hidden_layers)
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
         self.layer = self._checked(layer)
+        self._norm: Callable[[Tensor], Tensor] | None = None
         if attention == "bidirectional":
             attend_both_ways(model)
         if self.layer >= 0:
+            if layer_norm:
+                self._norm = _final_norm(model, self.n_layers)
             self._stop_at(self.layer)
 
     @property
@@ -58,8 +66,38 @@ class Backbone:
         try:
             output = self.model(input_ids=ids, attention_mask=attention, use_cache=False, **extra)
         except _Captured as captured:
-            return captured.states
+            return captured.states if self._norm is None else self._norm(captured.states)
         return output.last_hidden_state  # type: ignore[no-any-return]
+
+    def states_and_attention(self, ids: Tensor, attention: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Hidden states (b, t, d), and the strongest attention (b, t, t) of the layers that were run.
+
+        The model has to run with watched attention; see `load_backbone`.
+        """
+        with watched() as running:
+            states = self.states(ids, attention)
+        assert running.strongest is not None
+        return states, running.strongest
+
+    @torch.inference_mode()
+    def layers(self, ids: Tensor, attention: Tensor | None, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+        """`reduce` (b, t, d) -> (b, d) of the states after each layer, the last one after the final norm: (b, L, d).
+
+        Each layer is reduced as it passes, so no two layers' states are held together.
+        """
+        rows: list[Tensor] = []
+
+        def take(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            rows.append(reduce(args[0] if args else kwargs["hidden_states"]))
+
+        stack = _layers(self.model, self.n_layers)
+        hooks = [layer.register_forward_pre_hook(take, with_kwargs=True) for layer in list(stack)[1:]]
+        try:
+            rows.append(reduce(self.states(ids, attention)))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return torch.stack(rows, dim=1)
 
     @property
     def _takes_no_positions(self) -> bool:
@@ -87,12 +125,26 @@ class Backbone:
         stack[layer].requires_grad_(False)
 
 
-def load_backbone(files: ModelFiles, *, layer: int, attention: str, device: str, dtype: torch.dtype) -> Backbone:
-    """The backbone of a model folder.
+def load_backbone(
+    files: ModelFiles,
+    spec: EncoderSpec,
+    *,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    implementation: str = "auto",
+) -> Backbone:
+    """The backbone of a model folder, its adapters merged.
+
+    Args:
+        files: the model.
+        spec: its layer, attention and layer_norm count here; with the method `reba` attention is watched.
+        device: where it computes.
+        dtype: what it computes in.
+        implementation: how attention is computed: sdpa, eager, flash_attention_2 ...; auto: what the family prefers.
 
     Raises:
-        ModelError: the architecture is unknown or needs code of its own, the weights do not fit it, or attention does
-            not run in the direction asked for.
+        ModelError: the architecture is unknown or needs code of its own, the weights do not fit it, an adapter does not
+            fit them, its family lacks the implementation, or attention does not run in the direction asked for.
         SpecError: no such layer.
     """
     from transformers import AutoModel
@@ -100,23 +152,43 @@ def load_backbone(files: ModelFiles, *, layer: int, attention: str, device: str,
     silence_transformers()
     try:
         model = AutoModel.from_pretrained(
-            files.folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
+            files.folder,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            **({} if implementation == "auto" else {"attn_implementation": implementation}),
         )
     except SafetensorError as fault:
         raise ModelError(
             f"the weights cannot be read: {fault}", "download or copy the model again", where=str(files.folder)
         ) from fault
     except (ValueError, OSError, RuntimeError, KeyError, ImportError, AttributeError) as fault:
+        if implementation != "auto" and (isinstance(fault, ImportError) or "attn_implementation" in str(fault)):
+            raise ModelError(
+                f"'{files.name}' has no attention implementation '{implementation}': its family '{files.family}' lacks "
+                "it, or the package it needs is not installed",
+                "leave it out, or use --attn eager",
+                where="--attn",
+            ) from fault
         first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise ModelError(
             f"'{files.name}' cannot be loaded: {first}",
             "ragidx loads what transformers' AutoModel loads, from safetensors, without code from the model's folder",
             where=str(files.folder),
         ) from fault
-    backbone = Backbone(model.to(device), layer=layer, attention=attention)
+    for folder in files.adapters:
+        adapters.merge(model, folder, folder.name)
+    if spec.method == "reba":
+        use_strongest(model, files.name)
+    backbone = Backbone(model.to(device), layer=spec.layer, attention=spec.attention, layer_norm=spec.layer_norm)
     if backbone.layer != 0:
         _check_runs(backbone, files.name)
-        check_direction(backbone, attention, files.name)
+        check_direction(backbone, spec.attention, files.name)
+    elif spec.method == "reba":
+        raise SpecError(
+            "layer 0 has no attention to look back with", "give a layer from 1 on, or -1 for the last", where="--layer"
+        )
     return backbone
 
 
@@ -181,6 +253,17 @@ def _sees_the_future(backbone: Backbone, padded: bool) -> bool:
     states = backbone.states(ids, mask)[:, 0].to(torch.float32)
     scale = float(states.abs().max().clamp(min=1e-12))
     return float((states[0] - states[1]).abs().max()) > _PROBE_TOLERANCE * scale
+
+
+def _final_norm(model: nn.Module, count: int) -> nn.Module:
+    """The norm that the states go through after the last layer: it stands beside the stack of layers."""
+    stack = _layers(model, count)
+    owner = next(module for module in model.modules() if any(child is stack for child in module.children()))
+    for name in ("norm", "ln_f", "final_layer_norm", "final_layernorm", "norm_f"):
+        norm = getattr(owner, name, None)
+        if isinstance(norm, nn.Module):
+            return norm
+    raise ModelError(f"no final norm was found in {type(model).__name__}", "leave out --layer-norm with this model")
 
 
 def _layers(model: nn.Module, count: int) -> nn.ModuleList:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.templates import Rendered
+from ragidx.indexer.rendering import Rendered
 
 CPU_BUDGET = 2048
 CPU_BUDGETS = (1024, 2048, 4096, 8192, 16384)  # tried by measurement
@@ -29,7 +29,7 @@ class Batch:
 
     Attributes:
         rows: which texts of the call, in the vectors' order.
-        vectors: (len(rows), k) float32.
+        vectors: (len(rows), k) float32, or (len(rows), t, k) where every token has one.
         n_tokens: tokens the model read for them, padding left out.
         n_truncated: how many of the texts were cut.
     """
@@ -51,7 +51,7 @@ class Budget:
         self.tokens = max(1, self.tokens // 2)
 
 
-# ids (b, t) int64, attention (b, t) int64 or None without padding, pooled (b, t) bool -> (b, k) float32
+# ids (b, t) int64, attention (b, t) int64 or None without padding, pooled (b, t) bool -> (b, k) or (b, t, k) float32
 Forward = Callable[[Tensor, Tensor | None, Tensor], Tensor]
 
 
@@ -63,7 +63,7 @@ def run(
     Raises:
         ModelError: a single row does not fit into memory.
     """
-    order = sorted(range(len(rendered)), key=lambda i: -len(rendered[i].ids))
+    order = sorted(range(len(rendered)), key=lambda i: -rendered[i].width)
     at = 0
     while at < len(order):
         rows = order[at : at + _fitting(rendered, order, at, budget.tokens)]
@@ -74,10 +74,10 @@ def run(
                 raise
             if len(rows) == 1:
                 raise ModelError(
-                    f"one text of {len(rendered[rows[0]].ids)} tokens does not fit into the memory of '{device}'",
+                    f"one text of {rendered[rows[0]].n_tokens} tokens does not fit into the memory of '{device}'",
                     "use smaller chunks (--chunk-size), a smaller --dtype, or another --device",
                 ) from fault
-            budget.tokens = len(rows) * len(rendered[rows[0]].ids)
+            budget.tokens = len(rows) * rendered[rows[0]].width
             budget.halve()
             if device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -85,14 +85,18 @@ def run(
         yield Batch(
             rows,
             vectors,
-            sum(len(rendered[i].ids) for i in rows),
+            sum(rendered[i].n_tokens for i in rows),
             sum(rendered[i].truncated for i in rows),
         )
         at += len(rows)
 
 
 def collate(rows: Sequence[Rendered], pad: int, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Right-padded ids, the attention mask (None where nothing is padded), and the pooled mask."""
+    """Right-padded ids, the attention mask (None where nothing is padded), and the pooled mask.
+
+    Further prompts for a text are rows of their own, behind its first.
+    """
+    rows = [one for row in rows for one in (row, *row.also)]
     longest = max(1, *(len(row.ids) for row in rows))
     ids = np.full((len(rows), longest), pad, dtype=np.int64)
     attention = np.zeros((len(rows), longest), dtype=np.int64)
@@ -107,7 +111,7 @@ def collate(rows: Sequence[Rendered], pad: int, device: torch.device) -> tuple[T
 
 
 def _fitting(rendered: Sequence[Rendered], order: Sequence[int], at: int, budget: int) -> int:
-    longest = max(1, len(rendered[order[at]].ids))
+    longest = max(1, rendered[order[at]].width)
     return max(1, min(len(order) - at, budget // longest))
 
 

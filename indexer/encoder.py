@@ -1,8 +1,8 @@
 """Encoders: texts to raw vectors (n, hidden) float32, neither filtered nor normalised.
 
-A decoder encoder is a template (text -> ids and pooled span), a backbone (ids -> hidden states) and a pooling (states
-and span -> vector); a method is a choice of the three. Documents and queries are encoded by different calls, so that
-an instruction can never be forgotten on one of the two paths.
+What both kinds share is here: batches, and the two paths. Documents and queries are encoded by different calls, so that
+an instruction can never be forgotten on one of them. The kinds are `ragidx.indexer.decoder` and
+`ragidx.indexer.wrapped`.
 """
 
 from __future__ import annotations
@@ -10,23 +10,25 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Unpack, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ragidx.corpora.errors import ModelError
+from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer import batching, precision
-from ragidx.indexer.backbone import load_backbone
 from ragidx.indexer.batching import Batch, Budget
-from ragidx.indexer.methods import SENTENCE_TRANSFORMERS, resolve
+from ragidx.indexer.instructions import instruction as sentence_of
+from ragidx.indexer.methods import SENTENCE_TRANSFORMERS, EncoderOptions, resolve
 from ragidx.indexer.models import ModelFiles, locate
-from ragidx.indexer.pooling import POOLINGS
+from ragidx.indexer.rendering import Rendered
 from ragidx.indexer.specs import EncoderSpec
-from ragidx.indexer.templates import DEFAULT_INSTRUCTION, Rendered, load_template, render, text_limit
 from ragidx.indexer.tokens import TextTokenizer
+
+if TYPE_CHECKING:
+    from ragidx.indexer.filters import Filter
 
 Floats = NDArray[np.float32]
 log = logging.getLogger("ragidx.indexer")
@@ -52,9 +54,9 @@ class Encoder(Protocol):
         ...
 
     def batches(
-        self, texts: Sequence[str], *, instruction: str | None = None, project: Floats | None = None
+        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None
     ) -> Iterator[Batch]:
-        """Vectors as they come; `instruction` None: documents. `project` (hidden, k) is applied on the device."""
+        """Vectors as they come; `instruction` None: documents. `project` is applied on the device."""
         ...
 
     def text_limit(self) -> int | None:
@@ -63,6 +65,10 @@ class Encoder(Protocol):
 
     def template_content(self) -> str:
         """The template as it is, for the index's fingerprint."""
+        ...
+
+    def encode_words(self, texts: Sequence[Sequence[str]], *, previous: bool | None = None) -> list[Floats]:
+        """(n_words, hidden) for each text: vectors of words in their context."""
         ...
 
     def tune(self, texts: Sequence[str]) -> None:
@@ -99,15 +105,26 @@ class BatchEncoder(ABC):
 
         Args:
             texts: the questions.
-            instruction: the task sentence put before them; None: the spec's own, else what the template does; empty:
-            none.
+            instruction: the task sentence put before them, or `task:NAME`; None: the spec's own, else what the template
+                does; empty: none.
         """
         return self._collect(texts, self.query_instruction(instruction))
+
+    def encode_words(self, texts: Sequence[Sequence[str]], *, previous: bool | None = None) -> list[Floats]:
+        """Vectors of words, which a model's own modules do not have.
+
+        Raises:
+            SpecError: always, but for decoders.
+        """
+        raise SpecError(
+            f"{self.spec.method} has one vector a text and none for its words",
+            "use --method llm2vec, reba or classical",
+        )
 
     def query_instruction(self, asked: str | None) -> str:
         """The instruction that queries carry: asked for, else the spec's, else the template's; empty for none."""
         if asked is not None:
-            return asked
+            return sentence_of(asked) or ""
         return self.spec.instruction if self.spec.instruction is not None else self.default_instruction()
 
     def default_instruction(self) -> str:
@@ -115,21 +132,26 @@ class BatchEncoder(ABC):
         return ""
 
     def batches(
-        self, texts: Sequence[str], *, instruction: str | None = None, project: Floats | None = None
+        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None
     ) -> Iterator[Batch]:
         """Vectors as they come, longest texts first.
 
         Args:
             texts: what to encode.
             instruction: None for documents; for queries the instruction, or the empty string.
-            project: (hidden, k) a filter's matrix, applied in float32 on the device.
+            project: a filter, applied in float32 on the device.
         """
-        matrix = None if project is None else torch.from_numpy(project).to(self.device)
+        matrix = None if project is None else torch.from_numpy(project.matrix).to(self.device)
+        shift = None if project is None or project.shift is None else torch.from_numpy(project.shift).to(self.device)
 
         def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
             with precision.threads(self.threads):
                 vectors = self.forward(ids, attention, pooled, instruction)
-                return vectors if matrix is None else vectors @ matrix
+                if matrix is None:
+                    return vectors
+                # A zero vector, which says that nothing was pooled, stays one.
+                shifted = vectors @ matrix if shift is None else vectors @ matrix - shift
+                return shifted * vectors.any(dim=1, keepdim=True)
 
         rendered = self.rendered(texts, instruction)
         yield from batching.run(
@@ -145,7 +167,7 @@ class BatchEncoder(ABC):
         if self._tuned or self.device != "cpu" or not texts:
             return
         self._tuned = True
-        rows = sorted(self.rendered(texts[:512], None), key=lambda row: -len(row.ids))
+        rows = sorted(self.rendered(texts[:512], None), key=lambda row: -row.width)
         self.threads = precision.best_threads(self._sample(rows, self.budget.tokens)[0])
         with precision.threads(self.threads):
             self.budget.tokens = self._best_budget(rows)
@@ -166,9 +188,9 @@ class BatchEncoder(ABC):
     def _sample(self, rows: Sequence[Rendered], budget: int) -> tuple[Callable[[], Tensor], int]:
         """A forward pass over a batch of typical rows, and how many tokens it reads."""
         middle = rows[len(rows) // 4 :]
-        taken = middle[: max(1, budget // max(1, len(middle[0].ids)))]
+        taken = middle[: max(1, budget // max(1, middle[0].width))]
         batch = batching.collate(taken, self.tokenizer.pad, torch.device(self.device))
-        return lambda: self.forward(*batch, None), sum(len(row.ids) for row in taken)
+        return lambda: self.forward(*batch, None), sum(row.n_tokens for row in taken)
 
     @abstractmethod
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
@@ -199,113 +221,54 @@ class BatchEncoder(ABC):
         return out
 
 
-class DecoderEncoder(BatchEncoder):
-    """Template, backbone and pooling over any decoder that `AutoModel` loads."""
-
-    def __init__(self, files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: str, measured: bool) -> None:
-        super().__init__(device, dtype, measured=measured)
-        self.files, self.spec = files, spec
-        self.template = load_template(spec.template, files.family)
-        self.tokenizer = TextTokenizer(_tokenizer(files), model=files.name)
-        self.backbone = load_backbone(
-            files, layer=spec.layer, attention=spec.attention, device=device, dtype=precision.DTYPES[dtype]
-        )
-        if dtype == "mixed":
-            precision.use_mixed(self.backbone.model)
-        self.hidden = self.backbone.hidden
-        known = [n for n in (self.tokenizer.max_length, self.backbone.max_positions, spec.max_length) if n]
-        self.max_length: int | None = min(known) if known else None
-        self._pool: Callable[[Tensor, Tensor], Tensor] = POOLINGS[spec.pooling]
-        self._limits: dict[str | None, int | None] = {}
-
-    def default_instruction(self) -> str:
-        """The retrieval instruction for methods trained with one, none for zero-shot methods."""
-        return DEFAULT_INSTRUCTION if self.template.instructed else ""
-
-    def text_limit(self, instruction: str | None = None) -> int | None:
-        """The most tokens of a text that fit; with an instruction, of a query."""
-        if instruction not in self._limits:
-            self._limits[instruction] = text_limit(self.template, self.tokenizer, self.max_length, instruction)
-        return self._limits[instruction]
-
-    def template_content(self) -> str:
-        """The template's pieces as they are."""
-        return self.template.content()
-
-    def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
-        """Ids and pooled span of each text."""
-        limit = self.text_limit(instruction)
-        return render(
-            self.template,
-            [self.tokenizer.head(text, limit) for text in texts],
-            self.tokenizer,
-            instruction=instruction,
-            limit=limit,
-            pool_eos=self.spec.pool_eos,
-        )
-
-    @torch.inference_mode()
-    def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:
-        """Hidden states pooled in float32, whatever the backbone computes in."""
-        return self._pool(self.backbone.states(ids, attention), pooled)
-
-    def module(self) -> torch.nn.Module:
-        """The backbone's network."""
-        return self.backbone.model  # type: ignore[no-any-return]
-
-
 def load_encoder(
     model: str = "mini",
     *,
-    method: str | None = None,
-    pooling: str | None = None,
-    template: str | None = None,
-    attention: str | None = None,
-    layer: int | None = None,
-    pool_eos: bool | None = None,
-    instruction: str | None = None,
-    max_length: int | None = None,
-    revision: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
+    attn: str = "auto",
+    **options: Unpack[EncoderOptions],
 ) -> Encoder:
     """An encoder for a model; what is left out is the model's preset, then the method's default.
 
     Args:
-        model: `mini`, a folder, or a hub id.
-        method: classical, echo, prompteol, llm2vec, sentence-transformers.
-        pooling: mean, weighted_mean, last.
-        template: a name in templates.toml, or a string with `{text}`.
-        attention: causal or bidirectional.
-        layer: hidden layer that is pooled; -1 the last, 0 the input embeddings.
-        pool_eos: whether echo pools the EOS with the second copy (its authors do).
-        instruction: default instruction of queries.
-        max_length: tokens the model reads at most.
-        revision: of a hub id.
+        model: `mini`, a folder, or a hub id. A folder that holds a LoRA adapter stands for its base with it.
         device: auto, cuda, mps, cpu.
         dtype: auto, float32, bfloat16, float16, mixed.
+        attn: how a decoder's attention is computed, a name of transformers': sdpa, eager, flash_attention_2; auto.
+        options:
+            method: classical, echo, prompteol, metaeol, llm2vec, reba, sentence-transformers.
+            template: a name in templates.toml, or a string with `{text}`.
+            copies: how often echo (without words between) or reba repeats the text.
+            pooling: mean, weighted_mean, last, eos, bos, trainable.
+            pooler: the weights of the trainable pooling, a safetensors file.
+            attention: causal or bidirectional.
+            layer: hidden layer that is pooled; -1 the last, 0 the input embeddings.
+            layer_norm: whether a layer before the last one goes through the final norm too.
+            pool_eos: whether an EOS or closing marker that the template pools counts (echo's authors do it).
+            instruction: default instruction of queries; `task:NAME` for that of a known task.
+            max_length: tokens of a text that are read at most.
+            compute_matched: whether max_length holds for all copies of the text together.
+            truncate: where a text that is too long is cut: end or middle.
+            adapters: LoRA adapters, merged in this order: folders or hub ids.
+            revision: of a hub id.
 
     Raises:
         ModelError: the model cannot be found or loaded, or does not attend as the method needs.
-        SpecError: an unknown name, or a value out of range.
+        SpecError: an unknown name, a value out of range, or options that do not go together.
     """
-    files = locate(model, revision=revision)
-    spec = resolve(
-        files,
-        method=method,
-        pooling=pooling,
-        template=template,
-        attention=attention,
-        layer=layer,
-        pool_eos=pool_eos,
-        instruction=instruction,
-        max_length=max_length,
-        revision=revision,
+    files = locate(
+        model,
+        revision=options.get("revision"),
+        adapters=options.get("adapters") or (),
+        pooler=options.get("pooler"),
     )
-    return encoder_of(files, spec, device=device, dtype=dtype)
+    return encoder_of(files, resolve(files, **options), device=device, dtype=dtype, attn=attn)
 
 
-def encoder_of(files: ModelFiles, spec: EncoderSpec, *, device: str = "auto", dtype: str = "auto") -> Encoder:
+def encoder_of(
+    files: ModelFiles, spec: EncoderSpec, *, device: str = "auto", dtype: str = "auto", attn: str = "auto"
+) -> Encoder:
     """The encoder a whole spec describes."""
     place = precision.choose_device(device)
     kind = precision.choose_dtype(dtype, place)
@@ -313,18 +276,6 @@ def encoder_of(files: ModelFiles, spec: EncoderSpec, *, device: str = "auto", dt
         from ragidx.indexer.wrapped import WrappedEncoder
 
         return WrappedEncoder(files, spec, device=place, dtype=kind, measured=dtype == "auto")
-    return DecoderEncoder(files, spec, device=place, dtype=kind, measured=dtype == "auto")
+    from ragidx.indexer.decoder import DecoderEncoder
 
-
-def _tokenizer(files: ModelFiles) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(files.folder, trust_remote_code=False, local_files_only=True)
-    except (ValueError, OSError, KeyError, ImportError, TypeError) as fault:
-        first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
-        raise ModelError(
-            f"the tokenizer of '{files.name}' cannot be loaded: {first}",
-            "copy its tokenizer.json and tokenizer_config.json into the model's folder",
-            where=str(files.folder),
-        ) from fault
+    return DecoderEncoder(files, spec, device=place, dtype=kind, measured=dtype == "auto", attn=attn)

@@ -7,11 +7,13 @@ method's own defaults, which are what the papers do.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.indexer.instructions import instruction
 from ragidx.indexer.models import ModelFiles
-from ragidx.indexer.specs import FILTERS, POOLINGS, EncoderSpec, FilterSpec
+from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec
+from ragidx.indexer.templates import default_copies, load_template, template_of_model
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
 
@@ -32,12 +34,42 @@ METHODS: dict[str, Method] = {
         "echo", "causal", "mean", "the text twice; mean of the second copy, whose tokens have seen the whole text"
     ),
     "prompteol": Method("prompteol", "causal", "last", "the text in a prompt that asks for one word; its last token"),
+    "metaeol": Method(
+        "metaeol", "causal", "last", "several such prompts, one a task; the mean of the vectors of their last tokens"
+    ),
     "llm2vec": Method(
         "llm2vec", "bidirectional", "mean", "attention both ways; mean of the text, the instruction left out"
+    ),
+    "reba": Method(
+        "reba", "causal", "mean", "the text repeated; each token takes the later states that attended to it back"
     ),
     SENTENCE_TRANSFORMERS: Method("", "own", "own", "the model's own modules and prompts"),
 }
 DEFAULT_METHOD = "echo"
+DEFAULT_TAU = 2.0
+
+
+class EncoderOptions(TypedDict, total=False):
+    """What a user may say about an encoder: the fields of `EncoderSpec` but the model; None: nothing was said."""
+
+    revision: str | None
+    adapters: tuple[str, ...] | None
+    method: str | None
+    template: str | None
+    copies: int | None
+    pooling: str | None
+    pooler: str | None
+    attention: str | None
+    layer: int | None
+    layer_norm: bool | None
+    pool_eos: bool | None
+    instruction: str | None
+    max_length: int | None
+    compute_matched: bool | None
+    truncate: str | None
+
+
+ENCODER_OPTIONS = tuple(EncoderOptions.__annotations__)
 
 
 def resolve(files: ModelFiles, **asked: Any) -> EncoderSpec:
@@ -60,12 +92,68 @@ def resolve(files: ModelFiles, **asked: Any) -> EncoderSpec:
         return _sentence_transformers(files, given)
     defaults = METHODS[method]
     spec: dict[str, Any] = {"template": defaults.template, "pooling": defaults.pooling, "attention": defaults.attention}
-    if method == preset.get("method"):
+    spec["template"] = template_of_model(method, files.names) or spec["template"]
+    if method == "echo" and given.get("copies") is not None:
+        spec["template"] = "echo-copies"
+    elif method == preset.get("method"):
         spec |= {name: preset[name] for name in ("template", "pooling", "attention", "layer") if name in preset}
     spec |= {"model": files.name, "method": method} | given
-    if spec["pooling"] not in POOLINGS:
-        raise unknown_name("pooling", spec["pooling"], POOLINGS)
-    return EncoderSpec(**spec)
+    spec["copies"] = spec.get("copies") or default_copies(spec["template"])
+    spec["instruction"] = instruction(spec.get("instruction"))
+    return _checked(EncoderSpec(**spec), files)
+
+
+def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
+    """The spec, if its parts go together.
+
+    Raises:
+        SpecError: what does not.
+    """
+    if spec.pooling not in POOLINGS:
+        raise unknown_name("pooling", spec.pooling, POOLINGS)
+    template = load_template(spec.template, files.family, method=spec.method, copies=spec.copies)
+    n_copies = max(sum(piece.text.count("{text}") for piece in side) for side in (template.document, template.query))
+    for wrong, message, hint, where in (
+        (
+            (spec.pooling == "trainable") != (spec.pooler is not None),
+            "the trainable pooling and its weights belong together",
+            "give --pooling trainable and --pooler weights.safetensors, or neither",
+            "--pooler",
+        ),
+        (
+            spec.method == "reba" and spec.pooling not in ("mean", "weighted_mean", "last"),
+            f"backward attention pools the first copy of the text, which {spec.pooling} pooling does not",
+            "use --pooling mean, weighted_mean or last",
+            "--pooling",
+        ),
+        (
+            spec.method == "reba" and default_copies(spec.template) is None,
+            f"backward attention needs copies of the text side by side, and the template '{spec.template}' has none",
+            "leave out --template",
+            "--template",
+        ),
+        (
+            spec.pooling == "bos" and spec.attention == "causal",
+            "under causal attention the first token sees no other, so every text would have the same vector",
+            "use --attention bidirectional, or another --pooling",
+            "--pooling",
+        ),
+        (
+            spec.compute_matched and n_copies < 2,
+            f"the template '{spec.template}' holds the text once: it reads no more than classical does",
+            "leave out --compute-matched",
+            "--compute-matched",
+        ),
+        (
+            spec.layer_norm and spec.layer == -1,
+            "the last layer's states have gone through the final norm",
+            "leave out --layer-norm, or give a --layer before the last",
+            "--layer-norm",
+        ),
+    ):
+        if wrong:
+            raise SpecError(message, hint, where=where)
+    return spec
 
 
 def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
@@ -79,7 +167,7 @@ def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
     if spec.method == preset.get("method"):
         return kept
     # Where the useful part of a spectrum begins belongs to the model's head, whatever the method.
-    return FilterSpec(tau=2.0, offset=kept.offset)
+    return FilterSpec(tau=DEFAULT_TAU, offset=kept.offset)
 
 
 def filter_spec(
@@ -90,25 +178,33 @@ def filter_spec(
     tau: float | None = None,
     dim: int | None = None,
     offset: int | None = None,
+    seed: int | None = None,
+    sample: int | None = None,
+    topk: int | None = None,
 ) -> FilterSpec:
     """The filter that is asked for; where nothing is, the default.
+
+    EmbedFilter without a width keeps every direction from its offset on; the others are what it is compared with, and
+    keep half of the width, as it does by default.
 
     Raises:
         SpecError: an unknown filter, or values that exclude each other.
     """
     default = default_filter(files, encoder)
-    if (name, tau, dim, offset) == (None, None, None, None):
+    options = {"offset": offset, "seed": seed, "sample": sample, "topk": topk}
+    given = {option: value for option, value in options.items() if value is not None}
+    if (name, tau, dim) == (None, None, None) and not given:
         return default
     name = name or "embedfilter"
-    if name not in FILTERS:
-        raise unknown_name("filter", name, FILTERS)
-    if name == "none" or offset is not None or default.offset is None:
-        return FilterSpec(name=name, tau=tau, dim=dim, offset=offset)
+    if name not in ("embedfilter", "none") and (tau, dim) == (None, None):
+        tau = DEFAULT_TAU
+    wanted = FilterSpec.from_json({"name": name, "tau": tau, "dim": dim, **given})
+    if name != "embedfilter" or offset is not None or default.offset is None:
+        return wanted
     # A model whose preset starts at an offset keeps it at every width, as far as there is room.
-    wanted = FilterSpec(name=name, tau=tau, dim=dim)
     hidden = files.hidden
     room = default.offset if hidden is None else hidden - wanted.width(hidden)
-    return FilterSpec(name=name, tau=tau, dim=dim, offset=min(default.offset, room))
+    return FilterSpec(tau=tau, dim=dim, offset=min(default.offset, room))
 
 
 def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderSpec:
@@ -118,14 +214,16 @@ def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderS
             "choose a method for decoders, such as --method echo",
             where="--method",
         )
-    for name in ("pooling", "template", "attention", "layer"):
-        if name in given:
+    kept = {name: given.pop(name) for name in ("instruction", "max_length", "revision") if name in given}
+    for name, value in given.items():
+        if name != "method" and value not in ((), False):
+            option = f"--{name.replace('_', '-').replace('adapters', 'adapter')}"
             raise SpecError(
-                f"a sentence-transformers model brings its own {name}",
-                f"leave out --{name}, or choose another --method",
-                where=f"--{name}",
+                f"a sentence-transformers model brings its own {name.replace('_', ' ')}",
+                f"leave out {option}, or choose another --method",
+                where=option,
             )
-    kept = {name: given[name] for name in ("instruction", "max_length", "revision") if name in given}
+    kept["instruction"] = instruction(kept.get("instruction"))
     return EncoderSpec(
         model=files.name, method=SENTENCE_TRANSFORMERS, template="", pooling="own", attention="causal", **kept
     )

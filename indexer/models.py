@@ -1,14 +1,17 @@
 """Which model a name means, and what can be known of it without loading it: its folder, its kind, its weights.
 
-A name is `mini` (the bundled model), a folder, or a hub id. Weights are read from safetensors only.
+A name is `mini` (the bundled model), a folder, or a hub id. A folder may hold a LoRA adapter in place of a model: then
+its base is the model. Weights are read from safetensors only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -18,6 +21,7 @@ from ragidx.corpora.errors import ModelError
 from ragidx.indexer.presets import published_presets
 
 BUNDLED = ("mini",)
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SETTINGS = (
     *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("tokenizer.model", "vocab.json", "vocab.txt", "merges.txt"),
@@ -34,12 +38,23 @@ class ModelFiles:
         folder: where its files are.
         config: its config.json; empty where it has none (a sentence-transformers model in sub-folders).
         sentence_transformers: whether it brings its own modules (modules.json).
+        adapters: folders of LoRA adapters, in the order in which they are merged into the weights.
+        pooler: the weights of a trainable pooling.
+        names: what the model and its base are called, by the user and in their own files.
     """
 
     name: str
     folder: Path
     config: dict[str, Any]
     sentence_transformers: bool
+    adapters: tuple[Path, ...] = ()
+    pooler: Path | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Where its tokenizer is: an adapter may bring its own."""
+        return next((f for f in reversed(self.adapters) if (f / "tokenizer.json").is_file()), self.folder)
 
     @property
     def family(self) -> str:
@@ -56,7 +71,8 @@ class ModelFiles:
     @property
     def weight_files(self) -> list[Path]:
         """The safetensors files, in order of their names."""
-        return sorted(self.folder.glob("**/*.safetensors" if self.sentence_transformers else "*.safetensors"))
+        found = self.folder.glob("**/*.safetensors" if self.sentence_transformers else "*.safetensors")
+        return sorted(path for path in found if path.name != ADAPTER_WEIGHTS)
 
     def preset(self) -> dict[str, Any]:
         """What is known to work best for this model: its preset.json, else by its hub id; empty if nothing is."""
@@ -64,31 +80,117 @@ class ModelFiles:
         return _json(path) if path.is_file() else published_presets().get(self.name, {})
 
 
-def locate(model: str, *, revision: str | None = None) -> ModelFiles:
+def locate(
+    model: str, *, revision: str | None = None, adapters: Sequence[str] = (), pooler: str | None = None
+) -> ModelFiles:
     """The files of a model; a hub id is downloaded if it is not in the hub's cache.
 
+    Args:
+        model: a bundled name, a folder, or a hub id. A folder with an adapter and no model stands for the base that it
+            names, with the adapter as the first.
+        revision: of a hub id.
+        adapters: folders or hub ids of LoRA adapters, in the order in which they are merged.
+        pooler: the safetensors file of a trainable pooling.
+
     Raises:
-        ModelError: no such folder or id, no weights, weights in pickle files only, no config.
+        ModelError: no such folder or id, no weights, weights in pickle files only, no config, or an adapter of another
+            base.
     """
-    if model in BUNDLED:
-        folder = Path(str(resources.files("ragidx.indexer") / "models" / model))
-    elif Path(model).expanduser().is_dir():
-        folder = Path(model).expanduser().resolve()
-    elif model.count("/") == 1 and not model.startswith((".", "/", "~")):
-        folder = _from_hub(model, revision)
-    else:
-        near = difflib.get_close_matches(model, BUNDLED, n=1)
+    folder = _folder(model, revision, "--model")
+    own = [folder] if (folder / ADAPTER_CONFIG).is_file() and not _has_model(folder) else []
+    files = _checked(model, _base_of(folder, model) if own else folder)
+    files = dataclasses.replace(files, names=_names(files, own))
+    for name in adapters:
+        own.append(_folder(name, None, "--adapter"))
+        _check_adapter(own[-1], name, files.names)
+    if own and files.sentence_transformers:
         raise ModelError(
-            f"no model '{model}': neither a bundled one, nor a folder, nor an id of the form owner/name"
-            + (f"; did you mean '{near[0]}'?" if near else ""),
-            "`ragidx models` lists what is bundled and shows what else can be named",
-            where="--model",
+            f"'{model}' is a sentence-transformers model, which takes no adapter",
+            "merge the adapter into its weights, or name the plain decoder as --model",
+            where="--adapter",
         )
-    return _checked(model, folder)
+    weights = None if pooler is None else Path(pooler).expanduser().resolve()
+    if weights is not None and not weights.is_file():
+        raise ModelError(
+            "there is no such file", "name the safetensors file of the pooling", where=f"--pooler {pooler}"
+        )
+    return dataclasses.replace(files, adapters=tuple(own), pooler=weights)
+
+
+def _folder(name: str, revision: str | None, option: str) -> Path:
+    """The folder that a name means."""
+    if name in BUNDLED:
+        return Path(str(resources.files("ragidx.indexer") / "models" / name))
+    if Path(name).expanduser().is_dir():
+        return Path(name).expanduser().resolve()
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        return _from_hub(name, revision)
+    if option == "--adapter":
+        raise ModelError(
+            f"no adapter '{name}': neither a folder, nor an id of the form owner/name",
+            "name the folder that holds its adapter_config.json",
+            where=option,
+        )
+    near = difflib.get_close_matches(name, BUNDLED, n=1)
+    raise ModelError(
+        f"no model '{name}': neither a bundled one, nor a folder, nor an id of the form owner/name"
+        + (f"; did you mean '{near[0]}'?" if near else ""),
+        "`ragidx models` lists what is bundled and shows what else can be named",
+        where=option,
+    )
+
+
+def _has_model(folder: Path) -> bool:
+    return any(path.name != ADAPTER_WEIGHTS for path in folder.glob("*.safetensors"))
+
+
+def _base_of(adapter: Path, name: str) -> Path:
+    """The folder of the model that an adapter names as its base: a folder beside the adapter's, or a hub id."""
+    base = str(_json(adapter / ADAPTER_CONFIG).get("base_model_name_or_path") or "")
+    beside = adapter.parent / Path(base).name  # a name from a file leads nowhere else
+    if base and beside.is_dir() and beside != adapter:
+        return beside
+    if base.count("/") == 1 and not base.startswith((".", "/", "~")):
+        return _from_hub(base, None)
+    raise ModelError(
+        f"'{name}' is an adapter, and its base model '{base}' is not beside it",
+        "name the base with --model and the adapter with --adapter",
+        where=str(adapter),
+    )
+
+
+def _names(files: ModelFiles, adapters: Sequence[Path]) -> tuple[str, ...]:
+    """What a model is called: as the user wrote it, in its config, and in the configs of its own adapters."""
+    named = [files.name, str(files.config.get("_name_or_path") or "")]
+    for folder in adapters:
+        named.append(str(_json(folder / ADAPTER_CONFIG).get("base_model_name_or_path") or ""))
+        if (folder / "config.json").is_file():
+            named.append(str(_json(folder / "config.json").get("_name_or_path") or ""))
+    return tuple(dict.fromkeys(name for name in named if name))
+
+
+def _check_adapter(folder: Path, name: str, names: Sequence[str]) -> None:
+    """An adapter of another base would give vectors that mean nothing; where both bases have published names, these
+    must agree. Whether the weights fit is seen when they are merged.
+    """
+    if not (folder / ADAPTER_CONFIG).is_file():
+        raise ModelError(
+            f"'{name}' has no {ADAPTER_CONFIG}, so it is no adapter",
+            "name the folder that `save_pretrained` of a PEFT model wrote",
+            where="--adapter",
+        )
+    base = str(_json(folder / ADAPTER_CONFIG).get("base_model_name_or_path") or "")
+    published = [other for other in names if other.count("/") == 1 and not other.startswith((".", "/", "~"))]
+    if base.count("/") == 1 and not base.startswith((".", "/", "~")) and published and base not in published:
+        raise ModelError(
+            f"the adapter '{name}' belongs to '{base}', the model is '{published[0]}'",
+            f"use --model {base} with it",
+            where="--adapter",
+        )
 
 
 def weights_fingerprint(files: ModelFiles) -> str:
-    """sha256 (hex) over the model's weight files, config and tokenizer: what its vectors depend on.
+    """sha256 (hex) over the files of the model, its adapters and its pooler: what its vectors depend on.
 
     Hashing a large model takes seconds, so the digest of a large file is kept in the user's cache folder by the file's
     size, time and inode.
@@ -96,6 +198,12 @@ def weights_fingerprint(files: ModelFiles) -> str:
     digest = hashlib.sha256()
     for path in _decisive(files):
         digest.update(f"{path.relative_to(files.folder).as_posix()}\0{_file_digest(path)}\0".encode())
+    for number, adapter in enumerate(files.adapters):
+        for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, *_SETTINGS):
+            if (adapter / name).is_file():
+                digest.update(f"adapter {number}/{name}\0{_file_digest(adapter / name)}\0".encode())
+    if files.pooler is not None:
+        digest.update(f"pooler\0{_file_digest(files.pooler)}\0".encode())
     return digest.hexdigest()
 
 

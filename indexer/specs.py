@@ -8,12 +8,12 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-from ragidx.corpora.errors import SpecError
-from ragidx.corpora.spec import ChunkSpec, Json, Spec
+from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.corpora.spec import ChunkSpec, Json, Spec, later
 
-FILTERS = ("embedfilter", "none")
 ATTENTIONS = ("causal", "bidirectional")
-POOLINGS = ("mean", "weighted_mean", "last")  # the functions are in ragidx.indexer.pooling, which loads torch
+POOLINGS = ("mean", "weighted_mean", "last", "eos", "bos", "trainable")  # what they do: ragidx.indexer.pooling
+TRUNCATIONS = ("end", "middle")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,32 +22,88 @@ class EncoderSpec(Spec):
 
     model: str = "mini"  # a bundled name, a folder, or a hub id
     revision: str | None = None  # of a hub id
+    adapters: tuple[str, ...] = later(())  # LoRA adapters, merged in this order: folders or hub ids
     method: str = "classical"
     template: str = "classical"  # a name in templates.toml, or a string with {text}
+    copies: int | None = later(None)  # of the text, where the template repeats it
     pooling: str = "mean"
+    pooler: str | None = later(None)  # weights of the trainable pooling: a safetensors file
     attention: str = "causal"
     layer: int = -1  # H^layer; -1: the last one, after the final norm; 0: the input embeddings
-    pool_eos: bool = True  # whether an EOS that a template pools counts (echo)
+    layer_norm: bool = later(False)  # whether a layer before the last one goes through the final norm too
+    pool_eos: bool = True  # whether an EOS or closing marker that a template pools counts
     instruction: str | None = None  # default of queries; None: what the template says
-    max_length: int | None = None  # tokens the model reads at most; None: what the model allows
+    max_length: int | None = None  # tokens of a text that are read at most; None: as many as the model allows
+    compute_matched: bool = later(False)  # max_length holds for all copies together, not for each
+    truncate: str = later("end")  # where a text that is too long is cut
 
     def __post_init__(self) -> None:
         if self.attention not in ATTENTIONS:
             raise SpecError(f"unknown attention '{self.attention}'", f"known: {', '.join(ATTENTIONS)}")
+        if self.truncate not in TRUNCATIONS:
+            raise unknown_name("way to truncate", self.truncate, TRUNCATIONS)
+        if self.copies is not None and self.copies < 1:
+            raise SpecError(f"{self.copies} copies of a text hold nothing", "give 1 or more", where="--copies")
         if self.max_length is not None and self.max_length < 1:
-            raise SpecError(f"a length of {self.max_length} tokens holds nothing", where="max_length")
+            raise SpecError(
+                f"a length of {self.max_length} tokens holds nothing", "give 1 or more", where="--max-length"
+            )
+
+
+@dataclass(frozen=True)
+class FilterKind:
+    """What a filter keeps, in words, and what it asks for. How it is made stands in `ragidx.indexer.filters`.
+
+    Attributes:
+        keeps: what of a vector stays.
+        fields: the fields of `FilterSpec` it has besides tau and dim.
+        head: it reads the model's unembedding matrix.
+        nested: the first j stored numbers are the vector of the filter of width j.
+    """
+
+    keeps: str
+    fields: tuple[str, ...] = ()
+    head: bool = False
+    nested: bool = True
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether it is fitted on a sample of the corpus."""
+        return "sample" in self.fields
+
+
+# Names as in tables 5 and 6 of the EmbedFilter paper: dominant, secondary and bulk say what is removed.
+FILTERS = {
+    "embedfilter": FilterKind("the middle of the spectrum", ("offset",), head=True),
+    "truncation": FilterKind("the first coordinates"),
+    "random": FilterKind("random coordinates", ("seed",), nested=False),
+    "random-directions": FilterKind("random directions of the spectrum", ("seed",), head=True, nested=False),
+    "dominant": FilterKind("the end of the spectrum, its smallest singular values", head=True),
+    "secondary": FilterKind("the start of the spectrum, its largest singular values", head=True),
+    "bulk": FilterKind("both ends of the spectrum", head=True),
+    "optimal": FilterKind("the directions that raise frequent tokens least", ("seed", "sample", "topk"), head=True),
+    "optimal-abs": FilterKind("the directions that move frequent tokens least", ("seed", "sample", "topk"), head=True),
+    "whitening": FilterKind("principal components of the corpus, each scaled to variance 1", ("seed", "sample")),
+    "pca": FilterKind("principal components of the corpus", ("seed", "sample")),
+    "none": FilterKind("all raw coordinates"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilterSpec(Spec):
-    """Which directions of the spectrum a stored vector keeps."""
+    """What of an embedding a stored vector keeps."""
 
-    name: str = "embedfilter"  # or "none"
+    name: str = "embedfilter"  # one of FILTERS
     tau: float | None = None  # hidden width / kept width; None: keep all
     dim: int | None = None  # kept width; excludes tau
-    offset: int | None = None  # first kept column, 0-based; None: the middle, centre-out
+    offset: int | None = None  # embedfilter: first kept column, 0-based; None: the middle, centre-out
+    seed: int = later(0)  # of what is drawn: coordinates, directions, or the sample of the corpus
+    sample: int = later(4096)  # chunks of the corpus a filter is fitted on, at most
+    topk: int = later(100)  # optimal: how many of the most frequent tokens count
 
     def __post_init__(self) -> None:
+        if self.name not in FILTERS:
+            raise unknown_name("filter", self.name, FILTERS)
         if self.tau is not None and self.dim is not None:
             raise SpecError(
                 f"tau={self.tau:g} and dim={self.dim} are both set", "give one of --tau and --dim", where="filter"
@@ -66,6 +122,23 @@ class FilterSpec(Spec):
                 "leave out --tau, --dim and --filter-offset",
                 where="--filter",
             )
+        self._check_own_fields()
+
+    def _check_own_fields(self) -> None:
+        """Those that only some filters have."""
+        for name in ("offset", "seed", "sample", "topk"):
+            default = type(self).__dataclass_fields__[name].default
+            if getattr(self, name) != default and name not in FILTERS[self.name].fields:
+                owners = ", ".join(owner for owner, kind in FILTERS.items() if name in kind.fields)
+                raise SpecError(
+                    f"filter '{self.name}' has no {name}",
+                    f"leave out --filter-{name}, or take a filter that has one: {owners}",
+                    where=f"--filter-{name}",
+                )
+        if self.sample < 2:
+            raise SpecError(f"in a sample of {self.sample} nothing varies", "give 2 or more", where="--filter-sample")
+        if self.topk < 1:
+            raise SpecError(f"topk={self.topk} counts no token", "give 1 or more", where="--filter-topk")
 
     def width(self, hidden: int) -> int:
         """How many numbers of `hidden` are kept.
@@ -78,8 +151,8 @@ class FilterSpec(Spec):
         if self.dim is None and self.tau is None:
             width = hidden - offset
         if width < 1:
-            what = f"tau={self.tau:g}" if self.tau is not None else f"offset={offset}"
-            raise SpecError(f"{what} leaves nothing of {hidden} dimensions", f"give at most {hidden}", where="filter")
+            what, most = (f"tau={self.tau:g}", hidden) if self.tau is not None else (f"offset={offset}", hidden - 1)
+            raise SpecError(f"{what} leaves nothing of {hidden} dimensions", f"give at most {most}", where="filter")
         if width > hidden:
             raise SpecError(
                 f"dim={width} is wider than the model, which has {hidden}", f"give at most {hidden}", where="--dim"
@@ -105,12 +178,16 @@ class IndexSpec(Spec):
     chunk: ChunkSpec = field(default=ChunkSpec())
     index_type: str = "flat"
     vectors: str = "float16"
-    weights: str = ""  # sha256 of the model's weight files, config and tokenizer
+    weights: str = ""  # sha256 of the files of the model, its adapters and its pooler
     template: str = ""  # the template's pieces as they were, so that a changed template is noticed
 
     def fingerprint(self) -> str:
-        """sha256 (hex) of what decides the vectors; the model's name and the queries' instruction do not."""
-        nameless = dataclasses.replace(self.encoder, model="", revision=None, instruction=None)
+        """sha256 (hex) of what decides the vectors; names of files and the queries' instruction do not: `weights` holds
+        the content of the model, its adapters and its pooler.
+        """
+        nameless = dataclasses.replace(
+            self.encoder, model="", revision=None, instruction=None, adapters=(), pooler=None
+        )
         return Spec.fingerprint(dataclasses.replace(self, encoder=nameless))
 
 
@@ -119,9 +196,12 @@ def differences(have: IndexSpec, want: IndexSpec) -> list[str]:
     lines = _differences(have.to_json(), want.to_json(), "")
     lines = [line for line in lines if not line.startswith("encoder.instruction ")]  # no stored vector depends on it
     if have.weights == want.weights:
-        return [line for line in lines if not line.startswith(("encoder.model ", "encoder.revision "))]
-    named = [line for line in lines if line.startswith("encoder.model ")]
+        return [line for line in lines if not line.startswith(_NAMES)]
+    named = [line for line in lines if line.startswith(_NAMES)]
     return [line for line in lines if not (named and line.startswith("weights "))]
+
+
+_NAMES = tuple(f"encoder.{name} " for name in ("model", "revision", "adapters", "pooler"))
 
 
 def _differences(have: dict[str, Json], want: dict[str, Json], prefix: str) -> list[str]:

@@ -1,10 +1,7 @@
-"""Templates: a text becomes token ids and the span of them that is pooled.
+"""Templates: how a text stands in what the model reads. Data, not code: templates.toml, whose head explains the fields.
 
-A template is data (templates.toml, whose head explains the fields). The pieces are tokenised apart and joined as ids,
-so that both copies of an echoed text are the same ids and the pooled span is exact by construction; a *joined* template
-(PromptEOL, LLM2Vec) is formatted first and tokenised whole, as its authors do. Sources: Springer et al. 2024 (echo),
-Jiang et al. 2023 (PromptEOL), BehnamGhader et al. 2024 (LLM2Vec). What is too long is cut in the text, before it is put
-into the template: prompt and copies stay whole.
+Here a template is found, checked and made ready; `ragidx.indexer.rendering` fills it. Sources: Springer et al. 2024
+(echo), Jiang et al. 2023 (PromptEOL), BehnamGhader et al. 2024 (LLM2Vec), docs/methods.md for the rest.
 """
 
 from __future__ import annotations
@@ -13,25 +10,17 @@ import functools
 import json
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.indexer.tokens import TextTokenizer
 
 DEFAULT_INSTRUCTION = "Given a question, retrieve passages that answer the question"
-_SLOT = re.compile(r"\{(text|instruction|bos|eos|start)\}")
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """What the model reads for one text: ids, and which of them are pooled."""
-
-    ids: list[int]
-    pooled: tuple[tuple[int, int], ...]  # spans [start, end) of ids
-    truncated: bool = False
+SLOT = re.compile(r"\{(text|instruction|bos|eos|start)\}")
+_COPIES = 2
+_INSTRUCTED = "Instruct: {instruction}\n"
 
 
 @dataclass(frozen=True)
@@ -51,102 +40,77 @@ class Template:
     query: tuple[Piece, ...]
     joined: bool = False
     span: str = "pieces"
-    specials: str = "none"  # "model": what the tokenizer puts around every text stands around this too
+    specials: str = "none"
     instructed: bool = False
     clean: bool = False
     plain: tuple[Piece, ...] = ()  # a query without an instruction, where it is not the query less some pieces
+    strip: bool = False
+    also: tuple[Template, ...] = ()  # further prompts for the same text; the vectors are averaged
 
     def content(self) -> str:
         """The whole template as one string: equal content, equal vectors."""
         parts = [[[p.text, p.pool] for p in side] for side in (self.document, self.query, self.plain)]
-        return json.dumps([parts, self.joined, self.span, self.specials, self.clean], ensure_ascii=True)
+        content: list[Any] = [parts, self.joined, self.span, self.specials, self.clean]
+        if self.strip or self.also:  # left out otherwise: indexes of before these fields stay valid
+            content += [self.strip, [other.content() for other in self.also]]
+        return json.dumps(content, ensure_ascii=True)
+
+    def side(self, instruction: str | None) -> tuple[Piece, ...]:
+        """The pieces of documents (`instruction` None) or queries, the instruction filled in; where there is none, the
+        pieces that would hold it are left out.
+
+        Raises:
+            SpecError: the instruction itself holds a placeholder.
+        """
+        if instruction is None:
+            return tuple(piece for piece in self.document if "{instruction}" not in piece.text)
+        instruction = instruction.strip()
+        slot = SLOT.search(instruction)
+        if slot:
+            raise SpecError(
+                f"the instruction holds the placeholder '{slot[0]}'", "write it otherwise", where="--instruction"
+            )
+        if instruction:
+            return tuple(Piece(piece.text.replace("{instruction}", instruction), piece.pool) for piece in self.query)
+        if self.joined:
+            return self.document
+        return self.plain or tuple(piece for piece in self.query if "{instruction}" not in piece.text)
 
 
-def load_template(name: str, family: str = "") -> Template:
+def load_template(name: str, family: str = "", *, method: str = "", copies: int | None = None) -> Template:
     """A template by name, or a user's own string with `{text}` in it.
 
     Args:
-        name: a name in templates.toml, or a string that holds `{text}`: it is cut at its placeholders, and the last
-            `{text}` is pooled.
+        name: a name in templates.toml, or a string that holds `{text}`. The string is read as the method's own template
+            is: whole for PromptEOL (the last token is pooled), MetaEOL (one prompt a line) and LLM2Vec, else cut at its
+            placeholders, and the last `{text}` is pooled.
         family: the model's `model_type`, for templates that differ by family.
+        method: the method it is for.
+        copies: how often the text stands in a template that repeats it; None: twice.
 
     Raises:
-        SpecError: an unknown name, or a string without `{text}`.
+        SpecError: an unknown name, a string without `{text}`, or copies for a template that does not repeat the text.
     """
     known = _templates()
     if name in known:
-        return _from_toml(name, known[name], family)
-    if "{" in name or " " in name:
-        return _from_string(name)
-    raise unknown_name("template", name, known)
-
-
-def render(
-    template: Template,
-    texts: Sequence[str],
-    tokenizer: TextTokenizer,
-    *,
-    instruction: str | None = None,
-    limit: int | None = None,
-    pool_eos: bool = True,
-) -> list[Rendered]:
-    """What the model reads for each text.
-
-    Args:
-        template: how the text stands in it.
-        texts: any strings.
-        tokenizer: the model's own.
-        instruction: the task sentence of queries; None renders documents. Empty: a query without one.
-        limit: the most tokens of the *text*; longer ones are cut and marked. None: no limit.
-        pool_eos: whether an EOS that the template pools is pooled.
-    """
-    if template.clean:
-        texts = [clean(text) for text in texts]
-    pieces = _with_instruction(template, instruction)
-    if template.joined:
-        return _render_joined(template, pieces[0].text, texts, tokenizer, limit)
-    return _render_pieces(template, pieces, texts, tokenizer, limit, pool_eos)
-
-
-def text_limit(
-    template: Template, tokenizer: TextTokenizer, max_length: int | None, instruction: str | None = None
-) -> int | None:
-    """The most tokens of a text so that what the model reads stays within `max_length`.
-
-    Raises:
-        SpecError: the template alone fills `max_length`.
-    """
-    if max_length is None:
-        return None
-    pieces = _with_instruction(template, instruction)
-    whole = "".join(piece.text for piece in pieces)
-    empty = render(template, [""], tokenizer, instruction=instruction)[0]
-    # Where the whole string is tokenised, its tokens can be a few more than the sum of its parts.
-    reserve = len(empty.ids) + (8 if template.joined else 0)
-    limit = (max_length - reserve) // max(1, whole.count("{text}"))
-    if limit < 1:
+        template = _from_toml(name, known[name], family, copies or _COPIES)
+    elif "{" in name or " " in name:
+        template = _from_string(name, known.get(method, {}))
+    else:
+        raise unknown_name("template", name, known)
+    if copies is not None and default_copies(name) is None:
         raise SpecError(
-            f"the template '{template.name}' takes {reserve} of the {max_length} tokens the model reads, no text fits",
-            "shorten the instruction or the template, or raise the length",
+            f"the template '{name}' does not repeat the text",
+            "leave out --copies, or use --method reba or --method echo without a template",
+            where="--copies",
         )
-    return limit
+    return template
 
 
-def clean(text: str) -> str:
-    """The clean-up of PromptEOL's authors.
-
-    >>> clean('He said "hello"'), clean("Who?"), clean("a dog")
-    ("He said 'hello'", 'Who.', 'a dog.')
-    """
-    if text and text[-1] not in ".?\"'":
-        text += "."
-    text = text.replace('"', "'")
-    return f"{text[:-1]}." if text.endswith("?") else text
-
-
-@functools.cache
-def _templates() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(resources.files("ragidx.indexer").joinpath("templates.toml").read_text("utf-8"))
+def default_copies(name: str) -> int | None:
+    """How often a template repeats the text where nobody says; None for one that does not repeat it."""
+    fields = _templates().get(name, {"document": ""})
+    return _COPIES if any("copies" in piece for piece in fields["document"] if isinstance(piece, dict)) else None
 
 
 def template_names() -> list[str]:
@@ -154,136 +118,87 @@ def template_names() -> list[str]:
     return sorted(_templates())
 
 
-def _from_toml(name: str, fields: dict[str, Any], family: str) -> Template:
+def template_of_model(method: str, names: Iterable[str]) -> str | None:
+    """The template that a method's authors use for a model of one of these names; None where they name none."""
+    wanted = set(names)
+    for name, fields in _templates().items():
+        if name.startswith(f"{method}-") and wanted & set(fields.get("models", ())):
+            return name
+    return None
+
+
+@functools.cache
+def _templates() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(resources.files("ragidx.indexer").joinpath("templates.toml").read_text("utf-8"))
+
+
+def _from_toml(name: str, fields: dict[str, Any], family: str, copies: int) -> Template:
     fields = {**fields, **fields.get("by_family", {}).get(family, {})}
+    joined = fields.get("joined", False)
+    settings: dict[str, Any] = {
+        "joined": joined,
+        "span": fields.get("span", "pieces"),
+        "specials": "model" if joined else fields.get("specials", "none"),
+        "instructed": fields.get("instructed", False),
+        "clean": fields.get("clean", False),
+        "strip": fields.get("strip", False),
+    }
+    if not joined:
+        document, query, plain = (_pieces(fields.get(side, []), copies) for side in ("document", "query", "plain"))
+        return Template(name=name, document=document, query=query, plain=plain, **settings)
+    forms = fields["document"] if isinstance(fields["document"], list) else [fields["document"]]
+    return _joined(name, forms, [fields["query"]] if "query" in fields else None, settings)
+
+
+def _pieces(side: list[dict[str, Any]], copies: int) -> tuple[Piece, ...]:
+    pieces: list[Piece] = []
+    for piece in side:
+        kind = piece.get("copies")
+        if kind is None:
+            pieces.append(Piece(piece["piece"], piece.get("pool", False)))
+        else:
+            # One copy has none before it: then it is the one that is pooled.
+            pooled = {0} if kind == "first" or copies == 1 else set(range(1, copies))
+            pieces += [Piece(piece["piece"], number in pooled) for number in range(copies)]
+    return tuple(pieces)
+
+
+def _joined(name: str, documents: list[str], queries: list[str] | None, settings: dict[str, Any]) -> Template:
+    """A template of whole strings; more than one are prompts for the same text."""
+    queries = queries or [_INSTRUCTED + form for form in documents]
+    prompts = [
+        Template(name=name, document=(Piece(document),), query=(Piece(query),), **settings)
+        for document, query in zip(documents, queries, strict=True)
+    ]
     return Template(
-        name=name,
-        document=_pieces(fields["document"]),
-        query=_pieces(fields["query"]),
-        joined=fields.get("joined", False),
-        span=fields.get("span", "pieces"),
-        specials="model" if fields.get("joined") else fields.get("specials", "none"),
-        instructed=fields.get("instructed", False),
-        clean=fields.get("clean", False),
-        plain=_pieces(fields.get("plain", [])),
+        name=name, document=prompts[0].document, query=prompts[0].query, also=tuple(prompts[1:]), **settings
     )
 
 
-def _pieces(side: str | list[dict[str, Any]]) -> tuple[Piece, ...]:
-    if isinstance(side, str):
-        return (Piece(side),)
-    return tuple(Piece(piece["piece"], piece.get("pool", False)) for piece in side)
-
-
-def _from_string(template: str) -> Template:
-    """A user's string, cut at its placeholders; the last `{text}` is pooled."""
-    unknown = [slot for slot in re.findall(r"\{(\w*)\}", template) if not _SLOT.fullmatch(f"{{{slot}}}")]
+def _from_string(template: str, like: dict[str, Any]) -> Template:
+    """A user's string, read as the method's own template is."""
+    unknown = [slot for slot in re.findall(r"\{(\w*)\}", template) if not SLOT.fullmatch(f"{{{slot}}}")]
     if unknown:
         raise SpecError(
             f"the template has an unknown placeholder '{{{unknown[0]}}}'",
             "known: {text}, {instruction}, {bos}, {eos}",
             where="--template",
         )
-    if "{text}" not in template:
+    forms = template.splitlines() if isinstance(like.get("document"), list) and like.get("joined") else [template]
+    if any("{text}" not in form for form in forms):
         raise SpecError(
             "the template has no {text}", "say where the text stands, such as 'Passage: {text}'", where="--template"
         )
-    parts = [part for part in re.split(r"(\{text\})", template) if part]
-    last = max(i for i, part in enumerate(parts) if part == "{text}")
-    pieces = tuple(Piece(part, i == last) for i, part in enumerate(parts))
-    return Template(name=template, document=pieces, query=pieces, specials="model")
-
-
-def _with_instruction(template: Template, instruction: str | None) -> tuple[Piece, ...]:
-    """The pieces of the side that is rendered, with the instruction filled in; without one, its pieces are left out."""
-    if instruction is None:
-        return tuple(piece for piece in template.document if "{instruction}" not in piece.text)
-    instruction = instruction.strip()
-    slot = _SLOT.search(instruction)
-    if slot:
+    if not like.get("joined"):
+        parts = [part for part in re.split(r"(\{text\})", template) if part]
+        last = max(i for i, part in enumerate(parts) if part == "{text}")
+        pieces = tuple(Piece(part, i == last) for i, part in enumerate(parts))
+        return Template(name=template, document=pieces, query=pieces, specials="model")
+    if like["span"] == "text" and template.count("{text}") > 1:
         raise SpecError(
-            f"the instruction holds the placeholder '{slot[0]}'", "write it otherwise", where="--instruction"
+            "the template holds {text} more than once, and this method pools one", "keep one", where="--template"
         )
-    if instruction:
-        return tuple(Piece(piece.text.replace("{instruction}", instruction), piece.pool) for piece in template.query)
-    if template.joined:
-        return template.document
-    return template.plain or tuple(piece for piece in template.query if "{instruction}" not in piece.text)
-
-
-def _render_pieces(
-    template: Template,
-    pieces: Sequence[Piece],
-    texts: Sequence[str],
-    tokenizer: TextTokenizer,
-    limit: int | None,
-    pool_eos: bool,
-) -> list[Rendered]:
-    literals = [None if "{text}" in piece.text else _literal(piece.text, tokenizer) for piece in pieces]
-    alone = any(piece.text == "{text}" for piece in pieces)
-    text_ids = tokenizer.ids(texts) if alone else [[] for _ in texts]
-    before, after = (tokenizer.prefix, tokenizer.suffix) if template.specials == "model" else ([], [])
-    rows: list[Rendered] = []
-    for text, own in zip(texts, text_ids, strict=True):
-        truncated = limit is not None and len(own) > limit
-        kept = own[:limit] if limit is not None else own
-        ids, spans = list(before), []
-        for piece, literal in zip(pieces, literals, strict=True):
-            start = len(ids)
-            if literal is not None:
-                ids += literal
-            elif piece.text == "{text}":
-                ids += kept
-            else:
-                ids += _mixed(piece.text, text, tokenizer)
-            if piece.pool is True or (piece.pool == "eos" and pool_eos):
-                spans.append((start, len(ids)))
-        rows.append(Rendered(ids + after, tuple(spans), truncated))
-    return rows
-
-
-def _literal(piece: str, tokenizer: TextTokenizer) -> list[int]:
-    """Ids of a piece without a text. `{bos}X` is tokenised as one string with the special token's own spelling in it,
-    because what follows a special token may be tokenised otherwise than at the start (SentencePiece's word-start mark).
-    """
-    specials = {
-        "bos": tokenizer.bos,
-        "eos": tokenizer.eos,
-        "start": tokenizer.bos if tokenizer.bos is not None else tokenizer.eos,
-    }
-
-    def spelling(match: re.Match[str]) -> str:
-        number = specials.get(match[1])
-        return "" if number is None else str(tokenizer.pieces.id_to_token(number))
-
-    return tokenizer.piece(_SLOT.sub(spelling, piece)) if piece else []
-
-
-def _mixed(piece: str, text: str, tokenizer: TextTokenizer) -> list[int]:
-    """Ids of a piece in which the text stands between words: one string, cut only at special tokens."""
-    ids: list[int] = []
-    for part in re.split(r"(\{(?:bos|eos|start)\})", piece):
-        if "{text}" in part:
-            ids += tokenizer.ids([part.replace("{text}", text)])[0]
-        elif part:
-            ids += _literal(part, tokenizer)
-    return ids
-
-
-def _render_joined(
-    template: Template, form: str, texts: Sequence[str], tokenizer: TextTokenizer, limit: int | None
-) -> list[Rendered]:
-    alone = tokenizer.batch(texts)
-    kept = [
-        text[: tokens.ends[limit - 1]] if limit is not None and len(tokens.ids) > limit else text
-        for text, tokens in zip(texts, alone, strict=True)
-    ]
-    whole = tokenizer.ids([form.replace("{text}", text) for text in kept])
-    rows: list[Rendered] = []
-    for text, short, tokens, inner in zip(texts, kept, alone, whole, strict=True):
-        end = len(tokenizer.prefix) + len(inner)
-        count = len(tokens.ids) if short is text else min(len(tokens.ids), limit or 0)
-        start = end - 1 if template.span == "last" else max(end - count, len(tokenizer.prefix))
-        ids = tokenizer.prefix + inner + (tokenizer.suffix if template.span != "last" else [])
-        rows.append(Rendered(ids, ((start, end),) if end > start else (), short is not text))
-    return rows
+    settings = {"joined": True, "span": like["span"], "specials": "model", "instructed": like.get("instructed", False)}
+    documents = [re.sub(r"\s*\{instruction\}\s*", "", form) for form in forms]
+    queries = forms if any("{instruction}" in form for form in forms) else None
+    return _joined(template, documents, queries, settings)

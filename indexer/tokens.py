@@ -7,6 +7,7 @@ who puts a text into a template decides what is cut.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.models import ModelFiles
 
 _CHARS_A_TOKEN = 16
 _SLACK = 64
@@ -21,10 +23,10 @@ _SLACK = 64
 
 @dataclass(frozen=True)
 class Tokens:
-    """The ids of one text and the character at which each token ends."""
+    """The ids of one text and the characters [start, end) that each token spells."""
 
     ids: list[int]
-    ends: list[int]
+    spans: list[tuple[int, int]]
 
 
 class TextTokenizer:
@@ -47,6 +49,8 @@ class TextTokenizer:
         self.pieces = _plain(backend)
         self.texts = _plain(backend)
         self.texts.encode_special_tokens = True
+        special = [token.content for token in self.pieces.get_added_tokens_decoder().values() if token.special]
+        self._named = re.compile("|".join(map(re.escape, special)) or r"(?!)")
         self.bos: int | None = tokenizer.bos_token_id
         self.eos: int | None = tokenizer.eos_token_id
         self.pad: int = next((i for i in (tokenizer.pad_token_id, self.eos, 0) if i is not None), 0)
@@ -60,7 +64,27 @@ class TextTokenizer:
     def batch(self, texts: Sequence[str]) -> list[Tokens]:
         """The ids of texts, without the model's special tokens around them."""
         encoded = self.texts.encode_batch(list(texts), add_special_tokens=False)
-        return [Tokens(list(one.ids), [end for _, end in one.offsets]) for one in encoded]
+        return [Tokens(list(one.ids), list(one.offsets)) for one in encoded]
+
+    def filled(self, form: str, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of a template's string with each text at its `{text}`, tokenised whole.
+
+        Special tokens that the form names stand for themselves; those that a text spells never do. For a text that
+        spells one, where the form names some too, form and text are tokenised apart.
+        """
+        if not self._named.search(form):
+            return self.ids([form.replace("{text}", text) for text in texts])
+        clean = [not self._named.search(text) for text in texts]
+        whole = [form.replace("{text}", text) for text, good in zip(texts, clean, strict=True) if good]
+        found = iter(self.pieces.encode_batch_fast(whole, add_special_tokens=False))
+        return [
+            list(next(found).ids) if good else self._apart(form, text) for text, good in zip(texts, clean, strict=True)
+        ]
+
+    def _apart(self, form: str, text: str) -> list[int]:
+        own = self.ids([text])[0]
+        first, *rest = (self.piece(part) for part in form.split("{text}"))
+        return first + [number for part in rest for number in (*own, *part)]
 
     def head(self, text: str, limit: int | None) -> str:
         """The text, or as much of its start as surely holds more than `limit` tokens.
@@ -78,6 +102,27 @@ class TextTokenizer:
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """As `batch`, the ids alone: no offsets are worked out."""
         return [list(one.ids) for one in self.texts.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+
+def load_tokenizer(files: ModelFiles) -> TextTokenizer:
+    """The tokenizer of a model, or the one that its last adapter brings.
+
+    Raises:
+        ModelError: there is none, or none that is fast.
+    """
+    from transformers import AutoTokenizer
+
+    folder = files.tokenizer_folder
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (ValueError, OSError, KeyError, ImportError, TypeError) as fault:
+        first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
+        raise ModelError(
+            f"the tokenizer of '{files.name}' cannot be loaded: {first}",
+            "copy its tokenizer.json and tokenizer_config.json into the model's folder",
+            where=str(folder),
+        ) from fault
+    return TextTokenizer(tokenizer, model=files.name)
 
 
 def _plain(backend: Tokenizer) -> Tokenizer:

@@ -3,15 +3,17 @@
 Tied models keep no head in the file: theirs is the input embedding matrix, and the config decides, never the file
 alone (some tied checkpoints carry a stale head). The right singular vectors V (d, d) and squared singular values are
 the eigenvectors and eigenvalues of the Gram matrix W_U^T W_U, summed over blocks of rows in float64: d x d numbers,
-never V x d.
+never V x d. Rows that pad a vocabulary beyond the tokenizer belong to the matrix, as in the EmbedFilter authors' code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,12 @@ from safetensors.numpy import load_file, save_file
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.models import ModelFiles
 
-_HEADS = ("lm_head.weight", "embed_out.weight", "output.weight")
-_INPUTS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
+_HEADS = (".lm_head.weight", ".embed_out.weight", ".output.weight")
+_INPUTS = (".embed_tokens.weight", ".wte.weight", ".word_embeddings.weight", ".embed_in.weight")
 _DTYPES = {"F64", "F32", "F16", "BF16"}
 _BLOCK = 4096
 _CACHED_FROM = 1024  # below this width the decomposition takes less than a second
+_NO_HEAD = "use --filter none, or one that reads no head: truncation, random, whitening, pca"
 
 
 @dataclass(frozen=True)
@@ -64,99 +67,140 @@ def find_unembedding(files: ModelFiles) -> Unembedding:
     names = {} if _is_encoder(files) else _tensors(files)
     config = files.config.get("text_config") or files.config
     tied = bool(config["tie_word_embeddings"] if "tie_word_embeddings" in config else _tied_by_default(files.config))
-    heads = [] if tied else [name for name in names if name.endswith(_HEADS)]
-    inputs = [name for name in names if name.endswith(_INPUTS)] if tied else []
-    found = sorted(heads or inputs, key=len)
+    found = sorted((name for name in names if f".{name}".endswith(_INPUTS if tied else _HEADS)), key=len)
     if not found:
         raise ModelError(
-            f"'{files.name}' has no unembedding matrix, so there is no EmbedFilter for it",
-            "use --filter none with an encoder model",
+            f"'{files.name}' has no unembedding matrix, so it has no spectrum",
+            _NO_HEAD,
             where=str(files.folder),
         )
     name = found[0]
-    with _opened(names[name]) as file:
-        part = file.get_slice(name)
+    with _opened(names[name], name) as part:
         kind, shape = str(part.get_dtype()), tuple(int(n) for n in part.get_shape())
     if kind not in _DTYPES or len(shape) != 2:
         raise ModelError(
-            f"the unembedding matrix '{name}' is stored as {kind}, which EmbedFilter cannot decompose",
-            "use a checkpoint with the head in float16, bfloat16 or float32, or --filter none",
+            f"the unembedding matrix '{name}' is stored as {kind}, which has no spectrum",
+            f"use a checkpoint with the head in float16, bfloat16 or float32; or {_NO_HEAD}",
             where=str(names[name]),
         )
     return Unembedding(names[name], name, (shape[0], shape[1]), tied)
 
 
 def spectrum_of(files: ModelFiles) -> Spectrum:
-    """The spectrum of a model's unembedding matrix; kept in the user's cache folder where it takes long."""
+    """The spectrum of a model's unembedding matrix; kept in the user's cache folder where it takes long.
+
+    Raises:
+        ModelError: the model has no head, or one that cannot be decomposed.
+    """
     head = find_unembedding(files)
     if head.shape[1] < _CACHED_FROM:
         return decompose(_gram(head))
     cached = Path.home() / ".cache" / "ragidx" / "spectrum" / f"{_content(head)}.safetensors"
-    if cached.is_file():
-        stored = load_file(cached)
-        return Spectrum(stored["directions"], stored["values"])
-    spectrum = decompose(_gram(head))
-    _keep(cached, spectrum)
+    spectrum = _kept(cached, head.shape[1])
+    if spectrum is None:
+        spectrum = decompose(_gram(head))
+        _keep(cached, spectrum)
     return spectrum
 
 
+def blocks(head: Unembedding) -> Iterator[torch.Tensor]:
+    """The rows of a head in order, at most 4,096 at a time, (n, d) in the dtype in which they are stored.
+
+    Raises:
+        ModelError: the file cannot be read.
+    """
+    with _opened(head.path, head.tensor) as part:
+        for start in range(0, head.shape[0], _BLOCK):
+            yield part[start : start + _BLOCK]
+
+
 def decompose(gram: NDArray[np.float64]) -> Spectrum:
-    """Directions and singular values from W_U^T W_U (d, d)."""
+    """Directions and singular values of a matrix X from X^T X (d, d)."""
     values, vectors = np.linalg.eigh(gram)
     values, vectors = values[::-1], vectors[:, ::-1]
-    # The sign of a singular vector is free; fixing it makes one checkpoint give one filter.
+    # The sign of a singular vector is free; fixing it makes one matrix give one filter.
     largest = np.abs(vectors).argmax(axis=0)
     signs = np.sign(vectors[largest, np.arange(vectors.shape[1])])
     return Spectrum(np.ascontiguousarray(vectors * signs), np.sqrt(np.clip(values, 0, None)))
 
 
 def _gram(head: Unembedding) -> NDArray[np.float64]:
-    gram = torch.zeros(head.shape[1], head.shape[1], dtype=torch.float64)
-    with _opened(head.path) as file:
-        part = file.get_slice(head.tensor)
-        for start in range(0, head.shape[0], _BLOCK):
-            rows = part[start : start + _BLOCK].to(torch.float64)
-            gram += rows.T @ rows
-    return gram.numpy()
+    gram = np.zeros((head.shape[1], head.shape[1]))
+    for block in blocks(head):
+        rows = block.to(torch.float64).numpy()
+        gram += (
+            rows.T @ rows
+        )  # NumPy sees one buffer twice and computes half of the products (BLAS syrk); torch does not
+    if not np.isfinite(gram).all():
+        raise ModelError(
+            f"the unembedding matrix '{head.tensor}' holds numbers that are not finite",
+            "download or copy the model again",
+            where=str(head.path),
+        )
+    return gram
 
 
 def _content(head: Unembedding) -> str:
-    digest = hashlib.sha256(f"{head.tensor}{head.shape}".encode())
-    with _opened(head.path) as file:
-        part = file.get_slice(head.tensor)
-        for start in range(0, head.shape[0], _BLOCK):
-            digest.update(part[start : start + _BLOCK].contiguous().view(torch.uint8).numpy().tobytes())
+    digest = hashlib.sha256(f"{head.shape}".encode())
+    for block in blocks(head):
+        digest.update(str(block.dtype).encode())
+        digest.update(block.contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _kept(path: Path, hidden: int) -> Spectrum | None:
+    """The spectrum in the cache; None where there is none, or not a whole one."""
+    try:
+        stored = load_file(path)
+        spectrum = Spectrum(stored["directions"], stored["values"])
+    except (OSError, SafetensorError, KeyError):
+        return None
+    return spectrum if (spectrum.directions.shape, spectrum.values.shape) == ((hidden, hidden), (hidden,)) else None
 
 
 def _keep(path: Path, spectrum: Spectrum) -> None:
     """Best effort: a cache that cannot be written costs time, nothing else."""
-    try:
+    with contextlib.suppress(OSError, SafetensorError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
+        handle, name = tempfile.mkstemp(dir=path.parent)
         os.close(handle)
-        save_file({"directions": spectrum.directions, "values": spectrum.values}, temporary)
-        Path(temporary).replace(path)
-    except OSError:
-        return
+        temporary = Path(name)
+        try:
+            save_file({"directions": spectrum.directions, "values": spectrum.values}, temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _tensors(files: ModelFiles) -> dict[str, Path]:
     """Tensor names and the file of each; names of shards are untrusted and stay in the folder."""
     index = files.folder / "model.safetensors.index.json"
     if index.is_file():
-        shards = json.loads(index.read_text("utf-8")).get("weight_map", {})
+        try:
+            shards = dict(json.loads(index.read_text("utf-8"))["weight_map"])
+        except (ValueError, TypeError, KeyError) as fault:
+            raise ModelError(
+                "it does not say which file holds which weight", "download or copy the model again", where=str(index)
+            ) from fault
         return {str(name): files.folder / Path(str(shard)).name for name, shard in shards.items()}
     names: dict[str, Path] = {}
     for path in files.weight_files:
-        with _opened(path) as file:
+        with _reading(path), safe_open(str(path), framework="pt") as file:
             names |= dict.fromkeys(file.keys(), path)
     return names
 
 
-def _opened(path: Path) -> Any:
+@contextlib.contextmanager
+def _opened(path: Path, tensor: str) -> Iterator[Any]:
+    """A tensor of a checkpoint, of which slices can be read."""
+    with _reading(path), safe_open(str(path), framework="pt") as file:
+        yield file.get_slice(tensor)
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        return safe_open(str(path), framework="pt")
+        yield
     except (SafetensorError, OSError) as fault:
         raise ModelError(
             f"the weights cannot be read: {fault}", "download or copy the model again", where=str(path)

@@ -19,8 +19,8 @@ from ragidx.indexer import precision
 from ragidx.indexer.backbone import silence_transformers
 from ragidx.indexer.encoder import BatchEncoder
 from ragidx.indexer.models import ModelFiles
+from ragidx.indexer.rendering import Rendered
 from ragidx.indexer.specs import EncoderSpec
-from ragidx.indexer.templates import Rendered
 from ragidx.indexer.tokens import TextTokenizer
 
 _OWN = "\0own"  # stands for the model's own query prompt, where nobody asked for an instruction or for none

@@ -18,6 +18,23 @@ SENTENCES = [
     "Ünïcödé naïve café, 東京タワー, Привет мир!",
     'He said "hello" and left_it there; 3.14159 or 1,000,000?',
 ]
+# What a family's configuration needs beside the common fields.
+_FAMILY: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("llama", "mistral", "qwen2", "phi3", "olmo2", "smollm3", "granite"), {"num_key_value_heads": 2}),
+    **dict.fromkeys(("qwen3", "gemma", "gemma2", "gemma3", "gemma3_text"), {"num_key_value_heads": 2, "head_dim": 8}),
+    "opt": {"ffn_dim": 48, "word_embed_proj_dim": 32},
+    "gpt2": {"n_positions": 128},
+    "gptj": {"rotary_dim": 4},
+}
+# The part of gemma3 that reads pictures, with as many layers as the part that reads text.
+_VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
 
 
 @pytest.fixture(scope="session")
@@ -82,15 +99,10 @@ def _make_model(family: str, options: dict[str, Any], folder: Path, tokenizer: A
         "bos_token_id": 0,
         "eos_token_id": 1,
     }
-    if family in ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "olmo2", "smollm3", "granite"):
-        base["num_key_value_heads"] = 2
-    if family in ("qwen3", "gemma", "gemma3_text"):
-        base["head_dim"] = 8
-    if family == "opt":
-        base |= {"ffn_dim": 48, "word_embed_proj_dim": 32}
-    if family == "gpt2":
-        base |= {"n_positions": 128}
-    config = AutoConfig.for_model(family, **(base | options))
+    base |= _FAMILY.get(family, {}) | options
+    if family == "gemma3":  # it reads pictures too
+        base = {"text_config": base, "vision_config": _VISION, "mm_tokens_per_image": 1}
+    config = AutoConfig.for_model(family, **base)
     with torch.random.fork_rng():
         torch.manual_seed(7)
         model = AutoModelForCausalLM.from_config(config)

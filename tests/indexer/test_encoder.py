@@ -17,7 +17,7 @@ from ragidx.indexer.batching import Budget, run
 from ragidx.indexer.encoder import Encoder, load_encoder
 from ragidx.indexer.models import locate, weights_fingerprint
 from ragidx.indexer.precision import choose_device, choose_dtype
-from ragidx.indexer.templates import Rendered
+from ragidx.indexer.rendering import Rendered
 
 TEXTS = [
     "The river rises in the hills and flows past the old mill before it reaches the sea.",
@@ -250,7 +250,7 @@ def test_unknown_names_name_the_near_miss(tiny_model: Callable[..., Path]) -> No
 
     assert _message(lambda: load_encoder(folder, method="ecco"), SpecError) == (
         "unknown method 'ecco'; did you mean 'echo'?\n"
-        "  hint: known: classical, echo, llm2vec, prompteol, sentence-transformers"
+        "  hint: known: classical, echo, llm2vec, metaeol, prompteol, reba, sentence-transformers"
     )
     assert _message(lambda: load_encoder(folder, pooling="men"), SpecError) == (
         "unknown pooling 'men'; did you mean 'mean'?\n  hint: known: last, mean, weighted_mean"

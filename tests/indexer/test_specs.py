@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.pooling import POOLINGS as FUNCTIONS
+from ragidx.indexer.pooling import WEIGHTS
 from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec, IndexSpec, differences
 
 encoders = st.builds(
@@ -22,6 +22,8 @@ encoders = st.builds(
     pool_eos=st.booleans(),
     instruction=st.none() | st.text(max_size=20),
     max_length=st.none() | st.integers(1, 5000),
+    adapters=st.lists(st.text(max_size=9), max_size=2).map(tuple),
+    copies=st.none() | st.integers(1, 9),
 )
 filters = st.builds(FilterSpec, tau=st.none() | st.floats(1, 64), offset=st.none() | st.integers(0, 300)) | st.builds(
     FilterSpec, dim=st.integers(1, 4096)
@@ -55,6 +57,12 @@ def test_the_fingerprint_knows_the_weights_and_not_the_name_of_the_model() -> No
 
     assert moved.fingerprint() == spec.fingerprint()
     assert dataclasses.replace(spec, weights="2").fingerprint() != spec.fingerprint()
+
+
+def test_fields_that_came_later_leave_older_fingerprints_as_they_were() -> None:
+    assert IndexSpec().fingerprint() == "a620f0d3134ef2b4a3ac529f06bb848282d91f62b8f31f8dee92d96f3ab88146"
+    changed = dataclasses.replace(IndexSpec(), encoder=EncoderSpec(truncate="middle"))
+    assert changed.fingerprint() != IndexSpec().fingerprint()
 
 
 def test_differences_name_the_field_in_the_users_words() -> None:
@@ -93,7 +101,7 @@ def test_a_moved_model_with_the_same_weights_is_no_difference() -> None:
             "--filter: filter 'none' keeps all raw coordinates\n  hint: leave out --tau, --dim and --filter-offset",
         ),
         (lambda: EncoderSpec(attention="up"), "unknown attention 'up'\n  hint: known: causal, bidirectional"),
-        (lambda: EncoderSpec(max_length=0), "max_length: a length of 0 tokens holds nothing"),
+        (lambda: EncoderSpec(max_length=0), "--max-length: a length of 0 tokens holds nothing\n  hint: give 1 or more"),
         (lambda: ChunkSpec(size=0), "--chunk-size: a chunk of 0 tokens holds nothing\n  hint: give at least 1"),
         (
             lambda: ChunkSpec(size=8, overlap=8),
@@ -122,7 +130,7 @@ def test_a_moved_model_with_the_same_weights_is_no_difference() -> None:
         (lambda: FilterSpec.parse("FilterSpec() x"), "text after the closing bracket at position 12: ' x'"),
         (
             lambda: FilterSpec.from_json({"tao": 1}, where="manifest"),
-            "manifest: FilterSpec has no field 'tao'\n  hint: known: name, tau, dim, offset",
+            "manifest: FilterSpec has no field 'tao'\n  hint: known: name, tau, dim, offset, seed, sample, topk",
         ),
         (lambda: FilterSpec.from_json({"dim": "x"}), "FilterSpec.dim is 'x', which is no int or NoneType"),
         (lambda: FilterSpec.from_json([1]), "FilterSpec is not an object: [1]"),
@@ -136,4 +144,4 @@ def test_a_wrong_value_says_what_to_do(make: object, message: str) -> None:
 
 
 def test_the_names_of_poolings_are_those_of_the_functions() -> None:
-    assert tuple(FUNCTIONS) == POOLINGS
+    assert (*WEIGHTS, "trainable") == POOLINGS

@@ -1,0 +1,157 @@
+"""Decoder encoders: a template, a backbone and a pooling over any decoder that `AutoModel` loads.
+
+Template: text -> ids and pooled span. Backbone: ids -> hidden states. Pooling: states and span -> vector. A method is a
+choice of the three; ReBA's backward attention and the trainable pooling stand in the place of a plain pooling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer import batching, pooling, precision
+from ragidx.indexer.backbone import load_backbone
+from ragidx.indexer.encoder import BatchEncoder, Floats
+from ragidx.indexer.models import ModelFiles
+from ragidx.indexer.rendering import Rendered, Rules, n_copies, render, text_limit
+from ragidx.indexer.specs import EncoderSpec
+from ragidx.indexer.templates import DEFAULT_INSTRUCTION, load_template
+from ragidx.indexer.tokens import load_tokenizer
+from ragidx.indexer.trainable import TrainablePooling, load_pooling
+from ragidx.indexer.words import positions_of_words
+
+_SPANS = {"eos": "eos", "bos": "bos", "trainable": "all"}  # poolings that read something else than the template's span
+
+
+class DecoderEncoder(BatchEncoder):
+    """Template, backbone and pooling over any decoder that `AutoModel` loads."""
+
+    def __init__(
+        self, files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: str, measured: bool, attn: str = "auto"
+    ) -> None:
+        super().__init__(device, dtype, measured=measured)
+        self.files, self.spec = files, spec
+        self.template = load_template(spec.template, files.family, method=spec.method, copies=spec.copies)
+        self.rules = Rules(spec.pool_eos, spec.truncate, _SPANS.get(spec.pooling, ""))
+        self.tokenizer = load_tokenizer(files)
+        self.backbone = load_backbone(files, spec, device=device, dtype=precision.DTYPES[dtype], implementation=attn)
+        if dtype == "mixed":
+            precision.use_mixed(self.backbone.model)
+        self.hidden = self.backbone.hidden
+        known = [n for n in (self.tokenizer.max_length, self.backbone.max_positions) if n]
+        self.max_length: int | None = min(known) if known else None
+        self._pooler = self._load_pooler()
+        self._limits: dict[str | None, int | None] = {}
+
+    def default_instruction(self) -> str:
+        """The retrieval instruction for methods trained with one, none for zero-shot methods."""
+        return DEFAULT_INSTRUCTION if self.template.instructed else ""
+
+    def text_limit(self, instruction: str | None = None) -> int | None:
+        """The most tokens of a text that are read; with an instruction, of a query."""
+        if instruction not in self._limits:
+            fitting = text_limit(self.template, self.tokenizer, self.max_length, instruction, self.rules)
+            asked = self.spec.max_length
+            if asked is not None and self.spec.compute_matched:
+                asked = max(1, asked // n_copies(self.template, instruction))
+            limits = [limit for limit in (fitting, asked) if limit is not None]
+            self._limits[instruction] = min(limits) if limits else None
+        return self._limits[instruction]
+
+    def template_content(self) -> str:
+        """The template's pieces as they are."""
+        return self.template.content()
+
+    def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
+        """Ids and pooled span of each text."""
+        limit = self.text_limit(instruction)
+        if self.spec.truncate == "end":  # of what is read at the start, the rest need not be tokenised
+            texts = [self.tokenizer.head(text, limit) for text in texts]
+        return render(self.template, texts, self.tokenizer, instruction=instruction, limit=limit, rules=self.rules)
+
+    @torch.inference_mode()
+    def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:
+        """Hidden states pooled in float32, whatever the backbone computes in; prompts for one text averaged."""
+        if self._pooler is not None:
+            return self._trained(self._pooler, ids, attention, pooled)
+        weights = pooling.WEIGHTS[self.spec.pooling](pooled)
+        if self.spec.method == "reba":
+            states, strongest = self.backbone.states_and_attention(ids, attention)
+            weights = torch.bmm(weights.unsqueeze(1), pooling.look_back(strongest, attention)).squeeze(1)
+        else:
+            states = self.backbone.states(ids, attention)
+        vectors = pooling.pooled(states, weights)
+        n_prompts = 1 + len(self.template.also)
+        return vectors if n_prompts == 1 else vectors.view(-1, n_prompts, self.hidden).mean(dim=1)
+
+    def module(self) -> torch.nn.Module:
+        """The backbone's network."""
+        return self.backbone.model  # type: ignore[no-any-return]
+
+    def encode_words(self, texts: Sequence[Sequence[str]], *, previous: bool | None = None) -> list[Floats]:
+        """Vectors of words in their context, (n_words, hidden) float32 for each text, raw: the mean of a word's tokens.
+
+        Args:
+            texts: the words of each text; they are read with single spaces between them.
+            previous: take the states one position before each token, which is where a model that was trained with MNTP
+                predicts it; a token with nothing before it is taken itself. None: where llm2vec has adapters.
+
+        Raises:
+            SpecError: the method reads no words (a prompt's last token), or a text is longer than the model reads.
+        """
+        if self.template.span == "last" or self._pooler is not None:
+            raise SpecError(
+                f"{self.spec.method} with {self.spec.pooling} pooling has one vector a text and none for its words",
+                "use --method llm2vec, reba or classical",
+            )
+        if previous is None:
+            previous = self.spec.method == "llm2vec" and bool(self.files.adapters)
+        strings = [" ".join(words) for words in texts]
+        tokens = self.tokenizer.batch(strings)
+        limit = self.text_limit()
+        for number, own in enumerate(tokens):
+            if limit is not None and len(own.ids) > limit:
+                raise SpecError(
+                    f"text {number} has {len(own.ids)} tokens, the model reads {limit}", "encode it in parts"
+                )
+        rows = render(self.template, strings, self.tokenizer, rules=Rules(pool_eos=False))
+        found: list[Floats] = [np.zeros((len(words), self.hidden), np.float32) for words in texts]
+        for batch in batching.run(
+            rows, self._token_vectors, budget=self.budget, pad=self.tokenizer.pad, device=torch.device(self.device)
+        ):
+            for row, vectors in zip(batch.rows, batch.vectors, strict=True):
+                at = rows[row].positions()
+                for number, numbers in enumerate(positions_of_words(tokens[row].spans, texts[row])):
+                    places = [max(0, at[i] - previous) for i in numbers]
+                    found[row][number] = vectors[places].mean(axis=0) if places else 0
+        return found
+
+    @torch.inference_mode()
+    def _token_vectors(self, ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
+        """(b, t, d) float32: states, or with backward attention what each token takes of the later ones."""
+        with precision.threads(self.threads):
+            if self.spec.method != "reba":
+                return self.backbone.states(ids, attention).to(torch.float32)
+            states, strongest = self.backbone.states_and_attention(ids, attention)
+            return torch.bmm(pooling.look_back(strongest, attention), states.to(torch.float32))
+
+    def _load_pooler(self) -> TrainablePooling | None:
+        if self.files.pooler is None:
+            return None
+        pooler = load_pooling(self.files.pooler, hidden=self.hidden, n_layers=self.backbone.n_layers)
+        if pooler.multi_layer and self.backbone.layer != -1:
+            raise SpecError("this pooling reads every layer", "leave out --layer", where="--layer")
+        return pooler.eval().requires_grad_(False).to(self.device)
+
+    def _trained(self, pooler: TrainablePooling, ids: Tensor, attention: Tensor | None, read: Tensor) -> Tensor:
+        """The trainable pooling over every token, or over a row a layer: its EOS, or with attention both ways the mean."""
+        if not pooler.multi_layer:
+            return pooler(self.backbone.states(ids, attention).to(torch.float32), read)  # type: ignore[no-any-return]
+        weights = pooling.last(read) if self.spec.attention == "causal" else pooling.mean(read)
+        rows = self.backbone.layers(ids, attention, lambda states: pooling.pooled(states, weights))
+        every = torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device)
+        return pooler(rows, every)  # type: ignore[no-any-return]
