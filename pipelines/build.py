@@ -3,6 +3,7 @@
 files -> Documents -> Chunks -> vectors -> rows -> one commit. A document whose content is known is not even cut; a
 chunk whose text is known is not encoded. Every batch goes to the writer's journal as soon as it is there: a build
 that is killed loses the batch in flight, and the next one goes on. Nothing is visible before the commit at the end.
+A filter that is fitted on the corpus reads it once more, before.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,11 +27,13 @@ from ragidx.corpora.sources import BY_RULE, Source, sources
 from ragidx.indexer.digests import digest
 from ragidx.indexer.manifest import files_of
 from ragidx.indexer.store import Store, StoreWriter
+from ragidx.indexer.sweep import check_folder
 from ragidx.pipelines.cutting import Cutter, Item
 from ragidx.pipelines.plan import BuildOptions, make_plan
 from ragidx.pipelines.report import BuildReport, OnProgress, Progress, Skips
 
 if TYPE_CHECKING:
+    from ragidx.indexer.batching import Batch
     from ragidx.indexer.encoder import Encoder
 
 _WINDOW_CHUNKS = 4096
@@ -105,24 +108,27 @@ class _Build:
         self._window = _Window()
         self._cutter: Cutter | None = None
         self._encoder: Encoder | None = None
+        self._fitted: dict[bytes, NDArray[np.float32]] = {}  # vectors of the sample the filter was fitted on
 
     def run(self) -> BuildReport:
         """The whole build."""
         started = time.perf_counter()
         self.progress.total_bytes = self._corpus_bytes()
         self.plan = make_plan(self.index, self.options)
+        if self.plan.wants_a_sample:
+            self._fit()
         with self._writer() as writer:
             self.writer = writer
             known = writer.known_documents()
             had = writer.base is not None and not self.options.rebuild
             with contextlib.ExitStack() as self._open:
-                for document in self._documents():
+                for document in self._documents(self._begin):
                     for items in self._take(document, known.get(document.id)):
                         self._collect(items)
                 for items in self._cutter.drain() if self._cutter else ():
                     self._collect(items)
             self._flush()
-            self._check_something_was_read()
+            self._check_something_was_read(self.report.n_documents)
             self.report.n_removed = writer.delete_others() if had else 0
             manifest = writer.commit(self._notes(), self.report.n_documents)
             self.report.committed = writer.base is None or manifest.generation != writer.base.generation
@@ -145,11 +151,11 @@ class _Build:
         own = [f"/{index.relative_to(corpus).as_posix()}/"] if index != corpus and index.is_relative_to(corpus) else []
         return [*self.options.exclude, *own]
 
-    def _documents(self) -> Iterator[Document]:
+    def _documents(self, on_source: Callable[[Source], None] | None = None) -> Iterator[Document]:
         o = self.options
         reading = ReadOptions(text_field=o.text_field, id_field=o.id_field)
         return documents(
-            self.corpus, reading, include=o.include, exclude=self._exclude(), on_skip=self._skip, on_source=self._begin
+            self.corpus, reading, include=o.include, exclude=self._exclude(), on_skip=self._skip, on_source=on_source
         )
 
     def _begin(self, source: Source) -> None:
@@ -162,8 +168,8 @@ class _Build:
             )
         self.skips.add(skip)
 
-    def _check_something_was_read(self) -> None:
-        if self.report.n_documents:
+    def _check_something_was_read(self, n_documents: int) -> None:
+        if n_documents:
             return
         if not self.skips.total():
             raise CorpusError(
@@ -175,6 +181,27 @@ class _Build:
             "see `ragidx build --help` for the formats; --include and --exclude choose files",
             where=str(self.corpus),
         )
+
+    # -- the filter, where it is fitted ---------------------------------------------------------------------------
+
+    def _fit(self) -> None:
+        """Fit the filter on a sample of the corpus, before anything of the corpus is stored."""
+        from ragidx.pipelines.calibrate import check_fit, draw, fit_filter
+
+        check_folder(self.index)
+        check_fit(self.plan, self.corpus)
+        self.progress.stage = f"fitting filter {self.plan.spec.filter.name}"
+        drawn = draw(self._documents(), self.plan.spec, self._tell)
+        self._check_something_was_read(len(drawn))
+        self.skips = Skips()  # what was left out is told when the corpus is indexed
+        started = time.perf_counter()
+        fitted = fit_filter(self.plan, drawn, self._chunker(), self._loaded(), self._count)
+        self.report.encode_seconds += time.perf_counter() - started
+        self.report.n_fitted = fitted.n
+        unit = _unit(fitted.vectors, [item.row.chunk_id for item in fitted.items])
+        keys = [item.row.text_hash for item in fitted.items]
+        self._fitted = {key: vector for key, vector in zip(keys, unit, strict=True) if vector.any()}
+        self.progress.stage = "indexing"
 
     # -- chunks and vectors ---------------------------------------------------------------------------------------
 
@@ -206,18 +233,18 @@ class _Build:
 
     def _cutting(self) -> Cutter:
         if self._cutter is None:
-            encoder = self._loaded()
-            limit = encoder.text_limit()
-            chunker = Chunker(
-                self.plan.spec.chunk, encoder.tokenizer.texts, limit=_UNLIMITED if limit is None else limit
-            )
-            self._cutter = self._open.enter_context(Cutter(chunker))
+            self._cutter = self._open.enter_context(Cutter(self._chunker()))
         return self._cutter
+
+    def _chunker(self) -> Chunker:
+        encoder = self._loaded()
+        limit = encoder.text_limit()
+        return Chunker(self.plan.spec.chunk, encoder.tokenizer.texts, limit=_UNLIMITED if limit is None else limit)
 
     def _loaded(self) -> Encoder:
         """The encoder, loaded when the first text needs it: an idle build loads no model."""
         if self._encoder is None:
-            self._encoder = self.plan.load_encoder()
+            self._encoder = self.plan.encoder
         return self._encoder
 
     def _flush(self) -> None:
@@ -228,14 +255,16 @@ class _Build:
         self._count_truncated(items)
         vectors = self.writer.reuse(list({item.row.text_hash for item in items}))
         missing = {item.row.text_hash: item.text for item in items if item.row.text_hash not in vectors}
-        vectors |= self._encode(list(missing), list(missing.values()), {i.row.text_hash: i.row.chunk_id for i in items})
+        vectors |= (fitted := {key: self._fitted.pop(key) for key in missing if key in self._fitted})
+        fresh = {key: text for key, text in missing.items() if key not in fitted}
+        vectors |= self._encode(list(fresh), list(fresh.values()), {i.row.text_hash: i.row.chunk_id for i in items})
         items = [item for item in items if item.row.text_hash in vectors]
         for start in range(0, len(items), 256):
             part = [item.row for item in items[start : start + 256]]
             self.writer.add(part, np.stack([vectors[row.text_hash] for row in part]))
         self.report.n_chunks += len(items)
         self.report.n_reused += len(items) - len(missing)
-        self.progress.n_chunks += len(items) - len(missing)
+        self.progress.n_chunks += len(items) - len(fresh)
         self._tell()
 
     def _encode(
@@ -249,7 +278,7 @@ class _Build:
         if len(texts) >= _TUNE_FROM:
             encoder.tune(texts)
         started = time.perf_counter()
-        for batch in encoder.batches(texts, project=self.plan.matrix()):
+        for batch in encoder.batches(texts, project=self.plan.filter):
             keys = [hashes[row] for row in batch.rows]
             unit = _unit(batch.vectors, [names[key] for key in keys])
             told = np.flatnonzero(unit.any(axis=1)).tolist()
@@ -257,14 +286,18 @@ class _Build:
                 self._skip(Skip(names[keys[row]], "the model makes nothing of the text: its vector is zero"))
             self.writer.remember([keys[row] for row in told], unit[told])
             found |= ((keys[row], unit[row]) for row in told)
-            self.report.n_encoded += len(keys)
-            self.report.n_tokens += batch.n_tokens
-            self.progress.n_encoded, self.progress.n_tokens = self.report.n_encoded, self.report.n_tokens
             self.progress.n_chunks += len(keys)
             self.progress.seconds = self.report.encode_seconds + time.perf_counter() - started
-            self._tell()
+            self._count(batch)
         self.report.encode_seconds += time.perf_counter() - started
         return found
+
+    def _count(self, batch: Batch) -> None:
+        """Note a batch that went through the model."""
+        self.report.n_encoded += len(batch.rows)
+        self.report.n_tokens += batch.n_tokens
+        self.progress.n_encoded, self.progress.n_tokens = self.report.n_encoded, self.report.n_tokens
+        self._tell()
 
     def _count_truncated(self, items: Sequence[Item]) -> None:
         """Whole documents may be longer than the model reads; chunks never are, the chunker sees to that."""
@@ -289,7 +322,7 @@ class _Build:
         return StoreWriter(
             self.index,
             spec=self.plan.spec.to_json(),
-            fingerprint=self.plan.spec.fingerprint(),
+            fingerprint=self.plan.fingerprint(),
             dim=self.plan.dim(),
             index_type=self.plan.spec.index_type,
             blobs=self.plan.blobs(),

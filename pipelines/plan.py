@@ -6,28 +6,26 @@ differs, and `rebuild` replaces the index. Loads no torch until the encoder or t
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann import INDEX_TYPES
-from ragidx.indexer.methods import SENTENCE_TRANSFORMERS, filter_spec, resolve
+from ragidx.indexer.methods import ENCODER_OPTIONS, SENTENCE_TRANSFORMERS, filter_spec, resolve
 from ragidx.indexer.models import ModelFiles, locate, weights_fingerprint
-from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec, differences
+from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, differences
 from ragidx.indexer.store import Store
 from ragidx.indexer.templates import load_template
 
 if TYPE_CHECKING:
+    from ragidx.indexer.calibration import Sample
     from ragidx.indexer.encoder import Encoder
-    from ragidx.indexer.filters import EmbedFilter
+    from ragidx.indexer.filters import Filter
 
 FILTER_FILE = "filter.safetensors"
 
@@ -38,33 +36,40 @@ class BuildOptions:
 
     model: str | None = None
     revision: str | None = None
+    adapters: tuple[str, ...] | None = None
     method: str | None = None
-    pooling: str | None = None
     template: str | None = None
+    copies: int | None = None
+    pooling: str | None = None
+    pooler: str | None = None
     attention: str | None = None
     layer: int | None = None
+    layer_norm: bool | None = None
     pool_eos: bool | None = None
     instruction: str | None = None
     max_length: int | None = None
+    compute_matched: bool | None = None
+    truncate: str | None = None
     filter: str | None = None
     tau: float | None = None
     dim: int | None = None
     filter_offset: int | None = None
+    filter_seed: int | None = None
+    filter_sample: int | None = None
+    filter_topk: int | None = None
     chunk_size: int | Literal["none"] | None = None
     chunk_overlap: int | None = None
     headings: bool | None = None
     index_type: str | None = None
     device: str = "auto"
     dtype: str = "auto"
+    attn: str = "auto"
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
     text_field: str | None = None
     id_field: str | None = None
     strict: bool = False
     rebuild: bool = False
-
-
-_ENCODER = ("method", "pooling", "template", "attention", "layer", "pool_eos", "instruction", "max_length", "revision")
 
 
 @dataclass
@@ -76,43 +81,55 @@ class Plan:
     options: BuildOptions
     stored: Store | None  # the index as it is, where it is gone on with
 
-    def load_encoder(self) -> Encoder:
-        """Load the model."""
+    @functools.cached_property
+    def encoder(self) -> Encoder:
+        """The model, loaded when it is first asked for."""
         from ragidx.indexer.encoder import encoder_of
 
-        return encoder_of(self.files, self.spec.encoder, device=self.options.device, dtype=self.options.dtype)
+        o = self.options
+        return encoder_of(self.files, self.spec.encoder, device=o.device, dtype=o.dtype, attn=o.attn)
 
     @functools.cached_property
-    def filter(self) -> EmbedFilter | None:
+    def filter(self) -> Filter | None:
         """The filter: the index's own where there is one, so that every vector went through the same numbers."""
-        from ragidx.indexer.filters import EmbedFilter
-        from ragidx.indexer.unembedding import spectrum_of
+        from ragidx.indexer.filters import Filter, make_filter
 
         if self.spec.filter.name == "none":
             return None
         if self.stored is not None:
-            return EmbedFilter.from_bytes(self.stored.blob(FILTER_FILE))
-        return EmbedFilter.from_spectrum(spectrum_of(self.files), self.spec.filter)
+            return Filter.from_bytes(self.stored.blob(FILTER_FILE))
+        return make_filter(self.spec.filter, self)
 
-    def matrix(self) -> NDArray[np.float32] | None:
-        """(hidden, dim) of the filter; None where there is none."""
-        return None if self.filter is None else self.filter.matrix
+    @property
+    def wants_a_sample(self) -> bool:
+        """Whether the filter is still to be fitted on a sample of the corpus."""
+        return self.stored is None and FILTERS[self.spec.filter.name].calibrated
+
+    def fit(self, sample: Sample) -> None:
+        """Make the filter from a sample of the corpus; before anything asks for it, its width or its content."""
+        from ragidx.indexer.filters import make_filter
+
+        self.filter = make_filter(self.spec.filter, self, sample)
 
     def dim(self) -> int:
         """Width of the stored vectors."""
         if self.stored is not None:
             return self.stored.manifest.dim
-        return self.load_width() if self.filter is None else self.filter.dim
-
-    def load_width(self) -> int:
-        """Hidden width of the model, from its config where that says it."""
-        if self.spec.encoder.method == SENTENCE_TRANSFORMERS:
-            return self._encoder_for_width.hidden
-        return self.files.hidden or self._encoder_for_width.hidden
+        return self.hidden if self.filter is None else self.filter.dim
 
     @functools.cached_property
-    def _encoder_for_width(self) -> Encoder:
-        return self.load_encoder()
+    def hidden(self) -> int:
+        """Width of the model's embeddings, from its config where that says it."""
+        if self.spec.encoder.method == SENTENCE_TRANSFORMERS:
+            return self.encoder.hidden
+        return self.files.hidden or self.encoder.hidden
+
+    def fingerprint(self) -> str:
+        """The spec's; of a filter that is fitted on a corpus, its numbers too: vectors of two fits are never mixed."""
+        if not FILTERS[self.spec.filter.name].calibrated:
+            return self.spec.fingerprint()
+        content = hashlib.sha256(self.blobs()[FILTER_FILE]).hexdigest()
+        return hashlib.sha256(f"{self.spec.fingerprint()}\0{content}".encode()).hexdigest()
 
     def blobs(self) -> dict[str, bytes]:
         """Files that the index keeps beside its vectors."""
@@ -133,6 +150,8 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
     files = locate(
         options.model or (old.encoder.model if old else "mini"),
         revision=options.revision or (old.encoder.revision if old else None),
+        adapters=options.adapters or (old.encoder.adapters if old else ()),
+        pooler=options.pooler or (old.encoder.pooler if old else None),
     )
     spec = _index_spec(files, options, old)
     if old is not None and stored is not None:
@@ -155,21 +174,24 @@ def _stored(index: Path) -> Store | None:
 
 def _index_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> IndexSpec:
     encoder = _encoder_spec(files, o, old)
-    template = (
-        "" if encoder.method == SENTENCE_TRANSFORMERS else load_template(encoder.template, files.family).content()
-    )
     return IndexSpec(
         encoder=encoder,
         filter=_filter_spec(files, o, encoder, old),
         chunk=_chunk_spec(o, old),
         index_type=_index_type(o, old),
         weights=weights_fingerprint(files),
-        template=template,
+        template=_template_content(encoder, files),
     )
 
 
+def _template_content(spec: EncoderSpec, files: ModelFiles) -> str:
+    if spec.method == SENTENCE_TRANSFORMERS:
+        return ""
+    return load_template(spec.template, files.family, method=spec.method, copies=spec.copies).content()
+
+
 def _encoder_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> EncoderSpec:
-    asked: dict[str, Any] = {name: getattr(o, name) for name in _ENCODER}
+    asked: dict[str, Any] = {name: getattr(o, name) for name in ENCODER_OPTIONS}
     if old is None or (o.method is not None and o.method != old.encoder.method):
         return resolve(files, **asked)
     given = {name: value for name, value in asked.items() if value is not None}
@@ -177,14 +199,23 @@ def _encoder_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> 
         return resolve(
             files, **({"instruction": old.encoder.instruction, "max_length": old.encoder.max_length} | given)
         )
-    kept = dataclasses.replace(old.encoder, **given)
-    return dataclasses.replace(kept, model=files.name)
+    kept = {name: getattr(old.encoder, name) for name in ENCODER_OPTIONS}
+    return resolve(files, **(kept | given))
 
 
 def _filter_spec(files: ModelFiles, o: BuildOptions, encoder: EncoderSpec, old: IndexSpec | None) -> FilterSpec:
-    if old is not None and (o.filter, o.tau, o.dim, o.filter_offset) == (None, None, None, None):
+    asked: dict[str, Any] = {
+        "name": o.filter,
+        "tau": o.tau,
+        "dim": o.dim,
+        "offset": o.filter_offset,
+        "seed": o.filter_seed,
+        "sample": o.filter_sample,
+        "topk": o.filter_topk,
+    }
+    if old is not None and all(value is None for value in asked.values()):
         return old.filter
-    return filter_spec(files, encoder, name=o.filter, tau=o.tau, dim=o.dim, offset=o.filter_offset)
+    return filter_spec(files, encoder, **asked)
 
 
 def _chunk_spec(o: BuildOptions, old: IndexSpec | None) -> ChunkSpec:

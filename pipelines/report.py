@@ -21,6 +21,7 @@ _HEAD = re.compile(
 class Progress:
     """How far a build is; the same object at every call, its numbers grow."""
 
+    stage: str = "indexing"
     n_bytes: int = 0  # of the corpus, begun
     total_bytes: int = 0  # of the corpus; 0 where nobody knows (standard input)
     n_documents: int = 0
@@ -69,7 +70,8 @@ class BuildReport:
     """What a build did.
 
     `n_added`, `n_changed`, `n_unchanged`, `n_removed` count documents; `n_encoded` chunks that went through the model
-    and `n_reused` chunks of new or changed documents whose vector was known already.
+    and `n_reused` chunks of new or changed documents whose vector was known already. `n_fitted` is how many
+    chunks the filter was fitted on, 0 where it was not; they went through the model once, for both.
     """
 
     index: str
@@ -88,6 +90,7 @@ class BuildReport:
     n_removed: int = 0
     n_encoded: int = 0
     n_reused: int = 0
+    n_fitted: int = 0
     n_tokens: int = 0
     n_truncated: int = 0
     n_empty: int = 0  # documents whose vector would be zero or that gave no chunk

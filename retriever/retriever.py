@@ -23,7 +23,7 @@ from ragidx.retriever.where import parse
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoder import Encoder
-    from ragidx.indexer.filters import EmbedFilter
+    from ragidx.indexer.filters import Filter
 
 FILTER_FILE = "filter.safetensors"
 _BUILT_IN = {"doc_id": "string", "heading": "string"}
@@ -32,29 +32,48 @@ _BUILT_IN = {"doc_id": "string", "heading": "string"}
 class Retriever:
     """A committed state of an index, open for questions. Safe to use from several threads."""
 
-    def __init__(self, store: Store, *, model: str | None = None, device: str = "auto", dtype: str = "auto") -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        model: str | None = None,
+        adapters: Sequence[str] | None = None,
+        pooler: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+    ) -> None:
         self.store = store
         self.spec = IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
-        self._model, self._device, self._dtype = model, device, dtype
+        self._model, self._adapters, self._pooler = model, adapters, pooler
+        self._device, self._dtype = device, dtype
         self._loading = threading.Lock()
         self._loaded: Encoder | None = None
 
     @classmethod
     def open(
-        cls, path: str | Path = "ragidx-index", *, model: str | None = None, device: str = "auto", dtype: str = "auto"
+        cls,
+        path: str | Path = "ragidx-index",
+        *,
+        model: str | None = None,
+        adapters: Sequence[str] | None = None,
+        pooler: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
     ) -> Retriever:
         """The index in a folder. No model is loaded yet.
 
         Args:
             path: the index folder.
             model: where the index's model is now, if it has moved; it must have the same weights.
+            adapters: likewise, of its LoRA adapters; all of them, in their order.
+            pooler: likewise, of the weights of its trainable pooling.
             device: of the encoder, as in `load_encoder`.
             dtype: of the encoder, as in `load_encoder`.
 
         Raises:
             IndexFormatError: there is no index, or it is damaged or newer.
         """
-        return cls(Store.open(path), model=model, device=device, dtype=dtype)
+        return cls(Store.open(path), model=model, adapters=adapters, pooler=pooler, device=device, dtype=dtype)
 
     def search(self, query: str, k: int = 10, instruction: str | None = None, where: str | None = None) -> list[Hit]:
         """The k best chunks for a question, best first; fewer only if the index, or `where`, has no more.
@@ -157,7 +176,12 @@ class Retriever:
         from ragidx.indexer.models import locate, weights_fingerprint
 
         spec = self.spec.encoder
-        files = locate(self._model or spec.model, revision=spec.revision)
+        files = locate(
+            self._model or spec.model,
+            revision=spec.revision,
+            adapters=spec.adapters if self._adapters is None else self._adapters,
+            pooler=self._pooler or spec.pooler,
+        )
         if weights_fingerprint(files) != self.spec.weights:
             raise ModelError(
                 f"'{files.name}' is not the model this index was made with: its files have changed",
@@ -174,12 +198,12 @@ class Retriever:
         return encoder
 
     @functools.cached_property
-    def _filter(self) -> EmbedFilter | None:
-        from ragidx.indexer.filters import EmbedFilter
+    def _filter(self) -> Filter | None:
+        from ragidx.indexer.filters import Filter
 
         if self.spec.filter.name == "none":
             return None
-        return EmbedFilter.from_bytes(self.store.blob(FILTER_FILE))
+        return Filter.from_bytes(self.store.blob(FILTER_FILE))
 
     def _allowed(self, where: str | None) -> list[NDArray[np.bool_]] | None:
         """For each segment the rows that the condition allows; None without one."""

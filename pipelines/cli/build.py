@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ragidx.corpora.sources import BY_RULE
-from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec
 from ragidx.pipelines.cli import console, words
 from ragidx.pipelines.cli.options import (
     ChunkSize,
@@ -39,12 +39,23 @@ _REASONS = 12  # shown on a terminal; a broken export can have as many as it has
     "--layer", type=int, metavar="N", help="Hidden layer that is pooled; -1 the last, 0 the input embeddings."
 )
 @click.option("--pool-eos/--no-pool-eos", default=None, help="Whether echo pools the closing EOS.")
-@click.option("--tau", type=float, metavar="N", help="EmbedFilter keeps hidden width / N dimensions.")
-@click.option("--dim", type=int, metavar="N", help="EmbedFilter keeps N dimensions.")
-@click.option("--filter", "filter", metavar="F", help="embedfilter, or none for the raw coordinates.")
+@click.option("--tau", type=float, metavar="N", help="The filter keeps hidden width / N dimensions.")
+@click.option("--dim", type=int, metavar="N", help="The filter keeps N dimensions.")
+@click.option("--filter", "filter", metavar="F", help=f"{', '.join(FILTERS)} (the raw coordinates).")
 @click.option(
-    "--filter-offset", type=int, metavar="N", help="First kept direction of the spectrum [default: the middle]."
+    "--filter-offset",
+    type=int,
+    metavar="N",
+    help="embedfilter: first kept direction of the spectrum [default: the middle].",
 )
+@click.option("--filter-seed", type=int, metavar="N", help="Of what a filter draws at random [default: 0].")
+@click.option(
+    "--filter-sample",
+    type=int,
+    metavar="N",
+    help="Chunks of the corpus that optimal, whitening and pca are fitted on, at most [default: 4096].",
+)
+@click.option("--filter-topk", type=int, metavar="N", help="optimal: most frequent tokens that count [default: 100].")
 @click.option("--chunk-size", type=ChunkSize(), help="Tokens a chunk, or none for whole documents [default: 256].")
 @click.option("--chunk-overlap", type=int, metavar="N", help="Tokens that neighbours share, at most [default: 0].")
 @click.option("--headings/--no-headings", default=None, help="Put the heading path in front of what is encoded.")
@@ -88,11 +99,12 @@ def _tell(report: BuildReport) -> None:
     r = report
     rate = f"{r.n_encoded / r.encode_seconds:,.0f} chunks/s" if r.encode_seconds > 0 and r.n_encoded else "-"
     gone = f", {r.n_removed:,} gone" if r.n_removed else ""
+    fitted = f", fitted on {console.plural(r.n_fitted, 'chunk')} of the corpus" if r.n_fitted else ""
     console.print_fields(
         [
             ("index", f"{r.index}  (generation {r.generation}{'' if r.committed else ', unchanged'})"),
             ("model", f"{r.model}: {words.encoder(EncoderSpec.parse(r.encoder))}"),
-            ("filter", words.filter_(FilterSpec.parse(r.filter), r.dim)),
+            ("filter", words.filter_(FilterSpec.parse(r.filter), r.dim) + fitted),
             (
                 "documents",
                 f"{r.n_documents:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} as before{gone}",

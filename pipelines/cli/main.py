@@ -21,8 +21,10 @@ COMMANDS = {
     "build": "Make or update the index of a corpus.",
     "query": "Find the chunks that answer a question.",
     "info": "Show what an index holds and how it was made.",
+    "lens": "Show which tokens a text's vector writes, and what the filter removes.",
     "models": "Show the bundled model, presets, and what each needs.",
     "verify": "Read a whole index and check it.",
+    "doctor": "Show what ragidx finds on this machine; check that a model runs as it should.",
     "demo": "Index the bundled sample corpus and ask it three questions.",
 }
 

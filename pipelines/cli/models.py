@@ -9,9 +9,22 @@ from ragidx.pipelines.cli.options import json_option
 
 
 @click.command("models")
+@click.option("--tasks", is_flag=True, help="Show the tasks that --instruction task:NAME knows, with their sentences.")
 @json_option
-def command(as_json: bool) -> None:
-    """Show the bundled model, models with a preset, and what each needs."""
+def command(tasks: bool, as_json: bool) -> None:
+    """Show the bundled model, models with a preset, and what each needs; or the instructions by task.
+
+    \b
+        ragidx models
+        ragidx models --tasks
+    """
+    if tasks:
+        _tell_tasks(as_json)
+    else:
+        _tell_models(as_json)
+
+
+def _tell_models(as_json: bool) -> None:
     from ragidx.indexer.presets import known_models
 
     rows = known_models()
@@ -27,3 +40,19 @@ def command(as_json: bool) -> None:
         " EmbedFilter at tau 2."
         "\nAny sentence-transformers model works with its own modules and prompts."
     )
+
+
+def _tell_tasks(as_json: bool) -> None:
+    from ragidx.indexer.instructions import PREFIX, task_instructions
+
+    tasks = task_instructions()
+    if as_json:
+        console.print_json([{"task": name, "instructions": list(sentences)} for name, sentences in tasks.items()])
+        return
+    # A set that is used in two ways has no name that could stand for one of them.
+    rows = [
+        [f"{PREFIX}{name}" if len(sentences) == 1 else f"({name})", sentence]
+        for name, sentences in tasks.items()
+        for sentence in sentences
+    ]
+    console.print_table(["--instruction", "stands for"], rows)

@@ -66,6 +66,7 @@ class ProgressLine:
         elif self._bar is not None:
             self._bar.update(
                 self._task,
+                description=progress.stage,
                 completed=progress.share or 0.0,
                 total=None if progress.share is None else 1.0,
                 rates=_rates(progress),
@@ -74,7 +75,7 @@ class ProgressLine:
         elif not progress.last and time.perf_counter() - self._told >= _PLAIN_EVERY_S:
             self._told = time.perf_counter()
             share = "" if progress.share is None else f"{100 * progress.share:.0f} %, "
-            click.echo(f"indexing: {share}{_rates(progress)}, ETA {_clock(self._eta(progress))}", err=True)
+            click.echo(f"{progress.stage}: {share}{_rates(progress)}, ETA {_clock(self._eta(progress))}", err=True)
 
     def _eta(self, progress: Progress) -> float | None:
         """Seconds left, if what is left goes as fast as what is done."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.methods import SENTENCE_TRANSFORMERS
-from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec
 
 
 def encoder(spec: EncoderSpec) -> str:
@@ -20,9 +20,11 @@ def filter_(spec: FilterSpec, dim: int) -> str:
     """Name and what it keeps."""
     if spec.name == "none":
         return f"none: {dim} raw coordinates"
+    name = "EmbedFilter" if spec.name == "embedfilter" else spec.name
     tau = f", tau {spec.tau:g}" if spec.tau is not None else ""
-    where = "the middle of the spectrum" if spec.offset is None else f"from direction {spec.offset} on"
-    return f"EmbedFilter, {dim} dimensions{tau}, {where}"
+    kept = FILTERS[spec.name].keeps if spec.offset is None else f"from direction {spec.offset} on"
+    seed = f" (seed {spec.seed})" if "seed" in FILTERS[spec.name].fields else ""
+    return f"{name}, {dim} dimensions{tau}, {kept}{seed}"
 
 
 def chunks(spec: ChunkSpec) -> str:

@@ -1,0 +1,89 @@
+"""`ragidx doctor`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ragidx.indexer.specs import EncoderSpec
+from ragidx.pipelines.cli import console, words
+from ragidx.pipelines.cli.options import device_option, dtype_option, json_option, offline_option
+from ragidx.pipelines.diagnosis import Check, Report
+
+
+@click.command("doctor")
+@click.option("--model", metavar="ID|PATH", help="Examine this model too: mini, a folder, or a hub id.")
+@click.option("--revision", metavar="REV", help="Revision of a hub id.")
+@click.option("--method", metavar="M", help="As in build: echo, prompteol, llm2vec and so on.")
+@click.option("--pooling", metavar="P", help="As in build: mean, weighted_mean, last and so on.")
+@click.option("--template", metavar="T", help="A template's name, or a string with {text}.")
+@click.option("--attention", metavar="A", help="causal, bidirectional.")
+@click.option(
+    "--layer", type=int, metavar="N", help="Hidden layer that is pooled; -1 the last, 0 the input embeddings."
+)
+@click.option("--copies", type=int, metavar="N", help="How often echo or reba repeats the text.")
+@click.option(
+    "--attn",
+    default="auto",
+    show_default=True,
+    metavar="I",
+    help="How attention is computed: sdpa, eager, flash_attention_2.",
+)
+@device_option
+@dtype_option
+@offline_option
+@json_option
+def command(as_json: bool, **options: Any) -> int:
+    """Show what ragidx finds on this machine; with --model, check that it runs as its method needs.
+
+    The checks: attention runs in the direction asked for, and a text has the same vector alone, in a batch and padded
+    on either side, in float32 and in the number format that a build would use. Exit status 1 if one fails.
+
+    \b
+        ragidx doctor
+        ragidx doctor --model Qwen/Qwen2.5-0.5B --method llm2vec
+    """
+    from ragidx.pipelines.doctor import examine
+
+    report = examine(**options)
+    if as_json:
+        console.print_json(report.to_json())
+    else:
+        _tell(report)
+    return 1 if report.n_failed else 0
+
+
+def _tell(report: Report) -> None:
+    """Findings, then checks; what to do stands below the line it belongs to."""
+    rows: list[list[str]] = []
+    for finding in report.findings:
+        rows.append([finding.status, finding.name, finding.value])
+        if finding.hint:
+            rows.append(["", "", f"-> {finding.hint}"])
+    console.print_table(["status", "what", "found"], rows)
+    if report.model is None:
+        return
+    click.echo()
+    console.print_fields(
+        [
+            ("model", report.model),
+            ("encoder", words.encoder(EncoderSpec.parse(report.encoder))),
+            ("a build here", f"{report.device}, {report.dtype}"),
+        ]
+    )
+    click.echo()
+    console.print_table(
+        ["status", "check", "in", "worst", "limit", "what to do"],
+        [[c.status, c.name, c.dtype, *_numbers(c), c.hint] for c in report.checks],
+    )
+    run = sum(check.status != "not applicable" for check in report.checks)
+    failed = f"{report.n_failed} of {console.plural(run, 'check')} failed"
+    click.echo(f"\n{failed}." if report.n_failed else f"\nAll is well: {console.plural(run, 'check')}.")
+
+
+def _numbers(check: Check) -> tuple[str, str]:
+    """The worst difference, and what it has to be."""
+    if check.difference is None or check.limit is None:
+        return "-", "-"
+    return f"{check.difference:.1e}", f"{'>' if check.at_least else '<='} {check.limit:.0e}"

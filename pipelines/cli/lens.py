@@ -1,0 +1,232 @@
+"""`ragidx lens`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from ragidx.corpora.sources import BY_RULE
+from ragidx.indexer.methods import ENCODER_OPTIONS
+from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.pipelines.cli import build, console, lens_tables
+from ragidx.pipelines.cli.options import device_option, dtype_option, json_option, offline_option
+from ragidx.pipelines.report import Skips
+
+if TYPE_CHECKING:
+    from ragidx.indexer.models import ModelFiles
+    from ragidx.pipelines.lens import SpectrumReport
+
+_FORMATS = ("svg", "png", "json")
+
+# The options of a build that say what a vector is, as they stand there; `--instruction` has another meaning here.
+_ENCODER = set(ENCODER_OPTIONS) - {"instruction"}
+_FILTER = {"filter", "tau", "dim", "filter_offset", "filter_seed"}
+_PLACES = {"model", "adapters", "pooler"}  # where the index's own files are now
+_SPECTRUM = {"corpus", "tokens", "centred", "out"}
+_HIT = {"hit", "where"}
+
+
+@click.command("lens")
+@click.argument("text", metavar="[TEXT]", required=False)
+@click.option(
+    "--index",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="TEXT is a query of this index: show a hit beside it.",
+)
+@click.option("--hit", type=int, default=1, show_default=True, metavar="N", help="With --index: which hit.")
+@click.option("--where", metavar="EXPR", help="With --index: a condition on metadata, as in a query.")
+@click.option("--instruction", metavar="S", help="Read TEXT as a query with this task sentence; '' for none.")
+@click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="Tokens to show.")
+@click.option("--spectrum", is_flag=True, help="Show which directions write frequent, rare and random tokens.")
+@click.option("--corpus", metavar="CORPUS", help="With --spectrum: count tokens here, or in the chunks of --index.")
+@click.option(
+    "--tokens", type=int, default=100, show_default=True, metavar="N", help="With --spectrum: tokens in each group."
+)
+@click.option("--centred", is_flag=True, help="With --spectrum: take what all tokens share, the mean of log p, away.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="With --spectrum: a picture (.svg, .png) or .json."
+)
+@device_option
+@dtype_option
+@offline_option
+@json_option
+def command(text: str | None, index: Path | None, spectrum: bool, as_json: bool, **options: Any) -> None:
+    """Show which tokens a text's vector writes, before and after the filter, and which the removed part wrote.
+
+    With --index, TEXT is a query, and one of its hits is shown beside it. With --spectrum, no text is read: token
+    frequencies are counted, and each direction of the model's unembedding matrix is measured by what it does to
+    frequent, rare and random tokens.
+
+    \b
+        ragidx lens "the river reaches the sea"
+        ragidx lens "who signed the lease?" --index ragidx-index --hit 2
+        ragidx lens --spectrum --corpus docs/ --out spectrum.svg
+    """
+    ctx = click.get_current_context()
+    given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    if index is not None:
+        _refuse(given & (_ENCODER | _FILTER) - _PLACES, "the index says how its vectors are made")
+    if spectrum:
+        _refuse(given & (_HIT | _ENCODER | {"k", "instruction"}) - _PLACES - {"revision", "method"}, "with --spectrum")
+        _show_spectrum(text, index, as_json, options)
+        return
+    _refuse(given & _SPECTRUM, "without --spectrum")
+    if text is None:
+        raise click.UsageError("give a text, or --spectrum with --corpus or --index")
+    if index is not None:
+        _show_hit(text, index, as_json, options)
+        return
+    _refuse(given & _HIT, "without --index")
+    _show_text(text, as_json, options)
+
+
+command.params[3:3] = [
+    parameter
+    for parameter in build.command.params
+    if isinstance(parameter, click.Option) and parameter.name in {"model"} | _ENCODER | _FILTER
+]
+
+
+def _refuse(names: set[str], why: str) -> None:
+    """A usage error for options that mean nothing here, named as they are typed."""
+    if names:
+        typed = sorted(next(p.opts[0] for p in command.params if p.name == name) for name in names)
+        raise click.UsageError(f"{why}: leave out {', '.join(typed)}")
+
+
+def _show_text(text: str, as_json: bool, options: dict[str, Any]) -> None:
+    from ragidx.indexer.encoder import encoder_of
+    from ragidx.indexer.methods import resolve
+    from ragidx.pipelines.lens import lens_text
+
+    files = _located(options)
+    spec = resolve(files, **{name: options[name] for name in _ENCODER & options.keys()})
+    wanted = _filter_spec(files, spec, options)
+    encoder = encoder_of(files, spec, device=options["device"], dtype=options["dtype"])
+    seen = lens_text(text, encoder, wanted, instruction=options["instruction"], k=options["k"])
+    if as_json:
+        console.print_json(seen.to_json())
+        return
+    lens_tables.print_text(seen)
+
+
+def _show_hit(query: str, index: Path, as_json: bool, options: dict[str, Any]) -> None:
+    from ragidx.pipelines.lens import lens_hit
+    from ragidx.retriever.retriever import Retriever
+
+    retriever = Retriever.open(
+        index,
+        model=options["model"],
+        adapters=options.get("adapters") or None,
+        pooler=options.get("pooler"),
+        device=options["device"],
+        dtype=options["dtype"],
+    )
+    seen = lens_hit(
+        query,
+        retriever,
+        options["hit"],
+        instruction=options["instruction"],
+        where=options["where"],
+        k=options["k"],
+    )
+    if as_json:
+        console.print_json(seen.to_json())
+        return
+    lens_tables.print_hit(seen)
+
+
+def _show_spectrum(text: str | None, index: Path | None, as_json: bool, options: dict[str, Any]) -> None:
+    from ragidx.pipelines.lens import spectrum
+
+    if text is not None:
+        raise click.UsageError("--spectrum reads no TEXT: leave it out")
+    if (options["corpus"] is None) == (index is None):
+        raise click.UsageError("--spectrum counts tokens: give one of --corpus and --index")
+    out: Path | None = options["out"]
+    _check_out(out)
+    wanted = None
+    if index is None:
+        from ragidx.indexer.methods import resolve
+
+        files = _located(options)
+        wanted = _filter_spec(files, resolve(files, method=options["method"], revision=options["revision"]), options)
+    skips = Skips()
+    report = spectrum(
+        options["model"],
+        corpus=options["corpus"],
+        index=index,
+        filter=wanted,
+        group_size=options["tokens"],
+        centred=options["centred"],
+        revision=options["revision"],
+        on_skip=skips.add,
+    )
+    if out is not None:
+        _write(report, out)
+    if as_json:
+        console.print_json(report.to_json())
+    else:
+        lens_tables.print_spectrum(report)
+    for reason, count in skips.counts.items():
+        if reason not in BY_RULE:
+            console.note(f"Left out: {count:,} x {reason}")
+    if out is not None:
+        console.note(f"Written: {out}")
+
+
+def _located(options: dict[str, Any]) -> ModelFiles:
+    from ragidx.indexer.models import locate
+
+    more = {name: options[name] for name in ("adapters", "pooler") if options.get(name)}
+    return locate(options["model"] or "mini", revision=options["revision"], **more)
+
+
+def _filter_spec(files: ModelFiles, spec: EncoderSpec, options: dict[str, Any]) -> FilterSpec:
+    from ragidx.indexer.methods import filter_spec
+
+    more = {"seed": options["filter_seed"]} if options.get("filter_seed") is not None else {}
+    return filter_spec(
+        files,
+        spec,
+        name=options["filter"],
+        tau=options["tau"],
+        dim=options["dim"],
+        offset=options["filter_offset"],
+        **more,
+    )
+
+
+def _check_out(out: Path | None) -> None:
+    """Before anything is counted: whether the file can be written in the format that its ending names."""
+    from ragidx.corpora.errors import RagidxError, SpecError
+
+    if out is None:
+        return
+    if out.suffix[1:].lower() not in _FORMATS:
+        raise SpecError(
+            f"'{out.name}' is neither a picture nor JSON by its ending",
+            "name a file that ends in .svg, .png or .json",
+            where="--out",
+        )
+    if not out.parent.is_dir():
+        raise RagidxError("there is no such folder", "make it, or name a file elsewhere", where=str(out.parent))
+    if out.suffix.lower() != ".json":
+        from ragidx.pipelines.spectrum_plot import check_plot
+
+        check_plot(out.suffix[1:].lower())
+
+
+def _write(report: SpectrumReport, out: Path) -> None:
+    from ragidx.indexer.atomic import write_file
+    from ragidx.pipelines.spectrum_plot import draw
+
+    if out.suffix.lower() == ".json":
+        write_file(out, json.dumps(report.to_json(), indent=2).encode("ascii") + b"\n")
+    else:
+        write_file(out, draw(report, out.suffix[1:].lower()))

@@ -1,0 +1,110 @@
+"""What the doctor tells: findings about the machine, checks of a model, and the report that holds both."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ragidx import __version__
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A line about the machine.
+
+    Attributes:
+        name: what was looked at.
+        value: what is there.
+        status: `absent` is an extra that nobody has to have.
+        hint: what to do; empty where nothing is to be done.
+    """
+
+    name: str
+    value: str
+    status: Literal["ok", "absent", "warning"] = "ok"
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A line about a model: something was tried, and the worst difference it made is held against a limit.
+
+    Attributes:
+        name: what was tried.
+        dtype: the number format it was tried in.
+        difference: the worst; None where nothing was measured. Not finite where the model gave no number.
+        limit: what the difference may be; None where nothing was measured.
+        status: `not applicable` says why in the hint.
+        hint: what to do, or why it was not tried; empty where all is well.
+        at_least: whether the difference must be larger than the limit, not smaller.
+    """
+
+    name: str
+    dtype: str
+    difference: float | None = None
+    limit: float | None = None
+    status: Literal["ok", "failed", "not applicable"] = "ok"
+    hint: str = ""
+    at_least: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields; a difference that is no number as None, which JSON can hold."""
+        fields = dataclasses.asdict(self)
+        if self.difference is not None and not math.isfinite(self.difference):
+            fields["difference"] = None
+        return fields
+
+
+def measured(name: str, dtype: str, difference: float, limit: float, *, hint: str, at_least: bool = False) -> Check:
+    """The check of a difference; the hint is kept where it fails. A difference that is no number fails.
+
+    >>> measured("alone and in a batch", "float32", 2e-5, 1e-5, hint="report it").status
+    'failed'
+    >>> measured("attention", "float32", 0.5, 1e-6, hint="report it", at_least=True).hint
+    ''
+    """
+    holds = difference > limit if at_least else difference <= limit
+    if holds and math.isfinite(difference):
+        return Check(name, dtype, difference, limit, at_least=at_least)
+    return Check(name, dtype, difference, limit, "failed", hint, at_least)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the doctor found.
+
+    Attributes:
+        findings: about the machine.
+        model: the model that was examined, as the user wrote it; None where none was named. What follows is empty then.
+        encoder: its `EncoderSpec`, as a string that parses back to it.
+        device: where it ran.
+        dtype: the number format in which a build here would compute.
+        checks: of the model.
+    """
+
+    findings: tuple[Finding, ...]
+    model: str | None = None
+    encoder: str = ""
+    device: str = ""
+    dtype: str = ""
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def n_failed(self) -> int:
+        """How many checks failed."""
+        return sum(check.status == "failed" for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as JSON types."""
+        return {
+            "ragidx": __version__,
+            "findings": [dataclasses.asdict(finding) for finding in self.findings],
+            "model": self.model,
+            "encoder": self.encoder,
+            "device": self.device,
+            "dtype": self.dtype,
+            "checks": [check.to_json() for check in self.checks],
+            "n_failed": self.n_failed,
+        }

@@ -1,0 +1,60 @@
+"""The doctor: what of this machine ragidx can use, and whether a model does on it what its method needs.
+
+`examine` is `ragidx doctor`. Without a model it takes a second or two; with one the model is loaded, on a GPU or where
+another number format is asked for a second time.
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.methods import EncoderOptions, resolve
+from ragidx.indexer.models import locate
+from ragidx.pipelines.diagnosis import Report
+from ragidx.pipelines.machine import findings
+
+
+def examine(
+    model: str | None = None,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    attn: str = "auto",
+    **options: Unpack[EncoderOptions],
+) -> Report:
+    """What is on this machine and, where a model is named, how it fares there.
+
+    Args:
+        model: `mini`, a folder, or a hub id; None: the machine alone.
+        device: auto, cuda, mps, cpu.
+        dtype: auto, float32, bfloat16, float16, mixed.
+        attn: how a decoder's attention is computed, a name of transformers'; auto.
+        options: of the encoder, as in `load_encoder`.
+
+    Raises:
+        ModelError: there is no such model. One that cannot be loaded is a failed check.
+        SpecError: an unknown name, a value out of range, or options without a model.
+    """
+    if model is None:
+        given = [name for name, value in options.items() if value not in (None, ())]
+        if given:
+            option = f"--{given[0].replace('_', '-')}"
+            raise SpecError(
+                "it says how a model is run, and no model is named",
+                "add --model mini, a folder or a hub id",
+                where=option,
+            )
+        return Report(tuple(findings()))
+    files = locate(
+        model,
+        revision=options.get("revision"),
+        adapters=options.get("adapters") or (),
+        pooler=options.get("pooler"),
+    )
+    spec = resolve(files, **options)
+    about = tuple(findings())
+    from ragidx.pipelines.probes import probe  # loads torch
+
+    examined = probe(files, spec, device=device, dtype=dtype, attn=attn)
+    return Report(about, model, str(spec), examined.device, examined.dtype, examined.checks)

@@ -1,0 +1,151 @@
+"""What encoders are trained on: the contrastive loss and masked next-token prediction (MNTP). No model, no text.
+
+    contrastive_loss   Pooling and Attention, echo, LLM2Vec; with two dropout draws of one text it is SimCSE (Gao 2021)
+    blocks, mask_tokens, mntp_loss
+                       BehnamGhader et al. 2024 (LLM2Vec): attention runs both ways, and a masked token is predicted
+                       from the state *before* it, because that is what the head of a decoder was trained to do
+
+Ids and labels (b, t) int64, logits (b, t, V) -> a loss in nats, a float32 scalar. How mini was trained is
+`ragidx.pipelines.train.loss`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ragidx.corpora.errors import unknown_name
+
+NO_LABEL = -100
+STYLES = ("bert", "all")
+
+
+def contrastive_loss(
+    queries: Tensor, positives: Tensor, negatives: Tensor | None = None, scale: float = 20.0
+) -> Tensor:
+    """How badly each query's own positive stands out among all candidates, by cosine; mean over the queries.
+
+    Candidates of every query are the positives of the whole batch and all hard negatives. In published configurations
+    `scale` is 50 for supervised training and 20, a temperature of 0.05, for SimCSE.
+
+    Args:
+        queries: (b, d) vectors of any length.
+        positives: (b, d), row i belongs to query i.
+        negatives: (n, d) hard negatives of the batch, in any order and number.
+        scale: what cosines are multiplied with; the reciprocal of the temperature.
+
+    Raises:
+        ValueError: the shapes do not belong together.
+
+    >>> round(float(contrastive_loss(torch.eye(2), torch.eye(2), scale=1.0)), 4)  # -log(e / (e + 1))
+    0.3133
+    """
+    if queries.dim() != 2 or queries.shape != positives.shape or len(queries) == 0:
+        raise ValueError(f"queries {tuple(queries.shape)} and positives {tuple(positives.shape)} are no pairs")
+    if negatives is not None and (negatives.dim() != 2 or negatives.shape[1] != queries.shape[1]):
+        raise ValueError(f"negatives {tuple(negatives.shape)}, (n, {queries.shape[1]}) is expected")
+    candidates = positives if negatives is None else torch.cat([positives, negatives])
+    cosines = functional.normalize(queries.float(), dim=1) @ functional.normalize(candidates.float(), dim=1).T
+    return functional.cross_entropy(scale * cosines, torch.arange(len(queries), device=queries.device))
+
+
+def blocks(texts: Iterable[Sequence[int]], length: int) -> Iterator[Tensor]:
+    """The ids of all texts one after the other, cut every `length` ids; what remains at the end is dropped.
+
+    Args:
+        texts: ids of each text, with the special tokens that the model is to see.
+        length: ids a block, at least 2: MNTP predicts nothing at the first.
+
+    Yields:
+        (length,) int64.
+
+    >>> [block.tolist() for block in blocks([[1, 5, 6], [1, 7], [1, 8]], 3)]
+    [[1, 5, 6], [1, 7, 1]]
+    """
+    if length < 2:
+        raise ValueError(f"a block of length {length} has no token that is predicted from another")
+    stream = itertools.chain.from_iterable(texts)
+    while len(block := list(itertools.islice(stream, length))) == length:
+        yield torch.tensor(block, dtype=torch.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Masking:
+    """Which tokens are hidden, and behind what.
+
+    Attributes:
+        probability: the share of tokens that are to be predicted. LLM2Vec: 0.2 for Llama-like models, 0.8 for Mistral.
+        mask_id: the token that hides another. Decoders have none for it; LLM2Vec takes `_`.
+        special_ids: tokens that are never hidden: BOS, EOS, padding.
+        n_tokens: the vocabulary that random tokens are drawn from; `bert` draws some.
+        style: `bert`: of the hidden tokens 80 % become the mask, 10 % a random token, 10 % stay (Devlin et al. 2019);
+            `all`: all become the mask.
+    """
+
+    probability: float
+    mask_id: int
+    special_ids: frozenset[int]
+    n_tokens: int
+    style: str = "bert"
+
+    def __post_init__(self) -> None:
+        if self.style not in STYLES:
+            raise unknown_name("style of masking", self.style, STYLES)
+        if not 0 < self.probability <= 1:
+            raise ValueError(f"a probability of {self.probability}, above 0 and at most 1 is expected")
+        if not 0 <= self.mask_id < self.n_tokens:
+            raise ValueError(f"mask_id={self.mask_id} is not among {self.n_tokens} tokens")
+
+
+def mask_tokens(ids: Tensor, masking: Masking, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Hide tokens at random, each for itself.
+
+    Args:
+        ids: (b, t).
+        masking: how.
+        generator: of the draws, on the device of `ids`. They are made in the order in which the collator of
+            transformers makes them, so that one seed hides the same tokens in both.
+
+    Returns:
+        ids and labels, both (b, t): what the model reads, and the token that was hidden, `NO_LABEL` elsewhere.
+    """
+
+    def drawn(share: float) -> Tensor:
+        shares = torch.full(ids.shape, share, device=ids.device)
+        return torch.bernoulli(shares, generator=generator).to(torch.bool)
+
+    special = torch.tensor(sorted(masking.special_ids), dtype=ids.dtype, device=ids.device)
+    hidden = drawn(masking.probability) & ~torch.isin(ids, special)
+    labels = torch.where(hidden, ids, NO_LABEL)
+    if masking.style == "all":
+        return torch.where(hidden, masking.mask_id, ids), labels
+    masked = hidden & drawn(0.8)
+    randomised = hidden & ~masked & drawn(0.5)
+    random = torch.randint(masking.n_tokens, ids.shape, generator=generator, device=ids.device, dtype=ids.dtype)
+    return torch.where(masked, masking.mask_id, torch.where(randomised, random, ids)), labels
+
+
+def mntp_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy of the hidden tokens, the one at position i predicted from the logits at i - 1.
+
+    A token hidden at position 0 has nothing before it and gives no loss. A batch without a hidden token gives 0.
+
+    Args:
+        logits: (b, t, V), of a model that attends both ways.
+        labels: (b, t), `NO_LABEL` where nothing is to be predicted.
+
+    Raises:
+        ValueError: the shapes do not belong together.
+    """
+    if logits.dim() != 3 or logits.shape[:2] != labels.shape:
+        raise ValueError(f"logits {tuple(logits.shape)} and labels {tuple(labels.shape)}; (b, t, V), (b, t) expected")
+    targets = labels[:, :-1]
+    wanted = targets != NO_LABEL
+    # Only the rows of hidden tokens are taken to float32: of a large vocabulary the others would be most of the memory.
+    total = functional.cross_entropy(logits[:, :-1][wanted].float(), targets[wanted], reduction="sum")
+    return total / wanted.sum().clamp(min=1)

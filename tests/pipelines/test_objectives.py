@@ -1,0 +1,276 @@
+"""What encoders are trained on, against the numbers of the authors' code."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.backbone import attend_both_ways, silence_transformers
+from ragidx.pipelines.train.objectives import NO_LABEL, Masking, blocks, contrastive_loss, mask_tokens, mntp_loss
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """The LLM2Vec group of the golden cases; the test is skipped where there is none."""
+    named = os.environ.get("RAGIDX_GOLDEN")
+    folder = Path(named) if named else ROOT.parent / "shared" / "golden"
+    if not folder.is_dir():
+        pytest.skip("no golden cases: set RAGIDX_GOLDEN to their folder")
+    return folder / "llm2vec"
+
+
+def case(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A manifest and its arrays, integers as int64."""
+    with np.load(folder / "expected.npz", allow_pickle=False) as stored:
+        arrays = {name: torch.from_numpy(stored[name]) for name in stored.files}
+    whole = {name: a if a.is_floating_point() else a.long() for name, a in arrays.items()}
+    return json.loads((folder / "manifest.json").read_text("utf-8")), whole
+
+
+def masking_of(manifest: dict[str, Any], tokenizer: Any) -> Masking:
+    return Masking(
+        probability=manifest["mlm_probability"],
+        mask_id=manifest["mask_token_id"],
+        special_ids=frozenset(tokenizer.all_special_ids),
+        n_tokens=len(tokenizer),
+        style="all" if manifest["collator"] == "all_mask" else "bert",
+    )
+
+
+MNTP = pytest.mark.parametrize("name", ["l2v-mntp-allmask", "l2v-mntp-default", "l2v-mntp-gemma"])
+
+
+# --- the contrastive loss
+
+
+@pytest.mark.parametrize("scale", [20, 50])
+@pytest.mark.parametrize("hard", [False, True])
+def test_the_contrastive_loss_is_the_authors(golden: Path, scale: int, hard: bool) -> None:
+    manifest, at = case(golden / "l2v-loss-hard-negative")
+
+    loss = contrastive_loss(at["queries"], at["positives"], at["negatives"] if hard else None, scale=scale)
+
+    expected = at[f"loss_{'neg' if hard else 'no_neg'}_scale{scale}"]
+    torch.testing.assert_close(loss.reshape(1), expected, rtol=0, atol=manifest["tolerance"]["l2"])
+
+
+def test_the_contrastive_loss_of_a_hand_worked_batch() -> None:
+    queries, positives = torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    negatives = torch.tensor([[0.0, -4.0]])
+
+    loss = contrastive_loss(queries, positives, negatives, scale=1.0)
+
+    half = math.sqrt(0.5)  # the cosine of (0, 1) and (1, 1), and of (1, 0) and (1, 1)
+    first = math.log(math.exp(1) + math.exp(half) + math.exp(0)) - 1
+    second = math.log(math.exp(0) + math.exp(half) + math.exp(-1)) - half
+    assert float(loss) == pytest.approx((first + second) / 2, abs=1e-6)
+
+
+@given(n=st.integers(1, 6), n_hard=st.integers(1, 6), longer=st.floats(0.1, 10), seed=SEEDS)
+def test_lengths_and_the_order_of_negatives_play_no_part_and_negatives_only_add(
+    n: int, n_hard: int, longer: float, seed: int
+) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    queries, positives, negatives = (torch.randn(rows, 4, generator=draw) for rows in (n, n, n_hard))
+
+    loss = contrastive_loss(queries, positives, negatives)
+
+    torch.testing.assert_close(contrastive_loss(longer * queries, positives, negatives.flip(0)), loss)
+    assert loss >= contrastive_loss(queries, positives) - 1e-5
+
+
+def test_a_descent_on_the_contrastive_loss_pairs_queries_with_their_positives() -> None:
+    draw = torch.Generator().manual_seed(0)
+    queries, positives = (torch.randn(8, 4, generator=draw) for _ in range(2))
+    queries.requires_grad_()
+    optimizer = torch.optim.Adam([queries], lr=0.1)
+
+    for _ in range(100):
+        optimizer.zero_grad()
+        contrastive_loss(queries, positives).backward()
+        optimizer.step()
+
+    nearest = torch.nn.functional.normalize(queries.detach(), dim=1) @ torch.nn.functional.normalize(positives, dim=1).T
+    assert nearest.argmax(dim=1).tolist() == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "fault"),
+    [
+        (((2, 3), (3, 3)), "queries (2, 3) and positives (3, 3) are no pairs"),
+        (((0, 3), (0, 3)), "queries (0, 3) and positives (0, 3) are no pairs"),
+        (((2, 3), (2, 3), (2, 4)), "negatives (2, 4), (n, 3) is expected"),
+    ],
+)
+def test_vectors_that_are_no_pairs_are_refused(shapes: tuple[tuple[int, ...], ...], fault: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared below
+        contrastive_loss(*(torch.ones(shape) for shape in shapes))
+
+    assert str(caught.value) == fault
+
+
+# --- masked next-token prediction
+
+
+@MNTP
+def test_the_mntp_loss_is_the_authors(golden: Path, name: str) -> None:
+    silence_transformers()
+    manifest, at = case(golden / name)
+    model = AutoModelForCausalLM.from_pretrained(golden / name / manifest["model"], dtype=torch.float32).eval()
+    attend_both_ways(model)
+
+    with torch.inference_mode():
+        logits = model(input_ids=at["input_ids"], use_cache=False).logits
+
+    rows, positions = at["masked_positions"][: len(at["logits_rows"])].T
+    tolerance = manifest["tolerance"]["raw"]
+    torch.testing.assert_close(logits[rows, positions - 1], at["logits_rows"], rtol=0, atol=tolerance)
+    assert float(mntp_loss(logits, at["labels"])) == pytest.approx(manifest["loss"], abs=tolerance)
+
+
+@MNTP
+def test_blocks_are_cut_as_the_authors_cut_them(golden: Path, name: str) -> None:
+    manifest, at = case(golden / name)
+    tokenizer = AutoTokenizer.from_pretrained(golden / name / manifest["model"])
+
+    cut = list(blocks((tokenizer(text)["input_ids"] for text in manifest["texts"]), manifest["max_length"]))
+
+    kept = at["input_ids_original"]
+    assert torch.equal(torch.stack(cut[: len(kept)]), kept)
+
+
+@MNTP
+def test_one_seed_hides_the_tokens_that_the_authors_collator_hid(golden: Path, name: str) -> None:
+    manifest, at = case(golden / name)
+    if torch.__version__.split("+")[0] != manifest["versions"]["torch"].split("+")[0]:
+        pytest.skip(f"made with torch {manifest['versions']['torch']}; another version may draw other numbers")
+    masking = masking_of(manifest, AutoTokenizer.from_pretrained(golden / name / manifest["model"]))
+
+    ids, labels = mask_tokens(at["input_ids_original"], masking, torch.Generator().manual_seed(manifest["seed"]))
+
+    assert torch.equal(ids, at["input_ids"])
+    assert torch.equal(labels, at["labels"])
+
+
+def test_a_token_is_predicted_from_the_position_before_it() -> None:
+    logits = torch.zeros(1, 3, 4)
+    logits[0, 0] = torch.tensor([0.0, 0.0, math.log(5), 0.0])  # 5 / 8 for token 2
+    labels = torch.tensor([[3, 2, NO_LABEL]])  # the token hidden at position 0 gives no loss
+
+    assert float(mntp_loss(logits, labels)) == pytest.approx(math.log(8 / 5))
+
+
+def test_a_batch_in_which_nothing_is_hidden_has_no_loss_and_a_gradient_of_zero() -> None:
+    logits = torch.randn(2, 3, 5, requires_grad=True)
+    labels = torch.full((2, 3), NO_LABEL)
+    labels[:, 0] = 1
+
+    loss = mntp_loss(logits, labels)
+    loss.backward()
+
+    assert float(loss.detach()) == 0
+    assert torch.equal(logits.grad, torch.zeros(2, 3, 5))
+
+
+def test_logits_of_other_ids_are_refused() -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared below
+        mntp_loss(torch.zeros(2, 3, 5), torch.zeros(2, 4, dtype=torch.int64))
+
+    assert str(caught.value) == "logits (2, 3, 5) and labels (2, 4); (b, t, V), (b, t) expected"
+
+
+@given(probability=st.floats(0.05, 1.0), style=st.sampled_from(["bert", "all"]), length=st.integers(1, 40), seed=SEEDS)
+def test_only_what_is_labelled_changes_and_special_tokens_never_do(
+    probability: float, style: str, length: int, seed: int
+) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, 20, (3, length), generator=draw)
+    masking = Masking(probability=probability, mask_id=7, special_ids=frozenset({0, 1}), n_tokens=20, style=style)
+    before = ids.clone()
+
+    masked, labels = mask_tokens(ids, masking, draw)
+
+    hidden = labels != NO_LABEL
+    assert torch.equal(ids, before)
+    assert torch.equal(labels[hidden], ids[hidden])
+    assert torch.equal(masked[~hidden], ids[~hidden])
+    assert not (hidden & (ids < 2)).any()
+    if style == "all":
+        assert (masked[hidden] == 7).all()
+    if probability == 1:
+        assert (hidden | (ids < 2)).all()
+
+
+def test_one_seed_masks_alike() -> None:
+    ids = torch.arange(2, 200).reshape(2, -1)
+    masking = Masking(probability=0.5, mask_id=1, special_ids=frozenset({0}), n_tokens=300)
+
+    first, again, other = (mask_tokens(ids, masking, torch.Generator().manual_seed(seed)) for seed in (4, 4, 5))
+
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[1], other[1])
+
+
+def test_of_the_hidden_tokens_eight_in_ten_are_masked_and_one_in_ten_is_random() -> None:
+    ids = torch.full((100, 1000), 2)
+    masking = Masking(probability=0.2, mask_id=1, special_ids=frozenset(), n_tokens=50_000)
+
+    masked, labels = mask_tokens(ids, masking, torch.Generator().manual_seed(0))
+
+    hidden = masked[labels != NO_LABEL]
+    assert len(hidden) / ids.numel() == pytest.approx(0.2, abs=0.01)
+    assert float((hidden == 1).float().mean()) == pytest.approx(0.8, abs=0.01)
+    assert float((hidden == 2).float().mean()) == pytest.approx(0.1, abs=0.01)
+
+
+@given(texts=st.lists(st.lists(st.integers(0, 9), max_size=7), max_size=9), length=st.integers(2, 6))
+def test_blocks_joined_are_the_beginning_of_all_texts_joined(texts: list[list[int]], length: int) -> None:
+    cut = list(blocks(texts, length))
+
+    stream = [number for text in texts for number in text]
+    assert {len(block) for block in cut} <= {length}
+    assert [number for block in cut for number in block.tolist()] == stream[: len(stream) // length * length]
+
+
+def test_blocks_of_one_token_are_refused() -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared below
+        next(blocks([[1, 2]], 1))
+
+    assert str(caught.value) == "a block of length 1 has no token that is predicted from another"
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"probability": 0.0}, "a probability of 0.0, above 0 and at most 1 is expected"),
+        ({"probability": 1.5}, "a probability of 1.5, above 0 and at most 1 is expected"),
+        ({"mask_id": 20}, "mask_id=20 is not among 20 tokens"),
+    ],
+)
+def test_masking_that_cannot_be_is_refused(change: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared below
+        Masking(**({"probability": 0.2, "mask_id": 7, "special_ids": frozenset(), "n_tokens": 20} | change))
+
+    assert str(caught.value) == fault
+
+
+def test_an_unknown_style_of_masking_names_the_near_miss() -> None:
+    with pytest.raises(SpecError) as caught:
+        Masking(probability=0.2, mask_id=7, special_ids=frozenset(), n_tokens=20, style="brt")
+
+    assert str(caught.value) == "unknown style of masking 'brt'; did you mean 'bert'?\n  hint: known: all, bert"
