@@ -1,6 +1,7 @@
 # make demo   install into .venv, index the sample corpus, ask it three questions
 # make test   install what the tests need, then lint, types, tests on the source and on the built wheel
 # make quick  the fast tests alone
+# make golden the cases of the authors' own code, in $RAGIDX_GOLDEN or in tests/golden
 #
 # A step that was done is not done again; `make clean` forgets them all.
 
@@ -13,11 +14,11 @@ WHEEL := $(CURDIR)/build/wheel
 # One thread a worker: the models of the tests are tiny, and threads that wait for each other cost more than they give.
 TEST_ENV := TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 
-.PHONY: demo test quick lint types wheel-tests clean help
+.PHONY: demo test quick golden lint types wheel-tests clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '1,3s/^# //p' Makefile
+	@sed -n '1,4s/^# //p' Makefile
 
 demo: .make/demo
 	@$(BIN)/ragidx demo
@@ -35,6 +36,9 @@ test: .make/test
 
 quick: .make/test
 	@$(TEST_ENV) $(BIN)/pytest -n 2 --dist worksteal -m "not slow"
+
+golden: .make/test
+	@$(TEST_ENV) $(BIN)/pytest tests/golden -q
 
 wheel-tests: .make/test
 	@rm -rf build dist $(WHEEL)

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from ragidx.corpora.errors import ModelError
 
-CONFIG = "adapter_config.json"
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MERGE_WITH_PEFT = (
     "merge it once with peft, PeftModel.from_pretrained(base, folder).merge_and_unload().save_pretrained(...), "
     "and give the folder that this writes as the model"

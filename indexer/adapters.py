@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.adapter_config import CONFIG, MERGE_WITH_PEFT, AdapterConfig, damaged, read_config
+from ragidx.indexer.adapter_config import CONFIG, MERGE_WITH_PEFT, WEIGHTS, AdapterConfig, damaged, read_config
 
-_WEIGHTS, _PICKLE = "adapter_model.safetensors", "adapter_model.bin"
+_PICKLE = "adapter_model.bin"
 _KEY = re.compile(r"(?P<path>.+)\.lora_(?P<side>[AB])(?:\.[^.]+)?\.weight")
 _WRAPPERS = {"base_model", "model", "transformer"}
 _HEADS = {"lm_head", "embed_out", "score", "classifier"}
@@ -202,7 +202,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _weights_path(folder: Path, name: str) -> Path:
-    path = folder / _WEIGHTS
+    path = folder / WEIGHTS
     if path.is_file():
         return path
     if (folder / _PICKLE).is_file():
@@ -210,10 +210,10 @@ def _weights_path(folder: Path, name: str) -> Path:
             f"the adapter '{name}' has its weights in a pickle file only ({_PICKLE}), which can run code when it is "
             "read",
             "convert it to safetensors, once, where you trust it: "
-            f'safetensors.torch.save_file(torch.load("{_PICKLE}", weights_only=True), "{_WEIGHTS}")',
+            f'safetensors.torch.save_file(torch.load("{_PICKLE}", weights_only=True), "{WEIGHTS}")',
             where=str(folder),
         )
-    raise damaged(f"the adapter '{name}' has no {_WEIGHTS}", folder)
+    raise damaged(f"the adapter '{name}' has no {WEIGHTS}", folder)
 
 
 def _plain(dtype: object) -> str:

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.adapter_config import CONFIG as ADAPTER_CONFIG
+from ragidx.indexer.adapter_config import WEIGHTS as ADAPTER_WEIGHTS
+from ragidx.indexer.adapter_config import base_name, is_adapter
 from ragidx.indexer.presets import published_presets
 
 BUNDLED = ("mini",)
-ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _SETTINGS = (
     *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("tokenizer.model", "vocab.json", "vocab.txt", "merges.txt"),
@@ -97,7 +99,7 @@ def locate(
             base.
     """
     folder = _folder(model, revision, "--model")
-    own = [folder] if (folder / ADAPTER_CONFIG).is_file() and not _has_model(folder) else []
+    own = [folder] if is_adapter(folder) and not _has_model(folder) else []
     files = _checked(model, _base_of(folder, model) if own else folder)
     files = dataclasses.replace(files, names=_names(files, own))
     for name in adapters:
@@ -146,7 +148,7 @@ def _has_model(folder: Path) -> bool:
 
 def _base_of(adapter: Path, name: str) -> Path:
     """The folder of the model that an adapter names as its base: a folder beside the adapter's, or a hub id."""
-    base = str(_json(adapter / ADAPTER_CONFIG).get("base_model_name_or_path") or "")
+    base = base_name(adapter)
     beside = adapter.parent / Path(base).name  # a name from a file leads nowhere else
     if base and beside.is_dir() and beside != adapter:
         return beside
@@ -163,7 +165,7 @@ def _names(files: ModelFiles, adapters: Sequence[Path]) -> tuple[str, ...]:
     """What a model is called: as the user wrote it, in its config, and in the configs of its own adapters."""
     named = [files.name, str(files.config.get("_name_or_path") or "")]
     for folder in adapters:
-        named.append(str(_json(folder / ADAPTER_CONFIG).get("base_model_name_or_path") or ""))
+        named.append(base_name(folder))
         if (folder / "config.json").is_file():
             named.append(str(_json(folder / "config.json").get("_name_or_path") or ""))
     return tuple(dict.fromkeys(name for name in named if name))
@@ -173,13 +175,13 @@ def _check_adapter(folder: Path, name: str, names: Sequence[str]) -> None:
     """An adapter of another base would give vectors that mean nothing; where both bases have published names, these
     must agree. Whether the weights fit is seen when they are merged.
     """
-    if not (folder / ADAPTER_CONFIG).is_file():
+    if not is_adapter(folder):
         raise ModelError(
             f"'{name}' has no {ADAPTER_CONFIG}, so it is no adapter",
             "name the folder that `save_pretrained` of a PEFT model wrote",
             where="--adapter",
         )
-    base = str(_json(folder / ADAPTER_CONFIG).get("base_model_name_or_path") or "")
+    base = base_name(folder)
     published = [other for other in names if other.count("/") == 1 and not other.startswith((".", "/", "~"))]
     if base.count("/") == 1 and not base.startswith((".", "/", "~")) and published and base not in published:
         raise ModelError(

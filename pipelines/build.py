@@ -35,6 +35,7 @@ from ragidx.pipelines.report import BuildReport, OnProgress, Progress, Skips
 if TYPE_CHECKING:
     from ragidx.indexer.batching import Batch
     from ragidx.indexer.encoder import Encoder
+    from ragidx.indexer.filters import Filter
 
 _WINDOW_CHUNKS = 4096
 _WINDOW_CHARS = 4 << 20
@@ -194,9 +195,7 @@ class _Build:
         drawn = draw(self._documents(), self.plan.spec, self._tell)
         self._check_something_was_read(len(drawn))
         self.skips = Skips()  # what was left out is told when the corpus is indexed
-        started = time.perf_counter()
-        fitted = fit_filter(self.plan, drawn, self._chunker(), self._loaded(), self._count)
-        self.report.encode_seconds += time.perf_counter() - started
+        fitted = fit_filter(self.plan, drawn, self._chunker(), self._batches)
         self.report.n_fitted = fitted.n
         unit = _unit(fitted.vectors, [item.row.chunk_id for item in fitted.items])
         keys = [item.row.text_hash for item in fitted.items]
@@ -277,8 +276,7 @@ class _Build:
         encoder = self._loaded()
         if len(texts) >= _TUNE_FROM:
             encoder.tune(texts)
-        started = time.perf_counter()
-        for batch in encoder.batches(texts, project=self.plan.filter):
+        for batch in self._batches(texts, self.plan.filter):
             keys = [hashes[row] for row in batch.rows]
             unit = _unit(batch.vectors, [names[key] for key in keys])
             told = np.flatnonzero(unit.any(axis=1)).tolist()
@@ -287,17 +285,19 @@ class _Build:
             self.writer.remember([keys[row] for row in told], unit[told])
             found |= ((keys[row], unit[row]) for row in told)
             self.progress.n_chunks += len(keys)
-            self.progress.seconds = self.report.encode_seconds + time.perf_counter() - started
-            self._count(batch)
-        self.report.encode_seconds += time.perf_counter() - started
         return found
 
-    def _count(self, batch: Batch) -> None:
-        """Note a batch that went through the model."""
-        self.report.n_encoded += len(batch.rows)
-        self.report.n_tokens += batch.n_tokens
-        self.progress.n_encoded, self.progress.n_tokens = self.report.n_encoded, self.report.n_tokens
-        self._tell()
+    def _batches(self, texts: Sequence[str], project: Filter | None = None) -> Iterator[Batch]:
+        """Texts through the model, counted and timed."""
+        started = time.perf_counter()
+        for batch in self._loaded().batches(texts, project=project):
+            yield batch
+            self.report.n_encoded += len(batch.rows)
+            self.report.n_tokens += batch.n_tokens
+            self.progress.n_encoded, self.progress.n_tokens = self.report.n_encoded, self.report.n_tokens
+            self.progress.seconds = self.report.encode_seconds + time.perf_counter() - started
+            self._tell()
+        self.report.encode_seconds += time.perf_counter() - started
 
     def _count_truncated(self, items: Sequence[Item]) -> None:
         """Whole documents may be longer than the model reads; chunks never are, the chunker sees to that."""

@@ -8,7 +8,7 @@ vectors are handed back, so that no chunk goes through the model twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.corpora.records import Document
 from ragidx.indexer.batching import Batch
 from ragidx.indexer.calibration import DocumentSample, Sample, lowest
-from ragidx.indexer.encoder import Encoder
 from ragidx.indexer.specs import FILTERS, IndexSpec
 from ragidx.indexer.unembedding import find_unembedding
 from ragidx.pipelines.cutting import Cutter, Item
@@ -74,7 +73,7 @@ def draw(found: Iterable[Document], spec: IndexSpec, on_document: Callable[[], N
 
 
 def fit_filter(
-    plan: Plan, drawn: Sequence[Document], chunker: Chunker, encoder: Encoder, on_batch: Callable[[Batch], None]
+    plan: Plan, drawn: Sequence[Document], chunker: Chunker, encode: Callable[[Sequence[str]], Iterator[Batch]]
 ) -> Fitted:
     """Fit the plan's filter on chunks of the documents that were drawn.
 
@@ -82,9 +81,8 @@ def fit_filter(
         plan: its filter is set.
         drawn: as `draw` gives them.
         chunker: the build's.
-        encoder: the plan's. It is not tuned first: a build that was killed shall find the same numbers again, and with
-            them its vectors in the journal.
-        on_batch: called with each batch that goes through the model.
+        encode: texts through the plan's encoder, raw. It is not tuned first: a build that was killed shall find the
+            same numbers again, and with them its vectors in the journal.
 
     Raises:
         SpecError: the sample is too small for the width.
@@ -96,23 +94,23 @@ def fit_filter(
         every = [item for items in [*cut, *cutter.drain()] for item in items]
     sample = [every[place] for place in lowest(spec.seed, (item.row.chunk_id for item in every), spec.sample)]
     if FILTERS[spec.name].head:
-        plan.fit(Sample(ids=encoder.tokenizer.ids([item.text for item in sample])))
+        plan.fit(Sample(ids=plan.encoder.tokenizer.ids([item.text for item in sample])))
         return Fitted(len(sample), [], np.zeros((0, plan.dim()), np.float32))
     different = {item.row.text_hash: item for item in sample}
     places = {key: place for place, key in enumerate(different)}
-    embeddings = _embeddings(encoder, list(different.values()), on_batch)
+    embeddings = _embeddings(list(different.values()), plan.encoder.hidden, encode)
     plan.fit(Sample(embeddings=embeddings[[places[item.row.text_hash] for item in sample]]))
     assert plan.filter is not None
     return Fitted(len(sample), list(different.values()), plan.filter(embeddings))
 
 
-def _embeddings(encoder: Encoder, items: Sequence[Item], on_batch: Callable[[Batch], None]) -> NDArray[np.float32]:
-    found = np.zeros((len(items), encoder.hidden), np.float32)
+def _embeddings(
+    items: Sequence[Item], hidden: int, encode: Callable[[Sequence[str]], Iterator[Batch]]
+) -> NDArray[np.float32]:
+    found = np.zeros((len(items), hidden), np.float32)
     for start in range(0, len(items), _WINDOW):
-        for batch in encoder.batches([item.text for item in items[start : start + _WINDOW]]):
-            rows = [start + row for row in batch.rows]
-            found[rows] = batch.vectors
-            on_batch(batch)
+        for batch in encode([item.text for item in items[start : start + _WINDOW]]):
+            found[[start + row for row in batch.rows]] = batch.vectors
     bad = np.flatnonzero(~np.isfinite(found).all(axis=1))
     if bad.size:
         raise ModelError(

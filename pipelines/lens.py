@@ -1,7 +1,7 @@
 """The lens: which tokens a text's vector writes, before and after the filter, and which the removed part wrote.
 
     lens_text("a text", load_encoder("mini"))          one text
-    lens_hit("a question", Retriever.open("index/"))   a question, its hit, and the tokens of their score
+    lens_hit("a query", Retriever.open("index/"))      a query, its hit, and the tokens of their score
     spectrum("mini", corpus="docs/")                   which directions write frequent, rare and random tokens
 
 A vector e (d,) is pooled and neither filtered nor normalised; its logits are e W_U^T. The filter keeps P e, in the
@@ -45,7 +45,7 @@ class Lens:
     """What one vector writes: its tokens with the largest logits.
 
     Attributes:
-        text: what was encoded, less template and instruction.
+        text: as it was read, without template and instruction.
         before: of the vector as it was pooled.
         after: of what the filter keeps; empty without a filter.
         removed: of what the filter removes; empty without a filter.
@@ -98,7 +98,7 @@ class SharedToken:
 
 @dataclass(frozen=True, slots=True)
 class HitLens:
-    """A question and one of its hits through the lens.
+    """A query and one of its hits through the lens.
 
     Attributes:
         score: the cosine of the two vectors before they are stored: that of the hit, but for the rounding of float16.
@@ -167,20 +167,20 @@ def lens_hit(
     where: str | None = None,
     k: int = 10,
 ) -> HitLens:
-    """What a question and one of its hits write, and which tokens their score stands on.
+    """What a query and one of its hits write, and which tokens their score stands on.
 
     The hit's text is encoded again, for the vector before the filter, which no index keeps.
 
     Args:
-        query: the question.
+        query: what is asked.
         retriever: an open index.
         hit: the rank of the hit.
-        instruction: of the question; None: the index's own; empty: none.
+        instruction: of the query; None: the index's own; empty: none.
         where: a condition on metadata, as in a search.
         k: tokens to name.
 
     Raises:
-        QueryError: the question is empty, or has no hit of that rank.
+        QueryError: the query is empty, or has no hit of that rank.
         ModelError: the index's model is not here, or has no unembedding matrix.
         SpecError: the index's filter is no projection, or `hit` or k is below 1.
     """
@@ -191,7 +191,7 @@ def lens_hit(
     vocabulary = Vocabulary(encoder.files, encoder.tokenizer)
     hits = retriever.search(query, hit, instruction, where)
     if len(hits) < hit:
-        found = f"the question has {len(hits)} hit{'' if len(hits) == 1 else 's'}"
+        found = f"the query has {len(hits)} hit{'' if len(hits) == 1 else 's'}"
         hint = f"give 1 to {len(hits)}" if len(hits) > 1 else "give 1" if hits else "widen the condition"
         raise QueryError(f"{found}, there is no hit {hit}", hint, where="--hit")
     written = hits[-1]

@@ -187,8 +187,11 @@ def _vectors(encoder: Encoder, texts: Sequence[str]) -> Floats:
 
 
 def _rows(encoder: DecoderEncoder) -> list[Rendered]:
-    """What the model reads for the texts, each prompt for a text as a row of its own."""
-    return [row for first in encoder.rendered(TEXTS, None) for row in (first, *first.also)]
+    """What the model reads for the texts that leave room for padding, each prompt for a text as a row of its own."""
+    rows = [row for first in encoder.rendered(TEXTS, None) for row in (first, *first.also)]
+    room = encoder.max_length
+    padding = max(map(max, _PADDINGS.values()))
+    return [row for row in rows if room is None or len(row.ids) + padding <= room] or rows
 
 
 def _states(encoder: DecoderEncoder, rows: Sequence[Sequence[int]], before: int, behind: int) -> list[Tensor]:

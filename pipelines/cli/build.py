@@ -12,8 +12,10 @@ from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec
 from ragidx.pipelines.cli import console, words
 from ragidx.pipelines.cli.options import (
     ChunkSize,
+    attn_option,
     device_option,
     dtype_option,
+    encoder_options,
     index_option,
     json_option,
     offline_option,
@@ -27,18 +29,7 @@ _REASONS = 12  # shown on a terminal; a broken export can have as many as it has
 @click.command("build")
 @click.argument("corpus", metavar="CORPUS")
 @index_option
-@click.option("--model", metavar="ID|PATH", help="mini (bundled, the default), a folder, or a hub id.")
-@click.option("--revision", metavar="REV", help="Revision of a hub id.")
-@click.option("--method", metavar="M", help="classical, echo, prompteol, llm2vec, sentence-transformers.")
-@click.option("--pooling", metavar="P", help="mean, weighted_mean, last.")
-@click.option("--template", metavar="T", help="A template's name, or a string with {text}.")
-@click.option("--instruction", metavar="S", help="Default task sentence of queries; '' for none.")
-@click.option("--max-length", type=int, metavar="N", help="Tokens the model reads at most.")
-@click.option("--attention", metavar="A", help="causal, bidirectional.")
-@click.option(
-    "--layer", type=int, metavar="N", help="Hidden layer that is pooled; -1 the last, 0 the input embeddings."
-)
-@click.option("--pool-eos/--no-pool-eos", default=None, help="Whether echo pools the closing EOS.")
+@encoder_options
 @click.option("--tau", type=float, metavar="N", help="The filter keeps hidden width / N dimensions.")
 @click.option("--dim", type=int, metavar="N", help="The filter keeps N dimensions.")
 @click.option("--filter", "filter", metavar="F", help=f"{', '.join(FILTERS)} (the raw coordinates).")
@@ -62,6 +53,7 @@ _REASONS = 12  # shown on a terminal; a broken export can have as many as it has
 @click.option("--index-type", metavar="T", help="flat (exact) or hnsw [default: flat].")
 @device_option
 @dtype_option
+@attn_option
 @click.option("--include", multiple=True, metavar="GLOB", help="Only these files; may be repeated.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files; may be repeated.")
 @click.option("--text-field", metavar="F", help="Field of structured files that holds the text.")

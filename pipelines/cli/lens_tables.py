@@ -122,7 +122,7 @@ def print_spectrum(report: SpectrumReport) -> None:
     if r.fit < _FITS:
         console.note(
             "The average token hardly follows the frequencies in this head: Δ says little of frequency"
-            + (". " if r.centred else "; see --centred.")
+            + ("." if r.centred else "; see --centred.")
         )
 
 

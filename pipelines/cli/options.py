@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
+from ragidx.indexer.methods import METHODS
+from ragidx.indexer.specs import ATTENTIONS, POOLINGS
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_INDEX = "ragidx-index"
@@ -49,6 +52,61 @@ def dtype_option(function: F) -> F:
         metavar="T",
         help="auto (measured), float32, mixed (linear layers in bfloat16), bfloat16, float16.",
     )(function)
+
+
+def attn_option(function: F) -> F:
+    """`--attn`."""
+    return click.option(
+        "--attn",
+        default="auto",
+        show_default=True,
+        metavar="I",
+        help="How a decoder's attention is computed: auto, sdpa, eager, flash_attention_2 ...",
+    )(function)
+
+
+def encoder_options(function: F) -> F:
+    """What says how a text becomes a vector: one option for each field of `EncoderSpec`."""
+    for option in reversed(_ENCODER):
+        function = option(function)
+    return function
+
+
+_ENCODER = (
+    click.option("--model", metavar="ID|PATH", help="mini (bundled, the default), a folder, or a hub id."),
+    click.option("--revision", metavar="REV", help="Revision of a hub id."),
+    click.option(
+        "--adapter",
+        "adapters",
+        multiple=True,
+        metavar="ID|PATH",
+        callback=lambda ctx, param, value: value or None,
+        help="A LoRA adapter to merge, a folder or a hub id; may be repeated, in their order.",
+    ),
+    click.option("--method", metavar="M", help=f"{', '.join(METHODS)}."),
+    click.option("--template", metavar="T", help="A template's name, or a string with {text}."),
+    click.option("--copies", type=int, metavar="N", help="How often echo or reba repeats the text."),
+    click.option("--pooling", metavar="P", help=f"{', '.join(POOLINGS)}."),
+    click.option("--pooler", metavar="FILE", help="Weights of the trainable pooling, a safetensors file."),
+    click.option("--attention", metavar="A", help=f"{', '.join(ATTENTIONS)}."),
+    click.option(
+        "--layer", type=int, metavar="N", help="Hidden layer that is pooled; -1 the last, 0 the input embeddings."
+    ),
+    click.option(
+        "--layer-norm/--no-layer-norm", default=None, help="Whether an earlier layer goes through the final norm too."
+    ),
+    click.option(
+        "--pool-eos/--no-pool-eos", default=None, help="Whether a closing EOS or marker of the template is pooled."
+    ),
+    click.option("--instruction", metavar="S", help="Default task sentence of queries, or task:NAME; '' for none."),
+    click.option("--max-length", type=int, metavar="N", help="Tokens of a text that are read at most."),
+    click.option(
+        "--compute-matched/--no-compute-matched",
+        default=None,
+        help="Whether --max-length holds for all copies of the text together.",
+    ),
+    click.option("--truncate", metavar="W", help="Where a text that is too long is cut: end, middle."),
+)
 
 
 def offline_option(function: F) -> F:

@@ -17,9 +17,17 @@ from ragidx.retriever.hit import Hit
 @click.argument("text", metavar="TEXT", required=False)
 @index_option
 @click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits to return.")
-@click.option("--instruction", metavar="S", help="Task sentence put before the query; '' for none.")
+@click.option("--instruction", metavar="S", help="Task sentence put before the query, or task:NAME; '' for none.")
 @click.option("--where", metavar="EXPR", help="Keep chunks whose metadata match, such as 'year >= 1900'.")
 @click.option("--model", metavar="PATH", help="Where the index's model is now, if it has moved.")
+@click.option(
+    "--adapter",
+    "adapters",
+    multiple=True,
+    metavar="PATH",
+    help="Likewise its LoRA adapters: all of them, in their order.",
+)
+@click.option("--pooler", metavar="FILE", help="Likewise the weights of its trainable pooling.")
 @click.option("--queries", type=click.Path(path_type=Path), metavar="FILE", help="Queries in BEIR form (JSON lines).")
 @click.option(
     "--run", type=click.Path(path_type=Path), metavar="FILE", help="Write a TREC run of documents for --queries."
@@ -35,6 +43,8 @@ def command(
     instruction: str | None,
     where: str | None,
     model: str | None,
+    adapters: tuple[str, ...],
+    pooler: str | None,
     queries: Path | None,
     run: Path | None,
     device: str,
@@ -54,7 +64,7 @@ def command(
         raise click.UsageError("--queries and --run go together")
     if (text is None) == (queries is None):
         raise click.UsageError("give a question, or --queries FILE with --run FILE")
-    retriever = Retriever.open(index, model=model, device=device, dtype=dtype)
+    retriever = Retriever.open(index, model=model, adapters=adapters or None, pooler=pooler, device=device, dtype=dtype)
     if queries is not None and run is not None:
         _answer_file(retriever, queries, run, k, instruction, where, as_json)
         return

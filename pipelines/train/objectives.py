@@ -144,7 +144,7 @@ def mntp_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """
     if logits.dim() != 3 or logits.shape[:2] != labels.shape:
         raise ValueError(f"logits {tuple(logits.shape)} and labels {tuple(labels.shape)}; (b, t, V), (b, t) expected")
-    targets = labels[:, :-1]
+    targets = labels[:, 1:]
     wanted = targets != NO_LABEL
     # Only the rows of hidden tokens are taken to float32: of a large vocabulary the others would be most of the memory.
     total = functional.cross_entropy(logits[:, :-1][wanted].float(), targets[wanted], reduction="sum")

@@ -322,6 +322,20 @@ def test_models_lists_the_bundled_one_first_and_says_what_else_works(run: Run) -
     assert lines[-1] == "Any sentence-transformers model works with its own modules and prompts."
 
 
+def test_models_lists_the_tasks_that_an_instruction_can_name(run: Run) -> None:
+    people, machines = run("models", "--tasks"), run("models", "--tasks", "--json")
+
+    rows = json.loads(machines.out)
+    head, *lines = [re.split(r"  +", line) for line in people.out.splitlines()]
+    assert (people.status, people.err, machines.status, machines.err) == (0, "", 0, "")
+    assert head == ["--instruction", "stands for"]
+    sentence = "Given a question, retrieve Wikipedia passages that answer the question"
+    assert ["task:NQ", sentence] in lines
+    assert {"task": "NQ", "instructions": [sentence]} in rows
+    assert ["(NLI)", "Retrieve semantically similar text"] in lines  # one of its two: its name stands for neither
+    assert [line[1] for line in lines] == [sentence for row in rows for sentence in row["instructions"]]
+
+
 def test_verify_finds_a_whole_index_whole_and_names_what_is_damaged(run: Run, index: Path) -> None:
     whole = run("verify")
     chunks = next(index.glob("segments/*/chunks.arrow"))
@@ -375,7 +389,7 @@ def test_the_group_lists_the_commands_and_its_version(run: Run) -> None:
     assert run("--version") == (0, f"ragidx, version {ragidx.__version__}\n", "")
 
 
-@pytest.mark.parametrize("args", [("--help",), ("build", "--help"), ("query", "--help")])
+@pytest.mark.parametrize("args", [("--help",), ("build", "--help"), ("query", "--help"), ("doctor", "--help")])
 def test_help_imports_nothing_heavy(run_process: Run, args: tuple[str, ...]) -> None:
     code = (
         "import runpy, sys\n"

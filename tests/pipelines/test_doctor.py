@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import importlib.metadata
 import json
-import os
 import re
 import shutil
 import sys
@@ -544,6 +543,7 @@ def test_the_command_ends_with_status_2_where_the_user_slipped(run: Run) -> None
     )
 
 
+@pytest.mark.slow
 def test_offline_is_told(run_process: Run) -> None:
     done = run_process("doctor", "--offline", "--json", env={"HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "1"})
 
@@ -564,16 +564,3 @@ def test_the_examples_of_the_docstrings_are_true() -> None:
     for module in (diagnosis, installed):
         assert doctest.testmod(module).failed == 0
         assert doctest.testmod(module).attempted > 0
-
-
-def test_tasks_are_listed_with_their_instructions(run: Run) -> None:
-    people, machines = run("models", "--tasks"), run("models", "--tasks", "--json")
-
-    rows = json.loads(machines.out)
-    lines = [re.split(r"  +", line) for line in people.out.splitlines()]
-    assert (people.status, people.err, machines.status, machines.err) == (0, "", 0, "")
-    assert lines[0] == ["--instruction", "stands for"]
-    assert ["task:NQ", "Given a question, retrieve Wikipedia passages that answer the question"] in lines
-    assert ["(NLI)", "Retrieve semantically similar text"] in lines
-    assert len(lines) == 1 + sum(len(row["instructions"]) for row in rows)
-    assert {"task": "NQ", "instructions": [lines[53][1]]} in rows or any(row["task"] == "NQ" for row in rows)
