@@ -148,7 +148,7 @@ class DecoderEncoder(BatchEncoder):
         return pooler.eval().requires_grad_(False).to(self.device)
 
     def _trained(self, pooler: TrainablePooling, ids: Tensor, attention: Tensor | None, read: Tensor) -> Tensor:
-        """The trainable pooling over every token, or over a row a layer: its EOS, or with attention both ways the mean."""
+        """The trainable pooling over every token, or over a row a layer: its EOS, or both ways the mean."""
         if not pooler.multi_layer:
             return pooler(self.backbone.states(ids, attention).to(torch.float32), read)  # type: ignore[no-any-return]
         weights = pooling.last(read) if self.spec.attention == "causal" else pooling.mean(read)

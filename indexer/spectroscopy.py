@@ -113,29 +113,30 @@ def head_rows(head: Unembedding, ids: ArrayLike) -> NDArray[np.float32]:
     return out
 
 
-def top_logits(head: Unembedding, vectors: ArrayLike, k: int) -> tuple[Ids, NDArray[np.float32]]:
+def top_logits(head: Unembedding, vectors: ArrayLike, k: int) -> tuple[Ids, Floats]:
     """The k tokens with the largest logits of each vector: (n, d) -> ids and logits, both (n, k), largest first.
 
-    Of equal logits the smaller id comes first; a head with fewer than k rows gives them all.
+    Of equal logits the smaller id comes first; a head with fewer than k rows gives them all. Summed in float64: the
+    logits of frequent tokens often agree to five digits, and their order should not depend on the machine.
 
     Raises:
         ValueError: the vectors are not d wide, or k < 1.
     """
-    asked = np.asarray(vectors, dtype=np.float32)
+    asked = np.asarray(vectors, dtype=np.float64)
     if asked.ndim != 2 or asked.shape[1] != head.shape[1] or k < 1:
         raise ValueError(f"expected vectors of shape (n, {head.shape[1]}) and k >= 1, got {asked.shape} and k = {k}")
     ids = np.empty((len(asked), 0), dtype=np.int64)
-    logits = np.empty((len(asked), 0), dtype=np.float32)
+    values = np.empty((len(asked), 0), dtype=np.float64)
     start = 0
     for rows in blocks(head):
         here = np.broadcast_to(np.arange(start, start + len(rows)), (len(asked), len(rows)))
         ids = np.concatenate([ids, here], axis=1)
-        logits = np.concatenate([logits, asked @ rows.to(torch.float32).numpy().T], axis=1)
+        values = np.concatenate([values, asked @ rows.to(torch.float64).numpy().T], axis=1)
         # Earlier blocks stand first and hold smaller ids, so a stable sort settles ties by id.
-        order = np.argsort(-logits, axis=1, kind="stable")[:, :k]
-        ids, logits = np.take_along_axis(ids, order, axis=1), np.take_along_axis(logits, order, axis=1)
+        order = np.argsort(-values, axis=1, kind="stable")[:, :k]
+        ids, values = np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1)
         start += len(rows)
-    return ids, logits
+    return ids, values
 
 
 def logits(head: Unembedding, vectors: ArrayLike) -> Floats:
@@ -158,6 +159,6 @@ def token_coordinates(head: Unembedding, spectrum: Spectrum, vectors: ArrayLike)
 
 
 def _kept(head: Unembedding, spectrum: Spectrum) -> NDArray[np.bool_]:
-    """Which directions a pseudo-inverse keeps. The squares come out of a Gram matrix: below this they are rounding."""
+    """Which directions a pseudo-inverse keeps: squares that come out of a Gram matrix are rounding below this."""
     squared = np.square(spectrum.values)
-    return np.asarray(squared > squared[0] * max(head.shape) * np.finfo(np.float64).eps, dtype=np.bool_)
+    return np.asarray(squared > squared[0] * 10 * max(head.shape) * np.finfo(np.float64).eps, dtype=np.bool_)

@@ -23,7 +23,7 @@ from ragidx.indexer.rendering import render
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.indexer.spectroscopy import average_of_log_p, delta, top_logits
 from ragidx.indexer.unembedding import find_unembedding, spectrum_of
-from ragidx.pipelines.train.objectives import contrastive_loss, mntp_loss
+from ragidx.pipelines.train.objectives import Masking, blocks, contrastive_loss, mask_tokens, mntp_loss
 
 CPU = torch.device("cpu")
 Batch = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]
@@ -140,6 +140,30 @@ def test_golden_masked_next_token_prediction(case: Case) -> None:
     assert float(mntp_loss(logits, labels)) == pytest.approx(float(case.expected["loss"][0]), abs=1e-4)
     right = logits[places[:, 0], places[:, 1] - 1].argmax(-1) == labels[places[:, 0], places[:, 1]]
     assert float(right.float().mean()) == pytest.approx(float(case.expected["accuracy"][0]), abs=1e-6)
+
+
+@pytest.mark.parametrize("case", cases("mntp"))
+def test_golden_blocks_and_masks(case: Case) -> None:
+    prefix = case.tokenizer.prefix
+    ids = [prefix + case.tokenizer.piece(text) for text in case.texts]
+    whole = torch.from_numpy(case.expected["input_ids_original"].astype(np.int64))
+    backend = case.tokenizer.pieces
+    special = {number for number, token in backend.get_added_tokens_decoder().items() if token.special}
+    masking = Masking(
+        probability=case.mlm_probability,
+        mask_id=case.mask_token_id,
+        special_ids=frozenset(special),
+        n_tokens=backend.get_vocab_size(),
+        style="all" if case.collator == "all_mask" else "bert",
+    )
+
+    cut = torch.stack(list(blocks(ids, case.max_length)))
+    masked, labels = mask_tokens(whole, masking, torch.Generator().manual_seed(case.seed))
+
+    assert torch.equal(cut[: len(whole)], whole)
+    if torch.__version__.split("+")[0] == case.versions["torch"].split("+")[0]:  # another one may draw other numbers
+        assert torch.equal(masked, torch.from_numpy(case.expected["input_ids"].astype(np.int64)))
+        assert torch.equal(labels, torch.from_numpy(case.expected["labels"].astype(np.int64)))
 
 
 @pytest.mark.parametrize("case", cases("contrastive loss"))

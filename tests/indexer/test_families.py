@@ -35,6 +35,7 @@ REFUSED = {(family, "llm2vec") for family in CAUSAL_ONLY} | {(family, "reba") fo
 RUNS = [(family, method) for family in FAMILIES for method in METHODS if (family, method) not in REFUSED]
 # transformers ties the head of gemma3 whatever its configuration says.
 HEADS = [(family, tied) for family in FAMILIES for tied in (True, False) if (family, tied) != ("gemma3", False)]
+PADDINGS = [(0, 0), (0, 3), (3, 0)]  # tokens before and behind
 
 Make = Callable[..., Path]
 
@@ -55,9 +56,6 @@ def test_a_method_gives_a_text_one_vector_alone_and_in_a_batch(family: str, meth
     assert np.isfinite(together).all()
     assert together.std(axis=0).min() > 1e-3 * scale  # in every coordinate the texts differ
     np.testing.assert_allclose(together, alone, atol=1e-5 * scale)
-
-
-PADDINGS = [(0, 0), (0, 3), (3, 0)]  # tokens before and behind
 
 
 def _effect_on_earlier_tokens(backbone: Any, before: int, behind: int) -> Tensor:

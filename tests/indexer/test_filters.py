@@ -12,10 +12,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save as save_arrays
 from safetensors.torch import load_file, save_file
 
-from ragidx.corpora.errors import ModelError, SpecError
-from ragidx.indexer.filters import EmbedFilter, kept_columns
+from ragidx.corpora.errors import IndexFormatError, ModelError, SpecError
+from ragidx.indexer.filters import EmbedFilter, Filter, kept_columns
 from ragidx.indexer.methods import default_filter, filter_spec, resolve
 from ragidx.indexer.models import locate
 from ragidx.indexer.specs import FilterSpec
@@ -40,6 +41,15 @@ def test_the_first_columns_are_those_of_every_narrower_filter(hidden: int, data:
     assert columns[:narrow].tolist() == kept_columns(hidden, narrow).tolist()
 
 
+@settings(max_examples=40)
+@given(hidden=st.integers(1, 33), data=st.data())
+def test_with_an_offset_the_order_is_plain(hidden: int, data: st.DataObject) -> None:
+    offset = data.draw(st.integers(0, hidden - 1))
+    width = data.draw(st.integers(1, hidden - offset))
+
+    assert kept_columns(hidden, width, offset).tolist() == list(range(offset, offset + width))
+
+
 def test_the_order_starts_in_the_middle() -> None:
     assert kept_columns(6, 6).tolist() == [2, 3, 1, 4, 0, 5]
     assert kept_columns(5, 5).tolist() == [2, 1, 3, 0, 4]
@@ -58,11 +68,16 @@ def test_it_is_an_orthogonal_projection(hidden: int, tau: float, seed: int) -> N
     reduced = EmbedFilter.from_spectrum(spectrum, FilterSpec(tau=tau))
 
     v = spectrum.directions[:, (hidden - width) // 2 : (hidden - width) // 2 + width]
-    projector = v @ v.T
-    full = rows @ projector
-    np.testing.assert_allclose(projector @ projector, projector, atol=1e-9)
-    np.testing.assert_allclose(reduced(rows) @ reduced(rows).T, full @ full.T, atol=1e-4)
-    np.testing.assert_allclose(np.linalg.norm(reduced(rows), axis=1), np.linalg.norm(full, axis=1), atol=1e-4)
+    full = rows @ v @ v.T
+    once = reduced(rows) @ reduced.matrix.T
+    np.testing.assert_allclose(reduced.matrix.T @ reduced.matrix, np.eye(width), atol=1e-6)
+    np.testing.assert_allclose(reduced(once) @ reduced.matrix.T, once, atol=1e-5)  # a second time changes nothing
+    np.testing.assert_allclose(once, full, atol=1e-5)
+    np.testing.assert_allclose(_distances(reduced(rows)), _distances(full), atol=1e-4)
+
+
+def _distances(rows: np.ndarray) -> np.ndarray:
+    return np.linalg.norm(rows[:, None] - rows[None], axis=-1)
 
 
 def test_tau_1_keeps_every_distance() -> None:
@@ -108,27 +123,101 @@ def test_a_shard_name_cannot_leave_the_folder(tiny_model: Callable[..., Path], t
     assert find_unembedding(locate(str(folder))).path == folder / "model.safetensors"
 
 
-def test_a_quantised_head_is_refused(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("dtype", "name"), [(torch.int8, "I8"), (torch.uint8, "U8"), (torch.float8_e4m3fn, "F8_E4M3")])
+def test_a_quantised_head_is_refused(
+    dtype: torch.dtype, name: str, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
     folder = tmp_path / "quantised"
     shutil.copytree(tiny_model("llama"), folder)
     tensors = load_file(folder / "model.safetensors")
-    tensors["lm_head.weight"] = torch.ones_like(tensors["lm_head.weight"], dtype=torch.int8)
+    tensors["lm_head.weight"] = torch.ones_like(tensors["lm_head.weight"]).to(dtype)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
     with pytest.raises(ModelError) as fault:
         spectrum_of(locate(str(folder)))
 
-    assert "the unembedding matrix 'lm_head.weight' is stored as I8, which EmbedFilter cannot decompose" in str(
-        fault.value
+    assert str(fault.value) == (
+        f"{folder / 'model.safetensors'}: the unembedding matrix 'lm_head.weight' is stored as {name}, which has no"
+        " spectrum\n  hint: use a checkpoint with the head in float16, bfloat16 or float32; or use --filter none, or"
+        " one that reads no head: truncation, random, whitening, pca"
     )
+
+
+def test_a_head_that_is_not_finite_is_refused(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    shutil.copytree(tiny_model("llama"), folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"][3, 5] = torch.nan
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    with pytest.raises(ModelError) as fault:
+        spectrum_of(locate(str(folder)))
+
+    assert str(fault.value) == (
+        f"{folder / 'model.safetensors'}: the unembedding matrix 'lm_head.weight' holds numbers that are not finite\n"
+        "  hint: download or copy the model again"
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_head_in_half_or_double_precision_is_read_as_it_is(
+    dtype: torch.dtype, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model("llama"), folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = head = tensors["lm_head.weight"].to(dtype)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    values = spectrum_of(locate(str(folder))).values
+
+    np.testing.assert_allclose(values, torch.linalg.svdvals(head.to(torch.float64)).numpy(), rtol=1e-8)
+
+
+def test_rows_that_pad_the_vocabulary_belong_to_the_matrix(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tmp_path / "padded"
+    shutil.copytree(tiny_model("llama"), folder)
+    tensors = load_file(folder / "model.safetensors")
+    head = torch.cat([tensors["lm_head.weight"], torch.randn(20, 32, generator=torch.Generator().manual_seed(0))])
+    tensors["lm_head.weight"] = head
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    values = spectrum_of(locate(str(folder))).values
+
+    np.testing.assert_allclose(values, torch.linalg.svdvals(head.to(torch.float64)).numpy(), rtol=1e-8)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": 7}', "{}"])
+def test_a_broken_list_of_shards_is_refused(text: str, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tmp_path / "sharded"
+    shutil.copytree(tiny_model("llama"), folder)
+    (folder / "model.safetensors.index.json").write_text(text)
+
+    with pytest.raises(ModelError) as fault:
+        find_unembedding(locate(str(folder)))
+
+    assert str(fault.value) == (
+        f"{folder / 'model.safetensors.index.json'}: it does not say which file holds which weight\n"
+        "  hint: download or copy the model again"
+    )
+
+
+def test_a_list_of_shards_that_lies_is_refused(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tmp_path / "sharded"
+    shutil.copytree(tiny_model("llama", tie_word_embeddings=True), folder)
+    names = {"elsewhere.embed_tokens.weight": "model.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+
+    with pytest.raises(ModelError, match="the weights cannot be read"):
+        find_unembedding(locate(str(folder)))
 
 
 def test_a_model_without_a_head_is_refused(tiny_sentence_transformer: Path) -> None:
     with pytest.raises(ModelError) as fault:
         spectrum_of(locate(str(tiny_sentence_transformer)))
 
-    assert "has no unembedding matrix, so there is no EmbedFilter for it" in str(fault.value)
-    assert fault.value.hint == "use --filter none with an encoder model"
+    assert fault.value.message == f"'{tiny_sentence_transformer}' has no unembedding matrix, so it has no spectrum"
+    assert fault.value.hint == "use --filter none, or one that reads no head: truncation, random, whitening, pca"
 
 
 def test_a_filter_goes_to_bytes_and_back() -> None:
@@ -137,8 +226,73 @@ def test_a_filter_goes_to_bytes_and_back() -> None:
     again = EmbedFilter.from_bytes(one.to_bytes())
 
     assert np.array_equal(again.matrix, one.matrix)
+    assert again.columns is not None
     assert again.columns.tolist() == one.columns.tolist()
-    assert (again.hidden, again.dim) == (12, 5)
+    assert (again.hidden, again.dim, again.shift) == (12, 5, None)
+
+
+@settings(max_examples=30, deadline=None)
+@given(hidden=st.integers(1, 20), width=st.integers(1, 20), shifted=st.booleans(), seed=st.integers(0, 2**31))
+def test_every_filter_goes_to_the_same_bytes_and_back(hidden: int, width: int, shifted: bool, seed: int) -> None:
+    draw = np.random.default_rng(seed).standard_normal
+    one = Filter(draw((hidden, width)), shift=draw(width) if shifted else None)
+
+    again = Filter.from_bytes(one.to_bytes())
+
+    rows = draw((4, hidden)).astype("f4")
+    assert np.array_equal(again(rows), one(rows))
+    assert again.to_bytes() == one.to_bytes()
+
+
+def test_a_filter_of_an_older_index_is_read() -> None:
+    matrix, columns = np.eye(4, 2, dtype="f4"), np.array([1, 2])
+
+    made = Filter.from_bytes(save_arrays({"matrix": matrix, "columns": columns}))
+
+    assert (made.dim, made.columns.tolist(), made.shift) == (2, [1, 2], None)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"no safetensors",
+        save_arrays({"vectors": np.eye(3, dtype="f4")}),
+        save_arrays({"matrix": np.ones(3, "f4")}),
+        save_arrays({"matrix": np.eye(3, dtype="f4"), "shift": np.ones(2, "f4")}),
+        save_arrays({"matrix": np.eye(3, dtype="f4"), "columns": np.ones((3, 1), "i8")}),
+    ],
+)
+def test_bytes_that_are_no_filter_are_refused(data: bytes) -> None:
+    with pytest.raises(IndexFormatError) as fault:
+        Filter.from_bytes(data)
+
+    assert str(fault.value) == (
+        "filter.safetensors: the filter of the index cannot be read\n  hint: build again with --rebuild"
+    )
+
+
+def test_a_filter_that_is_not_finite_is_refused() -> None:
+    data = save_arrays({"matrix": np.eye(3, dtype="f4"), "shift": np.array([0, np.inf, 0], "f4")})
+
+    with pytest.raises(IndexFormatError) as fault:
+        Filter.from_bytes(data)
+
+    assert str(fault.value) == (
+        "filter.safetensors: the filter of the index holds numbers that are not finite\n"
+        "  hint: build again with --rebuild"
+    )
+
+
+def test_what_is_zero_stays_zero_whatever_is_taken_away() -> None:
+    made = Filter(np.eye(2), shift=np.array([3.0, 4.0]))
+
+    assert made([[0, 0], [3, 5]]).tolist() == [[0, 0], [0, 1]]
+
+
+def test_a_shift_of_another_width_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match=r"a filter of shape \(4, 2\) has no shift of shape \(3,\)"):
+        Filter(np.eye(4, 2), shift=np.zeros(3))
 
 
 def test_embeddings_of_another_width_are_a_value_error() -> None:
@@ -157,6 +311,34 @@ def test_the_cache_of_a_wide_spectrum_gives_the_same(
 
     assert len(list((tmp_path / ".cache/ragidx/spectrum").iterdir())) == 1
     assert np.array_equal(made.directions, read.directions)
+
+
+@pytest.mark.parametrize("what", ["torn", "of another width"])
+def test_a_cached_spectrum_that_is_not_whole_is_made_again(
+    what: str, tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("ragidx.indexer.unembedding._CACHED_FROM", 1)
+    files = locate(str(tiny_model("llama")))
+    made = spectrum_of(files)
+    (cached,) = (tmp_path / ".cache/ragidx/spectrum").iterdir()
+    other = save_arrays({"directions": np.eye(3), "values": np.ones(3)})
+    cached.write_bytes(cached.read_bytes()[:-9] if what == "torn" else other)
+
+    again = spectrum_of(files)
+
+    assert np.array_equal(made.directions, again.directions)
+    assert cached.stat().st_size > 32 * 32 * 8
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
+    tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".cache").write_text("a file where a folder should be")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("ragidx.indexer.unembedding._CACHED_FROM", 1)
+
+    assert spectrum_of(locate(str(tiny_model("llama")))).directions.shape == (32, 32)
 
 
 def test_defaults_tau_2_for_a_decoder_none_for_its_own_modules(
@@ -180,7 +362,8 @@ def test_an_unknown_filter_names_the_near_miss() -> None:
     with pytest.raises(SpecError) as fault:
         filter_spec(files, resolve(files), name="embedfiltre")
 
-    assert (
-        str(fault.value)
-        == "unknown filter 'embedfiltre'; did you mean 'embedfilter'?\n  hint: known: embedfilter, none"
+    assert str(fault.value) == (
+        "unknown filter 'embedfiltre'; did you mean 'embedfilter'?\n"
+        "  hint: known: bulk, dominant, embedfilter, none, optimal, optimal-abs, pca, random, random-directions,"
+        " secondary, truncation, whitening"
     )

@@ -22,7 +22,9 @@ def test_known_values() -> None:
 def test_looking_back_takes_later_tokens_and_no_padding() -> None:
     strongest = torch.tensor([[[0.5, 0.1, 0.2], [0.1, 0.6, 0.3], [0.2, 0.3, 0.7]]])
 
-    assert look_back(strongest, None)[0].tolist() == torch.tensor([[0.5, 0.1, 0.2], [0, 0.6, 0.3], [0, 0, 0.7]]).tolist()
+    assert (
+        look_back(strongest, None)[0].tolist() == torch.tensor([[0.5, 0.1, 0.2], [0, 0.6, 0.3], [0, 0, 0.7]]).tolist()
+    )
     padded = look_back(strongest, torch.tensor([[1, 1, 0]]))[0]
     assert padded.tolist() == torch.tensor([[0.5, 0.1, 0], [0, 0.6, 0], [0, 0, 0]]).tolist()
 

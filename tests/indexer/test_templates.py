@@ -61,7 +61,9 @@ def test_a_query_without_instruction_loses_its_pieces(tokenizer: TextTokenizer) 
 
 def test_the_instruction_is_read_and_not_pooled(tokenizer: TextTokenizer) -> None:
     for name in ("classical", "llm2vec", "echo"):
-        row = render(load_template(name), ["the mill"], tokenizer, instruction="Find mills", rules=Rules(pool_eos=False))[0]
+        row = render(
+            load_template(name), ["the mill"], tokenizer, instruction="Find mills", rules=Rules(pool_eos=False)
+        )[0]
 
         assert "Find mills" in _read(tokenizer, row)
         assert _pooled(tokenizer, row).strip() == "the mill"
