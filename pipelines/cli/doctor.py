@@ -8,30 +8,22 @@ import click
 
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.cli import console, words
-from ragidx.pipelines.cli.options import device_option, dtype_option, json_option, offline_option
+from ragidx.pipelines.cli.options import (
+    attn_option,
+    device_option,
+    dtype_option,
+    encoder_options,
+    json_option,
+    offline_option,
+)
 from ragidx.pipelines.diagnosis import Check, Report
 
 
 @click.command("doctor")
-@click.option("--model", metavar="ID|PATH", help="Examine this model too: mini, a folder, or a hub id.")
-@click.option("--revision", metavar="REV", help="Revision of a hub id.")
-@click.option("--method", metavar="M", help="As in build: echo, prompteol, llm2vec and so on.")
-@click.option("--pooling", metavar="P", help="As in build: mean, weighted_mean, last and so on.")
-@click.option("--template", metavar="T", help="A template's name, or a string with {text}.")
-@click.option("--attention", metavar="A", help="causal, bidirectional.")
-@click.option(
-    "--layer", type=int, metavar="N", help="Hidden layer that is pooled; -1 the last, 0 the input embeddings."
-)
-@click.option("--copies", type=int, metavar="N", help="How often echo or reba repeats the text.")
-@click.option(
-    "--attn",
-    default="auto",
-    show_default=True,
-    metavar="I",
-    help="How attention is computed: sdpa, eager, flash_attention_2.",
-)
+@encoder_options
 @device_option
 @dtype_option
+@attn_option
 @offline_option
 @json_option
 def command(as_json: bool, **options: Any) -> int:
@@ -52,6 +44,11 @@ def command(as_json: bool, **options: Any) -> int:
     else:
         _tell(report)
     return 1 if report.n_failed else 0
+
+
+# Elsewhere a model that is not named is `mini`; here it is none.
+_model = next(option for option in command.params if option.name == "model")
+_model.help = "Examine this model too: mini, a folder, or a hub id."
 
 
 def _tell(report: Report) -> None:

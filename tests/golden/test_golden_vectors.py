@@ -66,6 +66,12 @@ OTHERWISE = {
 }
 
 
+def test_every_reason_stands_in_the_documents_table() -> None:
+    table = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text("utf-8")
+
+    assert not [reason for reason in set(OTHERWISE.values()) if f"**{reason}**" not in table]
+
+
 @pytest.mark.parametrize("case", cases("echo", "llm2vec", "bidirectional attention", "prompteol", "metaeol"))
 def test_golden_vectors(case: Case, pooler_folder: Path) -> None:
     encoder = _encoder(case, pooler_folder)
@@ -119,9 +125,7 @@ def test_golden_pooling_and_attention(case: Case, pooler_folder: Path) -> None:
 
     if "pooled_before_norm" in case.expected:
         assert encoder._pooler is not None
-        given = torch.from_numpy(
-            case.expected["pool_input"]
-        )  # of the first texts; where it holds padding, that is read
+        given = torch.from_numpy(case.expected["pool_input"])  # padding in it is read
         alone = encoder._pooler(given, torch.ones(given.shape[:2], dtype=torch.bool)).numpy()
         np.testing.assert_allclose(alone, case.expected["pooled_before_norm"][: len(given)], atol=case.tolerance["raw"])
         expected = case.expected["pooled_before_norm"]

@@ -551,13 +551,18 @@ def test_offline_is_told(run_process: Run) -> None:
     assert network["value"] == "never used: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set"
 
 
-def test_options_of_the_command_are_options_of_the_encoder() -> None:
+def test_the_command_has_every_option_of_an_encoder_and_hands_it_on(run: Run) -> None:
     from ragidx.indexer.methods import ENCODER_OPTIONS
     from ragidx.pipelines.cli.doctor import command
 
-    names = {option.name for option in command.params if isinstance(option, click.Option)}
+    options = {option.name: option for option in command.params if isinstance(option, click.Option)}
 
-    assert names - {"as_json", "offline", "model", "device", "dtype", "attn"} <= set(ENCODER_OPTIONS)
+    assert set(options) == {*ENCODER_OPTIONS, "model", "device", "dtype", "attn", "offline", "as_json"}
+    assert options["model"].help == "Examine this model too: mini, a folder, or a hub id."
+    for name in ENCODER_OPTIONS:
+        typed = options[name].opts[0]
+        value = [] if options[name].is_flag else ["1"]
+        assert run("doctor", typed, *value).err.startswith(f"Error: {typed}: it says how a model is run, "), typed
 
 
 def test_the_examples_of_the_docstrings_are_true() -> None:
