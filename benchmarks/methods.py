@@ -1,47 +1,60 @@
 """The bundled model under every method and filter: quality on the sample, SciFact and STS-B, and bytes a vector.
 
-    python benchmarks/methods.py --evalsets DIR [--sets sample,stsb,scifact]
+    python benchmarks/methods.py --evalsets DIR [--sets sample,stsb,scifact] [--methods 'preset;echo'] [--filters paper]
 
-One encoding pass a method and set; the filters are applied to its raw vectors. Whole documents.
+One encoding pass a method and set; the filters are applied to its raw vectors. Whole documents. `--filters paper` are
+the EmbedFilter paper's baselines at tau 2; those that are fitted are fitted on the documents of the set, or on the
+sentences of the STS file.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 
 import numpy as np
 from figures import record
 
 import ragidx
+from ragidx.corpora.errors import SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries, load_sts
 from ragidx.corpora.measures import measure, spearman
 from ragidx.corpora.readers import documents
+from ragidx.indexer.calibration import Sample
+from ragidx.indexer.filters import make_filter
 from ragidx.indexer.methods import filter_spec
-from ragidx.indexer.specs import FilterSpec
-from ragidx.indexer.unembedding import spectrum_of
+from ragidx.indexer.specs import FILTERS, FilterSpec
 from ragidx.pipelines.demo import sample_corpus
 
 ENCODERS = {
     "preset": {},
     "classical": {"method": "classical", "layer": -1},
     "echo": {"method": "echo"},
+    "echo, 3 copies": {"method": "echo", "copies": 3},
     "prompteol": {"method": "prompteol"},
+    "metaeol": {"method": "metaeol"},
     "llm2vec": {"method": "llm2vec"},
+    "reba": {"method": "reba"},
 }
 
 
-def filters(encoder, preset):
-    """Names and maps: none, and EmbedFilter at tau 2, 4, 8 where the model's preset starts and in the middle."""
-    spectrum = spectrum_of(encoder.files)
-    yield "none", None
+def filters(encoder, chosen, preset):
+    """Names and specs: none, and EmbedFilter where the model's preset starts and in the middle; or the paper's."""
+    if chosen == "paper":
+        offset = filter_spec(encoder.files, encoder.spec, tau=2.0).offset
+        yield f"tau 2, offset {offset}", FilterSpec(tau=2.0, offset=offset)
+        for name in FILTERS:
+            if name != "none":
+                yield f"{name}, tau 2", FilterSpec(name=name, tau=2.0)
+        return
+    yield "none", FilterSpec(name="none")
     if preset:
-        spec = filter_spec(encoder.files, encoder.spec)
-        yield "preset's", ragidx.EmbedFilter.from_spectrum(spectrum, spec)
+        yield "preset's", filter_spec(encoder.files, encoder.spec)
     for tau in (2.0, 4.0, 8.0):
         shifted = filter_spec(encoder.files, encoder.spec, tau=tau)
-        yield f"tau {tau:g}, offset {shifted.offset}", ragidx.EmbedFilter.from_spectrum(spectrum, shifted)
-        yield f"tau {tau:g}, middle", ragidx.EmbedFilter.from_spectrum(spectrum, FilterSpec(tau=tau))
+        yield f"tau {tau:g}, offset {shifted.offset}", shifted
+        yield f"tau {tau:g}, middle", FilterSpec(tau=tau)
 
 
 def unit(vectors):
@@ -58,7 +71,10 @@ def retrieval(encoder, folder, corpus):
     asked = encoder.encode_query(list(queries.values()))
     ids = np.array([document.id for document in found])
 
-    def quality(map_):
+    sample = Sample(raw, encoder.tokenizer.ids([document.text for document in found]))
+
+    def quality(spec):
+        map_ = make_filter(spec, encoder, sample)
         scores = unit(asked if map_ is None else map_(asked)) @ unit(raw if map_ is None else map_(raw)).T
         best = np.argsort(-scores, axis=1)[:, :100]
         run = {
@@ -76,7 +92,10 @@ def similarity(encoder, path):
     one = encoder.encode_query([first for _, first, _ in pairs])
     other = encoder.encode_query([second for _, _, second in pairs])
 
-    def quality(map_):
+    sample = Sample(np.concatenate([one, other]), encoder.tokenizer.ids([text for _, *both in pairs for text in both]))
+
+    def quality(spec):
+        map_ = make_filter(spec, encoder, sample)
         left, right = (unit(side if map_ is None else map_(side)) for side in (one, other))
         return spearman([gold for gold, _, _ in pairs], (left * right).sum(axis=1).tolist())
 
@@ -87,10 +106,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--evalsets", type=Path, required=True)
     parser.add_argument("--sets", default="sample,stsb,scifact")
-    parser.add_argument("--methods", default=",".join(ENCODERS))
+    parser.add_argument("--methods", default=";".join(ENCODERS), help="separated by ;")
+    parser.add_argument("--filters", choices=("embedfilter", "paper"), default="embedfilter")
     arguments = parser.parse_args()
     folder, sample = arguments.evalsets, sample_corpus().parent
-    for name in arguments.methods.split(","):
+    for name in arguments.methods.split(";"):
         encoder = ragidx.load_encoder("mini", device="cpu", **ENCODERS[name])
         texts = [document.text for document in documents(sample / "documents", on_skip=lambda _: None)]
         encoder.tune(texts)
@@ -102,9 +122,12 @@ def main():
             qualities["STS-B test Spearman"] = similarity(encoder, folder / "stsb" / "test.tsv")
         if "scifact" in arguments.sets:
             qualities["SciFact nDCG@10"] = retrieval(encoder, folder / "scifact", folder / "scifact")
-        for filter_name, map_ in filters(encoder, name == "preset"):
-            width = encoder.hidden if map_ is None else map_.dim
-            values = {measure_: round(quality(map_), 4) for measure_, quality in qualities.items()}
+        for filter_name, spec in filters(encoder, arguments.filters, name == "preset"):
+            width = encoder.hidden if spec.name == "none" else spec.width(encoder.hidden)
+            values = {}
+            for measure_, quality in qualities.items():
+                with contextlib.suppress(SpecError):  # a set that is too small to fit the filter on has no figure
+                    values[measure_] = round(quality(spec), 4)
             record(
                 "mini by method and filter",
                 values | {"vector bytes": 2 * width},

@@ -43,6 +43,8 @@ class Backbone:
         self.n_layers = int(config.num_hidden_layers)
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
         self.layer = self._checked(layer)
+        if self.layer == -1:  # OPT can project its last states
+            self.hidden = int(getattr(config, "word_embed_proj_dim", None) or self.hidden)
         self._norm: Callable[[Tensor], Tensor] | None = None
         if attention == "bidirectional":
             attend_both_ways(model)
@@ -216,7 +218,9 @@ def attend_both_ways(model: Any) -> None:
 def _check_runs(backbone: Backbone, name: str) -> None:
     try:
         _sees_the_future(backbone, padded=False)
-    except (AttributeError, TypeError, ValueError, NotImplementedError) as fault:
+    except (AttributeError, TypeError, ValueError, NotImplementedError, RuntimeError) as fault:
+        if isinstance(fault, torch.OutOfMemoryError):
+            raise
         raise ModelError(
             f"'{name}' cannot run with this attention: {type(fault).__name__}: {fault}",
             "its family does not support it in this version of transformers; choose another --method",
@@ -268,7 +272,8 @@ def _final_norm(model: nn.Module, count: int) -> nn.Module:
 
 def _layers(model: nn.Module, count: int) -> nn.ModuleList:
     """The stack of decoder layers: the outermost ModuleList of that length."""
-    for module in model.modules():
+    text = getattr(model, "get_decoder", lambda: model)()  # a vision tower can be as deep
+    for module in text.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
             return module
     raise ModelError(
