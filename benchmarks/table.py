@@ -1,11 +1,17 @@
-"""The README's figures: the latest row of each setting in figures.jsonl. `python benchmarks/table.py` prints them."""
+"""The figures of the README and of docs/figures.md: the latest row of each setting in figures.jsonl.
+
+`python benchmarks/table.py` prints the README's; with `--write`, both go into their files, between their marks.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 FIGURES = Path(__file__).with_name("figures.jsonl")
+QUALITY = ("scifact quality", "mini by method and filter")
 QUALITIES = ("sample nDCG@10", "STS-B test Spearman", "SciFact nDCG@10")
 
 
@@ -23,18 +29,22 @@ def rows(path=FIGURES):
     return list(found.values())
 
 
-def of(figure, found):
-    return [row for row in found if row["figure"] == figure]
+def of(figures, found):
+    return [row for row in found if row["figure"] in figures]
+
+
+def machines(found):
+    return " or ".join(sorted({row["machine"] for row in found}))
 
 
 def markdown(found):
     """All tables, as they stand in the README."""
-    machine = found[-1]["machine"]
+    timed = [row for row in found if row["figure"] not in QUALITY]
     parts = [
-        f"Machine of all rows: {machine}, shared with other work. Single runs, but for the medians of the"
-        " encoding speed (5 runs in turns) and the cold start (7)."
+        f"Speed and memory: {machines(timed)}, shared with other work; single runs, but for the medians of the"
+        f" encoding speed (5 runs in turns) and the cold start (7). Quality: {machines(of(QUALITY, found))}."
     ]
-    quality = of("scifact quality", found)
+    quality = of(["scifact quality"], found)
     if quality:
         head = [
             "| SciFact by `build` and `query`, whole documents | nDCG@10 | recall@100 | vector bytes |",
@@ -46,7 +56,7 @@ def markdown(found):
             for row in quality
         ]
         parts.append("\n".join(head + body))
-    for row in of("encode throughput against sentence-transformers", found):
+    for row in of(["encode throughput against sentence-transformers"], found):
         ratio = row["values"]["ratio"]
         parts.append(
             f"Encoding {row['setting']['texts']} SciFact documents with {row['setting']['model']}, against"
@@ -55,24 +65,18 @@ def markdown(found):
             f" {row['setting']['threads']} against {row['setting']['their_threads']} threads,"
             f" least cosine {row['values']['least cosine']:.5f})."
         )
-    grid = of("mini by method and filter", found)
+    grid = of(["mini by method and filter"], found)
     if grid:
-        head = ["| mini: method, filter | " + " | ".join(QUALITIES) + " | vector bytes |", "| --- |" + " --- |" * 4]
-        body = [
-            f"| {row['setting']['method']}, {row['setting']['filter']} | "
-            + " | ".join(f"{row['values'][name]:.3f}" if name in row["values"] else "-" for name in QUALITIES)
-            + f" | {row['values']['vector bytes']} |"
-            for row in grid
-        ]
-        parts.append("\n".join(head + body))
-    for row in of("cold start", found):
+        parts.append(by_method(grid))
+        parts.append(by_filter(grid))
+    for row in of(["cold start"], found):
         cold = row["values"]
         told = ", ".join(f"`{n}` {v['median']:.2f} s" for n, v in cold.items() if isinstance(v, dict))
         parts.append(
             f"Cold start, whole processes: {told}. `--help` takes {cold['--help / import click']:.1f} times"
             f" `import click`, a query {cold['query / load']:.2f} times the bare loading of torch and the model."
         )
-    scale = of("build at scale", found)
+    scale = of(["build at scale"], found)
     if scale:
         head = ["| `build` with mini | seconds | of them encoding | peak memory |", "| --- | --- | --- | --- |"]
         body = [
@@ -84,5 +88,64 @@ def markdown(found):
     return "\n\n".join(parts) + "\n"
 
 
+def by_method(grid):
+    """A line a method: without a filter, and with EmbedFilter at half the width, where mini's useful part begins."""
+    values = {(row["setting"]["method"], row["setting"]["filter"]): row["values"] for row in grid}
+    lines = [
+        "| mini: method, no filter → EmbedFilter, half the bytes | " + " | ".join(QUALITIES) + " |",
+        "| --- |" + " --- |" * len(QUALITIES),
+    ]
+    for method in dict.fromkeys(method for method, _ in values):
+        plain, half = values.get((method, "none"), {}), values.get((method, "tau 2, offset 1"), {})
+        cells = [f"{told(plain, name)} → {told(half, name)}" for name in QUALITIES]
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def by_filter(grid):
+    """The EmbedFilter paper's baselines at half the width."""
+    values = {(row["setting"]["method"], row["setting"]["filter"]): row["values"] for row in grid}
+    methods = [m for m in dict.fromkeys(m for m, _ in values) if (m, "truncation, tau 2") in values]
+    names = [f for m, f in values if methods and m == methods[0] and f.endswith(", tau 2")]
+    names = ["none", "tau 2, offset 1", *names]
+    head = [f"{method}: {name}" for method in methods for name in QUALITIES]
+    lines = ["| mini: filter at half the width | " + " | ".join(head) + " |", "| --- |" + " --- |" * len(head)]
+    for name in names:
+        cells = [told(values.get((method, name), {}), quality) for method in methods for quality in QUALITIES]
+        label = {"none": "none, full width", "tau 2, offset 1": "EmbedFilter, offset 1"}.get(name, name[:-7])
+        lines.append(f"| {'EmbedFilter, middle' if label == 'embedfilter' else label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def whole_grid(found):
+    """Every row of mini by method and filter."""
+    head = ["| mini: method, filter | " + " | ".join(QUALITIES) + " | vector bytes |", "| --- |" + " --- |" * 4]
+    body = [
+        f"| {row['setting']['method']}, {row['setting']['filter']} | "
+        + " | ".join(told(row["values"], name) for name in QUALITIES)
+        + f" | {row['values']['vector bytes']} |"
+        for row in of(["mini by method and filter"], found)
+    ]
+    return "\n".join(head + body) + "\n"
+
+
+def told(values, name):
+    return f"{values[name]:.3f}" if name in values else "-"
+
+
+PLACES = {ROOT / "README.md": markdown, ROOT / "docs" / "figures.md": whole_grid}
+
+
+def write(found):
+    """Put the figures into their files."""
+    for path, make in PLACES.items():
+        before, _, rest = path.read_text("utf-8").partition("<!-- figures -->\n")
+        after = rest.partition("<!-- /figures -->")[2]
+        path.write_text(f"{before}<!-- figures -->\n{make(found)}<!-- /figures -->{after}", "utf-8")
+
+
 if __name__ == "__main__":
-    print(markdown(rows()), end="")
+    if "--write" in sys.argv[1:]:
+        write(rows())
+    else:
+        print(markdown(rows()), end="")
