@@ -12,6 +12,7 @@ fallbacks that their users met).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -26,6 +27,10 @@ from ragidx.indexer.specs import EncoderSpec
 
 _NO_WINDOW = 10**6
 _PROBE_TOLERANCE = 1e-6
+
+
+# What takes the states between layers in this thread's forward pass; hooks belong to the model, which threads share.
+_taking: ContextVar[Callable[[Tensor], None] | None] = ContextVar("taking", default=None)
 
 
 class _Captured(Exception):  # noqa: N818 - control flow: ends the forward pass when the wanted layer is reached
@@ -88,18 +93,23 @@ class Backbone:
         Each layer is reduced as it passes, so no two layers' states are held together.
         """
         rows: list[Tensor] = []
-
-        def take(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            rows.append(reduce(args[0] if args else kwargs["hidden_states"]))
-
-        stack = _layers(self.model, self.n_layers)
-        hooks = [layer.register_forward_pre_hook(take, with_kwargs=True) for layer in list(stack)[1:]]
+        token = _taking.set(lambda states: rows.append(reduce(states)))
         try:
             rows.append(reduce(self.states(ids, attention)))
         finally:
-            for hook in hooks:
-                hook.remove()
+            _taking.reset(token)
         return torch.stack(rows, dim=1)
+
+    def watch_layers(self) -> None:
+        """Let `layers` see what each layer reads; to be called once, by whom reads every layer."""
+
+        def tell(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            take = _taking.get()
+            if take is not None:
+                take(args[0] if args else kwargs["hidden_states"])
+
+        for layer in list(_layers(self.model, self.n_layers))[1:]:
+            layer.register_forward_pre_hook(tell, with_kwargs=True)
 
     @property
     def _takes_no_positions(self) -> bool:

@@ -145,6 +145,8 @@ class DecoderEncoder(BatchEncoder):
         pooler = load_pooling(self.files.pooler, hidden=self.hidden, n_layers=self.backbone.n_layers)
         if pooler.multi_layer and self.backbone.layer != -1:
             raise SpecError("this pooling reads every layer", "leave out --layer", where="--layer")
+        if pooler.multi_layer:
+            self.backbone.watch_layers()
         return pooler.eval().requires_grad_(False).to(self.device)
 
     def _trained(self, pooler: TrainablePooling, ids: Tensor, attention: Tensor | None, read: Tensor) -> Tensor:

@@ -67,7 +67,12 @@ class ModelFiles:
     def hidden(self) -> int | None:
         """The hidden width that the config names; None where it names none."""
         config = self.config.get("text_config") or self.config
-        width = config.get("word_embed_proj_dim") or config.get("hidden_size") or config.get("n_embd") or config.get("d_model")
+        width = (
+            config.get("word_embed_proj_dim")
+            or config.get("hidden_size")
+            or config.get("n_embd")
+            or config.get("d_model")
+        )
         return int(width) if width else None
 
     @property

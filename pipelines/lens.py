@@ -195,7 +195,7 @@ def lens_hit(
         hint = f"give 1 to {len(hits)}" if len(hits) > 1 else "give 1" if hits else "widen the condition"
         raise QueryError(f"{found}, there is no hit {hit}", hint, where="--hit")
     written = hits[-1]
-    text = written.text
+    text = _encoded_text(written, retriever)
     made = _stored_filter(retriever)
     asked = _Parts.of(encoder.encode_query([query], instruction)[0], made, vocabulary, query)
     stored = _Parts.of(encoder.encode_document([text])[0], made, vocabulary, text)
