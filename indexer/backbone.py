@@ -47,6 +47,7 @@ class Backbone:
         self.hidden = int(config.hidden_size)
         self.n_layers = int(config.num_hidden_layers)
         self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
+        self.positions_change_at = _positions_change_at(config)
         self.layer = self._checked(layer)
         if self.layer == -1:  # OPT can project its last states
             self.hidden = int(getattr(config, "word_embed_proj_dim", None) or self.hidden)
@@ -57,6 +58,11 @@ class Backbone:
             if layer_norm:
                 self._norm = _final_norm(model, self.n_layers)
             self._stop_at(self.layer)
+
+    @property
+    def n_tokens(self) -> int:
+        """How many tokens have an embedding."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
 
     @property
     def device(self) -> torch.device:
@@ -157,10 +163,16 @@ def load_backbone(
     Raises:
         ModelError: the architecture is unknown or needs code of its own, the weights do not fit it, an adapter does not
             fit them, its family lacks the implementation, or attention does not run in the direction asked for.
-        SpecError: no such layer.
+        SpecError: no such layer, or an implementation for backward attention, which has its own.
     """
     from transformers import AutoModel
 
+    if spec.method == "reba" and implementation != "auto":
+        raise SpecError(
+            "backward attention is computed by ragidx itself, with every implementation alike",
+            "leave out --attn",
+            where="--attn",
+        )
     silence_transformers()
     try:
         model = AutoModel.from_pretrained(
@@ -257,8 +269,7 @@ def check_direction(backbone: Backbone, attention: str, name: str) -> None:
 
 
 def _sees_the_future(backbone: Backbone, padded: bool) -> bool:
-    vocabulary = int(backbone.model.get_input_embeddings().weight.shape[0])
-    first, second = vocabulary // 3, vocabulary // 2
+    first, second = backbone.n_tokens // 3, backbone.n_tokens // 2
     ids = torch.tensor([[first, second, first], [first, second, second]], device=backbone.device)
     mask = None
     if padded:
@@ -267,6 +278,14 @@ def _sees_the_future(backbone: Backbone, padded: bool) -> bool:
     states = backbone.states(ids, mask)[:, 0].to(torch.float32)
     scale = float(states.abs().max().clamp(min=1e-12))
     return float((states[0] - states[1]).abs().max()) > _PROBE_TOLERANCE * scale
+
+
+def _positions_change_at(config: Any) -> int | None:
+    """The length beyond which a model reads all positions of a batch otherwise (LongRoPE); None where it does not."""
+    told = getattr(config, "rope_parameters", None) or {}
+    kinds = [told, *(kind for kind in told.values() if isinstance(kind, dict))]  # one a kind of layer, in some families
+    lengths = [kind.get("original_max_position_embeddings") for kind in kinds if kind.get("rope_type") == "longrope"]
+    return min((int(length) for length in lengths if length), default=None)
 
 
 def _final_norm(model: nn.Module, count: int) -> nn.Module:

@@ -2,7 +2,7 @@
 
 A batch holds as many rows as `rows x longest <= budget` allows. The longest come first, so that a lack of memory
 shows at once; then the budget is halved and the work goes on. Small budgets are fast on a CPU (caches), large ones on
-a GPU.
+a GPU. Texts on both sides of a length at which a model changes how it reads positions never share a batch.
 """
 
 from __future__ import annotations
@@ -56,9 +56,15 @@ Forward = Callable[[Tensor, Tensor | None, Tensor], Tensor]
 
 
 def run(
-    rendered: Sequence[Rendered], forward: Forward, *, budget: Budget, pad: int, device: torch.device
+    rendered: Sequence[Rendered],
+    forward: Forward,
+    *,
+    budget: Budget,
+    pad: int,
+    device: torch.device,
+    apart: int | None = None,
 ) -> Iterator[Batch]:
-    """Every row through `forward`, in batches, longest first.
+    """Every row through `forward`, in batches, longest first; rows of more than `apart` tokens apart from the others.
 
     Raises:
         ModelError: a single row does not fit into memory.
@@ -66,7 +72,7 @@ def run(
     order = sorted(range(len(rendered)), key=lambda i: -rendered[i].width)
     at = 0
     while at < len(order):
-        rows = order[at : at + _fitting(rendered, order, at, budget.tokens)]
+        rows = order[at : at + _fitting(rendered, order, at, budget.tokens, apart)]
         try:
             vectors = forward(*collate([rendered[i] for i in rows], pad, device)).to("cpu", torch.float32).numpy()
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as fault:
@@ -110,9 +116,12 @@ def collate(rows: Sequence[Rendered], pad: int, device: torch.device) -> tuple[T
     return torch.from_numpy(ids).to(device), mask, torch.from_numpy(pooled).to(device)
 
 
-def _fitting(rendered: Sequence[Rendered], order: Sequence[int], at: int, budget: int) -> int:
-    longest = max(1, rendered[order[at]].width)
-    return max(1, min(len(order) - at, budget // longest))
+def _fitting(rendered: Sequence[Rendered], order: Sequence[int], at: int, budget: int, apart: int | None) -> int:
+    width = max(1, rendered[order[at]].width)
+    n = max(1, min(len(order) - at, budget // width))
+    if apart is None or rendered[order[at]].longest <= apart:
+        return n
+    return next((i for i in range(1, n) if rendered[order[at + i]].longest <= apart), n)
 
 
 def _out_of_memory(fault: BaseException) -> bool:

@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ragidx.corpora.errors import SpecError
-from ragidx.indexer import batching, pooling, precision
+from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.indexer import pooling, precision
 from ragidx.indexer.backbone import load_backbone
 from ragidx.indexer.encoder import BatchEncoder, Floats
 from ragidx.indexer.models import ModelFiles
-from ragidx.indexer.rendering import Rendered, Rules, n_copies, render, text_limit
+from ragidx.indexer.rendering import Rendered, Rules, n_copies, render, render_words, text_limit
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.indexer.templates import DEFAULT_INSTRUCTION, load_template
-from ragidx.indexer.tokens import load_tokenizer
+from ragidx.indexer.tokens import TextTokenizer, load_tokenizer
 from ragidx.indexer.trainable import TrainablePooling, load_pooling
 from ragidx.indexer.words import positions_of_words
 
@@ -41,7 +41,8 @@ class DecoderEncoder(BatchEncoder):
         self.backbone = load_backbone(files, spec, device=device, dtype=precision.DTYPES[dtype], implementation=attn)
         if dtype == "mixed":
             precision.use_mixed(self.backbone.model)
-        self.hidden = self.backbone.hidden
+        _check_vocabulary(self.tokenizer, self.backbone.n_tokens, files.name)
+        self.hidden, self.apart = self.backbone.hidden, self.backbone.positions_change_at
         known = [n for n in (self.tokenizer.max_length, self.backbone.max_positions) if n]
         self.max_length: int | None = min(known) if known else None
         self._pooler = self._load_pooler()
@@ -69,22 +70,12 @@ class DecoderEncoder(BatchEncoder):
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
         """Ids and pooled span of each text."""
         limit = self.text_limit(instruction)
-        if self.spec.truncate == "end":  # of what is read at the start, the rest need not be tokenised
-            texts = [self.tokenizer.head(text, limit) for text in texts]
         return render(self.template, texts, self.tokenizer, instruction=instruction, limit=limit, rules=self.rules)
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:
         """Hidden states pooled in float32, whatever the backbone computes in; prompts for one text averaged."""
-        if self._pooler is not None:
-            return self._trained(self._pooler, ids, attention, pooled)
-        weights = pooling.WEIGHTS[self.spec.pooling](pooled)
-        if self.spec.method == "reba":
-            states, strongest = self.backbone.states_and_attention(ids, attention)
-            weights = torch.bmm(weights.unsqueeze(1), pooling.look_back(strongest, attention)).squeeze(1)
-        else:
-            states = self.backbone.states(ids, attention)
-        vectors = pooling.pooled(states, weights)
+        vectors = self._pooled(ids, attention, pooled)
         n_prompts = 1 + len(self.template.also)
         return vectors if n_prompts == 1 else vectors.view(-1, n_prompts, self.hidden).mean(dim=1)
 
@@ -110,25 +101,30 @@ class DecoderEncoder(BatchEncoder):
             )
         if previous is None:
             previous = self.spec.method == "llm2vec" and bool(self.files.adapters)
-        strings = [" ".join(words) for words in texts]
-        tokens = self.tokenizer.batch(strings)
+        rows = render_words(self.template, [" ".join(words) for words in texts], self.tokenizer)
         limit = self.text_limit()
-        for number, own in enumerate(tokens):
-            if limit is not None and len(own.ids) > limit:
-                raise SpecError(
-                    f"text {number} has {len(own.ids)} tokens, the model reads {limit}", "encode it in parts"
-                )
-        rows = render(self.template, strings, self.tokenizer, rules=Rules(pool_eos=False))
+        for number, (_, spans) in enumerate(rows):
+            if limit is not None and len(spans) > limit:
+                raise SpecError(f"text {number} has {len(spans)} tokens, the model reads {limit}", "encode it in parts")
         found: list[Floats] = [np.zeros((len(words), self.hidden), np.float32) for words in texts]
-        for batch in batching.run(
-            rows, self._token_vectors, budget=self.budget, pad=self.tokenizer.pad, device=torch.device(self.device)
-        ):
+        for batch in self._run([row for row, _ in rows], self._token_vectors):
             for row, vectors in zip(batch.rows, batch.vectors, strict=True):
-                at = rows[row].positions()
-                for number, numbers in enumerate(positions_of_words(tokens[row].spans, texts[row])):
+                at, spans = rows[row][0].positions(), rows[row][1]
+                for number, numbers in enumerate(positions_of_words(spans, texts[row])):
                     places = [max(0, at[i] - previous) for i in numbers]
                     found[row][number] = vectors[places].mean(axis=0) if places else 0
         return found
+
+    def _pooled(self, ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
+        """One vector a row: (b, t), (b, t), (b, t) -> (b, hidden) float32."""
+        if self._pooler is not None:
+            return self._trained(self._pooler, ids, attention, pooled)
+        weights = pooling.WEIGHTS[self.spec.pooling](pooled)
+        if self.spec.method != "reba":
+            return pooling.pooled(self.backbone.states(ids, attention), weights)
+        states, strongest = self.backbone.states_and_attention(ids, attention)
+        weights = torch.bmm(weights.unsqueeze(1), pooling.look_back(strongest, attention)).squeeze(1)
+        return pooling.pooled(states, weights)
 
     @torch.inference_mode()
     def _token_vectors(self, ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
@@ -157,3 +153,20 @@ class DecoderEncoder(BatchEncoder):
         rows = self.backbone.layers(ids, attention, lambda states: pooling.pooled(states, weights))
         every = torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device)
         return pooler(rows, every)  # type: ignore[no-any-return]
+
+
+def _check_vocabulary(tokenizer: TextTokenizer, n_tokens: int, name: str) -> None:
+    """Every id that the tokenizer can give has a row among the model's embeddings; a padding id needs none.
+
+    Raises:
+        ModelError: it has more tokens than the model.
+    """
+    own = [number for number in (tokenizer.bos, tokenizer.eos) if number is not None]
+    size = max(tokenizer.pieces.get_vocab_size(with_added_tokens=False), *(number + 1 for number in own), 0)
+    if size > n_tokens:
+        raise ModelError(
+            f"the tokenizer of '{name}' has {size} tokens, the model has embeddings for {n_tokens}",
+            "put the tokenizer that belongs to the weights beside them",
+        )
+    if tokenizer.pad >= n_tokens:  # an adapter's tokenizer often brings a padding token that its base does not know
+        tokenizer.pad = 0

@@ -90,6 +90,7 @@ class BatchEncoder(ABC):
         self._measured = measured  # the user left the dtype to us
         self._tuned = False
         self.threads: int | None = None  # None: as torch is set
+        self.apart: int | None = None  # longer rows share no batch with shorter ones
         self.budget = Budget(batching.CPU_BUDGET if device == "cpu" else batching.GPU_BUDGET)
 
     def encode_document(self, texts: Sequence[str]) -> Floats:
@@ -153,10 +154,7 @@ class BatchEncoder(ABC):
                 shifted = vectors @ matrix if shift is None else vectors @ matrix - shift
                 return shifted * vectors.any(dim=1, keepdim=True)
 
-        rendered = self.rendered(texts, instruction)
-        yield from batching.run(
-            rendered, forward, budget=self.budget, pad=self.tokenizer.pad, device=torch.device(self.device)
-        )
+        yield from self._run(self.rendered(texts, instruction), forward)
 
     def tune(self, texts: Sequence[str]) -> None:
         """Measure, once, on texts that are about to be encoded: threads, batch size, and whether `mixed` pays.
@@ -203,6 +201,12 @@ class BatchEncoder(ABC):
     @abstractmethod
     def module(self) -> torch.nn.Module:
         """The network, for the choice of its number format."""
+
+    def _run(self, rows: Sequence[Rendered], forward: batching.Forward) -> Iterator[Batch]:
+        place = torch.device(self.device)
+        yield from batching.run(
+            rows, forward, budget=self.budget, pad=self.tokenizer.pad, device=place, apart=self.apart
+        )
 
     def _collect(self, texts: Sequence[str], instruction: str | None) -> Floats:
         out = np.zeros((len(texts), self.hidden), dtype=np.float32)
@@ -273,6 +277,12 @@ def encoder_of(
     place = precision.choose_device(device)
     kind = precision.choose_dtype(dtype, place)
     if spec.method == SENTENCE_TRANSFORMERS:
+        if attn != "auto":
+            raise SpecError(
+                "a sentence-transformers model brings its own attention",
+                "leave out --attn, or choose another --method",
+                where="--attn",
+            )
         from ragidx.indexer.wrapped import WrappedEncoder
 
         return WrappedEncoder(files, spec, device=place, dtype=kind, measured=dtype == "auto")

@@ -93,12 +93,13 @@ def resolve(files: ModelFiles, **asked: Any) -> EncoderSpec:
     defaults = METHODS[method]
     spec: dict[str, Any] = {"template": defaults.template, "pooling": defaults.pooling, "attention": defaults.attention}
     spec["template"] = template_of_model(method, files.names) or spec["template"]
-    if method == "echo" and given.get("copies") is not None:
-        spec["template"] = "echo-copies"
-    elif method == preset.get("method"):
+    if method == preset.get("method"):
         spec |= {name: preset[name] for name in ("template", "pooling", "attention", "layer") if name in preset}
+    if method == "echo" and "copies" in given:
+        spec["template"] = "echo-copies"
     spec |= {"model": files.name, "method": method} | given
-    spec["copies"] = spec.get("copies") or default_copies(spec["template"])
+    if spec.get("copies") is None:
+        spec["copies"] = default_copies(spec["template"])
     spec["instruction"] = instruction(spec.get("instruction"))
     return _checked(EncoderSpec(**spec), files)
 
@@ -112,6 +113,7 @@ def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
     if spec.pooling not in POOLINGS:
         raise unknown_name("pooling", spec.pooling, POOLINGS)
     template = load_template(spec.template, files.family, method=spec.method, copies=spec.copies)
+    template.side(spec.instruction)
     n_copies = max(sum(piece.text.count("{text}") for piece in side) for side in (template.document, template.query))
     for wrong, message, hint, where in (
         (
@@ -216,8 +218,9 @@ def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderS
         )
     kept = {name: given.pop(name) for name in ("instruction", "max_length", "revision") if name in given}
     for name, value in given.items():
-        if name != "method" and value not in ((), False):
-            option = f"--{name.replace('_', '-').replace('adapters', 'adapter')}"
+        if name != "method" and value != () and (value is not False or name == "pool_eos"):
+            no = "no-" if value is False else ""
+            option = f"--{no}{name.replace('_', '-').replace('adapters', 'adapter')}"
             raise SpecError(
                 f"a sentence-transformers model brings its own {name.replace('_', ' ')}",
                 f"leave out {option}, or choose another --method",

@@ -9,7 +9,6 @@ whole.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.templates import Piece, Template
 from ragidx.indexer.tokens import TextTokenizer
 
-_MERGES = 8  # tokens that a whole string may have more than its parts
+_MERGES = 8  # tokens that a whole string may have more than its parts, for each text in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,14 @@ class Rendered:
         return len(self.ids) + sum(len(other.ids) for other in self.also)
 
     @property
+    def longest(self) -> int:
+        """Tokens of its longest prompt."""
+        return max(len(self.ids), *(len(other.ids) for other in self.also), 0)
+
+    @property
     def width(self) -> int:
         """How many padded tokens it takes in a batch."""
-        return max(len(self.ids), *(len(other.ids) for other in self.also), 0) * (1 + len(self.also))
+        return self.longest * (1 + len(self.also))
 
     def positions(self) -> list[int]:
         """The pooled positions in order."""
@@ -90,6 +94,29 @@ def render(
     ]
 
 
+def render_words(
+    template: Template, texts: Sequence[str], tokenizer: TextTokenizer
+) -> list[tuple[Rendered, list[tuple[int, int]]]]:
+    """What the model reads for each document, its pooled positions those of the text's own tokens, and the characters
+    [start, end) of the text that each of these spells. Nothing is cut.
+    """
+    rules = Rules(pool_eos=False)
+    if not template.joined:
+        rows = render(template, texts, tokenizer, rules=rules)
+        return [(row, own.spans) for row, own in zip(rows, tokenizer.batch(texts), strict=True)]
+    form = _spelt(template.side(None)[0].text, tokenizer)
+    found = []
+    for text in texts:
+        # The count from the right, which pooling follows its authors in, can be off where text and form merge.
+        tokens = tokenizer.placed(form, text.rstrip() if template.strip else text)
+        ids = _begun(tokens.ids, tokenizer)
+        shift = len(ids) - len(tokens.ids)
+        own = [i for i, (start, end) in enumerate(tokens.spans) if end > start]
+        row = Rendered(_ended(ids, tokenizer), tuple((i + shift, i + shift + 1) for i in own))
+        found.append((row, [tokens.spans[i] for i in own]))
+    return found
+
+
 def text_limit(
     template: Template,
     tokenizer: TextTokenizer,
@@ -107,8 +134,9 @@ def text_limit(
     limits = []
     for one in (template, *template.also):
         empty = _render_one(one, [""], tokenizer, instruction, None, rules)[0]
-        reserve = len(empty.ids) + (_MERGES if one.joined else 0)
-        limits.append((max_length - reserve) // n_copies(one, instruction))
+        copies = n_copies(one, instruction)
+        reserve = len(empty.ids) + (_MERGES * copies if one.joined else 0)
+        limits.append((max_length - reserve) // copies)
         if limits[-1] < 1:
             raise SpecError(
                 f"the template '{one.name}' takes {reserve} of the {max_length} tokens the model reads, no text fits",
@@ -146,6 +174,8 @@ def _render_one(
         texts = [clean(text) for text in texts]
     if template.strip:
         texts = [text.rstrip() for text in texts]
+    if rules.truncate == "end":  # what stands behind the limit need not be tokenised
+        texts = [tokenizer.head(text, limit) for text in texts]
     pieces = template.side(instruction)
     if template.joined:
         rows = _render_joined(template, pieces[0].text, texts, tokenizer, limit, rules)
@@ -183,25 +213,23 @@ def _render_pieces(
     limit: int | None,
     rules: Rules,
 ) -> list[Rendered]:
-    literals = [None if "{text}" in piece.text else _literal(piece.text, tokenizer) for piece in pieces]
-    alone = any(piece.text == "{text}" for piece in pieces)
-    text_ids = tokenizer.ids(texts) if alone else [[] for _ in texts]
+    literals = [None if piece.text == "{text}" else _literal(piece.text, tokenizer) for piece in pieces]
+    text_ids = tokenizer.ids(texts)
     before = tokenizer.prefix if template.specials in ("model", "start") else []
     after = tokenizer.suffix if template.specials == "model" else []
+    if _starts(literals[0] or [], before):  # the template names them itself
+        before = []
+    if _ends(literals[-1] or [], after):
+        after = []
     rows: list[Rendered] = []
-    for text, own in zip(texts, text_ids, strict=True):
+    for own in text_ids:
         truncated = limit is not None and len(own) > limit
         first, rest = _kept(len(own), limit, rules.truncate)
         kept = own[:first] + own[rest:]
         ids, spans = list(before), []
         for piece, literal in zip(pieces, literals, strict=True):
             start = len(ids)
-            if literal is not None:
-                ids += literal
-            elif piece.text == "{text}":
-                ids += kept
-            else:
-                ids += _mixed(piece.text, text, tokenizer)
+            ids += kept if literal is None else literal
             if piece.pool is True or (piece.pool == "eos" and rules.pool_eos):
                 spans.append((start, len(ids)))
         rows.append(Rendered(ids + after, tuple(spans), truncated))
@@ -232,17 +260,6 @@ def _spelt(piece: str, tokenizer: TextTokenizer) -> str:
     return piece
 
 
-def _mixed(piece: str, text: str, tokenizer: TextTokenizer) -> list[int]:
-    """Ids of a piece in which the text stands between words: one string, cut only at special tokens."""
-    ids: list[int] = []
-    for part in re.split(r"(\{(?:bos|eos|start)\})", piece):
-        if "{text}" in part:
-            ids += tokenizer.ids([part.replace("{text}", text)])[0]
-        elif part:
-            ids += _literal(part, tokenizer)
-    return ids
-
-
 def _render_joined(
     template: Template, form: str, texts: Sequence[str], tokenizer: TextTokenizer, limit: int | None, rules: Rules
 ) -> list[Rendered]:
@@ -251,7 +268,7 @@ def _render_joined(
     whole = tokenizer.filled(form, kept)
     if template.span == "last":
         return [
-            _row(tokenizer.prefix + inner, 1, 0, short is not text)
+            _row(_begun(inner, tokenizer), 1, 0, short is not text)
             for text, short, inner in zip(texts, kept, whole, strict=True)
         ]
     # The span is as long as the text and what follows it are when they are tokenised alone: the authors' way.
@@ -260,9 +277,28 @@ def _render_joined(
     bare = tokenizer.ids(kept) if tail and not rules.pool_eos else closed
     rows = []
     for text, short, inner, own, less in zip(texts, kept, whole, closed, bare, strict=True):
-        row = _row(tokenizer.prefix + inner, min(len(own), len(inner)), len(own) - len(less), short is not text)
-        rows.append(dataclasses.replace(row, ids=row.ids + tokenizer.suffix))
+        n_behind = max(0, len(own) - len(less))
+        row = _row(_begun(inner, tokenizer), min(len(own), len(inner)), n_behind, short is not text)
+        rows.append(dataclasses.replace(row, ids=_ended(row.ids, tokenizer)))
     return rows
+
+
+def _begun(ids: list[int], tokenizer: TextTokenizer) -> list[int]:
+    """With what the tokenizer puts before every text, unless the template names it itself."""
+    return ids if _starts(ids, tokenizer.prefix) else tokenizer.prefix + ids
+
+
+def _ended(ids: list[int], tokenizer: TextTokenizer) -> list[int]:
+    """Likewise, behind every text."""
+    return ids if _ends(ids, tokenizer.suffix) else ids + tokenizer.suffix
+
+
+def _starts(ids: list[int], start: list[int]) -> bool:
+    return ids[: len(start)] == start
+
+
+def _ends(ids: list[int], end: list[int]) -> bool:
+    return ids[len(ids) - len(end) :] == end
 
 
 def _row(ids: list[int], n_pooled: int, n_left_out: int, truncated: bool) -> Rendered:
@@ -280,6 +316,7 @@ def _cut(texts: Sequence[str], tokenizer: TextTokenizer, limit: int, truncate: s
             kept.append(text)
             continue
         first, rest = _kept(len(spans), limit, truncate)
-        head = text[: spans[first - 1][1]] if first else ""
-        kept.append(head + (text[spans[rest][0] :] if rest < len(spans) else ""))
+        end = spans[first - 1][1] if first else 0
+        # Both halves may hold tokens of one character: it stands in the first.
+        kept.append(text[:end] + (text[max(end, spans[rest][0]) :] if rest < len(spans) else ""))
     return kept

@@ -60,7 +60,7 @@ class Template:
         pieces that would hold it are left out.
 
         Raises:
-            SpecError: the instruction itself holds a placeholder.
+            SpecError: the instruction itself holds a placeholder, or the template has no place for one.
         """
         if instruction is None:
             return tuple(piece for piece in self.document if "{instruction}" not in piece.text)
@@ -71,6 +71,12 @@ class Template:
                 f"the instruction holds the placeholder '{slot[0]}'", "write it otherwise", where="--instruction"
             )
         if instruction:
+            if not any("{instruction}" in piece.text for piece in self.query):
+                raise SpecError(
+                    f"the template '{self.name}' has no {{instruction}}, so the instruction would not be read",
+                    "say where it stands, such as '{instruction} {text}', or leave the instruction out",
+                    where="--instruction",
+                )
             return tuple(Piece(piece.text.replace("{instruction}", instruction), piece.pool) for piece in self.query)
         if self.joined:
             return self.document
@@ -93,7 +99,7 @@ def load_template(name: str, family: str = "", *, method: str = "", copies: int 
     """
     known = _templates()
     if name in known:
-        template = _from_toml(name, known[name], family, copies or _COPIES)
+        template = _from_toml(name, known[name], family, _COPIES if copies is None else copies)
     elif "{" in name or " " in name:
         template = _from_string(name, known.get(method, {}))
     else:
@@ -184,7 +190,9 @@ def _from_string(template: str, like: dict[str, Any]) -> Template:
             "known: {text}, {instruction}, {bos}, {eos}",
             where="--template",
         )
-    forms = template.splitlines() if isinstance(like.get("document"), list) and like.get("joined") else [template]
+    forms = [template]
+    if like.get("joined") and isinstance(like["document"], list):
+        forms = [line for line in template.splitlines() if line.strip()] or forms
     if any("{text}" not in form for form in forms):
         raise SpecError(
             "the template has no {text}", "say where the text stands, such as 'Passage: {text}'", where="--template"
@@ -199,6 +207,7 @@ def _from_string(template: str, like: dict[str, Any]) -> Template:
             "the template holds {text} more than once, and this method pools one", "keep one", where="--template"
         )
     settings = {"joined": True, "span": like["span"], "specials": "model", "instructed": like.get("instructed", False)}
-    documents = [re.sub(r"\s*\{instruction\}\s*", "", form) for form in forms]
+    # What stands before the instruction keeps its distance to what then follows it.
+    documents = [re.sub(r"\s*\{instruction\}\s*$|\{instruction\}\s*", "", form) for form in forms]
     queries = forms if any("{instruction}" in form for form in forms) else None
     return _joined(template, documents, queries, settings)

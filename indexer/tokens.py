@@ -49,8 +49,10 @@ class TextTokenizer:
         self.pieces = _plain(backend)
         self.texts = _plain(backend)
         self.texts.encode_special_tokens = True
-        special = [token.content for token in self.pieces.get_added_tokens_decoder().values() if token.special]
-        self._named = re.compile("|".join(map(re.escape, special)) or r"(?!)")
+        added = self.pieces.get_added_tokens_decoder().items()
+        special = {number: token.content for number, token in added if token.special}
+        self._named = re.compile("|".join(map(re.escape, special.values())) or r"(?!)")
+        self._special = set(special) - {tokenizer.unk_token_id}  # any text may hold an unknown character
         self.bos: int | None = tokenizer.bos_token_id
         self.eos: int | None = tokenizer.eos_token_id
         self.pad: int = next((i for i in (tokenizer.pad_token_id, self.eos, 0) if i is not None), 0)
@@ -69,22 +71,39 @@ class TextTokenizer:
     def filled(self, form: str, texts: Sequence[str]) -> list[list[int]]:
         """The ids of a template's string with each text at its `{text}`, tokenised whole.
 
-        Special tokens that the form names stand for themselves; those that a text spells never do. For a text that
-        spells one, where the form names some too, form and text are tokenised apart.
+        Special tokens that the form names stand for themselves; those that a text spells, alone or together with what
+        the form has beside it, never do: such a text, where the form names some too, is tokenised apart from the form.
         """
         if not self._named.search(form):
             return self.ids([form.replace("{text}", text) for text in texts])
         clean = [not self._named.search(text) for text in texts]
         whole = [form.replace("{text}", text) for text, good in zip(texts, clean, strict=True) if good]
-        found = iter(self.pieces.encode_batch_fast(whole, add_special_tokens=False))
-        return [
-            list(next(found).ids) if good else self._apart(form, text) for text, good in zip(texts, clean, strict=True)
-        ]
+        found = (list(one.ids) for one in self.pieces.encode_batch_fast(whole, add_special_tokens=False))
+        parts = [self.piece(part) for part in form.split("{text}")]
+        n_special = sum(map(self._n_special, parts))
+        rows = []
+        for text, good in zip(texts, clean, strict=True):
+            ids = next(found) if good else []
+            if not good or self._n_special(ids) != n_special:
+                own = self.ids([text])[0]
+                ids = parts[0] + [number for part in parts[1:] for number in (*own, *part)]
+            rows.append(ids)
+        return rows
 
-    def _apart(self, form: str, text: str) -> list[int]:
-        own = self.ids([text])[0]
-        first, *rest = (self.piece(part) for part in form.split("{text}"))
-        return first + [number for part in rest for number in (*own, *part)]
+    def placed(self, form: str, text: str) -> Tokens:
+        """As `filled` for one text at one `{text}`; spans are characters of the text, empty for tokens of the form."""
+        ids = self.filled(form, [text])[0]
+        before, _, behind = form.partition("{text}")
+        backend = self.pieces if self._named.search(form) else self.texts
+        whole = backend.encode(form.replace("{text}", text), add_special_tokens=False)
+        if whole.ids == ids:
+            inside = ((max(0, start - len(before)), min(len(text), end - len(before))) for start, end in whole.offsets)
+            return Tokens(ids, [(start, end) if start < end else (0, 0) for start, end in inside])
+        around = ([(0, 0)] * len(self.piece(part)) for part in (before, behind))
+        return Tokens(ids, [*next(around), *self.batch([text])[0].spans, *next(around)])
+
+    def _n_special(self, ids: Sequence[int]) -> int:
+        return sum(number in self._special for number in ids)
 
     def head(self, text: str, limit: int | None) -> str:
         """The text, or as much of its start as surely holds more than `limit` tokens.

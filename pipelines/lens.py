@@ -236,7 +236,7 @@ class _Parts:
         before = vector.astype(np.float64)
         if not before.any():
             raise QueryError(f"the model makes nothing of the text {text[:60]!r}", "use words that it knows")
-        after = before if made is None else _lifted(vector, made)
+        after = before if made is None else _lifted(before, made)
         return cls(text, vocabulary, before, after, made is not None)
 
     def lens(self, k: int) -> Lens:
@@ -248,8 +248,11 @@ class _Parts:
         return Lens(self.text, before, after, gone, float(removed @ removed / (self.before @ self.before)))
 
 
-def _lifted(vector: NDArray[np.float32], made: Filter) -> NDArray[np.float64]:
-    """The kept numbers as a vector of the model's own width."""
+def _lifted(vector: NDArray[np.float64], made: Filter) -> NDArray[np.float64]:
+    """The kept numbers as a vector of the model's own width.
+
+    In float64: what the filter removes can be one direction, of which rounding would decide the tokens.
+    """
     columns = made.matrix.astype(np.float64)
     if np.abs(columns.T @ columns - np.eye(made.dim)).max() > _TOLERANCE:
         raise SpecError(
@@ -257,7 +260,8 @@ def _lifted(vector: NDArray[np.float32], made: Filter) -> NDArray[np.float64]:
             "take a filter that keeps lengths, such as embedfilter, truncation or pca",
             where="--filter",
         )
-    return np.asarray(made(vector[None])[0].astype(np.float64) @ columns.T, dtype=np.float64)
+    kept = vector @ columns - (0.0 if made.shift is None else made.shift)
+    return np.asarray(kept @ columns.T, dtype=np.float64)
 
 
 def _shared(

@@ -1,10 +1,8 @@
-"""The filters that EmbedFilter is compared with: what each keeps, by hand, by the golden numbers, and in general."""
+"""The filters that EmbedFilter is compared with: what each keeps, by hand and in general. tests/golden has numbers."""
 
 from __future__ import annotations
 
 import functools
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +15,7 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer import filters
-from ragidx.indexer.calibration import Moments, Sample
+from ragidx.indexer.calibration import Sample
 from ragidx.indexer.filters import MAKERS, Filter, make_filter
 from ragidx.indexer.methods import filter_spec, resolve
 from ragidx.indexer.models import locate
@@ -25,7 +23,6 @@ from ragidx.indexer.specs import FILTERS, FilterSpec
 from ragidx.indexer.spectroscopy import average_of_log_p, delta, top_tokens
 from ragidx.indexer.unembedding import find_unembedding, spectrum_of
 
-ROOT = Path(__file__).resolve().parents[2]
 BASELINES = sorted(set(FILTERS) - {"embedfilter", "none"})
 OF_THE_HEAD = [name for name in BASELINES if FILTERS[name].head]
 
@@ -325,106 +322,3 @@ def test_a_fitted_filter_without_a_corpus_is_refused(name: str, model: Any) -> N
         f"--filter: filter '{name}' is fitted on a corpus, and there is none here\n  hint: build an index with it"
         f" (ragidx build CORPUS --filter {name}), or take a filter that needs none"
     )
-
-
-# golden cases
-
-
-def _golden(*methods: str, kinds: tuple[str, ...] = ()) -> list[Any]:
-    named = os.environ.get("RAGIDX_GOLDEN")
-    folder = Path(named) if named else ROOT.parent / "shared" / "golden"
-    found = []
-    for path in sorted(folder.glob("*/*/manifest.json")):
-        case = json.loads(path.read_text("utf-8"))
-        if case["method"] in methods and (not kinds or case.get("filter_type") in kinds):
-            found.append(pytest.param(path.parent, case, id=case["id"]))
-    missing = pytest.mark.skip(reason="no golden cases: set RAGIDX_GOLDEN to their folder")
-    return found or [pytest.param(None, None, marks=missing)]
-
-
-def _arrays(folder: Path) -> dict[str, np.ndarray]:
-    with np.load(folder / "expected.npz", allow_pickle=False) as arrays:
-        return dict(arrays)
-
-
-def _grams(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows @ rows.T, unit @ unit.T
-
-
-@pytest.mark.parametrize(("folder", "case"), _golden("embedfilter ablations"))
-def test_the_ablations_are_the_golden_ones(folder: Path, case: dict[str, Any]) -> None:
-    expected, tolerance, width = _arrays(folder), case["tolerance"], case["dim"]
-    source = SimpleNamespace(
-        files=locate(str((folder / case["model"]).resolve())), hidden=expected["projector_bulk_kept"].shape[0]
-    )
-    spectrum = spectrum_of(source.files)
-    made = {
-        "truncation": _made("truncation", source, dim=width),
-        "random_coords": filters.coordinates(source.hidden, expected["random_coordinates"]),
-        "random_directions": filters.directions(spectrum, expected["kept_random_directions"]),
-        "bulk_kept": _made("embedfilter", source, dim=width),
-        "dominant_removed": _made("dominant", source, dim=width),
-        "secondary_removed": _made("secondary", source, dim=width),
-        "bulk_removed": _made("bulk", source, dim=width),
-    }
-
-    for name, ours in made.items():
-        gram, unit = _grams(ours(expected["embeddings_unfiltered"]))
-        np.testing.assert_allclose(gram, expected[f"gram_{name}"], atol=tolerance["gram"])
-        np.testing.assert_allclose(unit, expected[f"gram_l2_{name}"], atol=tolerance["gram_l2"])
-        if f"kept_{name}" in expected:
-            assert sorted(ours.columns) == expected[f"kept_{name}"].tolist()
-            np.testing.assert_allclose(ours.matrix @ ours.matrix.T, expected[f"projector_{name}"], atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("folder", "case"),
-    _golden("embedfilter + prompteol", "embedfilter + echo", kinds=("head", "tail", "mid")),
-)
-def test_the_authors_head_tail_and_mid_are_dominant_secondary_and_bulk(folder: Path, case: dict[str, Any]) -> None:
-    expected = _arrays(folder)
-    name = {"head": "dominant", "tail": "secondary", "mid": "bulk"}[case["filter_type"]]
-    hidden = expected["projector"].shape[0]
-    source = SimpleNamespace(files=locate(str((folder / case["model"]).resolve())), hidden=hidden)
-
-    ours = _made(name, source, dim=case["dim"])
-
-    assert sorted(ours.columns) == sorted(expected["kept_columns"])
-    _, unit = _grams(ours(expected["embeddings_unfiltered"]))
-    np.testing.assert_allclose(unit, expected["gram_l2"], atol=case["tolerance"]["gram_l2"])
-
-
-@pytest.mark.parametrize(("folder", "case"), _golden("logit spectroscopy"))
-def test_optimal_keeps_the_golden_directions(folder: Path, case: dict[str, Any]) -> None:
-    expected = _arrays(folder)
-    files = locate(str((folder / case["model"]).resolve()))
-    head, spectrum = find_unembedding(files), spectrum_of(files)
-    average = average_of_log_p(head, spectrum, np.log(expected["p"].astype(np.float64)))
-    effect = delta(head, spectrum, average, expected["top_tokens"])
-
-    for size, name in ((effect, "signed"), (np.abs(effect), "abs")):
-        ours = filters.directions(spectrum, filters.least_columns(size, case["dim"]))
-        assert sorted(ours.columns) == expected[f"kept_{name}"].tolist()
-        np.testing.assert_allclose(ours.matrix @ ours.matrix.T, expected[f"projector_{name}"], atol=1e-4)
-
-
-@pytest.mark.parametrize(("folder", "case"), _golden("bert-whitening and pca"))
-def test_whitening_and_pca_are_the_golden_ones(folder: Path, case: dict[str, Any]) -> None:
-    expected, tolerance, width = _arrays(folder), case["tolerance"], case["dim"]
-    moments = Moments.of(expected["fit"])
-
-    whitened, components = filters.whitening(moments, width), filters.pca(moments, width)
-
-    np.testing.assert_allclose(moments.mean, expected["mean"], atol=1e-5)
-    np.testing.assert_allclose(np.square(moments.components(width, "pca").values), expected["eigenvalues_n"], rtol=1e-4)
-    for ours, gram, unit in (
-        (whitened, "gram_n", "gram_l2_n"),
-        (whitened, "", "gram_l2_n_minus_1"),
-        (components, "pca_gram", "pca_gram_l2"),
-    ):
-        raw, normalised = _grams(ours(expected["new"]))
-        np.testing.assert_allclose(normalised, expected[unit], atol=tolerance["gram_l2"])
-        if gram:
-            np.testing.assert_allclose(raw, expected[gram], atol=tolerance["gram"])
-    np.testing.assert_allclose(components.matrix @ components.matrix.T, expected["pca_projector"], atol=1e-4)

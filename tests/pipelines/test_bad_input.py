@@ -405,23 +405,28 @@ ENDING = {
         (
             "--method ecco",
             "unknown method 'ecco'; did you mean 'echo'?\n"
-            "  hint: known: classical, echo, llm2vec, prompteol, sentence-transformers",
+            "  hint: known: classical, echo, llm2vec, metaeol, prompteol, reba, sentence-transformers",
         ),
         (
             "--model minni",
             "--model: no model 'minni': neither a bundled one, nor a folder, nor an id of the form owner/name; "
             "did you mean 'mini'?\n  hint: `ragidx models` lists what is bundled and shows what else can be named",
         ),
-        ("--pooling meen", "unknown pooling 'meen'; did you mean 'mean'?\n  hint: known: last, mean, weighted_mean"),
+        (
+            "--pooling meen",
+            "unknown pooling 'meen'; did you mean 'mean'?\n  hint: known: bos, eos, last, mean, trainable, weighted_mean",
+        ),
         (
             "--filter embedfilte",
-            "unknown filter 'embedfilte'; did you mean 'embedfilter'?\n  hint: known: embedfilter, none",
+            "unknown filter 'embedfilte'; did you mean 'embedfilter'?\n  hint: known: bulk, dominant, embedfilter, none, "
+            "optimal, optimal-abs, pca, random, random-directions, secondary, truncation, whitening",
         ),
         ("--index-type hnws", "unknown index type 'hnws'; did you mean 'hnsw'?\n  hint: known: flat, hnsw"),
         (
             "--template ekho",
             "unknown template 'ekho'; did you mean 'echo'?\n"
-            "  hint: known: classical, echo, echo-trained, llm2vec, prompteol, prompteol-original",
+            "  hint: known: classical, echo, echo-copies, echo-trained, llm2vec, llm2vec-gemma, llm2vec-inst, "
+            "llm2vec-llama3, llm2vec-qwen2, metaeol, pooling-and-attention, prompteol, prompteol-original, reba",
         ),
         (
             "--template {texd}",

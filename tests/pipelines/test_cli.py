@@ -92,13 +92,25 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "n_reused": 0,
         "n_truncated": 0,
         "n_empty": 0,
+        "n_fitted": 0,
         "skipped": {},
         "skipped_places": {},
         "device": "cpu",
         "dtype": "float32",
     }
     steps = [json.loads(line)["progress"] for line in done.err.splitlines()]
-    names = ["n_bytes", "total_bytes", "n_documents", "n_cut", "n_chunks", "n_encoded", "n_tokens", "seconds", "last"]
+    names = [
+        "stage",
+        "n_bytes",
+        "total_bytes",
+        "n_documents",
+        "n_cut",
+        "n_chunks",
+        "n_encoded",
+        "n_tokens",
+        "seconds",
+        "last",
+    ]
     assert all(list(step) == names for step in steps)
     assert [step["last"] for step in steps] == [False] * (len(steps) - 1) + [True]
     assert (steps[-1]["n_documents"], steps[-1]["n_encoded"]) == (6, 6)
@@ -374,7 +386,7 @@ def test_every_command_and_every_option_has_its_help(run: Run, name: str) -> Non
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     assert (done.status, done.err) == (0, "")
-    assert re.match(r"Usage: \S+ " + name + r"( \[OPTIONS\]| \w+)+\n\n  [A-Z]", done.out)
+    assert re.match(r"Usage: \S+ " + name + r"( \[\w+\]| \w+)+\n\n  [A-Z]", done.out)
     for option in command.params:
         if isinstance(option, click.Option):
             assert option.help, option.name

@@ -7,6 +7,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import runpy
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,8 @@ Run = Callable[..., Done]
 
 TEXT = "The lease of the house by the lake was signed by Ada Lovelace in 1840."
 QUERY = "who signed the lease of the house?"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "lens.md").read_text("utf-8")
 USAGE = "Usage: ragidx lens [OPTIONS] [TEXT]\nTry 'ragidx lens --help' for help.\n\nError: {}\n"
 TOKEN = r"\S+ +-?\d+\.\d{3}"
 
@@ -210,6 +214,54 @@ def test_what_is_left_out_of_the_corpus_is_counted_on_stderr(run: Run, small_cor
 
     assert done.status == 0
     assert done.err == "Left out: 1 x binary file\n"
+
+
+# the page about it
+
+
+@pytest.fixture
+def sample_index(folder: Path) -> Path:
+    """The sample corpus, indexed as `ragidx demo --keep sample` does it."""
+    from ragidx.pipelines.build import build
+    from ragidx.pipelines.demo import sample_corpus
+
+    build(sample_corpus(), folder / "sample" / "preset", dtype="float32")
+    return folder / "sample" / "preset"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("sample_index")
+def test_the_output_on_its_page_is_what_it_prints(run: Run) -> None:
+    shown = re.findall(r"```text\n\$ ragidx (lens [^\n]*)\n(.*?)```", PAGE, re.DOTALL)
+
+    assert len(shown) == 5
+    for line, output in shown:
+        done = run(*shlex.split(line))
+        assert done.status == 0
+        assert _without_ties(done.out + done.err) == _without_ties(output)
+
+
+def _without_ties(output: str) -> str:
+    """Less white space, and less the tokens before the filter and those removed: their logits agree to the last digits,
+    and their order is a matter of rounding.
+    """
+    lines = re.sub(" +", " ", output)
+    return re.sub(rf"^\S+( \S+ {TOKEN} )\S+ (\S+)$", r"\1\2", lines, flags=re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+def test_the_example_on_its_page_runs(small_corpus: Path) -> None:
+    small_corpus.rename("docs")
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+    Path("example.py").write_text(example)
+    runpy.run_path("example.py")
+
+
+@pytest.mark.parametrize("picture", re.findall(r"\]\((\S+\.svg)\)", PAGE))
+def test_the_pictures_on_its_page_are_small(picture: str) -> None:
+    assert 10_000 < (ROOT / "docs" / picture).stat().st_size < 150_000
 
 
 # what goes wrong
