@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -20,7 +21,7 @@ from typing import Any
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.adapter_config import CONFIG as ADAPTER_CONFIG
 from ragidx.indexer.adapter_config import WEIGHTS as ADAPTER_WEIGHTS
-from ragidx.indexer.adapter_config import base_name, is_adapter
+from ragidx.indexer.adapter_config import base_name, is_adapter, read_config
 from ragidx.indexer.presets import published_presets
 
 BUNDLED = ("mini",)
@@ -42,7 +43,7 @@ class ModelFiles:
         sentence_transformers: whether it brings its own modules (modules.json).
         adapters: folders of LoRA adapters, in the order in which they are merged into the weights.
         pooler: the weights of a trainable pooling.
-        names: what the model and its base are called, by the user and in their own files.
+        names: what the model and its base are called, by the user and in the files of the model and its adapters.
     """
 
     name: str
@@ -100,16 +101,23 @@ def locate(
         pooler: the safetensors file of a trainable pooling.
 
     Raises:
-        ModelError: no such folder or id, no weights, weights in pickle files only, no config, or an adapter of another
-            base.
+        ModelError: no such folder or id, no weights, weights in pickle files only, no config, an adapter of another
+            base, or a model and an adapter in one folder.
     """
     folder = _folder(model, revision, "--model")
-    own = [folder] if is_adapter(folder) and not _has_model(folder) else []
+    own = [folder] if is_adapter(folder) else []
+    if own and _has_model(folder):
+        raise ModelError(
+            f"'{model}' holds a model and an adapter, and it is not clear which is meant",
+            f"move {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS} to a folder of their own, and name it with --adapter",
+            where=str(folder),
+        )
     files = _checked(model, _base_of(folder, model) if own else folder)
-    files = dataclasses.replace(files, names=_names(files, own))
+    names = [model, str(files.config.get("_name_or_path") or ""), *(name for it in own for name in _names(it))]
     for name in adapters:
         own.append(_folder(name, None, "--adapter"))
-        _check_adapter(own[-1], name, files.names)
+        _check_adapter(own[-1], name, files.folder, names)
+        names += [name, *_names(own[-1])]  # an adapter on top may call the model by the name of the one below
     if own and files.sentence_transformers:
         raise ModelError(
             f"'{model}' is a sentence-transformers model, which takes no adapter",
@@ -121,17 +129,18 @@ def locate(
         raise ModelError(
             "there is no such file", "name the safetensors file of the pooling", where=f"--pooler {pooler}"
         )
-    return dataclasses.replace(files, adapters=tuple(own), pooler=weights)
+    known = tuple(dict.fromkeys(name for name in names if name))
+    return dataclasses.replace(files, adapters=tuple(own), pooler=weights, names=known)
 
 
 def _folder(name: str, revision: str | None, option: str) -> Path:
     """The folder that a name means."""
     if name in BUNDLED:
         return Path(str(resources.files("ragidx.indexer") / "models" / name))
-    if Path(name).expanduser().is_dir():
+    if _is_folder(name):
         return Path(name).expanduser().resolve()
-    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
-        return _from_hub(name, revision)
+    if _is_id(name):
+        return _from_hub(name, revision, option)
     if option == "--adapter":
         raise ModelError(
             f"no adapter '{name}': neither a folder, nor an id of the form owner/name",
@@ -147,6 +156,18 @@ def _folder(name: str, revision: str | None, option: str) -> Path:
     )
 
 
+def _is_folder(name: str) -> bool:
+    try:
+        return Path(name).expanduser().is_dir()
+    except (OSError, RuntimeError, ValueError):  # too long a name, no such user after ~, a null character
+        return False
+
+
+def _is_id(name: str) -> bool:
+    """Whether a name has the form of a hub id, owner/name."""
+    return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name, re.ASCII) is not None
+
+
 def _has_model(folder: Path) -> bool:
     return any(path.name != ADAPTER_WEIGHTS for path in folder.glob("*.safetensors"))
 
@@ -155,10 +176,10 @@ def _base_of(adapter: Path, name: str) -> Path:
     """The folder of the model that an adapter names as its base: a folder beside the adapter's, or a hub id."""
     base = base_name(adapter)
     beside = adapter.parent / Path(base).name  # a name from a file leads nowhere else
-    if base and beside.is_dir() and beside != adapter:
+    if beside.parent == adapter.parent and beside.name != ".." and beside != adapter and _is_folder(str(beside)):
         return beside
-    if base.count("/") == 1 and not base.startswith((".", "/", "~")):
-        return _from_hub(base, None)
+    if _is_id(base):
+        return _from_hub(base, None, "--model")
     raise ModelError(
         f"'{name}' is an adapter, and its base model '{base}' is not beside it",
         "name the base with --model and the adapter with --adapter",
@@ -166,19 +187,15 @@ def _base_of(adapter: Path, name: str) -> Path:
     )
 
 
-def _names(files: ModelFiles, adapters: Sequence[Path]) -> tuple[str, ...]:
-    """What a model is called: as the user wrote it, in its config, and in the configs of its own adapters."""
-    named = [files.name, str(files.config.get("_name_or_path") or "")]
-    for folder in adapters:
-        named.append(base_name(folder))
-        if (folder / "config.json").is_file():
-            named.append(str(_json(folder / "config.json").get("_name_or_path") or ""))
-    return tuple(dict.fromkeys(name for name in named if name))
+def _names(adapter: Path) -> list[str]:
+    """What an adapter's folder calls the model under it."""
+    config = adapter / "config.json"
+    return [read_config(adapter).base, str(_json(config).get("_name_or_path") or "") if config.is_file() else ""]
 
 
-def _check_adapter(folder: Path, name: str, names: Sequence[str]) -> None:
+def _check_adapter(folder: Path, name: str, model: Path, names: Sequence[str]) -> None:
     """An adapter of another base would give vectors that mean nothing; where both bases have published names, these
-    must agree. Whether the weights fit is seen when they are merged.
+    must agree, or the model's folder be called like the base. Whether the weights fit is seen when they are merged.
     """
     if not is_adapter(folder):
         raise ModelError(
@@ -186,9 +203,9 @@ def _check_adapter(folder: Path, name: str, names: Sequence[str]) -> None:
             "name the folder that `save_pretrained` of a PEFT model wrote",
             where="--adapter",
         )
-    base = base_name(folder)
-    published = [other for other in names if other.count("/") == 1 and not other.startswith((".", "/", "~"))]
-    if base.count("/") == 1 and not base.startswith((".", "/", "~")) and published and base not in published:
+    base = read_config(folder).base  # may be empty: who names both knows that they belong together
+    published = [other for other in names if _is_id(other) and not _is_folder(other)]
+    if _is_id(base) and published and base not in published and Path(base).name != model.name:
         raise ModelError(
             f"the adapter '{name}' belongs to '{base}', the model is '{published[0]}'",
             f"use --model {base} with it",
@@ -262,23 +279,28 @@ def _checked(model: str, folder: Path) -> ModelFiles:
     return files
 
 
-def _from_hub(model: str, revision: str | None) -> Path:
-    """The snapshot folder of a hub id."""
+def _from_hub(model: str, revision: str | None, option: str) -> Path:
+    """The snapshot folder of a hub id; `option` is what the user named it with."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*/*.json", "*/*.safetensors"]
     try:
         return Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
-    except RepositoryNotFoundError as fault:
+    except (RepositoryNotFoundError, HFValidationError) as fault:
         raise ModelError(
-            f"no model '{model}' on the hub", "check the spelling; private models need a token", where="--model"
+            f"no model '{model}' on the hub", "check the spelling; private models need a token", where=option
         ) from fault
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as fault:
         raise ModelError(
             f"'{model}' is not on this machine, and the hub cannot be reached",
             "name a local folder, or run once with a network; the bundled model needs none: --model mini",
-            where="--model",
+            where=option,
         ) from fault
 
 

@@ -31,7 +31,7 @@ _HIT = {"hit", "where"}
 
 
 @click.command("lens")
-@click.argument("text", metavar="[TEXT]", required=False)
+@click.argument("text", metavar="TEXT", required=False)
 @click.option(
     "--index",
     type=click.Path(path_type=Path),

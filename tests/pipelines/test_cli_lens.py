@@ -24,7 +24,7 @@ TEXT = "The lease of the house by the lake was signed by Ada Lovelace in 1840."
 QUERY = "who signed the lease of the house?"
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "lens.md").read_text("utf-8")
-USAGE = "Usage: ragidx lens [OPTIONS] [TEXT]\nTry 'ragidx lens --help' for help.\n\nError: {}\n"
+USAGE = "Usage: ragidx lens [OPTIONS] TEXT\nTry 'ragidx lens --help' for help.\n\nError: {}\n"
 TOKEN = r"\S+ +-?\d+\.\d{3}"
 
 
