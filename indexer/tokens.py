@@ -68,15 +68,19 @@ class TextTokenizer:
         encoded = self.texts.encode_batch(list(texts), add_special_tokens=False)
         return [Tokens(list(one.ids), list(one.offsets)) for one in encoded]
 
+    def spells_special(self, text: str) -> bool:
+        """Whether a special token's spelling occurs in it."""
+        return self._named.search(text) is not None
+
     def filled(self, form: str, texts: Sequence[str]) -> list[list[int]]:
         """The ids of a template's string with each text at its `{text}`, tokenised whole.
 
         Special tokens that the form names stand for themselves; those that a text spells, alone or together with what
         the form has beside it, never do: such a text, where the form names some too, is tokenised apart from the form.
         """
-        if not self._named.search(form):
+        if not self.spells_special(form):
             return self.ids([form.replace("{text}", text) for text in texts])
-        clean = [not self._named.search(text) for text in texts]
+        clean = [not self.spells_special(text) for text in texts]
         whole = [form.replace("{text}", text) for text, good in zip(texts, clean, strict=True) if good]
         found = (list(one.ids) for one in self.pieces.encode_batch_fast(whole, add_special_tokens=False))
         parts = [self.piece(part) for part in form.split("{text}")]

@@ -72,7 +72,7 @@ def command(text: str | None, index: Path | None, spectrum: bool, as_json: bool,
     if index is not None:
         _refuse(given & (_ENCODER | _FILTER) - _PLACES, "the index says how its vectors are made")
     if spectrum:
-        _refuse(given & (_HIT | _ENCODER | {"k", "instruction"}) - _PLACES - {"revision", "method"}, "with --spectrum")
+        _refuse(given & (_HIT | _ENCODER | {"k", "instruction"}) - {"revision", "method"}, "with --spectrum")
         _show_spectrum(text, index, as_json, options)
         return
     _refuse(given & _SPECTRUM, "without --spectrum")

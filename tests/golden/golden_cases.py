@@ -90,7 +90,7 @@ class Case:
         """Positions that reach the pooling: the last, all, or those whose id is not the padding's."""
         if self.method.endswith((" 1", " 2", " 3")):
             return [len(own) - 1]
-        pad = self.tokenizer.pieces.token_to_id(self.pad_token) if self.method.endswith(" 5") else None
+        pad = self.tokenizer.pieces.token_to_id(self.pad_token or "") if self.method.endswith(" 5") else None
         return [i for i, number in enumerate(own) if number != pad]
 
 

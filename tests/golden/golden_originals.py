@@ -96,9 +96,10 @@ def _llm2vec(text: str, case: Case) -> Rendered:
     if case.name_or_path in _WRAPPED:
         before, after = _WRAPPED[case.name_or_path]
         whole = before + whole.strip() + after
-    # For the one name that returns early, no end is put behind the text.
+    # For the one name that returns early, no end is put behind the text; one other has an end of its own.
     if case.pooling == "eos_token" and case.name_or_path != "meta-llama/Meta-Llama-3-8B-Instruct":
-        whole = whole.strip() + _ENDS[case.model_family]
+        named = case.name_or_path == "meta-llama/Meta-Llama-3-8B"
+        whole = whole.strip() + ("<|end_of_text|>" if named else _ENDS.get(case.model_family, ""))
     span = whole.split(case.separator)[1]
     ids = tokenizer.prefix + _ids(tokenizer, whole.replace(case.separator, ""))
     ids = ids[: case.max_length] if case.max_length else ids

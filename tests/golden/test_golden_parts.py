@@ -47,10 +47,8 @@ def _encoder(case: Case, **fields: object) -> DecoderEncoder:
     spec = EncoderSpec(**fields)  # type: ignore[arg-type]
     encoder = encoder_of(locate(str(case.model_path)), spec, device="cpu", dtype="float32")
     assert isinstance(encoder, DecoderEncoder)
-    if case.bos is not None:  # the template asks the tokenizer for a BOS, the manifest says whether there is one
-        prefix = [case.tokenizer.bos] if case.bos else []
-        assert not case.bos or prefix == encoder.tokenizer.prefix
-        encoder.tokenizer.prefix = prefix
+    if case.bos is not None:  # the template leaves it to the tokenizer, the manifest says whether there is a BOS
+        encoder.tokenizer.prefix = [case.tokenizer.bos] if case.bos else []
     return encoder
 
 
