@@ -268,7 +268,7 @@ def _render_joined(
     whole = tokenizer.filled(form, kept)
     if template.span == "last":
         return [
-            _row(_begun(inner, tokenizer), 1, 0, short is not text)
+            _row(_begun(inner, tokenizer), 1, 0, short != text)
             for text, short, inner in zip(texts, kept, whole, strict=True)
         ]
     # The span is as long as the text and what follows it are when they are tokenised alone: the authors' way.
@@ -278,7 +278,7 @@ def _render_joined(
     rows = []
     for text, short, inner, own, less in zip(texts, kept, whole, closed, bare, strict=True):
         n_behind = max(0, len(own) - len(less))
-        row = _row(_begun(inner, tokenizer), min(len(own), len(inner)), n_behind, short is not text)
+        row = _row(_begun(inner, tokenizer), min(len(own), len(inner)), n_behind, short != text)
         rows.append(dataclasses.replace(row, ids=_ended(row.ids, tokenizer)))
     return rows
 

@@ -35,6 +35,15 @@ def test_the_demos_output_is_what_it_prints(tmp_path: Path) -> None:
     assert done.stdout == shown
 
 
+@pytest.mark.slow
+def test_the_lens_output_is_what_it_prints() -> None:
+    shown = re.search(r"```text\n\$ (ragidx lens .*?)\n(.*?)```", README, re.DOTALL)
+    assert shown
+    done = subprocess.run([sys.executable, "-m", *shlex.split(shown[1])], capture_output=True, text=True, check=True)
+
+    assert done.stdout == shown[2]
+
+
 @pytest.mark.parametrize("line", re.findall(r"^    (ragidx [^#\n]+)", README, re.MULTILINE))
 def test_each_command_line_names_options_that_exist(line: str) -> None:
     from ragidx.pipelines.cli.main import cli

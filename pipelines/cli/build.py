@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ragidx.corpora.sources import BY_RULE
-from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec
+from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.cli import console, words
 from ragidx.pipelines.cli.options import (
     ChunkSize,
@@ -16,7 +16,9 @@ from ragidx.pipelines.cli.options import (
     device_option,
     dtype_option,
     encoder_options,
+    filter_options,
     index_option,
+    instruction_option,
     json_option,
     offline_option,
 )
@@ -30,16 +32,8 @@ _REASONS = 12  # shown on a terminal; a broken export can have as many as it has
 @click.argument("corpus", metavar="CORPUS")
 @index_option
 @encoder_options
-@click.option("--tau", type=float, metavar="N", help="The filter keeps hidden width / N dimensions.")
-@click.option("--dim", type=int, metavar="N", help="The filter keeps N dimensions.")
-@click.option("--filter", "filter", metavar="F", help=f"{', '.join(FILTERS)} (the raw coordinates).")
-@click.option(
-    "--filter-offset",
-    type=int,
-    metavar="N",
-    help="embedfilter: first kept direction of the spectrum [default: the middle].",
-)
-@click.option("--filter-seed", type=int, metavar="N", help="Of what a filter draws at random [default: 0].")
+@instruction_option
+@filter_options
 @click.option(
     "--filter-sample",
     type=int,

@@ -13,6 +13,7 @@ from ragidx.pipelines.cli.options import (
     device_option,
     dtype_option,
     encoder_options,
+    instruction_option,
     json_option,
     offline_option,
 )
@@ -21,6 +22,7 @@ from ragidx.pipelines.diagnosis import Check, Report
 
 @click.command("doctor")
 @encoder_options
+@instruction_option
 @device_option
 @dtype_option
 @attn_option

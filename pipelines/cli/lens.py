@@ -12,8 +12,15 @@ from click.core import ParameterSource
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.methods import ENCODER_OPTIONS
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
-from ragidx.pipelines.cli import build, console, lens_tables
-from ragidx.pipelines.cli.options import device_option, dtype_option, json_option, offline_option
+from ragidx.pipelines.cli import console, lens_tables
+from ragidx.pipelines.cli.options import (
+    device_option,
+    dtype_option,
+    encoder_options,
+    filter_options,
+    json_option,
+    offline_option,
+)
 from ragidx.pipelines.report import Skips
 
 if TYPE_CHECKING:
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("svg", "png", "json")
 
-# The options of a build that say what a vector is, as they stand there; `--instruction` has another meaning here.
+# What says how a vector is made; `--instruction` has another meaning here than in a build.
 _ENCODER = set(ENCODER_OPTIONS) - {"instruction"}
 _FILTER = {"filter", "tau", "dim", "filter_offset", "filter_seed"}
 _PLACES = {"model", "adapters", "pooler"}  # where the index's own files are now
@@ -51,6 +58,8 @@ _HIT = {"hit", "where"}
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="With --spectrum: a picture (.svg, .png) or .json."
 )
+@encoder_options
+@filter_options
 @device_option
 @dtype_option
 @offline_option
@@ -83,13 +92,6 @@ def command(text: str | None, index: Path | None, spectrum: bool, as_json: bool,
         return
     _refuse(given & _HIT, "without --index")
     _show_text(text, as_json, options)
-
-
-command.params[3:3] = [
-    parameter
-    for parameter in build.command.params
-    if isinstance(parameter, click.Option) and parameter.name in {"model"} | _ENCODER | _FILTER
-]
 
 
 def _refuse(names: set[str], why: str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from ragidx.indexer.methods import METHODS
-from ragidx.indexer.specs import ATTENTIONS, POOLINGS
+from ragidx.indexer.specs import ATTENTIONS, FILTERS, POOLINGS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,8 +66,24 @@ def attn_option(function: F) -> F:
 
 
 def encoder_options(function: F) -> F:
-    """What says how a text becomes a vector: one option for each field of `EncoderSpec`."""
-    for option in reversed(_ENCODER):
+    """What says how a text becomes a vector: one option for each field of `EncoderSpec` but the instruction."""
+    return _all(_ENCODER, function)
+
+
+def instruction_option(function: F) -> F:
+    """`--instruction`."""
+    return click.option(
+        "--instruction", metavar="S", help="Default task sentence of queries, or task:NAME; '' for none."
+    )(function)
+
+
+def filter_options(function: F) -> F:
+    """What says which numbers of a vector are kept."""
+    return _all(_FILTER, function)
+
+
+def _all(options: Sequence[Callable[[F], F]], function: F) -> F:
+    for option in reversed(options):
         function = option(function)
     return function
 
@@ -98,7 +114,6 @@ _ENCODER = (
     click.option(
         "--pool-eos/--no-pool-eos", default=None, help="Whether a closing EOS or marker of the template is pooled."
     ),
-    click.option("--instruction", metavar="S", help="Default task sentence of queries, or task:NAME; '' for none."),
     click.option("--max-length", type=int, metavar="N", help="Tokens of a text that are read at most."),
     click.option(
         "--compute-matched/--no-compute-matched",
@@ -106,6 +121,20 @@ _ENCODER = (
         help="Whether --max-length holds for all copies of the text together.",
     ),
     click.option("--truncate", metavar="W", help="Where a text that is too long is cut: end, middle."),
+)
+
+
+_FILTER = (
+    click.option("--tau", type=float, metavar="N", help="The filter keeps hidden width / N dimensions."),
+    click.option("--dim", type=int, metavar="N", help="The filter keeps N dimensions."),
+    click.option("--filter", "filter", metavar="F", help=f"{', '.join(FILTERS)} (the raw coordinates)."),
+    click.option(
+        "--filter-offset",
+        type=int,
+        metavar="N",
+        help="embedfilter: first kept direction of the spectrum [default: the middle].",
+    ),
+    click.option("--filter-seed", type=int, metavar="N", help="Of what a filter draws at random [default: 0]."),
 )
 
 

@@ -253,7 +253,7 @@ def test_unknown_names_name_the_near_miss(tiny_model: Callable[..., Path]) -> No
         "  hint: known: classical, echo, llm2vec, metaeol, prompteol, reba, sentence-transformers"
     )
     assert _message(lambda: load_encoder(folder, pooling="men"), SpecError) == (
-        "unknown pooling 'men'; did you mean 'mean'?\n  hint: known: last, mean, weighted_mean"
+        "unknown pooling 'men'; did you mean 'mean'?\n  hint: known: bos, eos, last, mean, trainable, weighted_mean"
     )
     assert _message(lambda: load_encoder("minni"), ModelError) == (
         "--model: no model 'minni': neither a bundled one, nor a folder, nor an id of the form owner/name; "

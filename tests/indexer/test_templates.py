@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.rendering import Rendered, Rules, clean, render, text_limit
-from ragidx.indexer.templates import DEFAULT_INSTRUCTION, load_template, template_names
+from ragidx.indexer.templates import (
+    DEFAULT_INSTRUCTION,
+    default_copies,
+    load_template,
+    template_names,
+    template_of_model,
+)
 from ragidx.indexer.tokens import TextTokenizer
 
 
@@ -107,7 +113,7 @@ def test_a_text_that_holds_the_templates_words_or_placeholders_stays_text(
 
 
 @settings(max_examples=60, deadline=None)
-@given(text=st.text(min_size=1, max_size=300), name=st.sampled_from(template_names()), length=st.integers(60, 128))
+@given(text=st.text(min_size=1, max_size=300), name=st.sampled_from(template_names()), length=st.integers(104, 128))
 def test_what_is_too_long_is_cut_in_the_text_and_the_prompt_stays_whole(
     text: str, name: str, length: int, tokenizer: TextTokenizer
 ) -> None:
@@ -166,6 +172,192 @@ def test_a_wrong_template_is_named(name: str, message: str) -> None:
         load_template(name)
 
     assert str(fault.value) == message
+
+
+@pytest.mark.parametrize(
+    ("template", "instruction", "message"),
+    [
+        (
+            "Passage: {text}",
+            "Find it",
+            "--instruction: the template 'Passage: {text}' has no {instruction}, so the instruction would not be read\n"
+            "  hint: say where it stands, such as '{instruction} {text}', or leave the instruction out",
+        ),
+        (
+            "classical",
+            "Find {text}",
+            "--instruction: the instruction holds the placeholder '{text}'\n  hint: write it otherwise",
+        ),
+    ],
+)
+def test_an_instruction_that_cannot_be_read_is_refused(template: str, instruction: str, message: str) -> None:
+    with pytest.raises(SpecError) as fault:
+        load_template(template).side(instruction)
+
+    assert str(fault.value) == message
+
+
+@pytest.mark.parametrize("template", [*template_names(), "Passage: {text}"])
+def test_an_empty_instruction_is_none(template: str) -> None:
+    side = load_template(template).side(" ")
+
+    assert not any("{instruction}" in piece.text for piece in side)
+    assert any("{text}" in piece.text for piece in side)
+
+
+def test_a_users_string_for_prompteol_is_read_whole_and_its_last_token_pooled(tokenizer: TextTokenizer) -> None:
+    template = load_template('Say "{text}" in a word:"', method="prompteol")
+
+    document, query = (render(template, ["a mill"], tokenizer, instruction=i)[0] for i in (None, "Find it"))
+
+    assert _read(tokenizer, document) == '<s>Say "a mill" in a word:"'
+    assert document.pooled == ((len(document.ids) - 1, len(document.ids)),)
+    assert _read(tokenizer, query) == '<s>Instruct: Find it\nSay "a mill" in a word:"'
+
+
+def test_a_users_string_for_metaeol_holds_a_prompt_a_line(tokenizer: TextTokenizer) -> None:
+    template = load_template('One "{text}":"\n\n  \nTwo "{text}":"\n', method="metaeol")
+
+    row = render(template, ["a mill"], tokenizer)[0]
+
+    assert [_read(tokenizer, one) for one in (row, *row.also)] == ['<s>One "a mill":"', '<s>Two "a mill":"']
+    assert all(one.pooled == ((len(one.ids) - 1, len(one.ids)),) for one in (row, *row.also))
+
+
+def test_a_users_string_for_llm2vec_is_read_whole_and_its_text_pooled(tokenizer: TextTokenizer) -> None:
+    template = load_template("[INST] {instruction} {text} [/INST]", method="llm2vec")
+
+    document, query = (
+        render(template, ["the mill"], tokenizer, instruction=i, rules=Rules(pool_eos=False))[0]
+        for i in (None, "Find it")
+    )
+
+    assert template.instructed
+    assert _read(tokenizer, document) == "<s>[INST] the mill [/INST]"
+    assert _read(tokenizer, query) == "<s>[INST] Find it the mill [/INST]"
+    assert _pooled(tokenizer, query).strip() == "the mill"
+
+
+@pytest.mark.parametrize(
+    ("template", "document"),
+    [
+        ("{instruction} {text}", "X"),
+        ("{instruction}{text}", "X"),
+        ("A {instruction} {text}", "A X"),
+        ("A: {instruction}\n{text}", "A: X"),
+        ("{text} {instruction}", "X"),
+        ("{text} ({instruction})", "X ()"),
+    ],
+)
+def test_a_document_is_read_without_the_instruction_and_the_space_after_it(
+    template: str, document: str, tokenizer: TextTokenizer
+) -> None:
+    row = render(load_template(template, method="llm2vec"), ["X"], tokenizer)[0]
+
+    assert _read(tokenizer, row) == f"<s>{document}"
+
+
+def test_a_users_string_elsewhere_is_cut_at_its_texts(tokenizer: TextTokenizer) -> None:
+    template = load_template("Do {instruction}: {text} / {text}!", method="echo")
+
+    document, query = (render(template, ["a mill"], tokenizer, instruction=i)[0] for i in (None, "it"))
+
+    assert [piece.text for piece in template.document] == ["Do {instruction}: ", "{text}", " / ", "{text}", "!"]
+    assert _read(tokenizer, document) == "<s>a mill / a mill!"  # the part that holds {instruction} is left out
+    assert _read(tokenizer, query) == "<s>Do it: a mill / a mill!"
+    for row in (document, query):
+        assert _pooled(tokenizer, row) == "a mill"
+        assert row.pooled[0][1] == len(row.ids) - 1
+
+
+@pytest.mark.parametrize(
+    ("template", "method", "message"),
+    [
+        (
+            "{text} {text}",
+            "llm2vec",
+            "--template: the template holds {text} more than once, and this method pools one\n  hint: keep one",
+        ),
+        (
+            "One {text}\nTwo",
+            "metaeol",
+            "--template: the template has no {text}\n  hint: say where the text stands, such as 'Passage: {text}'",
+        ),
+        (
+            " \n ",
+            "metaeol",
+            "--template: the template has no {text}\n  hint: say where the text stands, such as 'Passage: {text}'",
+        ),
+        (
+            "{texts}",
+            "prompteol",
+            "--template: the template has an unknown placeholder '{texts}'\n"
+            "  hint: known: {text}, {instruction}, {bos}, {eos}",
+        ),
+    ],
+)
+def test_a_users_string_that_the_method_cannot_read_is_refused(template: str, method: str, message: str) -> None:
+    with pytest.raises(SpecError) as fault:
+        load_template(template, method=method)
+
+    assert str(fault.value) == message
+
+
+@pytest.mark.parametrize("name", sorted({*template_names()} - {"reba", "echo-copies"}) + ["{text} {text}"])
+def test_copies_of_a_template_that_has_none_are_refused(name: str) -> None:
+    assert default_copies(name) is None
+
+    with pytest.raises(SpecError) as fault:
+        load_template(name, copies=2)
+
+    assert str(fault.value) == (
+        f"--copies: the template '{name}' does not repeat the text\n"
+        "  hint: leave out --copies, or use --method reba or --method echo without a template"
+    )
+
+
+def test_a_repeating_template_repeats_twice_unless_told_and_copies_change_its_content() -> None:
+    for name in ("reba", "echo-copies"):
+        assert default_copies(name) == 2
+        contents = [load_template(name, copies=copies).content() for copies in (None, 1, 2, 3)]
+
+        assert contents[0] == contents[2]
+        assert len(set(contents)) == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "names", "template"),
+    [
+        ("llm2vec", ["mistralai/Mistral-7B-Instruct-v0.2"], "llm2vec-inst"),
+        ("llm2vec", ["meta-llama/Llama-2-7b-chat-hf"], "llm2vec-inst"),
+        ("llm2vec", ["a/folder", "meta-llama/Meta-Llama-3-8B-Instruct"], "llm2vec-llama3"),
+        ("llm2vec", ["google/gemma-2-9b-it"], "llm2vec-gemma"),
+        ("llm2vec", ["Qwen/Qwen2-7B-Instruct"], "llm2vec-qwen2"),
+        ("llm2vec", ["meta-llama/Meta-Llama-3-8B"], None),  # exact names, as their authors' code has it
+        ("llm2vec", ["Meta-Llama-3-8B-Instruct"], None),
+        ("llm2vec", [], None),
+        ("echo", ["google/gemma-2-9b-it"], None),
+        ("classical", ["mistralai/Mistral-7B-Instruct-v0.2"], None),
+    ],
+)
+def test_a_model_name_chooses_the_template_of_its_authors(method: str, names: list[str], template: str | None) -> None:
+    assert template_of_model(method, names) == template
+
+
+@pytest.mark.parametrize("name", template_names())
+def test_a_template_of_the_package_is_whole(name: str) -> None:
+    template = load_template(name)
+
+    for prompt in (template, *template.also):
+        for side in filter(None, (prompt.document, prompt.query, prompt.plain)):
+            texts = [piece.text for piece in side if "{text}" in piece.text]
+            assert texts
+            if not prompt.joined:  # in pieces the text is one of its own: its ids are the same in every copy
+                assert set(texts) == {"{text}"}
+                assert any(piece.pool is True for piece in side if piece.text == "{text}")
+        assert any("{instruction}" in piece.text for piece in prompt.query)
+        assert not any("{instruction}" in piece.text for piece in prompt.document)
+        assert prompt.span in (("text", "last") if prompt.joined else ("pieces",))
 
 
 def test_a_template_that_fills_the_model_is_refused(tokenizer: TextTokenizer) -> None:
