@@ -20,7 +20,7 @@ def rows(path=FIGURES):
     found = {}
     for line in path.read_text("utf-8").splitlines():
         row = json.loads(line)
-        named = {name: row["setting"].get(name) for name in ("model", "options", "method", "filter")}
+        named = {name: row["setting"].get(name) for name in ("model", "options", "method", "filter", "rows")}
         size = row["values"].get("chunks") if row["figure"] == "build at scale" else None
         key = json.dumps([row["figure"], named, size])
         if row["figure"] == "mini by method and filter" and key in found:
@@ -76,6 +76,7 @@ def markdown(found):
             f"Cold start, whole processes: {told}. `--help` takes {cold['--help / import click']:.1f} times"
             f" `import click`, a query {cold['query / load']:.2f} times the bare loading of torch and the model."
         )
+    parts += [spectrum(row) for row in of(["unembedding spectrum"], found)]
     scale = of(["build at scale"], found)
     if scale:
         head = ["| `build` with mini | seconds | of them encoding | peak memory |", "| --- | --- | --- | --- |"]
@@ -86,6 +87,20 @@ def markdown(found):
         ]
         parts.append("\n".join(head + body))
     return "\n\n".join(parts) + "\n"
+
+
+def spectrum(row):
+    """One sentence on the decomposition of a head."""
+    values, shape = row["values"], row["setting"]
+    size = f"{shape['rows']:,} x {shape['width']:,}, {shape['dtype']}, {shape['threads']} threads"
+    first, cached = values["first s"]["median"], values["cached s"]["median"]
+    sentence = f"The spectrum of a head of {size}: {first:.1f} s and {values['peak MiB']:,} MiB, {cached:.2f} s cached"
+    if "svd s" not in values:
+        return f"{sentence}."
+    return (
+        f"{sentence}; `torch.linalg.svd` of the whole matrix in float32 takes {values['svd s']['median']:.1f} s and"
+        f" {values['svd peak MiB']:,} MiB (medians of {values['svd s']['runs']} runs)."
+    )
 
 
 def by_method(grid):

@@ -195,12 +195,15 @@ def differences(have: IndexSpec, want: IndexSpec) -> list[str]:
     """One line for each field in which two specs differ, in the user's words."""
     lines = _differences(have.to_json(), want.to_json(), "")
     lines = [line for line in lines if not line.startswith("encoder.instruction ")]  # no stored vector depends on it
+    if any(line.startswith(_CHOOSE_TEMPLATE) for line in lines):  # what it holds follows, and is no news
+        lines = [line for line in lines if not line.startswith("template ")]
     if have.weights == want.weights:
         return [line for line in lines if not line.startswith(_NAMES)]
     named = [line for line in lines if line.startswith(_NAMES)]
     return [line for line in lines if not (named and line.startswith("weights "))]
 
 
+_CHOOSE_TEMPLATE = tuple(f"encoder.{name} " for name in ("method", "template", "copies"))
 _NAMES = tuple(f"encoder.{name} " for name in ("model", "revision", "adapters", "pooler"))
 
 

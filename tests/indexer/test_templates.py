@@ -303,7 +303,7 @@ def test_a_users_string_that_the_method_cannot_read_is_refused(template: str, me
     assert str(fault.value) == message
 
 
-@pytest.mark.parametrize("name", sorted({*template_names()} - {"reba", "echo-copies"}) + ["{text} {text}"])
+@pytest.mark.parametrize("name", [*sorted({*template_names()} - {"reba", "echo-copies"}), "{text} {text}"])
 def test_copies_of_a_template_that_has_none_are_refused(name: str) -> None:
     assert default_copies(name) is None
 

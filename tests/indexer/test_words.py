@@ -20,7 +20,7 @@ from ragidx.indexer.words import positions_of_words
             [[0], [1, 2]],
         ),  # "The", " ca", "pi": the space goes with its word
         ([(0, 3), (3, 4), (4, 11)], ["The", "capital"], [[0], [1, 2]]),  # a space alone belongs to the word after it
-        ([(0, 4), (4, 11)], ["The", "capital"], [[], [0, 1]]),  # "The " ends in the next word's space
+        ([(0, 4), (4, 11)], ["The", "capital"], [[0], [1]]),  # nor does a space at the end of "The " move it
         ([(0, 11)], ["The", "capital"], [[], [0]]),  # one token over both: the word of its last character
         ([(0, 1), (0, 1), (0, 1)], ["\u6771"], [[0, 1, 2]]),  # three tokens of one character
         ([(0, 0), (0, 3)], ["The"], [[0, 1]]),  # a word-start mark of its own spells no character
