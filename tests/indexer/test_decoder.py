@@ -119,14 +119,13 @@ def test_a_text_has_one_vector_alone_in_any_batch_and_in_any_order(
     encoder = encoder_for(family, case)
     alone = np.concatenate([encoder.encode_document([text]) for text in TEXTS])
 
-    for budget in (1, 40, 200, 100_000):
+    for budget, step in ((40, 1), (100_000, -1)):
         encoder.budget = Budget(budget)
-        together, back = encoder.encode_document(TEXTS), encoder.encode_document(TEXTS[::-1])[::-1]
+        together = encoder.encode_document(TEXTS[::step])[::step]
 
         assert together.shape == (len(TEXTS), 32)
         assert together.dtype == np.float32
         close(together, alone)
-        close(back, alone)
     assert float(np.abs(alone[0] - alone[3]).max()) > 1e-2 * float(np.abs(alone).max())
 
 
