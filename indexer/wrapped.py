@@ -38,7 +38,7 @@ class WrappedEncoder(BatchEncoder):
             precision.use_mixed(self.model)
         self.tokenizer = TextTokenizer(self.model.tokenizer, model=files.name)
         self.hidden = int(self.model.get_embedding_dimension())
-        known = [n for n in (self.model.max_seq_length, self.tokenizer.max_length, spec.max_length) if n]
+        known = [n for n in (self.model.max_seq_length, self.tokenizer.max_length) if n]
         self.max_length: int | None = min(known) if known else None
 
     def prompt(self, instruction: str | None) -> str:
@@ -56,11 +56,16 @@ class WrappedEncoder(BatchEncoder):
         return _OWN
 
     def text_limit(self, instruction: str | None = None) -> int | None:
-        """The most tokens of a document that are read whole."""
-        if self.max_length is None:
-            return None
-        around = len(self.tokenizer.prefix) + len(self.tokenizer.suffix)
-        return max(1, self.max_length - around - len(self.tokenizer.piece(self.prompt(instruction))))
+        """The most tokens of a text that are read, beside the model's special tokens and prompt."""
+        fitting = None
+        if self.max_length is not None:
+            around = len(self.tokenizer.prefix) + len(self.tokenizer.suffix)
+            fitting = max(1, self.max_length - around - self._n_prompt(instruction))
+        limits = [limit for limit in (fitting, self.spec.max_length) if limit is not None]
+        return min(limits) if limits else None
+
+    def _n_prompt(self, instruction: str | None) -> int:
+        return len(self.tokenizer.piece(self.prompt(instruction)))
 
     def template_content(self) -> str:
         """Nothing of ours: the model's prompts are in its files, which the fingerprint holds."""
@@ -70,7 +75,8 @@ class WrappedEncoder(BatchEncoder):
         """Prompt and text as one string, with the tokenizer's special tokens around, cut at the end of the text."""
         prompt = self.prompt(instruction)
         before, after = self.tokenizer.prefix, self.tokenizer.suffix
-        room = None if self.max_length is None else max(1, self.max_length - len(before) - len(after))
+        limit = self.text_limit(instruction)
+        room = None if limit is None else limit + self._n_prompt(instruction)
         rows = []
         for ids in self.tokenizer.ids([self.tokenizer.head(prompt + text, room) for text in texts]):
             kept = ids[:room]
@@ -84,7 +90,7 @@ class WrappedEncoder(BatchEncoder):
         features: dict[str, Any] = {"input_ids": ids, "attention_mask": pooled.to(torch.int64)}
         prompt = self.prompt(instruction)
         if prompt:
-            features["prompt_length"] = len(self.tokenizer.prefix) + len(self.tokenizer.piece(prompt))
+            features["prompt_length"] = len(self.tokenizer.prefix) + self._n_prompt(instruction)
         task = "document" if instruction is None else "query"
         return self.model(features, task=task)["sentence_embedding"].to(torch.float32)  # type: ignore[no-any-return]
 
