@@ -25,6 +25,7 @@ from ragidx.indexer.spectroscopy import average_of_log_p, delta, top_logits
 from ragidx.indexer.unembedding import find_unembedding, spectrum_of
 from ragidx.pipelines.train.objectives import Masking, blocks, contrastive_loss, mask_tokens, mntp_loss
 
+pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 Batch = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]
 # The groups of the manifests, and the file that runs each of them.

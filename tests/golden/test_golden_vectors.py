@@ -32,6 +32,7 @@ from ragidx.indexer.tokens import TextTokenizer
 from ragidx.indexer.trainable import load_pooling
 from ragidx.indexer.unembedding import spectrum_of
 
+pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 
 # Words of a manifest's quirks -> the row of docs/methods.md, "Where ragidx does otherwise".

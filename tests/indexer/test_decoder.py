@@ -555,6 +555,22 @@ def test_a_tokenizer_of_another_model_is_refused(tiny_model: Make, tmp_path: Pat
     )
 
 
+def test_an_eos_needs_an_embedding(tiny_model: Make, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    for n_tokens in (300, 301):
+        folder = shutil.copytree(tiny_model("llama", vocab_size=n_tokens), tmp_path / str(n_tokens))
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer.add_special_tokens({"eos_token": "[END]"})
+        assert tokenizer.eos_token_id == 300
+        tokenizer.save_pretrained(folder)
+
+    assert load(tmp_path / "301", method="echo").encode_document(["a"]).any()
+    assert told(lambda: load(tmp_path / "300", method="echo"), ModelError).startswith(
+        f"the tokenizer of '{tmp_path / '300'}' has 301 tokens, the model has embeddings for 300\n"
+    )
+
+
 def test_adapters_add_up(tiny_model: Make, tmp_path: Path) -> None:
     folder = tiny_model("llama")
     names = [str(write_adapter(tmp_path / f"a{seed}", None, seed=seed)) for seed in range(2)]

@@ -6,7 +6,7 @@ masks, windows, heads, names of tensors) is all there, what a trained model know
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +35,23 @@ REFUSED = {(family, "llm2vec") for family in CAUSAL_ONLY} | {(family, "reba") fo
 RUNS = [(family, method) for family in FAMILIES for method in METHODS if (family, method) not in REFUSED]
 # transformers ties the head of gemma3 whatever its configuration says.
 HEADS = [(family, tied) for family in FAMILIES for tied in (True, False) if (family, tied) != ("gemma3", False)]
+QUICK = {"llama", "gpt2", "gemma2", "opt", "bloom"}  # one of each kind: rotary, absolute, windows, offsets, ALiBi
 PADDINGS = [(0, 0), (0, 3), (3, 0)]  # tokens before and behind
 
 Make = Callable[..., Path]
+
+
+def _each(values: Iterable[Any]) -> list[Any]:
+    """Parameters of a test whose first is a family; the quick suite runs one family of each kind."""
+    rows = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*row, marks=[] if row[0] in QUICK else [pytest.mark.slow]) for row in rows]
 
 
 def _load(folder: Path, method: str, **options: Any) -> Any:
     return load_encoder(str(folder), method=method, device="cpu", dtype="float32", **options)
 
 
-@pytest.mark.parametrize(("family", "method"), RUNS)
+@pytest.mark.parametrize(("family", "method"), _each(RUNS))
 def test_a_method_gives_a_text_one_vector_alone_and_in_a_batch(family: str, method: str, tiny_model: Make) -> None:
     encoder = _load(tiny_model(family), method)
 
@@ -68,7 +75,7 @@ def _effect_on_earlier_tokens(backbone: Any, before: int, behind: int) -> Tensor
     return (one - other).abs().amax(dim=-1) / one.abs().max()
 
 
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in CAUSAL_ONLY])
+@pytest.mark.parametrize("family", _each(family for family in FAMILIES if family not in CAUSAL_ONLY))
 def test_attention_both_ways_lets_every_token_see_the_last_one(family: str, tiny_model: Make) -> None:
     window = {"sliding_window": 4} if family in WINDOWED else {}
     backbone = _load(tiny_model(family, **window), "llm2vec").backbone
@@ -77,7 +84,7 @@ def test_attention_both_ways_lets_every_token_see_the_last_one(family: str, tiny
         assert float(_effect_on_earlier_tokens(backbone, before, behind).min()) > 1e-4, (before, behind)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", _each(FAMILIES))
 def test_causal_attention_shows_no_token_what_comes_later(family: str, tiny_model: Make) -> None:
     backbone = _load(tiny_model(family), "classical").backbone
 
@@ -85,7 +92,7 @@ def test_causal_attention_shows_no_token_what_comes_later(family: str, tiny_mode
         assert float(_effect_on_earlier_tokens(backbone, before, behind).max()) <= 1e-6, (before, behind)
 
 
-@pytest.mark.parametrize(("family", "tied"), HEADS)
+@pytest.mark.parametrize(("family", "tied"), _each(HEADS))
 def test_the_filter_spans_the_middle_of_the_heads_own_spectrum(family: str, tied: bool, tiny_model: Make) -> None:
     from transformers import AutoModelForCausalLM
 

@@ -122,6 +122,21 @@ def test_a_special_token_that_only_text_and_template_together_spell_stays_text(t
     assert read(tokenizer, row.ids) == "<s></s> mill"
 
 
+def test_a_text_in_a_form_with_special_tokens_is_tokenised_together_with_it(tokenizer: TextTokenizer) -> None:
+    template = load_template("{bos}by t{text} river<|im_end|>", method="llm2vec")
+    whole = tokenizer.pieces.encode("<s>by the river<|im_end|>", add_special_tokens=False).ids
+    assert len(whole) < sum(len(tokenizer.piece(part)) for part in ("<s>by t", "he", " river<|im_end|>"))
+
+    rows = render(template, ["he", "</s>", "he"], tokenizer)
+
+    assert rows[0].ids == rows[2].ids == whole
+    assert rows[1].ids == [
+        *tokenizer.piece("<s>by t"),
+        *tokenizer.ids(["</s>"])[0],
+        *tokenizer.piece(" river<|im_end|>"),
+    ]
+
+
 def test_special_tokens_of_a_chat_form_are_single_tokens(tokenizer: TextTokenizer) -> None:
     row = render(load_template("llm2vec-llama3"), ["a mill"], tokenizer)[0]
 

@@ -289,6 +289,7 @@ def test_a_dtype_that_is_left_to_ragidx_is_the_one_that_a_build_would_measure(ti
     assert (f"{report.dtype} against float32" in _named(report, report.dtype)) == (report.dtype == "mixed")
 
 
+@pytest.mark.slow
 def test_prompts_for_one_text_and_backward_attention_are_examined_too(tiny_model: Make) -> None:
     for method in ("metaeol", "reba"):
         report = examine(str(tiny_model("llama")), method=method, device="cpu", dtype="float32")
@@ -396,6 +397,7 @@ def test_a_number_that_is_none_fails_and_json_says_null(tiny_model: Make) -> Non
     assert all(check.to_json()["difference"] is None for check in checks)
 
 
+@pytest.mark.slow
 def test_a_dtype_that_moves_vectors_too_far_is_found(tiny_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "ROUGH", 1e-9)
 
@@ -493,6 +495,7 @@ def test_the_command_shows_the_machine_on_one_screen(run: Run) -> None:
     assert (report["model"], report["checks"], report["n_failed"]) == (None, [], 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("model")
 def test_the_command_shows_the_checks_of_a_model_and_ends_well(run: Run) -> None:
     args = ("doctor", "--model", "tiny", "--method", "llm2vec", "--device", "cpu", "--dtype", "float32")

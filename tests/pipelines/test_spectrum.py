@@ -267,6 +267,7 @@ def test_a_corpus_without_text_has_nothing_to_count(tmp_path: Path, tiny: str) -
 # the picture
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("centred", [False, True])
 def test_a_picture_is_drawn_in_both_formats_the_same_each_time(
     small_corpus: Path, tiny: str, tmp_path: Path, centred: bool
@@ -281,6 +282,7 @@ def test_a_picture_is_drawn_in_both_formats_the_same_each_time(
     assert draw(found, "svg") == svg
 
 
+@pytest.mark.slow
 def test_a_picture_shades_what_the_filter_leaves_out_and_no_more(small_corpus: Path, tiny: str) -> None:
     ends, none, everything = (
         draw(spectrum(tiny, corpus=small_corpus, filter=filter, group_size=5), "svg").count(b"fill: #e9e4d8")
@@ -291,6 +293,7 @@ def test_a_picture_shades_what_the_filter_leaves_out_and_no_more(small_corpus: P
     assert (none, everything) == (0, 1)
 
 
+@pytest.mark.slow
 def test_a_wide_spectrum_keeps_its_points_in_one_bitmap_a_panel(
     report: SpectrumReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
