@@ -69,7 +69,7 @@ class Spec:
         return cls.from_json(data)
 
     def fingerprint(self) -> str:
-        """sha256 (hex) of the canonical JSON: equal specs, equal fingerprints, on every machine and in every version."""
+        """sha256 (hex) of the canonical JSON: equal specs, equal fingerprints, on every machine, in every version."""
         canonical = json.dumps(_decisive(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 

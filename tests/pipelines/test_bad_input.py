@@ -414,12 +414,13 @@ ENDING = {
         ),
         (
             "--pooling meen",
-            "unknown pooling 'meen'; did you mean 'mean'?\n  hint: known: bos, eos, last, mean, trainable, weighted_mean",
+            "unknown pooling 'meen'; did you mean 'mean'?\n"
+            "  hint: known: bos, eos, last, mean, trainable, weighted_mean",
         ),
         (
             "--filter embedfilte",
-            "unknown filter 'embedfilte'; did you mean 'embedfilter'?\n  hint: known: bulk, dominant, embedfilter, none, "
-            "optimal, optimal-abs, pca, random, random-directions, secondary, truncation, whitening",
+            "unknown filter 'embedfilte'; did you mean 'embedfilter'?\n"
+            "  hint: known: bulk, dominant, embedfilter, none, optimal, optimal-abs, pca, random, random-directions, secondary, truncation, whitening",
         ),
         ("--index-type hnws", "unknown index type 'hnws'; did you mean 'hnsw'?\n  hint: known: flat, hnsw"),
         (
