@@ -11,7 +11,7 @@ fallbacks that their users met).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -52,6 +52,12 @@ class Backbone:
         if self.layer == -1:  # OPT can project its last states
             self.hidden = int(getattr(config, "word_embed_proj_dim", None) or self.hidden)
         self._norm: Callable[[Tensor], Tensor] | None = None
+        if layer_norm and self.layer == -1:
+            raise SpecError(
+                "the last layer's states have gone through the final norm",
+                "leave out --layer-norm, or give a --layer before the last",
+                where="--layer-norm",
+            )
         if attention == "bidirectional":
             attend_both_ways(model)
         if self.layer >= 0:
@@ -175,8 +181,9 @@ def load_backbone(
         )
     silence_transformers()
     try:
-        model = AutoModel.from_pretrained(
+        model, told = AutoModel.from_pretrained(
             files.folder,
+            output_loading_info=True,
             dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,
@@ -201,6 +208,7 @@ def load_backbone(
             "ragidx loads what transformers' AutoModel loads, from safetensors, without code from the model's folder",
             where=str(files.folder),
         ) from fault
+    _check_whole(told, files)
     for folder in files.adapters:
         adapters.merge(model, folder, folder.name)
     if spec.method == "reba":
@@ -214,6 +222,20 @@ def load_backbone(
             "layer 0 has no attention to look back with", "give a layer from 1 on, or -1 for the last", where="--layer"
         )
     return backbone
+
+
+def _check_whole(told: Mapping[str, Any], files: ModelFiles) -> None:
+    """Transformers fills weights that a checkpoint lacks with random numbers, and says so only in its log."""
+    missing = sorted(
+        name for name in told["missing_keys"] if not name.startswith("pooler.")
+    )  # of encoders, unused here
+    if missing:
+        more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        raise ModelError(
+            f"the weights of '{files.name}' lack '{missing[0]}'{more}",
+            "download or copy the model again",
+            where=str(files.folder),
+        )
 
 
 def silence_transformers() -> None:

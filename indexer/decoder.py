@@ -15,7 +15,7 @@ from torch import Tensor
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer import pooling, precision
 from ragidx.indexer.backbone import load_backbone
-from ragidx.indexer.encoder import BatchEncoder, Floats
+from ragidx.indexer.encoder import BatchEncoder, Floats, check_texts
 from ragidx.indexer.models import ModelFiles
 from ragidx.indexer.rendering import Rendered, Rules, n_copies, render, render_words, text_limit
 from ragidx.indexer.specs import EncoderSpec
@@ -101,6 +101,8 @@ class DecoderEncoder(BatchEncoder):
             )
         if previous is None:
             previous = self.spec.method == "llm2vec" and bool(self.files.adapters)
+        for words in texts:
+            check_texts(words)
         rows = render_words(self.template, [" ".join(words) for words in texts], self.tokenizer)
         limit = self.text_limit()
         for number, (_, spans) in enumerate(rows):

@@ -209,6 +209,7 @@ class BatchEncoder(ABC):
         )
 
     def _collect(self, texts: Sequence[str], instruction: str | None) -> Floats:
+        check_texts(texts)
         out = np.zeros((len(texts), self.hidden), dtype=np.float32)
         cut = 0
         for batch in self.batches(list(texts), instruction=instruction):
@@ -223,6 +224,24 @@ class BatchEncoder(ABC):
                 "try --dtype float32",
             )
         return out
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    """What a program can get wrong about texts.
+
+    Raises:
+        TypeError: one string in place of a list of them, or something that is no string.
+        ValueError: a string that is no Unicode text: it holds half of a surrogate pair.
+    """
+    if isinstance(texts, str):
+        raise TypeError("expected a list of texts, got one string: its characters would be taken for texts")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"text {number} is {type(text).__name__}, not str")
+        try:
+            text.encode()
+        except UnicodeEncodeError as fault:
+            raise ValueError(f"text {number} is no Unicode text: {fault.reason} at character {fault.start}") from None
 
 
 def load_encoder(

@@ -124,7 +124,8 @@ class EmbedFilter(Filter):
             SpecError: tau, dim or offset are out of range.
             ModelError: the model has no unembedding matrix.
         """
-        return cls.from_spectrum(spectrum_of(encoder.files), FilterSpec(tau=tau, dim=dim, offset=offset))
+        spec = FilterSpec.from_json({"tau": tau, "dim": dim, "offset": offset})  # which looks at their types
+        return cls.from_spectrum(spectrum_of(encoder.files), spec)
 
     @classmethod
     def from_spectrum(cls, spectrum: Spectrum, spec: FilterSpec) -> EmbedFilter:

@@ -35,6 +35,7 @@ def instruction(text: str | None) -> str | None:
     ('Find the answer', None)
     """
     if text is None or not re.match(rf"{PREFIX}\S", text):
+        check_text(text or "", "--instruction")
         return text
     name = text.removeprefix(PREFIX)
     known = {_folded(task): task for task in task_names()}
@@ -54,6 +55,20 @@ def instruction(text: str | None) -> str | None:
             where="--instruction",
         )
     return sentences[0]
+
+
+def check_text(text: str, where: str) -> None:
+    """Refuse a string that is no Unicode text, as the command line makes of bytes that are not UTF-8.
+
+    Raises:
+        SpecError: it holds half of a surrogate pair.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as fault:
+        raise SpecError(
+            f"no Unicode text at character {fault.start}", "write it in UTF-8, as your terminal should", where=where
+        ) from None
 
 
 def task_names() -> list[str]:

@@ -13,7 +13,7 @@ from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.instructions import instruction
 from ragidx.indexer.models import ModelFiles
 from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec
-from ragidx.indexer.templates import default_copies, load_template, template_of_model
+from ragidx.indexer.templates import Template, default_copies, load_template, template_of_model
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
 
@@ -101,7 +101,8 @@ def resolve(files: ModelFiles, **asked: Any) -> EncoderSpec:
     if spec.get("copies") is None:
         spec["copies"] = default_copies(spec["template"])
     spec["instruction"] = instruction(spec.get("instruction"))
-    return _checked(EncoderSpec(**spec), files)
+    spec["adapters"] = list(spec.get("adapters", ()))
+    return _checked(EncoderSpec.from_json(spec), files)
 
 
 def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
@@ -147,15 +148,34 @@ def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
             "--compute-matched",
         ),
         (
-            spec.layer_norm and spec.layer == -1,
-            "the last layer's states have gone through the final norm",
-            "leave out --layer-norm, or give a --layer before the last",
-            "--layer-norm",
+            template.span == "last" and spec.pooling in ("mean", "weighted_mean"),
+            f"the template '{spec.template}' pools one token, so {spec.pooling} pooling would change nothing",
+            "leave out --pooling",
+            "--pooling",
+        ),
+        (
+            spec.layer == 0 and spec.attention == "bidirectional",
+            "layer 0 is read before any attention, so both ways are the same",
+            "give a layer from 1 on, or --attention causal",
+            "--layer",
+        ),
+        (
+            spec.layer == 0 and _pools_a_constant(spec, template),
+            "layer 0 knows no other token than its own, and the token that is pooled is the same for every text",
+            "give a layer from 1 on, or pool the text's own tokens with --pooling mean",
+            "--layer",
         ),
     ):
         if wrong:
             raise SpecError(message, hint, where=where)
     return spec
+
+
+def _pools_a_constant(spec: EncoderSpec, template: Template) -> bool:
+    """Whether what is pooled is a token of the template and none of the text."""
+    closing = template.document[-1]
+    ends = spec.pooling == "last" and closing.pool == "eos" and spec.pool_eos
+    return spec.pooling in ("eos", "bos") or template.span == "last" or ends
 
 
 def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:

@@ -114,8 +114,12 @@ def locate(
         )
     files = _checked(model, _base_of(folder, model) if own else folder)
     names = [model, str(files.config.get("_name_or_path") or ""), *(name for it in own for name in _names(it))]
+    if isinstance(adapters, str):
+        raise TypeError("expected a list of adapters, got one string")
     for name in adapters:
         own.append(_folder(name, None, "--adapter"))
+        if own[-1] in own[:-1]:
+            raise ModelError(f"the adapter '{name}' is named twice", "name it once", where="--adapter")
         _check_adapter(own[-1], name, files.folder, names)
         names += [name, *_names(own[-1])]  # an adapter on top may call the model by the name of the one below
     if own and files.sentence_transformers:
@@ -297,9 +301,10 @@ def _from_hub(model: str, revision: str | None, option: str) -> Path:
             f"no model '{model}' on the hub", "check the spelling; private models need a token", where=option
         ) from fault
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as fault:
+        bundled = "; the bundled model needs none: --model mini" if option == "--model" else ""
         raise ModelError(
             f"'{model}' is not on this machine, and the hub cannot be reached",
-            "name a local folder, or run once with a network; the bundled model needs none: --model mini",
+            f"name its folder with {option}, or run once with a network{bundled}",
             where=option,
         ) from fault
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.devices import check_device, check_dtype
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -22,7 +23,6 @@ DTYPES: dict[str, torch.dtype] = {
     "float16": torch.float16,
     "mixed": torch.float32,
 }
-DEVICES = ("auto", "cuda", "mps", "cpu")
 _WORTH_IT = 1.15
 
 
@@ -32,9 +32,8 @@ def choose_device(device: str) -> str:
     Raises:
         SpecError: the device is unknown, or is not on this machine.
     """
+    check_device(device)
     name = device.split(":", maxsplit=1)[0]
-    if name not in DEVICES:
-        raise unknown_name("device", device, DEVICES)
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if device == "auto":
         return next(name for name in ("cuda", "mps", "cpu") if there[name])
@@ -51,9 +50,8 @@ def choose_dtype(dtype: str, device: str) -> str:
     Raises:
         SpecError: the dtype is unknown.
     """
+    check_dtype(dtype)
     if dtype != "auto":
-        if dtype not in DTYPES:
-            raise unknown_name("dtype", dtype, ["auto", *DTYPES])
         return dtype
     if device.startswith("cuda"):
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"

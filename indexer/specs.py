@@ -6,6 +6,7 @@ What decides a vector is in a spec; what only decides how fast it is made (devic
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 
 from ragidx.corpora.errors import SpecError, unknown_name
@@ -14,6 +15,7 @@ from ragidx.corpora.spec import ChunkSpec, Json, Spec, later
 ATTENTIONS = ("causal", "bidirectional")
 POOLINGS = ("mean", "weighted_mean", "last", "eos", "bos", "trainable")  # what they do: ragidx.indexer.pooling
 TRUNCATIONS = ("end", "middle")
+MAX_COPIES = 64  # of a text in what the model reads; the papers go to five
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,10 @@ class EncoderSpec(Spec):
             raise unknown_name("way to truncate", self.truncate, TRUNCATIONS)
         if self.copies is not None and self.copies < 1:
             raise SpecError(f"{self.copies} copies of a text hold nothing", "give 1 or more", where="--copies")
+        if self.copies is not None and self.copies > MAX_COPIES:
+            raise SpecError(
+                f"{self.copies:,} copies of a text are too many", f"give at most {MAX_COPIES}", where="--copies"
+            )
         if self.max_length is not None and self.max_length < 1:
             raise SpecError(
                 f"a length of {self.max_length} tokens holds nothing", "give 1 or more", where="--max-length"
@@ -108,7 +114,9 @@ class FilterSpec(Spec):
             raise SpecError(
                 f"tau={self.tau:g} and dim={self.dim} are both set", "give one of --tau and --dim", where="filter"
             )
-        if self.tau is not None and not self.tau >= 1:
+        if self.tau is not None and math.isnan(self.tau):
+            raise SpecError("tau=nan is no number", "give 1 or more: hidden width / kept width", where="--tau")
+        if self.tau is not None and self.tau < 1:
             raise SpecError(
                 f"tau={self.tau:g} would widen the vectors", "give 1 or more: hidden width / kept width", where="--tau"
             )
@@ -151,8 +159,12 @@ class FilterSpec(Spec):
         if self.dim is None and self.tau is None:
             width = hidden - offset
         if width < 1:
-            what, most = (f"tau={self.tau:g}", hidden) if self.tau is not None else (f"offset={offset}", hidden - 1)
-            raise SpecError(f"{what} leaves nothing of {hidden} dimensions", f"give at most {most}", where="filter")
+            given, most, option = (
+                (f"tau={self.tau:g}", hidden, "--tau")
+                if self.tau is not None
+                else (f"offset={offset}", hidden - 1, "--filter-offset")
+            )
+            raise SpecError(f"{given} leaves nothing of {hidden} dimensions", f"give at most {most}", where=option)
         if width > hidden:
             raise SpecError(
                 f"dim={width} is wider than the model, which has {hidden}", f"give at most {hidden}", where="--dim"

@@ -197,16 +197,18 @@ def _from_string(template: str, like: dict[str, Any]) -> Template:
         raise SpecError(
             "the template has no {text}", "say where the text stands, such as 'Passage: {text}'", where="--template"
         )
+    # A special token that the string names is not put there twice; the word keeps indexes apart that have it twice.
+    specials = "once" if re.search(r"\{(bos|eos|start)\}", template) else "model"
     if not like.get("joined"):
         parts = [part for part in re.split(r"(\{text\})", template) if part]
         last = max(i for i, part in enumerate(parts) if part == "{text}")
         pieces = tuple(Piece(part, i == last) for i, part in enumerate(parts))
-        return Template(name=template, document=pieces, query=pieces, specials="model")
+        return Template(name=template, document=pieces, query=pieces, specials=specials)
     if like["span"] == "text" and template.count("{text}") > 1:
         raise SpecError(
             "the template holds {text} more than once, and this method pools one", "keep one", where="--template"
         )
-    settings = {"joined": True, "span": like["span"], "specials": "model", "instructed": like.get("instructed", False)}
+    settings = {"joined": True, "span": like["span"], "specials": specials, "instructed": like.get("instructed", False)}
     # What stands before the instruction keeps its distance to what then follows it.
     documents = [re.sub(r"\s*\{instruction\}\s*$|\{instruction\}\s*", "", form) for form in forms]
     queries = forms if any("{instruction}" in form for form in forms) else None

@@ -30,7 +30,7 @@ from ragidx.indexer.store import Store, StoreWriter
 from ragidx.indexer.sweep import check_folder
 from ragidx.pipelines.cutting import Cutter, Item
 from ragidx.pipelines.plan import BuildOptions, make_plan
-from ragidx.pipelines.report import BuildReport, OnProgress, Progress, Skips
+from ragidx.pipelines.report import INDEXING, BuildReport, OnProgress, Progress, Skips
 
 if TYPE_CHECKING:
     from ragidx.indexer.batching import Batch
@@ -192,15 +192,22 @@ class _Build:
         check_folder(self.index)
         check_fit(self.plan, self.corpus)
         self.progress.stage = f"fitting filter {self.plan.spec.filter.name}"
+        self._tell(at_once=True)
         drawn = draw(self._documents(), self.plan.spec, self._tell)
         self._check_something_was_read(len(drawn))
         self.skips = Skips()  # what was left out is told when the corpus is indexed
-        fitted = fit_filter(self.plan, drawn, self._chunker(), self._batches)
+        fitted = fit_filter(self.plan, drawn, self._chunker(), self._batches, self._begin_sample)
         self.report.n_fitted = fitted.n
         unit = _unit(fitted.vectors, [item.row.chunk_id for item in fitted.items])
         keys = [item.row.text_hash for item in fitted.items]
         self._fitted = {key: vector for key, vector in zip(keys, unit, strict=True) if vector.any()}
-        self.progress.stage = "indexing"
+        self.progress.stage = INDEXING
+        self._tell(at_once=True)
+
+    def _begin_sample(self, n: int) -> None:
+        """The sample is drawn, and its texts are about to be encoded."""
+        self.progress.n_sample = n
+        self._tell(at_once=True)
 
     # -- chunks and vectors ---------------------------------------------------------------------------------------
 
@@ -351,11 +358,11 @@ class _Build:
             r.device, r.dtype = self._encoder.device, self._encoder.dtype
         r.seconds = time.perf_counter() - started
         self.progress.last = True
-        self._tell()
+        self._tell(at_once=True)
 
-    def _tell(self) -> None:
+    def _tell(self, *, at_once: bool = False) -> None:
         now = time.perf_counter()
-        if self.on_progress is not None and (self.progress.last or now - self._told >= _TELL_EVERY_S):
+        if self.on_progress is not None and (at_once or now - self._told >= _TELL_EVERY_S):
             self._told = now
             self.on_progress(self.progress)
 

@@ -73,7 +73,11 @@ def draw(found: Iterable[Document], spec: IndexSpec, on_document: Callable[[], N
 
 
 def fit_filter(
-    plan: Plan, drawn: Sequence[Document], chunker: Chunker, encode: Callable[[Sequence[str]], Iterator[Batch]]
+    plan: Plan,
+    drawn: Sequence[Document],
+    chunker: Chunker,
+    encode: Callable[[Sequence[str]], Iterator[Batch]],
+    on_sample: Callable[[int], None],
 ) -> Fitted:
     """Fit the plan's filter on chunks of the documents that were drawn.
 
@@ -83,6 +87,7 @@ def fit_filter(
         chunker: the build's.
         encode: texts through the plan's encoder, raw. It is not tuned first: a build that was killed shall find the
             same numbers again, and with them its vectors in the journal.
+        on_sample: called with the number of texts before the first is encoded; not where none is.
 
     Raises:
         SpecError: the sample is too small for the width.
@@ -98,6 +103,7 @@ def fit_filter(
         return Fitted(len(sample), [], np.zeros((0, plan.dim()), np.float32))
     different = {item.row.text_hash: item for item in sample}
     places = {key: place for place, key in enumerate(different)}
+    on_sample(len(different))
     embeddings = _embeddings(list(different.values()), plan.encoder.hidden, encode)
     plan.fit(Sample(embeddings=embeddings[[places[item.row.text_hash] for item in sample]]))
     assert plan.filter is not None

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from ragidx.corpora.errors import SpecError
-from ragidx.indexer.methods import EncoderOptions, resolve
-from ragidx.indexer.models import locate
-from ragidx.pipelines.diagnosis import Report
+from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.indexer.methods import EncoderOptions, default_filter, resolve
+from ragidx.indexer.models import ModelFiles, locate
+from ragidx.indexer.specs import FILTERS, EncoderSpec
+from ragidx.pipelines.diagnosis import Check, Report
 from ragidx.pipelines.machine import findings
 
 
@@ -57,4 +58,20 @@ def examine(
     from ragidx.pipelines.probes import probe  # loads torch
 
     examined = probe(files, spec, device=device, dtype=dtype, attn=attn)
-    return Report(about, model, str(spec), examined.device, examined.dtype, examined.checks)
+    checks = (*examined.checks, default_filter_check(files, spec))
+    return Report(about, model, str(spec), examined.device, examined.dtype, checks)
+
+
+def default_filter_check(files: ModelFiles, spec: EncoderSpec) -> Check:
+    """Whether the model has the unembedding matrix that the filter of a build reads, where no other is asked for."""
+    from ragidx.indexer.unembedding import find_unembedding  # loads torch
+
+    name = default_filter(files, spec).name
+    title = f"head for the default filter, {name}"
+    if not FILTERS[name].head:
+        return Check(title, "-", status="not applicable", hint="it reads no head")
+    try:
+        find_unembedding(files)
+    except ModelError as fault:
+        return Check(title, "-", status="failed", hint=f"{fault.message}: with a build, {fault.hint}")
+    return Check(title, "-")

@@ -100,8 +100,8 @@ def caches(folder: Path, *, writable: bool, hub: str, offline: bool) -> list[Fin
     """Where ragidx and the hub's client keep what took long to get, and whether a network may be used at all."""
     own = Finding("cache of ragidx", str(folder))
     if not writable:
-        told = f"{folder} cannot be written: a large model is hashed and decomposed anew each time"
-        own = Finding(own.name, told, "warning", "make it writable")
+        told = f"{folder} cannot be written: spectra and checksums are computed again each time"
+        own = Finding(own.name, told, "warning", "make it writable, or set HOME to a folder that is")
     asked = "used only for a model named by a hub id that is not in the hub's cache"
     off = "never used: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set"
     return [own, Finding("cache of the hub", hub), Finding("network", off if offline else asked)]
@@ -163,10 +163,10 @@ def _caches() -> list[Finding]:
     from huggingface_hub import constants
 
     folder = Path.home() / ".cache" / "ragidx"
-    there = next(place for place in (folder, *folder.parents) if place.is_dir())
+    there = next(place for place in (folder, *folder.parents) if place.exists())  # a file on the way is no folder
     return caches(
         folder,
-        writable=os.access(there, os.W_OK),
+        writable=there.is_dir() and os.access(there, os.W_OK),
         hub=str(constants.HF_HUB_CACHE),
         offline=bool(constants.HF_HUB_OFFLINE),
     )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann import INDEX_TYPES
+from ragidx.indexer.devices import check_device, check_dtype, check_implementation
 from ragidx.indexer.methods import ENCODER_OPTIONS, SENTENCE_TRANSFORMERS, filter_spec, resolve
 from ragidx.indexer.models import ModelFiles, locate, weights_fingerprint
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, differences
@@ -145,6 +146,9 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
         SpecError: an option is unknown or out of range, or the index was made with another.
         ModelError: the model is not there.
     """
+    check_device(options.device)  # here, since a build with nothing to encode never loads what else would refuse them
+    check_dtype(options.dtype)
+    check_implementation(options.attn)
     stored = None if options.rebuild else _stored(index)
     old = None if stored is None else IndexSpec.from_json(dict(stored.manifest.spec), where=str(index))
     files = locate(

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 
 from ragidx.corpora.records import Skip
 
+INDEXING = "indexing"
+
 _EXAMPLES = 5
 _HEAD = re.compile(
     r"(?:'[^']*'|\([^)]*\)|[^:(']|[:('])*?(?=: |$)", re.DOTALL
@@ -21,20 +23,31 @@ _HEAD = re.compile(
 class Progress:
     """How far a build is; the same object at every call, its numbers grow."""
 
-    stage: str = "indexing"
+    stage: str = INDEXING  # or that a filter is fitted
     n_bytes: int = 0  # of the corpus, begun
     total_bytes: int = 0  # of the corpus; 0 where nobody knows (standard input)
     n_documents: int = 0
     n_cut: int = 0  # chunks of new and changed documents
     n_chunks: int = 0  # of them done: encoded, or known already
-    n_encoded: int = 0
+    n_sample: int = 0  # chunks that are encoded to fit a filter; 0: not known yet, or none
+    n_encoded: int = 0  # chunks that went through the model, those of the sample first
     n_tokens: int = 0
     seconds: float = 0.0  # of encoding
     last: bool = False
 
     @property
+    def fitting(self) -> bool:
+        """Whether a filter is still being fitted: nothing is stored yet."""
+        return self.stage != INDEXING
+
+    @property
     def share(self) -> float | None:
-        """How much is done, 0 to 1, by the bytes read and the chunks of them that are done; None where nobody knows."""
+        """How much of the stage is done, 0 to 1; None where nobody knows.
+
+        Of a fit, the chunks of the sample that are encoded; else by the bytes read and the chunks of them that are done.
+        """
+        if self.fitting:
+            return min(1.0, self.n_encoded / self.n_sample) if self.n_sample else None
         if not self.total_bytes:
             return None
         read = min(1.0, self.n_bytes / self.total_bytes)

@@ -90,6 +90,7 @@ class SpectrumReport:
         model: its name.
         source: the corpus or index whose tokens were counted.
         filter: the filter's spec, as text.
+        dim: how many numbers of a vector it keeps.
         n_texts, n_tokens, n_distinct: what was counted; `n_distinct` different tokens.
         n_vocabulary: rows of the head.
         centred: whether the mean of log p was taken away first.
@@ -104,6 +105,7 @@ class SpectrumReport:
     model: str
     source: str
     filter: str
+    dim: int
     n_texts: int
     n_tokens: int
     n_distinct: int
@@ -155,7 +157,8 @@ def spectrum(
         on_skip: called for whatever of the corpus is left out.
 
     Raises:
-        SpecError: neither or both of corpus and index, or a group of no tokens.
+        SpecError: neither or both of corpus and index, a group of no tokens, or a filter that is fitted on a corpus and
+            is not the index's own.
         CorpusError: no such corpus, nothing to count in it, or too few different tokens.
         IndexFormatError: there is no index.
         ModelError: no such model, one without an unembedding matrix, or another than the index's.
@@ -169,7 +172,8 @@ def spectrum(
     files = _files(model, revision, own, str(index))
     vocabulary = Vocabulary(files, load_tokenizer(files))
     spec = filter or (own.filter if own else default_filter(files, resolve(files)))
-    kept = _kept(spec, vocabulary, store if filter is None else None)
+    made = _made(spec, vocabulary, store if filter is None else None)
+    kept = _kept(spec, made)
     texts = (d.text for d in documents(corpus, on_skip=on_skip or _ignore)) if corpus is not None else _chunks(store)
     counts = vocabulary.count(texts)
     groups = _chosen(counts, vocabulary, group_size, seed, str(index if corpus is None else corpus))
@@ -182,6 +186,7 @@ def spectrum(
         model=files.name,
         source=str(index if corpus is None else corpus),
         filter=str(spec),
+        dim=vocabulary.hidden if made is None else made.dim,
         n_texts=counts.n_texts,
         n_tokens=int(counts.tokens.sum()),
         n_distinct=int(np.count_nonzero(counts.tokens)),
@@ -229,12 +234,18 @@ def _files(model: str | None, revision: str | None, own: IndexSpec | None, index
     return files
 
 
-def _kept(spec: FilterSpec, vocabulary: Vocabulary, store: Store | None) -> tuple[int, ...] | None:
+def _made(spec: FilterSpec, vocabulary: Vocabulary, store: Store | None) -> Filter | None:
+    """The filter: the index's own, or made anew, which one that is fitted on a corpus cannot be; None for `none`."""
+    if store is None or spec.name == "none":
+        return make_filter(spec, vocabulary)
+    return Filter.from_bytes(store.blob(FILTER_FILE))
+
+
+def _kept(spec: FilterSpec, made: Filter | None) -> tuple[int, ...] | None:
     """The directions of the spectrum that the filter keeps; None for one that does not choose among them."""
-    if not FILTERS[spec.name].head:
+    if made is None or made.columns is None or not FILTERS[spec.name].head:
         return None
-    made = make_filter(spec, vocabulary) if store is None else Filter.from_bytes(store.blob(FILTER_FILE))
-    return None if made is None or made.columns is None else tuple(sorted(int(column) for column in made.columns))
+    return tuple(sorted(int(column) for column in made.columns))
 
 
 def _chunks(store: Store | None) -> Iterator[str]:

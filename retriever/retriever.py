@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, QueryError
-from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.specs import EncoderSpec, IndexSpec
 from ragidx.indexer.store import Store
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.where import parse
@@ -24,6 +24,7 @@ from ragidx.retriever.where import parse
 if TYPE_CHECKING:
     from ragidx.indexer.encoder import Encoder
     from ragidx.indexer.filters import Filter
+    from ragidx.indexer.models import ModelFiles
 
 FILTER_FILE = "filter.safetensors"
 _BUILT_IN = {"doc_id": "string", "heading": "string"}
@@ -184,8 +185,8 @@ class Retriever:
         )
         if weights_fingerprint(files) != self.spec.weights:
             raise ModelError(
-                f"'{files.name}' is not the model this index was made with: its files have changed",
-                "name the right folder with --model, or build the index again with --rebuild",
+                f"'{files.name}'{_extras(files)} is not the model this index was made with: its files have changed",
+                f"name the right folder with --model{_options(spec)}, or build the index again with --rebuild",
                 where=str(self.store.path),
             )
         encoder = encoder_of(files, spec, device=self._device, dtype=self._dtype)
@@ -230,10 +231,31 @@ class Retriever:
         return [ids[place] for place in places]
 
 
+def _extras(files: ModelFiles) -> str:
+    """What belongs to the model beside its own folder, for messages."""
+    named = [f"{len(files.adapters)} adapter{'s' * (len(files.adapters) > 1)}"] if files.adapters else []
+    named += ["its pooler"] if files.pooler is not None else []
+    return f" with {' and '.join(named)}" if named else ""
+
+
+def _options(spec: EncoderSpec) -> str:
+    """The options that say where those are."""
+    adapters = " and its adapters, all of them in their order, with --adapter" if spec.adapters else ""
+    return adapters + (" and its pooler with --pooler" if spec.pooler else "")
+
+
 def _check(queries: Sequence[str], k: int) -> None:
+    if isinstance(queries, str):
+        raise TypeError("expected a list of queries, got one string")
     if k < 1:
         raise QueryError(f"k={k} asks for no hit", "give 1 or more", where="-k")
     for number, query in enumerate(queries, start=1):
+        where = f"query {number}" if len(queries) > 1 else ""
         if not query.strip():
-            where = f"query {number}" if len(queries) > 1 else ""
             raise QueryError("the query is empty", "write a question", where=where)
+        try:
+            query.encode()
+        except UnicodeEncodeError as fault:
+            raise QueryError(
+                f"the query is no Unicode text at character {fault.start}", "write it in UTF-8", where=where
+            ) from None

@@ -68,11 +68,15 @@ def command(corpus: str, index: Path, as_json: bool, **options: Any) -> None:
     """
     from ragidx.pipelines.build import build
 
+    line = ProgressLine(as_json=as_json)
     try:
-        with ProgressLine(as_json=as_json) as line:
+        with line:
             report = build(corpus, index, on_progress=line.callback, **options)
     except KeyboardInterrupt:
-        console.note("Interrupted: nothing was committed; what was encoded is kept, the same command goes on.")
+        kept = "the filter was not fitted yet, the same command begins anew"
+        if not line.fitting:
+            kept = "what was encoded is kept, the same command goes on"
+        console.note(f"Interrupted: nothing was committed; {kept}.")
         raise click.exceptions.Exit(130) from None
     if as_json:
         console.print_json(report.to_json())

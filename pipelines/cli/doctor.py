@@ -32,7 +32,8 @@ def command(as_json: bool, **options: Any) -> int:
     """Show what ragidx finds on this machine; with --model, check that it runs as its method needs.
 
     The checks: attention runs in the direction asked for, and a text has the same vector alone, in a batch and padded
-    on either side, in float32 and in the number format that a build would use. Exit status 1 if one fails.
+    on either side, in float32 and in the number format that a build would use; and the model has the head that its
+    default filter reads. Exit status 1 if one fails.
 
     \b
         ragidx doctor

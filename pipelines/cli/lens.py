@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -210,6 +211,7 @@ def _check_out(out: Path | None) -> None:
 
     if out is None:
         return
+    elsewhere = "name a file elsewhere with --out"
     if out.suffix[1:].lower() not in _FORMATS:
         raise SpecError(
             f"'{out.name}' is neither a picture nor JSON by its ending",
@@ -217,7 +219,16 @@ def _check_out(out: Path | None) -> None:
             where="--out",
         )
     if not out.parent.is_dir():
-        raise RagidxError("there is no such folder", "make it, or name a file elsewhere", where=str(out.parent))
+        raise RagidxError("there is no such folder", f"make it, or {elsewhere}", where=str(out.parent))
+    if out.is_dir():
+        raise RagidxError("a folder has this name", elsewhere, where=str(out))
+    try:
+        with tempfile.TemporaryFile(dir=out.parent):  # asking for permission tells nothing to root, or of /proc
+            pass
+    except OSError as fault:
+        raise RagidxError(
+            f"the folder cannot be written to: {fault.strerror}", elsewhere, where=str(out.parent)
+        ) from fault
     if out.suffix.lower() != ".json":
         from ragidx.pipelines.spectrum_plot import check_plot
 
@@ -225,10 +236,15 @@ def _check_out(out: Path | None) -> None:
 
 
 def _write(report: SpectrumReport, out: Path) -> None:
+    from ragidx.corpora.errors import RagidxError
     from ragidx.indexer.atomic import write_file
     from ragidx.pipelines.spectrum_plot import draw
 
     if out.suffix.lower() == ".json":
-        write_file(out, json.dumps(report.to_json(), indent=2).encode("ascii") + b"\n")
+        data = json.dumps(report.to_json(), indent=2).encode("ascii") + b"\n"
     else:
-        write_file(out, draw(report, out.suffix[1:].lower()))
+        data = draw(report, out.suffix[1:].lower())
+    try:
+        write_file(out, data)
+    except RagidxError as fault:  # its hint is about an index
+        raise RagidxError(fault.message, "name a file elsewhere with --out", where=str(out)) from fault

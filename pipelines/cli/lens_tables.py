@@ -84,7 +84,6 @@ def print_spectrum(report: SpectrumReport) -> None:
     """What was counted, the shares of the edges, and the strongest directions of each group."""
     r = report
     width = r.values.size
-    dim = width if r.kept is None else len(r.kept)
     console.print_fields(
         [
             ("model", f"{r.model}: {width} directions, {r.n_vocabulary:,} tokens"),
@@ -93,7 +92,7 @@ def print_spectrum(report: SpectrumReport) -> None:
                 f"{r.n_tokens:,} tokens, {r.n_distinct:,} of them different, in {console.plural(r.n_texts, 'text')} of"
                 f" {r.source}",
             ),
-            ("filter", words.filter_(FilterSpec.parse(r.filter), dim)),
+            ("filter", words.filter_(FilterSpec.parse(r.filter), r.dim)),
             (
                 "average",
                 f"its logits have a correlation of {r.fit:.2f} with log p"

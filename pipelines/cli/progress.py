@@ -1,7 +1,8 @@
 """Progress of a build on stderr: a bar at a terminal, a plain line now and then elsewhere, JSON lines for machines.
 
 The bar counts bytes of the corpus, the one total that is known before everything is read, and of them what is done;
-the rates are of the chunks and tokens that went through the model.
+the rates are of the chunks and tokens that went through the model. While a filter is fitted it counts the chunks of the
+sample instead.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class ProgressLine:
         self._as_json = as_json
         self._started = time.perf_counter()
         self._told = self._started
+        self._seen: Progress | None = None
+        self._stage = ""
         self._bar: Any = None
         self._task: Any = None
 
@@ -60,7 +63,15 @@ class ProgressLine:
         """What `build` calls a few times a second."""
         return self._show
 
+    @property
+    def fitting(self) -> bool:
+        """Whether a filter is being fitted now: what was encoded for that is kept nowhere."""
+        return self._seen is not None and self._seen.fitting  # the same object at every call
+
     def _show(self, progress: Progress) -> None:
+        self._seen = progress
+        if progress.stage != self._stage:  # a stage takes its own time
+            self._stage, self._started = progress.stage, time.perf_counter()
         if self._as_json:
             click.echo(json.dumps({"progress": dataclasses.asdict(progress)}), err=True)
         elif self._bar is not None:
@@ -78,16 +89,23 @@ class ProgressLine:
             click.echo(f"{progress.stage}: {share}{_rates(progress)}, ETA {_clock(self._eta(progress))}", err=True)
 
     def _eta(self, progress: Progress) -> float | None:
-        """Seconds left, if what is left goes as fast as what is done."""
+        """Seconds left of the stage, if what is left goes as fast as what is done."""
         if not progress.share:
             return None
-        return (time.perf_counter() - self._started) * (1 - progress.share) / progress.share
+        # A sample is first drawn from the whole corpus; only then is it known how much there is to encode.
+        taken = progress.seconds if progress.fitting else time.perf_counter() - self._started
+        return taken * (1 - progress.share) / progress.share
 
 
 def _rates(progress: Progress) -> str:
     seconds = max(progress.seconds, 1e-9)
     rates = f"{progress.n_encoded / seconds:,.0f} chunks/s, {progress.n_tokens / seconds:,.0f} tokens/s"
-    return f"{progress.n_chunks:,} chunks" + (f", {rates}" if progress.n_encoded else "")
+    done = f"{progress.n_chunks:,} chunks"
+    if progress.fitting:
+        if not progress.n_sample:
+            return "drawing a sample"
+        done = f"{progress.n_encoded:,} of {progress.n_sample:,} chunks"
+    return done + (f", {rates}" if progress.n_encoded else "")
 
 
 def _clock(seconds: float | None) -> str:

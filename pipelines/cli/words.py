@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.methods import SENTENCE_TRANSFORMERS
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec
+from ragidx.pipelines.cli import console
 
 
 def encoder(spec: EncoderSpec) -> str:
@@ -12,19 +15,32 @@ def encoder(spec: EncoderSpec) -> str:
     if spec.method == SENTENCE_TRANSFORMERS:
         return "sentence-transformers: the model's own modules and prompts"
     layer = {-1: "last layer", 0: "input embeddings (layer 0)"}.get(spec.layer, f"layer {spec.layer}")
-    template = "" if spec.template == spec.method else f", template {spec.template}"
-    return f"{spec.method}{template}, {spec.pooling} pooling, {spec.attention} attention, {layer}"
+    parts = [
+        spec.method,
+        "" if spec.template == spec.method else f"template {spec.template}",
+        "" if spec.copies is None else f"{spec.copies} copies",
+        f"{spec.pooling} pooling" + ("" if spec.pooler is None else f" by {Path(spec.pooler).name}"),
+        "" if spec.pool_eos else "closing tokens left out",
+        f"{spec.attention} attention",
+        layer + (" through the final norm" if spec.layer_norm else ""),
+        "" if spec.max_length is None else f"at most {spec.max_length} tokens of a text",
+        "for all copies together" if spec.compute_matched else "",
+        "" if spec.truncate == "end" else f"cut in the {spec.truncate}",
+        "" if not spec.adapters else f"adapters {' + '.join(Path(name).name for name in spec.adapters)}",
+        "" if not spec.instruction else f"queries with '{spec.instruction}'",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def filter_(spec: FilterSpec, dim: int) -> str:
     """Name and what it keeps."""
     if spec.name == "none":
-        return f"none: {dim} raw coordinates"
+        return f"none: {console.plural(dim, 'raw coordinate')}"
     name = "EmbedFilter" if spec.name == "embedfilter" else spec.name
     tau = f", tau {spec.tau:g}" if spec.tau is not None else ""
     kept = FILTERS[spec.name].keeps if spec.offset is None else f"from direction {spec.offset} on"
     seed = f" (seed {spec.seed})" if "seed" in FILTERS[spec.name].fields else ""
-    return f"{name}, {dim} dimensions{tau}, {kept}{seed}"
+    return f"{name}, {console.plural(dim, 'dimension')}{tau}, {kept}{seed}"
 
 
 def chunks(spec: ChunkSpec) -> str:

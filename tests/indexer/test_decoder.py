@@ -717,3 +717,44 @@ def test_words_that_are_too_many_are_refused_and_not_cut(tiny_model: Make) -> No
         f"text 1 has {len(encoder.tokenizer.ids([' '.join(text)])[0])} tokens, the model reads 3\n"
         "  hint: encode it in parts"
     )
+
+
+@pytest.mark.parametrize("layer", [-1, 2])
+def test_the_last_layer_has_gone_through_the_final_norm(layer: int, tiny_model: Callable[..., Path]) -> None:
+    with pytest.raises(SpecError) as fault:
+        load_encoder(str(tiny_model("llama")), layer=layer, layer_norm=True)
+
+    assert str(fault.value) == (
+        "--layer-norm: the last layer's states have gone through the final norm\n"
+        "  hint: leave out --layer-norm, or give a --layer before the last"
+    )
+
+
+def test_a_checkpoint_that_lacks_weights_is_refused(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "holed"
+    shutil.copytree(tiny_model("llama"), folder)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"], tensors["model.norm.weight"]
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+    with pytest.raises(ModelError) as fault:
+        load_encoder(str(folder))
+
+    assert str(fault.value) == (
+        f"{folder}: the weights of '{folder}' lack 'layers.1.mlp.up_proj.weight' and 1 more\n"
+        "  hint: download or copy the model again"
+    )
+
+
+def test_one_string_is_no_list_of_texts(tiny_model: Callable[..., Path]) -> None:
+    encoder = load_encoder(str(tiny_model("llama")))
+
+    for call in (encoder.encode_query, encoder.encode_document):
+        with pytest.raises(TypeError, match="expected a list of texts, got one string"):
+            call("who signed?")
+        with pytest.raises(ValueError, match="text 1 is no Unicode text: surrogates not allowed at character 2"):
+            call(["fine", "no\ud800"])
+    with pytest.raises(TypeError, match="expected a list of texts, got one string"):
+        encoder.encode_words(["one string"])

@@ -285,7 +285,7 @@ def test_a_hub_id_without_a_network_says_what_to_do(monkeypatch: pytest.MonkeyPa
 
     assert _message(lambda: load_encoder("nobody/no-such-model"), ModelError) == (
         "--model: 'nobody/no-such-model' is not on this machine, and the hub cannot be reached\n"
-        "  hint: name a local folder, or run once with a network; the bundled model needs none: --model mini"
+        "  hint: name its folder with --model, or run once with a network; the bundled model needs none: --model mini"
     )
 
 

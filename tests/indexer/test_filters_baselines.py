@@ -278,8 +278,8 @@ def test_options_that_a_filter_does_not_have_are_refused(options: dict[str, Any]
     ("options", "message"),
     [
         ({"dim": 33}, "--dim: dim=33 is wider than the model, which has 32\n  hint: give at most 32"),
-        ({"tau": 33}, "filter: tau=33 leaves nothing of 32 dimensions\n  hint: give at most 32"),
-        ({"tau": float("inf")}, "filter: tau=inf leaves nothing of 32 dimensions\n  hint: give at most 32"),
+        ({"tau": 33}, "--tau: tau=33 leaves nothing of 32 dimensions\n  hint: give at most 32"),
+        ({"tau": float("inf")}, "--tau: tau=inf leaves nothing of 32 dimensions\n  hint: give at most 32"),
     ],
 )
 def test_a_width_that_the_model_does_not_have_is_refused(
@@ -295,7 +295,7 @@ def test_an_offset_behind_the_spectrum_is_refused(model: Any) -> None:
     with pytest.raises(SpecError) as fault:
         _made("embedfilter", model, offset=32)
 
-    assert str(fault.value) == "filter: offset=32 leaves nothing of 32 dimensions\n  hint: give at most 31"
+    assert str(fault.value) == "--filter-offset: offset=32 leaves nothing of 32 dimensions\n  hint: give at most 31"
 
 
 @pytest.mark.parametrize("name", ["embedfilter", *OF_THE_HEAD])

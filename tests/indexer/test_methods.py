@@ -119,13 +119,13 @@ def test_the_options_are_the_fields_of_a_spec_but_the_model() -> None:
 
 
 def test_a_preset_chooses_the_method_and_its_parts(with_preset: Callable[..., ModelFiles]) -> None:
-    files = with_preset(method="classical", pooling="last", layer=1, attention="bidirectional", template="prompteol")
+    files = with_preset(method="classical", pooling="last", layer=1, attention="bidirectional", template="echo-trained")
 
     for spec in (resolve(files), resolve(files, method="classical")):
         assert (spec.method, spec.pooling, spec.layer) == ("classical", "last", 1)
-        assert (spec.attention, spec.template) == ("bidirectional", "prompteol")
+        assert (spec.attention, spec.template) == ("bidirectional", "echo-trained")
     assert resolve(files, pooling="mean", layer=-1) == resolve(
-        files, method="classical", pooling="mean", layer=-1, attention="bidirectional", template="prompteol"
+        files, method="classical", pooling="mean", layer=-1, attention="bidirectional", template="echo-trained"
     )
 
 
@@ -287,10 +287,33 @@ def test_copies_where_the_template_does_not_repeat_are_refused(
             "  hint: leave out --compute-matched",
         ),
         (
-            {"layer_norm": True},
-            "--layer-norm: the last layer's states have gone through the final norm\n"
-            "  hint: leave out --layer-norm, or give a --layer before the last",
+            {"method": "prompteol", "pooling": "mean"},
+            "--pooling: the template 'prompteol' pools one token, so mean pooling would change nothing\n"
+            "  hint: leave out --pooling",
         ),
+        (
+            {"method": "llm2vec", "layer": 0},
+            "--layer: layer 0 is read before any attention, so both ways are the same\n"
+            "  hint: give a layer from 1 on, or --attention causal",
+        ),
+        *(
+            (
+                asked | {"layer": 0},
+                "--layer: layer 0 knows no other token than its own, and the token that is pooled is the same for "
+                "every text\n  hint: give a layer from 1 on, or pool the text's own tokens with --pooling mean",
+            )
+            for asked in (
+                {"method": "classical", "pooling": "eos"},
+                {"method": "prompteol"},
+                {"method": "echo", "pooling": "last"},
+            )
+        ),
+        (
+            {"method": "reba", "copies": 100},
+            "--copies: 100 copies of a text are too many\n  hint: give at most 64",
+        ),
+        ({"max_length": 3.5}, "EncoderSpec.max_length is 3.5, which is no int or NoneType"),
+        ({"layer": True}, "EncoderSpec.layer is True, which is no int"),
         (
             {"template": "P: {text}", "instruction": "Find it"},
             "--instruction: the template 'P: {text}' has no {instruction}, so the instruction would not be read\n"

@@ -323,7 +323,6 @@ def test_the_fingerprint_follows_adapters_their_order_and_the_pooler(base: Path,
             (["b"], None),
             (["a", "b"], None),
             (["b", "a"], None),
-            (["a", "a"], None),
             ([], "p.safetensors"),
             ([], "q.safetensors"),
             (["a"], "p.safetensors"),
@@ -356,3 +355,14 @@ def test_a_file_of_an_adapter_that_decides_nothing_is_left_out(base: Path, folde
     (folder / "a" / "README.md").write_text("Trained on a Tuesday.")
 
     assert _prints(locate("base", adapters=["a"])) == before
+
+
+def test_an_adapter_is_named_once(base: Path, folder: Path) -> None:
+    write_adapter(folder / "a", None, seed=0)
+
+    with pytest.raises(ModelError) as fault:
+        locate("base", adapters=["a", "./a"])
+
+    assert str(fault.value) == "--adapter: the adapter './a' is named twice\n  hint: name it once"
+    with pytest.raises(TypeError, match="expected a list of adapters, got one string"):
+        locate("base", adapters="a")

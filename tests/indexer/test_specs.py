@@ -92,7 +92,11 @@ def test_a_moved_model_with_the_same_weights_is_no_difference() -> None:
         ),
         (
             lambda: FilterSpec(tau=float("nan")),
-            "--tau: tau=nan would widen the vectors\n  hint: give 1 or more: hidden width / kept width",
+            "--tau: tau=nan is no number\n  hint: give 1 or more: hidden width / kept width",
+        ),
+        (
+            lambda: FilterSpec(offset=32).width(32),
+            "--filter-offset: offset=32 leaves nothing of 32 dimensions\n  hint: give at most 31",
         ),
         (lambda: FilterSpec(dim=0), "--dim: dim=0 keeps nothing\n  hint: give 1 or more"),
         (lambda: FilterSpec(offset=-1), "--filter-offset: offset=-1 is negative\n  hint: give 0 or more"),
@@ -110,7 +114,7 @@ def test_a_moved_model_with_the_same_weights_is_no_difference() -> None:
         ),
         (
             lambda: FilterSpec(tau=64).width(32),
-            "filter: tau=64 leaves nothing of 32 dimensions\n  hint: give at most 32",
+            "--tau: tau=64 leaves nothing of 32 dimensions\n  hint: give at most 32",
         ),
         (
             lambda: FilterSpec(dim=33).width(32),

@@ -398,6 +398,12 @@ ENDING = {
 }
 
 
+UNKNOWN_ATTN = (
+    "unknown attention implementation '{}'{}\n"
+    "  hint: known: auto, eager, flash_attention_2, flash_attention_3, flex_attention, sdpa"
+)
+
+
 @pytest.mark.usefixtures("small_corpus")
 @pytest.mark.parametrize(
     ("options", "message"),
@@ -420,7 +426,8 @@ ENDING = {
         (
             "--filter embedfilte",
             "unknown filter 'embedfilte'; did you mean 'embedfilter'?\n"
-            "  hint: known: bulk, dominant, embedfilter, none, optimal, optimal-abs, pca, random, random-directions, secondary, truncation, whitening",
+            "  hint: known: bulk, dominant, embedfilter, none, optimal, optimal-abs, pca, random, random-directions, "
+            "secondary, truncation, whitening",
         ),
         ("--index-type hnws", "unknown index type 'hnws'; did you mean 'hnsw'?\n  hint: known: flat, hnsw"),
         (
@@ -440,6 +447,7 @@ ENDING = {
             "--dtype float23",
             "unknown dtype 'float23'; did you mean 'float32'?\n  hint: known: auto, bfloat16, float16, float32, mixed",
         ),
+        ("--attn edger", UNKNOWN_ATTN.format("edger", "; did you mean 'eager'?")),
         (
             "--layer 9",
             "--layer: the model has 4 layers, there is no layer 9\n"
@@ -452,6 +460,8 @@ ENDING = {
             "  hint: give 0 or more, and less than --chunk-size",
         ),
         ("--tau 0.5", "--tau: tau=0.5 would widen the vectors\n  hint: give 1 or more: hidden width / kept width"),
+        ("--tau nan", "--tau: tau=nan is no number\n  hint: give 1 or more: hidden width / kept width"),
+        ("--tau 999", "--tau: tau=999 leaves nothing of 256 dimensions\n  hint: give at most 256"),
         ("--tau 2 --dim 4", "filter: tau=2 and dim=4 are both set\n  hint: give one of --tau and --dim"),
         ("--dim 999", "--dim: dim=999 is wider than the model, which has 256\n  hint: give at most 256"),
         (
@@ -467,6 +477,27 @@ ENDING = {
 )
 def test_a_wrong_option_is_named_with_what_it_can_be(run: Run, options: str, message: str) -> None:
     assert run("build", "corpus", *options.split()) == (2, "", f"Error: {message}\n")
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--device tpu", "unknown device 'tpu'; did you mean 'cpu'?\n  hint: known: auto, cpu, cuda, mps"),
+        ("--dtype fp8", "unknown dtype 'fp8'\n  hint: known: auto, bfloat16, float16, float32, mixed"),
+        ("--attn nothing", UNKNOWN_ATTN.format("nothing", "")),
+    ],
+)
+def test_a_name_that_nothing_new_would_use_is_refused_all_the_same(run: Run, option: str, message: str) -> None:
+    assert run("build", "corpus").status == 0
+
+    assert run("build", "corpus", *option.split()) == (2, "", f"Error: {message}\n")
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize("option", ["--device cuda:1", "--dtype mixed", "--attn flash_attention_9", "--attn kernels/a"])
+def test_a_name_that_may_be_right_elsewhere_is_no_matter_where_nothing_is_encoded(run: Run, option: str) -> None:
+    assert run("build", "corpus", *option.split()).status == 0
 
 
 @pytest.mark.parametrize(
@@ -758,7 +789,8 @@ def test_a_model_of_the_hub_is_not_asked_for_offline(run_process: Run, small_cor
         2,
         "",
         "Error: --model: 'none/such' is not on this machine, and the hub cannot be reached\n"
-        "  hint: name a local folder, or run once with a network; the bundled model needs none: --model mini\n",
+        "  hint: name its folder with --model, or run once with a network; "
+        "the bundled model needs none: --model mini\n",
     )
 
 

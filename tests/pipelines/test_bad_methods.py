@@ -293,6 +293,7 @@ def test_an_index_whose_adapter_has_changed_is_not_queried_with_it(run: Run, fol
     assert run("query", "bees") == (
         2,
         "",
-        "Error: ragidx-index: 'tiny' is not the model this index was made with: its files have changed\n"
-        "  hint: name the right folder with --model, or build the index again with --rebuild\n",
+        "Error: ragidx-index: 'tiny' with 1 adapter is not the model this index was made with: its files have changed\n"
+        "  hint: name the right folder with --model and its adapters, all of them in their order, with --adapter, "
+        "or build the index again with --rebuild\n",
     )

@@ -19,6 +19,7 @@ from ragidx.indexer.filters import Filter
 from ragidx.indexer.specs import FILTERS, FilterSpec, IndexSpec
 from ragidx.indexer.store import Store
 from ragidx.pipelines.cli import words
+from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.plan import FILTER_FILE
 from ragidx.pipelines.report import Progress
 
@@ -428,6 +429,7 @@ def test_a_sentence_transformers_model_refuses_the_others(
             "whitening, 4 dimensions, principal components of the corpus, each scaled to variance 1 (seed 0), fitted on"
             " 5 chunks of the corpus",
         ),
+        ("--dim 1", "EmbedFilter, 1 dimension, the middle of the spectrum"),
         ("--filter none", "none: 32 raw coordinates"),
     ],
 )
@@ -465,6 +467,73 @@ def test_progress_names_the_fit(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
         numbers = [step[name] for step in steps]
         assert numbers == sorted(numbers)
     assert (steps[-1]["n_cut"], steps[-1]["n_chunks"], steps[-1]["n_encoded"]) == (6, 6, 6)
+    assert [step["n_sample"] for step in (steps[0], steps[-1])] == [0, 6]
+
+
+def test_the_share_of_a_fit_is_that_of_the_sample(corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    shares: dict[bool, list[float | None]] = {True: [], False: []}
+
+    ragidx.build(
+        corpus,
+        tmp_path / "index",
+        **tiny,
+        filter="pca",
+        dim=4,
+        filter_sample=20,
+        on_progress=lambda progress: shares[progress.fitting].append(progress.share),
+    )
+
+    known = [share for share in shares[True] if share is not None]
+    assert shares[True][0] is None  # the sample is not drawn yet
+    assert known[0] == 0
+    assert known == sorted(known)
+    assert shares[False][0] == 0  # of the corpus nothing is stored when the fit ends
+    assert shares[False][-1] == 1
+
+
+def test_the_line_of_a_fit_counts_the_sample(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ragidx.pipelines.cli.progress._PLAIN_EVERY_S", 0.0)
+    progress = Progress(stage="fitting filter pca", total_bytes=100)
+    with ProgressLine(as_json=False) as line:
+        line.callback(progress)
+        progress.n_sample = 4000
+        line.callback(progress)
+        progress.n_encoded, progress.n_tokens, progress.seconds = 1000, 50_000, 20.0
+        line.callback(progress)
+        fitting = line.fitting
+        progress.stage = "indexing"
+
+    assert (fitting, line.fitting) == (True, False)
+    assert capsys.readouterr().err.splitlines() == [
+        "fitting filter pca: drawing a sample, ETA -",
+        "fitting filter pca: 0 %, 0 of 4,000 chunks, ETA -",
+        "fitting filter pca: 25 %, 1,000 of 4,000 chunks, 50 chunks/s, 2,500 tokens/s, ETA 1:00",
+    ]
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("calibrate.fit_filter", "the filter was not fitted yet, the same command begins anew"),
+        ("build._Build._flush", "what was encoded is kept, the same command goes on"),
+    ],
+)
+def test_an_interrupted_build_says_what_is_kept(
+    where: str, told: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    options = ("--model", "tiny", "--method", "classical", "--filter", "pca", "--dim", "4")
+    with monkeypatch.context() as patch:
+        patch.setattr(f"ragidx.pipelines.{where}", interrupted)
+        done = run("build", "corpus", *options)
+
+    assert done == (130, "", f"Interrupted: nothing was committed; {told}.\n")
+    assert run("build", "corpus", *options).status == 0
 
 
 def test_the_help_names_every_filter(run: Run) -> None:

@@ -4,8 +4,10 @@ wrong.
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
+import os
 import re
 import runpy
 import shlex
@@ -195,6 +197,38 @@ def test_a_spectrum_of_an_index_counts_its_chunks(run: Run, index: Path) -> None
     assert data["kept"] == list(range(8, 24))
 
 
+@pytest.mark.parametrize(
+    ("options", "kept", "dim"),
+    [
+        ("--filter truncation --dim 7", "truncation, 7 dimensions, the first coordinates", 7),
+        ("--filter bulk --dim 1", "bulk, 1 dimension, both ends of the spectrum", 1),
+        ("--filter none", "none: 256 raw coordinates", 256),
+    ],
+)
+@pytest.mark.usefixtures("small_corpus")
+def test_a_spectrum_tells_the_width_that_its_filter_keeps(run: Run, options: str, kept: str, dim: int) -> None:
+    args = ("lens", "--spectrum", "--corpus", "corpus", "--tokens", "9", *options.split())
+
+    assert run(*args).out.splitlines()[2] == f"filter   {kept}"
+    assert _json(run(*args, "--json"))["dim"] == dim
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+def test_a_fitted_filter_has_its_width_from_the_index_and_none_without(run: Run) -> None:
+    assert run("build", "corpus", "--model", "tiny", "--filter", "whitening", "--dim", "4").status == 0
+
+    data = _json(run("lens", "--spectrum", "--index", "ragidx-index", "--tokens", "9", "--json"))
+    without = run("lens", "--spectrum", "--corpus", "corpus", "--filter", "whitening")
+
+    assert (data["dim"], data["kept"]) == (4, None)
+    assert without == (
+        2,
+        "",
+        "Error: --filter: filter 'whitening' is fitted on a corpus, and there is none here\n"
+        "  hint: build an index with it (ragidx build CORPUS --filter whitening), or take a filter that needs none\n",
+    )
+
+
 @pytest.mark.parametrize("name", ["s.svg", "s.PNG", "s.json"])
 def test_a_spectrum_is_written_in_the_format_of_the_files_ending(run: Run, small_corpus: Path, name: str) -> None:
     done = run("lens", "--spectrum", "--corpus", "corpus", "--tokens", "9", "--centred", "--out", name, "--json")
@@ -341,8 +375,41 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_counted(run: Run) 
     assert run("lens", "--spectrum", "--corpus", "nowhere", "--out", "no/s.json") == (
         2,
         "",
-        "Error: no: there is no such folder\n  hint: make it, or name a file elsewhere\n",
+        "Error: no: there is no such folder\n  hint: make it, or name a file elsewhere with --out\n",
     )
+
+
+@pytest.mark.usefixtures("small_corpus")
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_counted(run: Run) -> None:
+    Path("s.svg").mkdir()
+
+    taken = run("lens", "--spectrum", "--corpus", "nowhere", "--out", "s.svg")
+    closed = run("lens", "--spectrum", "--corpus", "nowhere", "--out", "/proc/s.json")
+
+    assert taken == (2, "", "Error: s.svg: a folder has this name\n  hint: name a file elsewhere with --out\n")
+    assert re.fullmatch(
+        r"Error: /proc: the folder cannot be written to: [\w ]+\n  hint: name a file elsewhere with --out\n", closed.err
+    )
+    assert (closed.status, closed.out) == (2, "")
+
+
+@pytest.mark.usefixtures("small_corpus")
+def test_a_file_that_fails_in_the_end_is_told_with_its_own_option(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+
+    def full(handle: int, data: bytes) -> int:
+        if b'"groups"' in bytes(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(handle, data)
+
+    monkeypatch.setattr(os, "write", full)
+
+    done = run("lens", "--spectrum", "--corpus", "corpus", "--tokens", "9", "--out", "s.json", "--json")
+
+    assert done.err == (
+        "Error: s.json: cannot write: No space left on device\n  hint: name a file elsewhere with --out\n"
+    )
+    assert (done.status, list(Path().glob("*s.json*"))) == (2, [])
 
 
 @pytest.mark.usefixtures("small_corpus")

@@ -15,16 +15,19 @@ from typing import Any
 import click
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import ragidx
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer import backbone as backbones
 from ragidx.indexer.backbone import Backbone
 from ragidx.indexer.encoder import encoder_of, load_encoder
+from ragidx.indexer.methods import resolve
+from ragidx.indexer.models import locate
 from ragidx.pipelines import diagnosis, installed, probes
 from ragidx.pipelines.cgroups import allowed_bytes, allowed_cores
 from ragidx.pipelines.diagnosis import Check, Finding, Report
-from ragidx.pipelines.doctor import examine
+from ragidx.pipelines.doctor import default_filter_check, examine
 from ragidx.pipelines.installed import core, extras, package, requirements
 from ragidx.pipelines.machine import Gpu, caches, devices, findings, processor, threads
 
@@ -33,6 +36,7 @@ from .conftest import Done
 Run = Callable[..., Done]
 Make = Callable[..., Path]
 
+HEAD = "head for the default filter, embedfilter"
 SAME = ["alone and in a batch", "alone and padded right", "alone and padded left"]
 PADDINGS = ["no padding", "padded right", "padded left"]
 
@@ -121,11 +125,26 @@ def test_caches_and_the_network_are_told_and_a_cache_that_cannot_be_written_is_a
     closed, _, off = caches(folder, writable=False, hub="/hub", offline=True)
     assert closed == Finding(
         "cache of ragidx",
-        "/home/ada/.cache/ragidx cannot be written: a large model is hashed and decomposed anew each time",
+        "/home/ada/.cache/ragidx cannot be written: spectra and checksums are computed again each time",
         "warning",
-        "make it writable",
+        "make it writable, or set HOME to a folder that is",
     )
     assert off.value == "never used: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set"
+
+
+@pytest.mark.parametrize(
+    ("home", "status"), [("", "ok"), ("none/yet", "ok"), ("file", "warning"), ("file/x", "warning")]
+)
+def test_a_home_that_is_a_file_holds_no_cache(
+    home: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / home))
+
+    found = next(finding for finding in findings() if finding.name == "cache of ragidx")
+
+    assert found.status == status
+    assert not (tmp_path / "none").exists()
 
 
 # limits of control groups
@@ -268,7 +287,8 @@ def test_every_check_of_a_sound_decoder_is_made_and_holds(tiny_model: Make) -> N
     assert {check.status for check in report.checks} == {"ok"}
     assert [exact[name].limit for name in exact] == [1e-6] * 3 + [1e-5] * 3
     assert [rough[name].limit for name in rough] == [1e-3] * 4
-    assert all(check.difference is not None and not check.hint for check in report.checks)
+    assert all(check.difference is not None and not check.hint for check in [*exact.values(), *rough.values()])
+    assert report.checks[-1] == Check(HEAD, "-")
 
 
 def test_attention_both_ways_must_have_an_effect_and_float32_needs_no_second_look(tiny_model: Make) -> None:
@@ -277,8 +297,8 @@ def test_attention_both_ways_must_have_an_effect_and_float32_needs_no_second_loo
     both_ways = [check for check in report.checks if check.at_least]
     assert [check.name for check in both_ways] == [f"bidirectional attention, {padding}" for padding in PADDINGS]
     assert all((check.difference or 0) > 1e-4 for check in both_ways)
-    assert {check.dtype for check in report.checks} == {"float32"}
-    assert (report.n_failed, len(report.checks)) == (0, 6)
+    assert {check.dtype for check in report.checks} == {"float32", "-"}
+    assert (report.n_failed, len(report.checks)) == (0, 7)
 
 
 def test_a_dtype_that_is_left_to_ragidx_is_the_one_that_a_build_would_measure(tiny_model: Make) -> None:
@@ -294,7 +314,7 @@ def test_prompts_for_one_text_and_backward_attention_are_examined_too(tiny_model
     for method in ("metaeol", "reba"):
         report = examine(str(tiny_model("llama")), method=method, device="cpu", dtype="float32")
 
-        assert (report.n_failed, len(report.checks)) == (0, 6), method
+        assert (report.n_failed, len(report.checks)) == (0, 7), method
 
 
 def test_input_embeddings_have_no_direction(tiny_model: Make) -> None:
@@ -303,7 +323,7 @@ def test_input_embeddings_have_no_direction(tiny_model: Make) -> None:
     without = [check for check in report.checks if check.status == "not applicable"]
     assert [check.name for check in without] == [f"causal attention, {padding}" for padding in PADDINGS]
     assert {check.hint for check in without} == {"layer 0, the input embeddings, has no attention"}
-    assert [check.name for check in report.checks if check.status == "ok"] == SAME
+    assert [check.name for check in report.checks if check.status == "ok"] == [*SAME, HEAD]
 
 
 def test_a_model_with_modules_of_its_own_is_examined_through_them(tiny_sentence_transformer: Path) -> None:
@@ -312,8 +332,10 @@ def test_a_model_with_modules_of_its_own_is_examined_through_them(tiny_sentence_
     done = [(check.name, check.dtype) for check in report.checks if check.status == "ok"]
     assert done == [(SAME[0], "float32"), (SAME[0], "bfloat16"), ("bfloat16 against float32", "bfloat16")]
     left_out = [check for check in report.checks if check.status == "not applicable"]
-    assert len(left_out) == 3 + 2 + 2
-    assert {check.hint for check in left_out} == {"the model's own modules decide"}
+    *alike, head = left_out
+    assert len(alike) == 3 + 2 + 2
+    assert {check.hint for check in alike} == {"the model's own modules decide"}
+    assert head == Check("head for the default filter, none", "-", status="not applicable", hint="it reads no head")
     assert report.n_failed == 0
 
 
@@ -419,7 +441,7 @@ def test_weights_that_do_not_fit_in_float32_are_looked_at_in_the_dtype_that_is_u
 
     report = examine(str(tiny_model("llama")), method="classical", device="cpu", dtype="bfloat16")
 
-    first, *others = report.checks
+    first, *others, head = report.checks
     assert first == Check(
         "loading",
         "float32",
@@ -428,6 +450,7 @@ def test_weights_that_do_not_fit_in_float32_are_looked_at_in_the_dtype_that_is_u
     )
     assert [check.name for check in others] == [*(f"causal attention, {padding}" for padding in PADDINGS), *SAME]
     assert {(check.dtype, check.status) for check in others} == {("bfloat16", "ok")}
+    assert head == Check(HEAD, "-")
 
     too_large = examine(str(tiny_model("llama")), method="classical", device="cpu", dtype="float32")
 
@@ -438,17 +461,57 @@ def test_weights_that_do_not_fit_in_float32_are_looked_at_in_the_dtype_that_is_u
             status="failed",
             hint="the weights do not fit into the memory of 'cpu': use a smaller model, or --device cpu",
         ),
+        head,
     )
 
 
 def test_a_model_that_cannot_be_loaded_as_asked_is_a_failed_check(tiny_sentence_transformer: Path) -> None:
     report = examine(str(tiny_sentence_transformer), method="echo", device="cpu")
 
-    (check,) = report.checks
-    assert (check.name, check.status, report.n_failed) == ("loading", "failed", 1)
+    check, head = report.checks
+    assert (check.name, check.status, report.n_failed) == ("loading", "failed", 2)
+    assert (head.name, head.status) == (HEAD, "failed")
     assert check.hint == (
         f"'{tiny_sentence_transformer}' was asked for causal attention and attends both ways in a batch without "
         "padding; it is no decoder: use it as a sentence-transformers model, or ask for --attention bidirectional"
+    )
+
+
+def test_a_model_without_the_head_that_its_default_filter_reads_is_told_and_a_build_says_the_same(
+    tiny_model: Make, small_corpus: Path, tmp_path: Path
+) -> None:
+    folder = str(tiny_model("bert"))
+    options = {"method": "llm2vec", "device": "cpu", "dtype": "float32"}
+
+    report = examine(folder, **options)
+
+    assert [check for check in report.checks if check.status == "failed"] == [
+        Check(
+            HEAD,
+            "-",
+            status="failed",
+            hint=f"'{folder}' has no unembedding matrix, so it has no spectrum: with a build, use --filter none, or one"
+            " that reads no head: truncation, random, whitening, pca",
+        )
+    ]
+    with pytest.raises(ModelError, match="has no unembedding matrix, so it has no spectrum"):
+        ragidx.build(small_corpus, tmp_path / "index", model=folder, **options)
+    assert ragidx.build(small_corpus, tmp_path / "index", model=folder, **options, filter="truncation").n_chunks == 6
+
+
+def test_a_head_of_eight_bits_is_told(tiny_model: Make, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_model("llama", tie_word_embeddings=False), tmp_path / "tiny")
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"lm_head.weight": weights["lm_head.weight"].to(torch.int8)}, folder / "model.safetensors")
+    files = locate(str(folder))
+
+    check = default_filter_check(files, resolve(files))
+
+    assert (check.name, check.status) == (HEAD, "failed")
+    assert check.hint == (
+        "the unembedding matrix 'lm_head.weight' is stored as I8, which has no spectrum: with a build, use a checkpoint "
+        "with the head in float16, bfloat16 or float32; or use --filter none, or one that reads no head: truncation, "
+        "random, whitening, pca"
     )
 
 
@@ -513,10 +576,13 @@ def test_the_command_shows_the_checks_of_a_model_and_ends_well(run: Run) -> None
     head, *table = blocks[2].splitlines()
     assert re.split(r"  +", head) == ["status", "check", "in", "worst", "limit", "what to do"]
     for line, check in zip(table, report["checks"], strict=True):
+        if check["name"] == HEAD:
+            assert re.split(r"  +", line) == ["ok", HEAD, "-", "-", "-"]
+            continue
         limit = f"> {check['limit']:.0e}" if check["at_least"] else f"<= {check['limit']:.0e}"
         expected = ["ok", check["name"], "float32", f"{check['difference']:.1e}", limit]
         assert re.split(r"  +", line) == expected
-    assert blocks[3] == "All is well: 6 checks.\n"
+    assert blocks[3] == "All is well: 7 checks.\n"
     assert (report["model"], report["n_failed"]) == ("tiny", 0)
 
 
@@ -531,8 +597,8 @@ def test_the_command_ends_with_status_1_where_a_check_fails(
     row = next(line for line in done.out.splitlines() if line.startswith("failed"))
     assert (done.status, done.err, for_machines.status) == (1, "", 1)
     assert re.split(r"  +", row)[:5] == ["failed", "loading", "float32", "-", "-"]
-    assert done.out.endswith("\n\n1 of 1 check failed.\n")
-    assert json.loads(for_machines.out)["n_failed"] == 1
+    assert done.out.endswith("\n\n2 of 2 checks failed.\n")
+    assert json.loads(for_machines.out)["n_failed"] == 2
 
 
 def test_the_command_ends_with_status_2_where_the_user_slipped(run: Run) -> None:

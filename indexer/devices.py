@@ -1,0 +1,44 @@
+"""Names of devices, number formats and attention implementations, told apart before torch is loaded.
+
+A build that has nothing to encode loads no model, and still refuses a name that there is not. Whether a device is there,
+and whether a model has an implementation, only `ragidx.indexer.precision` and the loading of the model can say.
+"""
+
+from __future__ import annotations
+
+from ragidx.corpora.errors import unknown_name
+
+DEVICES = ("auto", "cuda", "mps", "cpu")
+DTYPES = ("auto", "float32", "bfloat16", "float16", "mixed")  # what they are: ragidx.indexer.precision
+# transformers' names; it also takes the name of a kernel on the hub, owner/name.
+IMPLEMENTATIONS = ("auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
+
+
+def check_device(device: str) -> None:
+    """The device may have a number: `cuda:1`.
+
+    Raises:
+        SpecError: there is no device of that name.
+    """
+    if device.split(":", maxsplit=1)[0] not in DEVICES:
+        raise unknown_name("device", device, DEVICES)
+
+
+def check_dtype(dtype: str) -> None:
+    """`auto`, or a number format.
+
+    Raises:
+        SpecError: there is no number format of that name.
+    """
+    if dtype not in DTYPES:
+        raise unknown_name("dtype", dtype, DTYPES)
+
+
+def check_implementation(name: str) -> None:
+    """`auto`, a name of transformers', of which newer versions may add flash attentions, or a kernel on the hub.
+
+    Raises:
+        SpecError: there is no attention implementation of that name.
+    """
+    if name not in IMPLEMENTATIONS and "/" not in name and not name.startswith("flash_attention_"):
+        raise unknown_name("attention implementation", name, IMPLEMENTATIONS)
