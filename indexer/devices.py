@@ -1,7 +1,7 @@
 """Names of devices, number formats and attention implementations, told apart before torch is loaded.
 
-A build that has nothing to encode loads no model, and still refuses a name that there is not. Whether a device is there,
-and whether a model has an implementation, only `ragidx.indexer.precision` and the loading of the model can say.
+A build that has nothing to encode loads no model, and still refuses a name that there is not. Whether a device is
+there, and whether a model has an implementation, only `ragidx.indexer.precision` and the loading of the model can say.
 """
 
 from __future__ import annotations

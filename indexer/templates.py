@@ -16,6 +16,7 @@ from importlib import resources
 from typing import Any
 
 from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.indexer.instructions import check_text
 
 DEFAULT_INSTRUCTION = "Given a question, retrieve passages that answer the question"
 SLOT = re.compile(r"\{(text|instruction|bos|eos|start)\}")
@@ -101,6 +102,7 @@ def load_template(name: str, family: str = "", *, method: str = "", copies: int 
     if name in known:
         template = _from_toml(name, known[name], family, _COPIES if copies is None else copies)
     elif "{" in name or " " in name:
+        check_text(name, "--template")
         template = _from_string(name, known.get(method, {}))
     else:
         raise unknown_name("template", name, known)

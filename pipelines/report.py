@@ -44,7 +44,7 @@ class Progress:
     def share(self) -> float | None:
         """How much of the stage is done, 0 to 1; None where nobody knows.
 
-        Of a fit, the chunks of the sample that are encoded; else by the bytes read and the chunks of them that are done.
+        Of a fit, the chunks of the sample that are encoded; else by the bytes read and the chunks of them done.
         """
         if self.fitting:
             return min(1.0, self.n_encoded / self.n_sample) if self.n_sample else None

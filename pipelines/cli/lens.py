@@ -15,6 +15,7 @@ from ragidx.indexer.methods import ENCODER_OPTIONS
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.cli import console, lens_tables
 from ragidx.pipelines.cli.options import (
+    UnicodeText,
     device_option,
     dtype_option,
     encoder_options,
@@ -39,7 +40,7 @@ _HIT = {"hit", "where"}
 
 
 @click.command("lens")
-@click.argument("text", metavar="TEXT", required=False)
+@click.argument("text", metavar="TEXT", required=False, type=UnicodeText())
 @click.option(
     "--index",
     type=click.Path(path_type=Path),

@@ -164,3 +164,17 @@ class ChunkSize(click.ParamType[Any]):
             return int(value)
         except ValueError:
             return self.fail(f"{value!r} is neither a number of tokens nor 'none'", param, ctx)
+
+
+class UnicodeText(click.ParamType[Any]):
+    """Text, and not the bytes of another encoding, which Python lets through as half characters."""
+
+    name = "TEXT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text itself."""
+        try:
+            value.encode()
+        except UnicodeEncodeError as fault:
+            self.fail(f"no Unicode text at character {fault.start}: write it in UTF-8", param, ctx)
+        return value

@@ -297,3 +297,20 @@ def test_an_index_whose_adapter_has_changed_is_not_queried_with_it(run: Run, fol
         "  hint: name the right folder with --model and its adapters, all of them in their order, with --adapter, "
         "or build the index again with --rebuild\n",
     )
+
+
+@pytest.mark.usefixtures("small_corpus")
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("lens", "caf\udce9"), "no Unicode text at character 3"),
+        (("build", "corpus", "--instruction", "caf\udce9"), "Error: --instruction: no Unicode text at character 3\n"),
+        (("build", "corpus", "--template", "\udcff {text}"), "Error: --template: no Unicode text at character 0\n"),
+    ],
+)
+def test_bytes_that_are_not_utf_8_are_refused(args: tuple[str, ...], message: str, run: Run) -> None:
+    done = run(*args)
+
+    assert (done.status, done.out) == (2, "")
+    assert message in done.err
+    assert "defect" not in done.err
