@@ -143,8 +143,13 @@ def parts(small_corpus: Path, model: Path, folder: Path) -> Path:
         ("--max-length 0", "--max-length: a length of 0 tokens holds nothing\n  hint: give 1 or more"),
         (
             "--attn nonsense",
-            "--attn: 'tiny' has no attention implementation 'nonsense': its family 'llama' lacks it, or the package "
-            "it needs is not installed\n  hint: leave it out, or use --attn eager",
+            "unknown attention implementation 'nonsense'\n"
+            "  hint: known: auto, eager, flash_attention_2, flash_attention_3, flex_attention, sdpa",
+        ),
+        (
+            "--attn flash_attention_9",
+            "--attn: 'tiny' has no attention implementation 'flash_attention_9': its family 'llama' lacks it, or the "
+            "package it needs is not installed\n  hint: leave it out, or use --attn eager",
         ),
         (
             "--template 'P: {text}' --instruction Find",

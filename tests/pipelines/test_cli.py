@@ -106,6 +106,7 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "n_documents",
         "n_cut",
         "n_chunks",
+        "n_sample",
         "n_encoded",
         "n_tokens",
         "seconds",

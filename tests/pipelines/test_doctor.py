@@ -510,8 +510,8 @@ def test_a_head_of_eight_bits_is_told(tiny_model: Make, tmp_path: Path) -> None:
     assert (check.name, check.status) == (HEAD, "failed")
     assert check.hint == (
         "the unembedding matrix 'lm_head.weight' is stored as I8, which has no spectrum: with a build, use a "
-        "checkpoint with the head in float16, bfloat16 or float32; or use --filter none, or one that reads no head: truncation, "
-        "random, whitening, pca"
+        "checkpoint with the head in float16, bfloat16 or float32; or use --filter none, or one that reads no head: "
+        "truncation, random, whitening, pca"
     )
 
 
