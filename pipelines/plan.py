@@ -204,6 +204,9 @@ def _encoder_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> 
             files, **({"instruction": old.encoder.instruction, "max_length": old.encoder.max_length} | given)
         )
     kept = {name: getattr(old.encoder, name) for name in ENCODER_OPTIONS}
+    for one, other in (("copies", "template"), ("template", "copies")):
+        if one in given and other not in given:
+            del kept[other]  # each follows from the other
     return resolve(files, **(kept | given))
 
 

@@ -27,6 +27,8 @@ from .conftest import ReadBytes, Reading, reading
 
 pytest.importorskip("markitdown", reason="needs the extra 'docs'")
 
+pytestmark = pytest.mark.slow
+
 XML = '<?xml version="1.0" encoding="UTF-8"?>'
 PACKAGE = "http://schemas.openxmlformats.org/package/2006"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"

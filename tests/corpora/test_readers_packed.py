@@ -11,6 +11,8 @@ from ragidx.corpora.readers import Limits, ReadOptions
 
 from .conftest import ReadBytes
 
+pytestmark = pytest.mark.slow
+
 PACKINGS = {"gz": gzip.compress, "zst": zstandard.compress}
 FILES = {
     "a.txt": ("text", "a.txt.{}"),

@@ -45,6 +45,8 @@ IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11], [12, 13, 14, 15, 2, 2, 2]])
 RIGHT = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
 LEFT = RIGHT.flip(1)
 
+pytestmark = pytest.mark.slow
+
 
 def eager(folder: Path, ids: Tensor, mask: Tensor | None, *, both_ways: bool = False) -> tuple[Tensor, Tensor]:
     """(b, t, d) states and (b, t, t) the maximum over all of `output_attentions`, symmetrised."""

@@ -28,6 +28,8 @@ from ..tiny_weights import write_adapter, write_pooler
 Make = Callable[..., Path]
 Vectors = NDArray[np.float32]
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [
     "The river rises in the hills and flows past the old mill.",
     "a",

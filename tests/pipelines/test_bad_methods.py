@@ -15,6 +15,8 @@ from .conftest import Done
 
 Run = Callable[..., Done]
 
+pytestmark = pytest.mark.slow
+
 BELONG = (
     "--pooler: the trainable pooling and its weights belong together\n"
     "  hint: give --pooling trainable and --pooler weights.safetensors, or neither"

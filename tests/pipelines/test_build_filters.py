@@ -27,6 +27,8 @@ Run = Callable[..., tuple[int, str, str]]
 FITTED = [name for name, kind in FILTERS.items() if kind.calibrated]
 WORDS = ["river", "mill", "lease", "tower", "bees", "planet", "type", "bread", "music", "bridge", "cure", "market"]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:

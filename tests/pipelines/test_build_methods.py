@@ -14,6 +14,8 @@ from ragidx.indexer.store import Store
 
 from ..tiny_weights import write_adapter, write_pooler
 
+pytestmark = pytest.mark.slow
+
 METHODS: dict[str, dict[str, Any]] = {
     "reba": {"method": "reba"},
     "reba, 3 copies, last": {"method": "reba", "copies": 3, "pooling": "last"},

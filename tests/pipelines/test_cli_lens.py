@@ -22,6 +22,8 @@ from .conftest import Done
 
 Run = Callable[..., Done]
 
+pytestmark = pytest.mark.slow
+
 TEXT = "The lease of the house by the lake was signed by Ada Lovelace in 1840."
 QUERY = "who signed the lease of the house?"
 ROOT = Path(__file__).resolve().parents[2]

@@ -36,6 +36,8 @@ from .conftest import Done
 Run = Callable[..., Done]
 Make = Callable[..., Path]
 
+pytestmark = pytest.mark.slow
+
 HEAD = "head for the default filter, embedfilter"
 SAME = ["alone and in a batch", "alone and padded right", "alone and padded left"]
 PADDINGS = ["no padding", "padded right", "padded left"]

@@ -20,6 +20,8 @@ from ragidx.pipelines.build import build
 from ragidx.pipelines.lens import lens_hit, lens_text
 from ragidx.retriever.retriever import Retriever
 
+pytestmark = pytest.mark.slow
+
 TEXT = "The lease of the house by the lake was signed by Ada Lovelace in 1840."
 QUERY = "who signed the lease of the house?"
 ALL = 10**6  # tokens to name: every one
