@@ -12,7 +12,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WHEEL := $(CURDIR)/build/wheel
 # One thread a worker: the models of the tests are tiny, and threads that wait for each other cost more than they give.
-TEST_ENV := TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
+TEST_ENV := TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
 .PHONY: demo test quick golden lint types wheel-tests clean help
 .DEFAULT_GOAL := help
