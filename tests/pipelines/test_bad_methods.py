@@ -259,6 +259,11 @@ def test_a_model_with_modules_of_its_own_takes_no_options_for_them(
     [
         ("--method reba", "--copies 3", "encoder.copies is 2 in the index, 3 now"),
         ("--method echo --copies 3", "--copies 2", "encoder.copies is 3 in the index, 2 now"),
+        (
+            "--method echo",
+            "--copies 3",
+            "encoder.template is 'echo' in the index, 'echo-copies' now; encoder.copies is None in the index, 3 now",
+        ),
         ("--method echo", "--template echo-trained", "encoder.template is 'echo' in the index, 'echo-trained' now"),
         ("--method echo", "--truncate middle", "encoder.truncate is 'end' in the index, 'middle' now"),
         ("--method echo", "--max-length 9", "encoder.max_length is None in the index, 9 now"),
