@@ -91,13 +91,14 @@ def print_fields(rows: Iterable[tuple[str, str]]) -> None:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """An aligned table on stdout."""
+    """An aligned table on stdout; wide characters take two columns, as terminals show them."""
+    from rich.cells import cell_len, set_cell_size
+
     cells = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(name), *(len(row[i]) for row in cells)) for i, name in enumerate(head)]
-    line = "  ".join(name.ljust(size) for name, size in zip(head, widths, strict=True))
-    click.echo(click.style(line.rstrip(), bold=True))
-    for row in cells:
-        click.echo("  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip())
+    widths = [max(cell_len(cell) for cell in column) for column in zip(head, *cells, strict=True)]
+    for number, row in enumerate([head, *cells]):
+        line = "  ".join(set_cell_size(cell, size) for cell, size in zip(row, widths, strict=True)).rstrip()
+        click.echo(click.style(line, bold=True) if number == 0 else line)
 
 
 def note(message: str) -> None:

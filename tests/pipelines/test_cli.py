@@ -575,3 +575,11 @@ def test_a_report_names_at_most_twelve_reasons(run: Run, small_corpus: Path) -> 
 
     assert done.err.count("Left out: ") == 12
     assert done.err.endswith("Left out for 3 more reasons: --json lists all of them.\n")
+
+
+def test_a_table_is_aligned_by_what_a_terminal_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    from ragidx.pipelines.cli.console import print_table
+
+    print_table(["token", "logit"], [["東京", "1"], ["e\u0301té", "2"], ["a", "3"]])
+
+    assert capsys.readouterr().out.splitlines() == ["token  logit", "東京   1", "e\u0301té    2", "a      3"]
