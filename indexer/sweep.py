@@ -41,7 +41,7 @@ def sweep(folder: Path) -> None:
     except IndexFormatError:
         return
     else:
-        kept = [current, *_earlier(folder, current.generation)]
+        kept = [current, *earlier(folder, current.generation)]
     named = {path for manifest in kept for path in files_of(manifest)}
     segments = {path.split("/")[1] for path in named if path.startswith(f"{SEGMENTS}/")}
     numbered = {numbered_path(manifest.generation) for manifest in kept}
@@ -91,7 +91,8 @@ def _is_ours(name: str) -> bool:
     return _NUMBERED.fullmatch(name) is not None or (name.startswith(".") and name.endswith(atomic.TEMPORARY))
 
 
-def _earlier(folder: Path, generation: int) -> list[Manifest]:
+def earlier(folder: Path, generation: int) -> list[Manifest]:
+    """The kept generations before one, oldest first; those whose manifest cannot be read are left out."""
     found = []
     for number in range(max(1, generation - KEPT + 1), generation):
         try:

@@ -24,6 +24,8 @@ COMMANDS = {
     "lens": "Show which tokens a text's vector writes, and what the filter removes.",
     "models": "Show the bundled model, presets, and what each needs.",
     "verify": "Read a whole index and check it.",
+    "history": "List the kept generations of an index.",
+    "rollback": "Go back to a kept generation of an index.",
     "doctor": "Show what ragidx finds on this machine; check that a model runs as it should.",
     "demo": "Index the bundled sample corpus and ask it three questions.",
 }

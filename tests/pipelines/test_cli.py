@@ -583,3 +583,34 @@ def test_a_table_is_aligned_by_what_a_terminal_shows(capsys: pytest.CaptureFixtu
     print_table(["token", "logit"], [["東京", "1"], ["e\u0301té", "2"], ["a", "3"]])
 
     assert capsys.readouterr().out.splitlines() == ["token  logit", "東京   1", "e\u0301té    2", "a      3"]
+
+
+@pytest.mark.usefixtures("index")
+def test_an_index_goes_back_to_a_kept_generation(run: Run) -> None:
+    Path("corpus/lease.txt").unlink()
+    assert run("build", "corpus").status == 0
+
+    listed = run("history").out.splitlines()
+    back = run("rollback", "1")
+
+    assert re.split("  +", listed[0])[:6] == ["generation", "made", "documents", "chunks", "dim", "size"]
+    assert [re.split("  +", line)[0] for line in listed[1:]] == ["2", "1"]
+    assert listed[1].endswith("committed")
+    assert back == (0, "ragidx-index: generation 3, as generation 1: 6 documents, 6 chunks\n", "")
+    assert (
+        run("rollback", "3").out == "ragidx-index: generation 3, already the committed state: 6 documents, 6 chunks\n"
+    )
+    assert run("history").out.splitlines()[1].endswith("committed, as generation 1")
+    assert json.loads(run("history", "--json").out)["generations"][0]["generation"] == 3
+    assert json.loads(run("rollback", "2", "--json").out)["n_documents"] == 5
+    assert run("query", "who signed the lease?").status == 0
+
+
+@pytest.mark.usefixtures("index")
+def test_a_generation_that_is_gone_is_told_with_those_that_are_not(run: Run) -> None:
+    assert run("rollback", "7") == (
+        2,
+        "",
+        "Error: ragidx-index: generation 7 of the index is not kept\n"
+        "  hint: kept: none but the committed one; build again from the corpus as it was\n",
+    )

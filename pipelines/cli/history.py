@@ -1,0 +1,37 @@
+"""`ragidx history`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.options import index_option, json_option
+
+
+@click.command("history")
+@index_option
+@json_option
+def command(index: Path, as_json: bool) -> None:
+    """List the kept generations of an index, the committed one first; `ragidx rollback N` goes back to one.
+
+    \b
+        ragidx history
+        ragidx rollback 3
+    """
+    from ragidx.indexer.history import ROLLED_BACK, history
+    from ragidx.indexer.manifest import files_of
+
+    kept = history(index)
+    if as_json:
+        console.print_json({"path": str(index), "generations": [manifest.to_json() for manifest in kept]})
+        return
+    rows = []
+    for number, manifest in enumerate(kept):
+        back = manifest.notes.get(ROLLED_BACK)
+        notes = ["committed"] * (number == 0) + [f"as generation {back}"] * (back is not None)
+        size = sum(entry.bytes for entry in files_of(manifest).values())
+        counts = [f"{manifest.n_documents:,}", f"{manifest.n_chunks:,}", str(manifest.dim), console.n_bytes(size)]
+        rows.append([str(manifest.generation), manifest.created, *counts, ", ".join(notes)])
+    console.print_table(["generation", "made", "documents", "chunks", "dim", "size", ""], rows)

@@ -1,0 +1,33 @@
+"""`ragidx rollback`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.options import index_option, json_option
+
+
+@click.command("rollback")
+@click.argument("generation", type=click.IntRange(min=1), metavar="GENERATION")
+@index_option
+@json_option
+def command(generation: int, index: Path, as_json: bool) -> None:
+    """Go back to what an index held in GENERATION, one of those that `ragidx history` lists.
+
+    It is a commit of its own: nothing is encoded, queries see the state before or after it, and going back can be
+    undone in the same way. The next `ragidx build` brings the index up to its corpus again.
+    """
+    from ragidx.indexer.history import rollback
+
+    manifest = rollback(index, generation)
+    if as_json:
+        console.print_json({"path": str(index), **manifest.to_json()})
+        return
+    what = "already the committed state" if manifest.generation == generation else f"as generation {generation}"
+    click.echo(
+        f"{index}: generation {manifest.generation}, {what}: {console.plural(manifest.n_documents, 'document')}, "
+        f"{console.plural(manifest.n_chunks, 'chunk')}"
+    )
