@@ -19,7 +19,7 @@ from ragidx.corpora.errors import ModelError, QueryError
 from ragidx.indexer.specs import EncoderSpec, IndexSpec
 from ragidx.indexer.store import Store
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.where import parse
+from ragidx.retriever.matching import matching_rows, schema_of
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoder import Encoder
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ragidx.indexer.models import ModelFiles
 
 FILTER_FILE = "filter.safetensors"
-_BUILT_IN = {"doc_id": "string", "heading": "string"}
 
 
 class Retriever:
@@ -96,7 +95,7 @@ class Retriever:
     ) -> list[list[Hit]]:
         """As `search`, for many questions at once: they are encoded and searched in batches."""
         _check(queries, k)
-        allowed = self._allowed(where)
+        allowed = None if where is None else matching_rows(self.store, where)
         scores, places = self.store.search(self.encode(queries, instruction), k, allowed)
         rows = self.store.rows([place for of_query in places for place in of_query])
         answers, at = [], 0
@@ -126,7 +125,7 @@ class Retriever:
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question as (document id, score): a document's best chunk counts."""
         _check(queries, k)
-        allowed = self._allowed(where)
+        allowed = None if where is None else matching_rows(self.store, where)
         vectors = self.encode(queries, instruction)
         answers: list[list[tuple[str, float]]] = [[] for _ in queries]
         waiting, width = list(range(len(queries))), k
@@ -162,7 +161,7 @@ class Retriever:
     @property
     def schema(self) -> dict[str, str]:
         """What conditions can ask for: metadata fields and their types, and `doc_id` and `heading`."""
-        return _BUILT_IN | dict(self.store.manifest.schema)
+        return schema_of(self.store)
 
     @property
     def encoder(self) -> Encoder:
@@ -205,21 +204,6 @@ class Retriever:
         if self.spec.filter.name == "none":
             return None
         return Filter.from_bytes(self.store.blob(FILTER_FILE))
-
-    def _allowed(self, where: str | None) -> list[NDArray[np.bool_]] | None:
-        """For each segment the rows that the condition allows; None without one."""
-        if where is None:
-            return None
-        condition = parse(where, self.schema)
-        masks = []
-        for segment in self.store.segments:
-            columns = {name: self._column(name) for name in sorted(condition.fields)}
-            table = segment.columns(list(columns.values()) or ["doc_id"])
-            masks.append(condition.mask(table.rename_columns(list(columns) or ["doc_id"])))
-        return masks
-
-    def _column(self, name: str) -> str:
-        return f"meta.{name}" if name in self.store.manifest.schema else name
 
     def _document_ids(self, places: Sequence[tuple[int, int]]) -> list[str]:
         ids: dict[tuple[int, int], str] = {}

@@ -24,6 +24,7 @@ COMMANDS = {
     "lens": "Show which tokens a text's vector writes, and what the filter removes.",
     "models": "Show the bundled model, presets, and what each needs.",
     "verify": "Read a whole index and check it.",
+    "delete": "Delete documents from an index, by id or by a condition.",
     "history": "List the kept generations of an index.",
     "rollback": "Go back to a kept generation of an index.",
     "doctor": "Show what ragidx finds on this machine; check that a model runs as it should.",
