@@ -72,3 +72,19 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> SpecError:
     near = difflib.get_close_matches(name, names, n=1)
     guess = f"; did you mean '{near[0]}'?" if near else ""
     return SpecError(f"unknown {what} '{name}'{guess}", f"known: {', '.join(names)}")
+
+
+def lone_surrogate(text: str) -> int | None:
+    """Where a string stops being Unicode text: the place of half a surrogate pair; None for a text.
+
+    Python makes such halves of arguments that are not UTF-8, and JSON may spell them; no tokenizer and no file takes
+    them.
+
+    >>> lone_surrogate("caf\\udce9"), lone_surrogate("café")
+    (3, None)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as fault:
+        return fault.start
+    return None

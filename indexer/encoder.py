@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.corpora.errors import ModelError, SpecError, lone_surrogate
 from ragidx.indexer import batching, precision
 from ragidx.indexer.batching import Batch, Budget
 from ragidx.indexer.instructions import instruction as sentence_of
@@ -238,10 +238,9 @@ def check_texts(texts: Sequence[str]) -> None:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"text {number} is {type(text).__name__}, not str")
-        try:
-            text.encode()
-        except UnicodeEncodeError as fault:
-            raise ValueError(f"text {number} is no Unicode text: {fault.reason} at character {fault.start}") from None
+        at = lone_surrogate(text)
+        if at is not None:
+            raise ValueError(f"text {number} is no Unicode text: half of a surrogate pair at character {at}")
 
 
 def load_encoder(

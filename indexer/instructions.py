@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from importlib import resources
 from types import MappingProxyType
 
-from ragidx.corpora.errors import SpecError
+from ragidx.corpora.errors import SpecError, lone_surrogate
 
 PREFIX = "task:"
 
@@ -63,12 +63,9 @@ def check_text(text: str, where: str) -> None:
     Raises:
         SpecError: it holds half of a surrogate pair.
     """
-    try:
-        text.encode()
-    except UnicodeEncodeError as fault:
-        raise SpecError(
-            f"no Unicode text at character {fault.start}", "write it in UTF-8, as your terminal should", where=where
-        ) from None
+    at = lone_surrogate(text)
+    if at is not None:
+        raise SpecError(f"no Unicode text at character {at}", "write it in UTF-8, as your terminal should", where=where)
 
 
 def task_names() -> list[str]:

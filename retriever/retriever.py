@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import ModelError, QueryError
+from ragidx.corpora.errors import ModelError, QueryError, lone_surrogate
 from ragidx.indexer.specs import EncoderSpec, IndexSpec
 from ragidx.indexer.store import Store
 from ragidx.retriever.hit import Hit
@@ -237,9 +237,6 @@ def _check(queries: Sequence[str], k: int) -> None:
         where = f"query {number}" if len(queries) > 1 else ""
         if not query.strip():
             raise QueryError("the query is empty", "write a question", where=where)
-        try:
-            query.encode()
-        except UnicodeEncodeError as fault:
-            raise QueryError(
-                f"the query is no Unicode text at character {fault.start}", "write it in UTF-8", where=where
-            ) from None
+        at = lone_surrogate(query)
+        if at is not None:
+            raise QueryError(f"the query is no Unicode text at character {at}", "write it in UTF-8", where=where)

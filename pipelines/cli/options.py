@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ragidx.corpora.errors import lone_surrogate
 from ragidx.indexer.methods import METHODS
 from ragidx.indexer.specs import ATTENTIONS, FILTERS, POOLINGS
 
@@ -173,8 +174,7 @@ class UnicodeText(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The text itself."""
-        try:
-            value.encode()
-        except UnicodeEncodeError as fault:
-            self.fail(f"no Unicode text at character {fault.start}: write it in UTF-8", param, ctx)
+        at = lone_surrogate(value)
+        if at is not None:
+            self.fail(f"no Unicode text at character {at}: write it in UTF-8", param, ctx)
         return value
