@@ -52,14 +52,26 @@ def writing(path: Path, size: int = 0) -> Iterator[None]:
 
 
 class NewFile(io.RawIOBase):
-    """A file that did not exist before, hashed while it is written. FAISS and Arrow write into it as well."""
+    """A file that did not exist before, hashed while it is written. FAISS and Arrow write into it as well.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: of the file.
+        head: bytes to leave room for, whose content is known only at the end: `put_head` writes them.
+    """
+
+    def __init__(self, path: Path, *, head: int = 0) -> None:
         self.path = path
         with writing(path):
             self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._bytes = 0
         self._sha256 = hashlib.sha256()
+        self._headless = head > 0
+        if head:
+            try:
+                self.write(bytes(head))
+            except BaseException:
+                self.close()
+                raise
 
     @property
     def entry(self) -> FileEntry:
@@ -71,9 +83,19 @@ class NewFile(io.RawIOBase):
         view = memoryview(data).cast("B")
         with writing(self.path, view.nbytes):
             write_all(self._handle, view)
-        self._sha256.update(view)
+        if not self._headless:
+            self._sha256.update(view)
         self._bytes += view.nbytes
         return view.nbytes
+
+    def put_head(self, data: bytes) -> None:
+        """Fill the room at the start, and hash the whole file: its beginning was not known before."""
+        with writing(self.path, len(data)):
+            os.lseek(self._handle, 0, os.SEEK_SET)
+            write_all(self._handle, data)
+        with writing(self.path), self.path.open("rb") as written:
+            while block := written.read(1 << 20):
+                self._sha256.update(block)
 
     def writable(self) -> bool:
         """True: this is what Arrow asks before it writes."""
@@ -112,7 +134,7 @@ def create(path: Path) -> Iterator[NewFile]:
 
 def write_file(path: Path, data: bytes | Callable[[NewFile], None]) -> FileEntry:
     """Put `data`, or what the function writes, at `path` in one step: a reader sees the old file or all of the new."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
+    temporary = path.with_name(f".{path.name}.{unique()}{TEMPORARY}")
     with create(temporary) as file:
         if isinstance(data, bytes):
             file.write(data)
@@ -125,6 +147,11 @@ def write_file(path: Path, data: bytes | Callable[[NewFile], None]) -> FileEntry
             temporary.unlink()
         raise
     return file.entry
+
+
+def unique() -> str:
+    """A part of a temporary file's name that no other process or thread uses."""
+    return f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def replace(source: Path, target: Path) -> None:
@@ -142,12 +169,17 @@ def write_all(handle: int, data: memoryview | bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create `path` and what is missing above it, and make their names last; an existing folder is left as it is."""
+    """Create `path` and what is missing above it, and make their names last; an existing folder is left as it is.
+
+    The name of an existing one is synced too: whoever made it may have been killed before that.
+    """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         with writing(folder):
             folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
+    if not missing and os.access(path.parent, os.R_OK):  # a folder that cannot be read cannot be synced
+        sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:

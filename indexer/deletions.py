@@ -61,7 +61,7 @@ def read_deletions(folder: Path, manifest: Manifest) -> Masks:
             if hashlib.sha256(data).hexdigest() != manifest.deletions.sha256:
                 raise ValueError("its checksum differs from the manifest's")
             _read_masks(data, manifest, dead)
-        except (pa.ArrowException, OSError, ValueError) as fault:
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:  # memory: rows that cannot be
             raise _damaged(path, fault) from fault
     alive = sum(segment.rows for segment in manifest.segments) - sum(
         int(mask.sum()) for mask in dead if mask is not None

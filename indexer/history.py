@@ -10,10 +10,10 @@ import dataclasses
 from pathlib import Path
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer import atomic
+from ragidx.indexer.commit import commit
 from ragidx.indexer.deletions import read_deletions, write_deletions
 from ragidx.indexer.lock import Lock, now
-from ragidx.indexer.manifest import MANIFEST, Manifest, manifest_bytes, numbered_path, parse_manifest
+from ragidx.indexer.manifest import Manifest
 from ragidx.indexer.store import Store
 from ragidx.indexer.sweep import earlier, sweep
 from ragidx.indexer.verify import check_files
@@ -61,10 +61,7 @@ def rollback(folder: Path, generation: int) -> Manifest:
             )
         check_files(folder, target)
         manifest = _again(folder, target, current.generation + 1)
-        data = manifest_bytes(manifest)
-        parse_manifest(data)  # what is committed can be read: a fault shows here, not at the next open
-        atomic.write_file(folder / numbered_path(manifest.generation), data)
-        atomic.write_file(folder / MANIFEST, data)
+        commit(folder, manifest)
         sweep(folder)
         return manifest
     finally:

@@ -12,6 +12,7 @@ is begun anew. It guards nothing against a second process: the index's lock does
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import struct
@@ -105,7 +106,8 @@ class Journal:
     def close(self) -> None:
         """Close the file and keep it; a second call does nothing."""
         if self._handle >= 0:
-            os.close(self._handle)
+            with contextlib.suppress(OSError):  # what did not reach the disk is encoded again: it is only a cache
+                os.close(self._handle)
             self._handle = -1
 
     def discard(self) -> None:

@@ -6,6 +6,7 @@ whoever comes second, one line of JSON: the process id and since when (UTC). It 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from datetime import UTC, datetime
@@ -47,7 +48,8 @@ class Lock:
     def release(self) -> None:
         """Let the next writer in; a second call does nothing."""
         if self._handle >= 0:
-            os.close(self._handle)
+            with contextlib.suppress(OSError):  # the handle is gone, and the lock with it, whatever close(2) says
+                os.close(self._handle)
             self._handle = -1
 
 

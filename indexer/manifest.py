@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import ragidx
-from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.corpora.spec import Json
-from ragidx.indexer import ann
 from ragidx.indexer.atomic import FileEntry
+from ragidx.indexer.faiss_files import ANN, VECTORS
+from ragidx.indexer.index_types import Effort, IndexOptions, Recipe
 
 __all__ = ["FORMAT", "FileEntry", "Manifest", "NewerFormatError", "SegmentEntry", "manifest_bytes", "read_manifest"]
 
-FORMAT = 1
+FORMAT = 2
 KEPT = 3  # generations whose files stay
 
 MANIFEST = "manifest.json"
@@ -56,12 +57,39 @@ class NewerFormatError(IndexFormatError):
 
 
 @dataclass(frozen=True, slots=True)
+class AnnEntry:
+    """What was made of a segment's vectors, and what was measured of it.
+
+    Attributes:
+        recipe: how it was made.
+        effort: how hard it is searched.
+        recall: ann_recall@10 at this effort; None: not measured.
+        sample: rows that recall was measured with.
+    """
+
+    recipe: Recipe
+    effort: Effort
+    recall: float | None = None
+    sample: int = 0
+
+    def to_json(self) -> dict[str, Json]:
+        """The recipe as its factory string."""
+        return {"factory": str(self.recipe), **asdict(self.effort), "recall": self.recall, "sample": self.sample}
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """A segment as the manifest names it."""
+    """A segment as the manifest names it; without `ann` its vectors are compared whole."""
 
     id: str
     rows: int
     files: Mapping[str, FileEntry]
+    ann: AnnEntry | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        files = {name: asdict(entry) for name, entry in self.files.items()}
+        return {"id": self.id, "rows": self.rows, "files": files, "ann": self.ann.to_json() if self.ann else None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +101,7 @@ class Manifest:
     spec: Mapping[str, Json]  # how the vectors were made; opaque here
     fingerprint: str  # of the spec and the model's weights
     dim: int
-    index_type: str
+    index: IndexOptions
     schema: Mapping[str, str]  # metadata field -> bool, int, float or string
     segments: tuple[SegmentEntry, ...]
     files: Mapping[str, FileEntry]  # what belongs to the spec, such as the matrix of a filter
@@ -87,7 +115,8 @@ class Manifest:
     def to_json(self) -> dict[str, Any]:
         """All fields but the checksum."""
         data = {column.name: getattr(self, column.name) for column in fields(self)}
-        data["segments"] = [asdict(segment) for segment in self.segments]
+        data["segments"] = [segment.to_json() for segment in self.segments]
+        data["index"] = asdict(self.index)
         data["files"] = {name: asdict(entry) for name, entry in self.files.items()}
         data["deletions"] = asdict(self.deletions) if self.deletions else None
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
@@ -99,19 +128,22 @@ class Manifest:
         Raises:
             ValueError: something in it is not as it must be; the text says what.
         """
-        found = _object(data, "manifest", {column.name for column in fields(cls)})
-        index_type = _string(found["index_type"], "index_type", lambda text: text in ann.INDEX_TYPES)
-        segments = tuple(_segment(item, index_type) for item in _list(found["segments"], "segments"))
+        found = _object(_upgraded(data), "manifest", {column.name for column in fields(cls)})
+        segments = tuple(_segment(item) for item in _list(found["segments"], "segments"))
         if len({segment.id for segment in segments}) != len(segments):
             _refuse("segments", "two have the same id")
         total = sum(segment.rows for segment in segments)
+        dim = _integer(found["dim"], "dim", 1, MAX_DIM)
+        for segment in segments:
+            if segment.ann is not None:
+                _fits(segment.ann.recipe, dim)
         return cls(
             generation=_integer(found["generation"], "generation", 1, 10**15),
             created=_string(found["created"], "created", _CREATED.fullmatch),
             spec=_mapping(found["spec"], "spec"),
             fingerprint=_string(found["fingerprint"], "fingerprint", _FINGERPRINT.fullmatch),
-            dim=_integer(found["dim"], "dim", 1, MAX_DIM),
-            index_type=index_type,
+            dim=dim,
+            index=_options(found["index"]),
             schema={
                 name: _string(kind, f"schema.{name}", lambda text: text in _KINDS)
                 for name, kind in _mapping(found["schema"], "schema").items()
@@ -253,15 +285,72 @@ def _canonical(data: Mapping[str, Any]) -> bytes:
     return text.encode("ascii")
 
 
-def _segment(data: object, index_type: str) -> SegmentEntry:
-    found = _object(data, "segment", {"id", "rows", "files"})
+def _upgraded(data: object) -> object:
+    """A manifest of format 1 as one of today; whatever else is wrong with it shows when it is read."""
+    if not isinstance(data, dict) or data.get("format") != 1:
+        return data
+    graph = {"factory": "HNSW32", "beam": 64, "lists": 0, "factor": 1, "recall": None, "sample": 0}
+    found = {name: value for name, value in data.items() if name != "index_type"}
+    found["format"] = FORMAT
+    found["index"] = {**asdict(IndexOptions()), "index_type": data.get("index_type")}
+    made = graph if data.get("index_type") == "hnsw" else None
+    if isinstance(segments := data.get("segments"), list):
+        found["segments"] = [{**one, "ann": made} if isinstance(one, dict) else one for one in segments]
+    return found
+
+
+def _options(data: object) -> IndexOptions:
+    found = _object(data, "index", {column.name for column in fields(IndexOptions)})
+    memory = found["max_memory"]
+    try:
+        return IndexOptions(
+            _string(found["index_type"], "index.index_type", lambda text: len(text) < 100),
+            _share(found["target_recall"], "index.target_recall"),
+            None if memory is None else _integer(memory, "index.max_memory", 1, _MAX_BYTES),
+        )
+    except SpecError as fault:
+        _refuse("index", fault.message)
+
+
+def _segment(data: object) -> SegmentEntry:
+    found = _object(data, "segment", {"id", "rows", "files", "ann"})
     name = _string(found["id"], "segment.id", _SEGMENT_ID.fullmatch)
-    files = _object(found["files"], f"segment {name}: files", {CHUNKS, *ann.INDEX_TYPES[index_type].files})
+    made = None if found["ann"] is None else _ann(found["ann"], f"segment {name}: ann")
+    files = _object(found["files"], f"segment {name}: files", {CHUNKS, VECTORS} | ({ANN} if made else set()))
     return SegmentEntry(
         name,
         _integer(found["rows"], f"segment {name}: rows", 1, MAX_ROWS),
         {file: _file(entry, f"segment {name}: {file}") for file, entry in files.items()},
+        made,
     )
+
+
+def _ann(data: object, where: str) -> AnnEntry:
+    efforts = {column.name for column in fields(Effort)}
+    found = _object(data, where, {"factory", "recall", "sample", *efforts})
+    try:
+        recipe = Recipe.parse(_string(found["factory"], f"{where}.factory", lambda text: len(text) < 100))
+    except SpecError as fault:
+        _refuse(where, fault.message)
+    return AnnEntry(
+        recipe,
+        Effort(**{effort: _integer(found[effort], f"{where}.{effort}", 0, MAX_ROWS) for effort in efforts}),
+        None if found["recall"] is None else _share(found["recall"], f"{where}.recall"),
+        _integer(found["sample"], f"{where}.sample", 0, MAX_ROWS),
+    )
+
+
+def _fits(recipe: Recipe, dim: int) -> None:
+    try:
+        recipe.check(dim)
+    except SpecError as fault:
+        _refuse("segments", fault.message)
+
+
+def _share(data: object, where: str) -> float:
+    if not isinstance(data, int | float) or isinstance(data, bool) or not 0 <= data <= 1:
+        _refuse(where, f"{_short(data)} is no share")
+    return float(data)
 
 
 def _file(data: object, where: str) -> FileEntry:

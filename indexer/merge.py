@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ragidx.indexer.prefixes import shortened
 from ragidx.indexer.segment import Segment
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -34,15 +35,20 @@ class Found(NamedTuple):
 
 
 def search_segments(
-    segments: Sequence[Segment], allowed: Sequence[NDArray[np.bool_] | None], queries: Floats, k: int
+    segments: Sequence[Segment],
+    allowed: Sequence[NDArray[np.bool_] | None],
+    queries: Floats,
+    k: int,
+    width: int | None = None,
 ) -> Found:
     """The k best allowed rows of all segments for each query.
 
     Args:
         segments: any number.
         allowed: for each segment the rows that may be found, (rows,); None: all.
-        queries: (q, dim).
+        queries: (q, dim), or (q, width).
         k: 1 or more.
+        width: compare the first numbers of each vector only; None: all of them.
     """
     if k < 1:
         raise ValueError(f"k is {k}, not 1 or more")
@@ -53,14 +59,40 @@ def search_segments(
     for start in range(0, len(queries), step):
         block = queries[start : start + step]
         found = [
-            segment.search(block, min(wide, segment.entry.rows), mask)
+            segment.search(block, min(wide, segment.entry.rows), mask, width)
             for segment, mask in zip(segments, allowed, strict=True)
         ]
         for row in range(len(block)):
             one = [(part_scores[row], part_rows[row]) for part_scores, part_rows in found]
-            best = _best(segments, allowed, block[row : row + 1], wide, one)
+            best = _best(segments, allowed, block[row : row + 1], wide, width, one)
             scores[start + row, : len(best)] = [score for score, _ in best]
             places.append([place for _, place in best])
+    return Found(scores, places)
+
+
+def rescore(segments: Sequence[Segment], found: Found, queries: Floats, k: int, width: int) -> Found:
+    """The k best of what a search found, by the first `width` numbers of their vectors.
+
+    Args:
+        segments: those that were searched.
+        found: at a smaller width, more than k places.
+        queries: (q, dim), at least `width` wide.
+        k: 1 or more.
+        width: more than the search had.
+    """
+    asked = shortened(queries, width)
+    wide = min(k, found.scores.shape[1])
+    scores, places = np.full((len(queries), wide), -np.inf, np.float32), []
+    for row, before in enumerate(found.places):
+        ranked: list[tuple[np.float32, Place]] = []
+        for number, segment in enumerate(segments):
+            rows = [place[1] for place in before if place[0] == number]
+            if rows:
+                products = shortened(segment.vectors(rows), width) @ asked[row]
+                ranked.extend((score, (number, one)) for score, one in zip(products, rows, strict=True))
+        best = _by_chunk_id(segments, ranked)[:wide]
+        scores[row, : len(best)] = [score for score, _ in best]
+        places.append([place for _, place in best])
     return Found(scores, places)
 
 
@@ -69,6 +101,7 @@ def _best(
     allowed: Sequence[NDArray[np.bool_] | None],
     query: Floats,
     k: int,
+    width: int | None,
     found: list[tuple[Floats, Ints]],
 ) -> list[tuple[np.float32, Place]]:
     """The k best of what the segments found for one query."""
@@ -78,19 +111,25 @@ def _best(
     last = every[-k] if len(every) >= k else np.float32(-np.inf)
     ranked: list[tuple[np.float32, Place]] = []
     for number, part in enumerate(found):
-        scores, rows = _with_ties(segments[number], allowed[number], query, last, part)
+        scores, rows = _with_ties(segments[number], allowed[number], query, width, last, part)
         chosen = (rows >= 0) & (scores >= last)
         ranked.extend((score, (number, int(row))) for score, row in zip(scores[chosen], rows[chosen], strict=True))
     return _by_chunk_id(segments, ranked)[:k]
 
 
 def _with_ties(
-    segment: Segment, mask: NDArray[np.bool_] | None, query: Floats, last: np.float32, found: tuple[Floats, Ints]
+    segment: Segment,
+    mask: NDArray[np.bool_] | None,
+    query: Floats,
+    width: int | None,
+    last: np.float32,
+    found: tuple[Floats, Ints],
 ) -> tuple[Floats, Ints]:
     """What a segment found, widened until no row that was cut off has the score `last` of the last place."""
     scores, rows = found
-    while segment.is_exact and len(rows) < segment.entry.rows and rows[-1] >= 0 and scores[-1] == last:
-        wider = segment.search(query, min(2 * len(rows), segment.entry.rows), mask)
+    exact = segment.is_exact(width)
+    while exact and len(rows) < segment.entry.rows and rows[-1] >= 0 and scores[-1] == last:
+        wider = segment.search(query, min(2 * len(rows), segment.entry.rows), mask, width)
         scores, rows = wider[0][0], wider[1][0]
     return scores, rows
 

@@ -16,6 +16,7 @@ from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec
 from ragidx.indexer.templates import Template, default_copies, load_template, template_of_model
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
+VECTORS = "vectors"  # no method of the table: the vectors were made elsewhere, and nothing here can encode a question
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,11 @@ def _pools_a_constant(spec: EncoderSpec, template: Template) -> bool:
     closing = template.document[-1]
     ends = spec.pooling == "last" and closing.pool == "eos" and spec.pool_eos
     return spec.pooling in ("eos", "bos") or template.span == "last" or ends
+
+
+def given_vectors(model: str = "") -> EncoderSpec:
+    """The spec of vectors that were made elsewhere; `model` is what the user says of it, and nothing is looked up."""
+    return EncoderSpec(model=model, method=VECTORS, template="", pooling="own", attention="causal")
 
 
 def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:

@@ -99,6 +99,17 @@ def union(*schemas: Schema) -> dict[str, str]:
     return kinds
 
 
+def kinds_of(rows: Iterable[Row]) -> dict[str, str]:
+    """The fields of some rows, each in the narrowest kind that holds its values."""
+    kinds: dict[str, str] = {}
+    for row in rows:
+        for name, value in row.metadata.items():
+            kind = kind_of(value)
+            if kind is not None and kinds.get(name) != kind:
+                kinds[name] = widen(kinds[name], kind) if name in kinds else kind
+    return kinds
+
+
 def kind_of_type(arrow_type: Any) -> str | None:
     """The kind whose Arrow type this is; None if there is none."""
     return next((kind for kind, known in KINDS.items() if known == arrow_type), None)

@@ -1,7 +1,7 @@
 """A segment: an immutable folder with the vectors of some chunks and their columns. Here it is read.
 
     segments/<id>/vectors.faiss    (rows, dim) float16, unit length      segments/<id>/chunks.arrow    the columns
-    segments/<id>/ann.faiss        index type hnsw only: the graph
+    segments/<id>/ann.faiss        what was made of the vectors to find near ones faster, where anything was
 
 Row r of one is row r of the others. `chunks.arrow` is an Arrow IPC file, zstd, 256 rows in each record batch but the
 last, so that one hit decodes one batch. The files are mapped, and the mappings kept, not the file handles: an open
@@ -23,7 +23,10 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer import ann
 from ragidx.indexer import rows as columns_of
+from ragidx.indexer.faiss_files import ANN, VECTORS, Halves, check_ann, codes_of, map_ann, map_vectors
+from ragidx.indexer.gpu import DeviceLists, DeviceVectors
 from ragidx.indexer.manifest import CHUNKS, SEGMENTS, Manifest, SegmentEntry
+from ragidx.indexer.prefixes import open_prefixes
 from ragidx.indexer.rows import FIXED, KINDS, META, Row, Schema
 
 BATCH_ROWS = 256
@@ -36,16 +39,16 @@ class Segment:
         folder: of the segment.
         entry: what the manifest says of it.
         dim: width of the vectors.
-        index_type: a name in `ann.INDEX_TYPES`.
         schema: the kinds of metadata in the whole index, at least as wide as here; columns are read in these.
     """
 
-    def __init__(self, folder: Path, entry: SegmentEntry, dim: int, index_type: str, schema: Schema) -> None:
+    def __init__(self, folder: Path, entry: SegmentEntry, dim: int, schema: Schema) -> None:
         self.folder = folder
         self.entry = entry
         self._dim = dim
-        self._index_type = index_type
         self._kinds = schema
+        self._moved: DeviceVectors | DeviceLists | None = None
+        self._narrow: dict[int, Any] = {}  # width -> the exact index of the first numbers of each vector
 
     def map(self) -> None:
         """Map all files now and check their shape.
@@ -53,18 +56,53 @@ class Segment:
         Raises:
             IndexFormatError: a file is not what the manifest says.
         """
-        _ = self._vectors, self._graph, self._chunks
+        _ = self._vectors, self._index, self._chunks
 
     def search(
-        self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        allowed: NDArray[np.bool_] | None,
+        width: int | None = None,
+        *,
+        exact: bool = False,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Scores and rows (q, k) of the k best for each query (q, dim), -inf and -1 where there are no more."""
-        return ann.search(self._vectors, self._graph, queries, k, allowed)
+        """Scores and rows (q, k) of the k best for each query, -inf and -1 where there are no more.
+
+        Args:
+            queries: (q, dim), or (q, width).
+            k: 1 or more.
+            allowed: (rows,), the rows that may be found; None: all.
+            width: compare the first numbers of the vectors only, brought to unit length; exact.
+            exact: compare every vector, whatever was made of them.
+        """
+        if width is not None and width != self._dim:
+            return ann.search_exact(self._prefixes(width), queries, k, allowed)
+        if self._moved is not None and (allowed is None or not isinstance(self._moved, DeviceLists)):
+            return self._moved.search(queries, k, allowed)
+        if self.entry.ann is None or exact:
+            return ann.search_exact(self._vectors, queries, k, allowed)
+        made = self.entry.ann
+        return ann.search(self._checked_index, made.recipe, made.effort, self._vectors, queries, k, allowed)
+
+    def is_exact(self, width: int | None = None) -> bool:
+        """Whether a search compares every row, and gives a row the same score however many are asked for."""
+        here = self.entry.ann is None and self._moved is None  # a GPU adds in an order that depends on the batch
+        return here or (width is not None and width != self._dim)
+
+    def move(self, devices: Sequence[str]) -> None:
+        """Search on these devices from now on: lists there where faiss can, all vectors by torch elsewhere."""
+        made = self.entry.ann
+        if made is not None and DeviceLists.fits(made.recipe):
+            self._moved = DeviceLists(self._checked_index, made.recipe, made.effort, self.codes, devices)
+        else:
+            self._moved = DeviceVectors(self.codes, devices)
 
     @property
-    def is_exact(self) -> bool:
-        """Whether a search without `allowed` compares every row."""
-        return self._graph is None
+    def codes(self) -> Halves:
+        """The stored vectors, mapped, (rows, dim) float16."""
+        _ = self._vectors  # what is in the file was checked
+        return codes_of(self.folder / VECTORS, self._dim, self.entry.rows)
 
     def vectors(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
         """The stored vectors of some rows, (n, dim)."""
@@ -103,13 +141,25 @@ class Segment:
 
     @functools.cached_property
     def _vectors(self) -> Any:
-        return ann.map_vectors(self.folder / ann.VECTORS, self._dim, self.entry.rows)
+        return map_vectors(self.folder / VECTORS, self._dim, self.entry.rows)
 
     @functools.cached_property
-    def _graph(self) -> Any | None:
-        if ann.GRAPH not in ann.INDEX_TYPES[self._index_type].files:
+    def _index(self) -> Any | None:
+        if self.entry.ann is None:
             return None
-        return ann.map_graph(self.folder / ann.GRAPH, self._vectors)
+        return map_ann(self.folder / ANN, self.entry.ann.recipe, self._vectors)
+
+    @functools.cached_property
+    def _checked_index(self) -> Any:
+        """The index, every link and row number in it looked at: a quarter of a second for a million rows, once."""
+        assert self.entry.ann is not None
+        check_ann(self.folder / ANN, self.entry.ann.recipe, self._index, self.entry.rows)
+        return self._index
+
+    def _prefixes(self, width: int) -> Any:
+        if width not in self._narrow:
+            self._narrow[width] = open_prefixes(self.folder, self._vectors, width)
+        return self._narrow[width]
 
     @functools.cached_property
     def _chunks(self) -> Any:
@@ -200,10 +250,7 @@ class Segment:
 
 def segments_of(folder: Path, manifest: Manifest) -> list[Segment]:
     """The segments a manifest names, in its order; no file is opened yet."""
-    return [
-        Segment(folder / SEGMENTS / entry.id, entry, manifest.dim, manifest.index_type, manifest.schema)
-        for entry in manifest.segments
-    ]
+    return [Segment(folder / SEGMENTS / entry.id, entry, manifest.dim, manifest.schema) for entry in manifest.segments]
 
 
 def _first_line(fault: BaseException) -> str:

@@ -200,7 +200,9 @@ class IndexSpec(Spec):
         nameless = dataclasses.replace(
             self.encoder, model="", revision=None, instruction=None, adapters=(), pooler=None
         )
-        return Spec.fingerprint(dataclasses.replace(self, encoder=nameless))
+        # No vector depends on the index type; that hnsw counts is how the first indexes were made.
+        index_type = self.index_type if self.index_type == "hnsw" else "flat"
+        return Spec.fingerprint(dataclasses.replace(self, encoder=nameless, index_type=index_type))
 
 
 def differences(have: IndexSpec, want: IndexSpec) -> list[str]:

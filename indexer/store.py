@@ -15,17 +15,24 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.errors import IndexFormatError, QueryError
+from ragidx.indexer import ann
 from ragidx.indexer.deletions import Masks, read_deletions
+from ragidx.indexer.gpu import gpus, room_on
 from ragidx.indexer.lock import LOCK
 from ragidx.indexer.manifest import MANIFEST, Manifest, blob_path, read_manifest, read_regular
-from ragidx.indexer.merge import Found, Place, search_segments
+from ragidx.indexer.merge import Found, Place, rescore, search_segments
+from ragidx.indexer.prefixes import check_width, shortened
 from ragidx.indexer.rows import Row
 from ragidx.indexer.segment import Segment, segments_of
 from ragidx.indexer.verify import check_file, check_files, verify
 from ragidx.indexer.writer import StoreWriter
 
 __all__ = ["Found", "Place", "Row", "Store", "StoreWriter"]
+
+RERANKED = 100  # places that are compared again, at least
+
+ROOM_SHARE = 0.8  # of a GPU's free memory that vectors may take; the rest is for scores, and for the encoder
 
 _ATTEMPTS = 5  # an index may be committed to, three times over, while it is opened
 
@@ -60,20 +67,64 @@ class Store:
                     raise
         raise IndexFormatError("the index changes faster than it can be opened", "try again", where=str(folder))
 
-    def search(self, queries: NDArray[np.float32], k: int, allowed: Sequence[NDArray[np.bool_]] | None = None) -> Found:
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        allowed: Sequence[NDArray[np.bool_]] | None = None,
+        *,
+        dim: int | None = None,
+        rerank_dim: int | None = None,
+    ) -> Found:
         """The k best chunks for each query; always k if so many are alive and allowed.
 
         Equal scores stand in the order of their chunk ids.
 
         Args:
-            queries: (q, dim).
+            queries: (q, dim) of the stored vectors, whatever width is searched.
             k: 1 or more.
             allowed: for each segment a mask (rows,) of the rows that may be found; None: all.
+            dim: compare the first so many numbers only, of unit length; exact. None: all of them.
+            rerank_dim: compare the best max(100, 4k) of them again by so many numbers.
 
         Raises:
-            QueryError: the queries have another dimension than the index.
+            QueryError: the queries have another dimension than the index, or a width is not in it.
         """
-        return search_segments(self.segments, self._masks(allowed), queries, k)
+        stored = self.manifest.dim
+        masks = self._masks(allowed)
+        if dim is None:
+            if rerank_dim is not None:
+                raise QueryError("--rerank-dim compares again what --dim has found", "give --dim, too", where="--dim")
+            return search_segments(self.segments, masks, queries, k)
+        check_width(dim, stored, "--dim")
+        if rerank_dim is not None:
+            check_width(rerank_dim, stored, "--rerank-dim")
+            if rerank_dim <= dim:
+                raise QueryError(
+                    f"rerank dim {rerank_dim:,} adds nothing to the {dim:,} dimensions that are searched",
+                    f"give more than {dim:,}, or leave it out",
+                    where="--rerank-dim",
+                )
+        checked = ann.checked_queries(queries, stored)
+        wide = k if rerank_dim is None else max(RERANKED, 4 * k)
+        found = search_segments(self.segments, masks, shortened(checked, dim), wide, dim)
+        return found if rerank_dim is None else rescore(self.segments, found, checked, k, rerank_dim)
+
+    def move(self, device: str) -> int:
+        """Search on a GPU from now on, with as many segments as its memory takes, the first ones first.
+
+        Args:
+            device: `cuda`, all GPUs together; `cuda:1`, one of them; anything else changes nothing.
+
+        Returns:
+            How many segments are searched there.
+        """
+        devices, moved = gpus(device), 0
+        for segment in self.segments if devices else ():
+            if 2 * self.manifest.dim * segment.entry.rows <= ROOM_SHARE * room_on(devices):
+                segment.move(devices)
+                moved += 1
+        return moved
 
     def rows(self, places: Sequence[Place]) -> list[Row]:
         """What stands at some places, in their order; decodes only the batches that hold them."""

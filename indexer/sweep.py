@@ -51,6 +51,9 @@ def sweep(folder: Path) -> None:
     for path in _entries(folder / SEGMENTS):
         if is_segment_id(path.name) and path.name not in segments:
             atomic.remove(path)
+        for part in _entries(path) if path.name in segments else ():
+            if part.name.endswith(atomic.TEMPORARY):  # of a reader that ended while it wrote a narrower copy
+                atomic.remove(part)
     for name, ours in ((DELETIONS, _DELETIONS), (FILES, _BLOB)):
         for path in _entries(folder / name):
             if path.name.endswith(atomic.TEMPORARY) or (

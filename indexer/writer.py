@@ -1,6 +1,6 @@
 """Writing an index: rows and deletions are collected, and become visible all together in one renaming.
 
-    with StoreWriter(path, spec=..., fingerprint=..., dim=..., index_type="flat") as writer:
+    with StoreWriter(path, spec=..., fingerprint=..., dim=...) as writer:
         vectors = writer.reuse(hashes)         what need not be encoded again
         writer.add(rows, vectors)              (n, dim) float32 of unit length
         writer.delete_document("old.txt")
@@ -26,15 +26,18 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.corpora.spec import Json
-from ragidx.indexer import ann, atomic
+from ragidx.indexer import atomic
+from ragidx.indexer.assembly import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, Copier, Part, derived, merged
 from ragidx.indexer.atomic import FileEntry
+from ragidx.indexer.commit import commit
 from ragidx.indexer.deletions import Masks, read_deletions, write_deletions
 from ragidx.indexer.documents import Documents
+from ragidx.indexer.faiss_files import load_faiss
+from ragidx.indexer.index_types import DEFAULT_OPTIONS, IndexOptions
 from ragidx.indexer.journal import Journal
 from ragidx.indexer.lock import Lock, now
 from ragidx.indexer.manifest import (
     JOURNAL,
-    MANIFEST,
     MAX_DIM,
     SEGMENTS,
     Manifest,
@@ -44,9 +47,6 @@ from ragidx.indexer.manifest import (
     file_entry,
     is_file_name,
     is_fingerprint,
-    manifest_bytes,
-    numbered_path,
-    parse_manifest,
     read_manifest,
     segment_id,
 )
@@ -55,10 +55,8 @@ from ragidx.indexer.rows import Row, union
 from ragidx.indexer.segment import segments_of
 from ragidx.indexer.segment_writer import SegmentWriter
 from ragidx.indexer.sweep import check_folder, highest_generation, sweep
+from ragidx.indexer.tuning import OnStage
 from ragidx.indexer.verify import check_files
-
-MAX_VECTOR_BYTES = 32 << 20  # of one segment
-MAX_TEXT_BYTES = 64 << 20
 
 
 class StoreWriter:
@@ -69,9 +67,11 @@ class StoreWriter:
         spec: how the vectors are made, to be kept in the manifest.
         fingerprint: of the spec and the weights: vectors of different fingerprints are never mixed.
         dim: width of the vectors.
-        index_type: a name in `ann.INDEX_TYPES`.
+        index: which index large segments get; its type must be that of the index in the folder.
         blobs: small files that belong to the spec, by name.
         replace: the new state has only what this writer adds; the old one stays until then.
+        journal: whether vectors are kept as soon as they are added; not for those that lie ready anyway.
+        on_stage: told at the commit how far the indexes of large segments are.
 
     Raises:
         BusyError: another writer holds the index.
@@ -87,16 +87,19 @@ class StoreWriter:
         spec: Mapping[str, Json],
         fingerprint: str,
         dim: int,
-        index_type: str = "flat",
+        index: IndexOptions = DEFAULT_OPTIONS,
         blobs: Mapping[str, bytes] | None = None,
         replace: bool = False,
+        journal: bool = True,
+        on_stage: OnStage = lambda stage, rows, done: None,
     ) -> None:
         self.path = Path(path)
-        self._spec, self._fingerprint, self._dim, self._index_type = dict(spec), fingerprint, dim, index_type
+        self._spec, self._fingerprint, self._dim, self._index = dict(spec), fingerprint, dim, index
+        self._keeps_journal, self._on_stage = journal, on_stage
         self._blobs = dict(blobs or {})
         self._replace = replace
         self._check_arguments()
-        ann.load_faiss()  # whoever lacks it learns so before anything is encoded
+        load_faiss()  # whoever lacks it learns so before anything is encoded
         check_folder(self.path)
         atomic.make_folder(self.path)
         self._lock = Lock(self.path)
@@ -168,13 +171,13 @@ class StoreWriter:
         if vectors.shape != (len(rows), self._dim):
             raise ValueError(f"vectors have the shape {vectors.shape}, not ({len(rows)}, {self._dim})")
         self._check_running()
-        fresh = np.flatnonzero(~self._committed.known([row.text_hash for row in rows])).tolist()
-        if fresh:
+        if self._keeps_journal:
+            fresh = np.flatnonzero(~self._committed.known([row.text_hash for row in rows])).tolist()
             self.remember([rows[place].text_hash for place in fresh], vectors[fresh])
         start = 0
         for (doc_id, doc_hash), group in itertools.groupby(rows, key=lambda row: (row.doc_id, row.doc_hash)):
             members = list(group)
-            segment = self._segment_with_room()
+            segment = self._segment_for(members)
             number = len(self._segments) + len(self._finished)
             first = segment.n_rows
             segment.add(members, vectors[start : start + len(members)])
@@ -200,10 +203,7 @@ class StoreWriter:
             return self.base
         self._finish_segment()
         manifest = self._write_state(notes, n_documents)
-        data = manifest_bytes(manifest)
-        parse_manifest(data)  # what is committed can be read: a fault shows here, not at the next open
-        atomic.write_file(self.path / numbered_path(manifest.generation), data)
-        atomic.write_file(self.path / MANIFEST, data)
+        commit(self.path, manifest)
         self._end()
         return manifest
 
@@ -231,8 +231,6 @@ class StoreWriter:
 
     def _check_arguments(self) -> None:
         """What a program got wrong, not a user."""
-        if self._index_type not in ann.INDEX_TYPES:
-            raise ValueError(f"index type {self._index_type!r} is not one of {', '.join(ann.INDEX_TYPES)}")
         if not 1 <= self._dim <= MAX_DIM:
             raise ValueError(f"dim {self._dim} is not from 1 to {MAX_DIM}")
         if not is_fingerprint(self._fingerprint):
@@ -259,12 +257,12 @@ class StoreWriter:
         return base, base.generation + 1
 
     def _check_same(self, base: Manifest) -> None:
-        names = ("fingerprint", "dim", "index_type")
-        ours = dict(zip(names, (self._fingerprint, self._dim, self._index_type), strict=True))
-        for name in names:
-            if getattr(base, name) != ours[name]:
+        ours = {"fingerprint": self._fingerprint, "dim": self._dim, "index_type": self._index.index_type}
+        theirs = {"fingerprint": base.fingerprint, "dim": base.dim, "index_type": base.index.index_type}
+        for name, value in ours.items():
+            if theirs[name] != value:
                 raise SpecError(
-                    f"the index was made with another {name}: {getattr(base, name)}, not {ours[name]}",
+                    f"the index was made with another {name}: {theirs[name]}, not {value}",
                     "build with the same options as before, or replace the index with --rebuild",
                     where=str(self.path),
                 )
@@ -294,16 +292,19 @@ class StoreWriter:
             self._journal = Journal.open(folder, self._fingerprint, self._dim)
         return self._journal
 
-    def _segment_with_room(self) -> SegmentWriter:
+    def _segment_for(self, rows: Sequence[Row]) -> SegmentWriter:
+        """The segment being written, or another one where that is full or its columns cannot hold the rows."""
         current = self._current
-        if current is not None and (current.vector_bytes >= MAX_VECTOR_BYTES or current.text_bytes >= MAX_TEXT_BYTES):
+        if current is not None and (
+            current.vector_bytes >= MAX_VECTOR_BYTES or current.text_bytes >= MAX_TEXT_BYTES or not current.takes(rows)
+        ):
             self._finish_segment()
         if self._current is None:
             name = segment_id(self._generation, len(self._finished))
             known = self.base.schema if self.base is not None and not self._replace else {}
             known = union(known, *(schema for _, schema in self._finished))
             atomic.remove(self.path / SEGMENTS / name)  # left by a writer of an index that was damaged since
-            self._current = SegmentWriter(self.path / SEGMENTS / name, self._dim, self._index_type, known)
+            self._current = SegmentWriter(self.path / SEGMENTS / name, self._dim, known)
         return self._current
 
     def _finish_segment(self) -> None:
@@ -329,23 +330,29 @@ class StoreWriter:
             if mask is None:
                 mask = dead[number] = np.zeros(entries[number].rows, np.bool_)
             mask[first : first + count] = True
-        alive = [(entry, mask) for entry, mask in zip(entries, dead, strict=True) if mask is None or not mask.all()]
-        segments, masks = tuple(entry for entry, _ in alive), [mask for _, mask in alive]
+        old = len(self._segments)
+        parts = [Part(*part, number >= old) for number, part in enumerate(zip(entries, dead, strict=True))]
+        parts = [part for part in parts if part.dead is None or not part.dead.all()]
         schemas = [schema for _, schema in self._finished]
         if self.base is not None and not self._replace:
             schemas.insert(0, self.base.schema)
+        schema = union(*schemas)
+        copier = Copier(self.path, self._generation, len(self._finished), schema, self._dim, self._on_stage)
+        parts = merged(self.path, parts, copier, self._dim, schema)
+        parts = derived(self.path, parts, self._dim, self._index, self._on_stage)
+        segments = tuple(part.entry for part in parts)
         return Manifest(
             generation=self._generation,
             created=now(),
             spec=self._spec,
             fingerprint=self._fingerprint,
             dim=self._dim,
-            index_type=self._index_type,
-            schema=union(*schemas),
+            index=self._index,
+            schema=schema,
             segments=segments,
             files=self._write_blobs(),
-            deletions=write_deletions(self.path, self._generation, segments, masks),
-            n_chunks=sum(entry.rows - (0 if mask is None else int(mask.sum())) for entry, mask in alive),
+            deletions=write_deletions(self.path, self._generation, segments, [part.dead for part in parts]),
+            n_chunks=sum(entry.rows - (0 if mask is None else int(mask.sum())) for entry, mask, _ in parts),
             n_documents=n_documents,
             notes=notes,
         )

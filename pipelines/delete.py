@@ -94,7 +94,7 @@ def _writer(index: str | Path, store: Store) -> StoreWriter:
         spec=manifest.spec,
         fingerprint=manifest.fingerprint,
         dim=manifest.dim,
-        index_type=manifest.index_type,
+        index=manifest.index,
         blobs={name: store.blob(name) for name in manifest.files},
     )
 

@@ -134,7 +134,7 @@ def _torch(needed: Sequence[Requirement]) -> list[Finding]:
 
 
 def _faiss(needed: Sequence[Requirement]) -> Finding:
-    from ragidx.indexer.ann import PACKAGES, load_faiss
+    from ragidx.indexer.faiss_files import PACKAGES, load_faiss
 
     try:
         faiss = load_faiss()

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.ann import INDEX_TYPES
 from ragidx.indexer.devices import check_device, check_dtype, check_implementation
-from ragidx.indexer.methods import ENCODER_OPTIONS, SENTENCE_TRANSFORMERS, filter_spec, resolve
+from ragidx.indexer.index_types import AUTO, IndexOptions, check_index_type
+from ragidx.indexer.methods import ENCODER_OPTIONS, SENTENCE_TRANSFORMERS, VECTORS, filter_spec, resolve
 from ragidx.indexer.models import ModelFiles, locate, weights_fingerprint
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, differences
 from ragidx.indexer.store import Store
@@ -62,6 +62,8 @@ class BuildOptions:
     chunk_overlap: int | None = None
     headings: bool | None = None
     index_type: str | None = None
+    target_recall: float | None = None
+    max_memory: int | None = None
     device: str = "auto"
     dtype: str = "auto"
     attn: str = "auto"
@@ -126,17 +128,32 @@ class Plan:
         return self.files.hidden or self.encoder.hidden
 
     def fingerprint(self) -> str:
-        """The spec's; of a filter that is fitted on a corpus, its numbers too: vectors of two fits are never mixed."""
-        if not FILTERS[self.spec.filter.name].calibrated:
-            return self.spec.fingerprint()
-        content = hashlib.sha256(self.blobs()[FILTER_FILE]).hexdigest()
-        return hashlib.sha256(f"{self.spec.fingerprint()}\0{content}".encode()).hexdigest()
+        """As `fingerprint_of`; a filter that is not fitted is not made for it."""
+        return fingerprint_of(self.spec, self.blobs() if FILTERS[self.spec.filter.name].calibrated else {})
+
+    def index_options(self) -> IndexOptions:
+        """Which index large segments get: what was asked for, else the index's own."""
+        own = IndexOptions() if self.stored is None else self.stored.manifest.index
+        o = self.options
+        return IndexOptions(
+            self.spec.index_type,
+            own.target_recall if o.target_recall is None else o.target_recall,
+            own.max_memory if o.max_memory is None else o.max_memory,
+        )
 
     def blobs(self) -> dict[str, bytes]:
         """Files that the index keeps beside its vectors."""
         if self.stored is not None:
             return {name: self.stored.blob(name) for name in self.stored.manifest.files}
         return {} if self.filter is None else {FILTER_FILE: self.filter.to_bytes()}
+
+
+def fingerprint_of(spec: IndexSpec, blobs: Mapping[str, bytes]) -> str:
+    """The spec's; of a filter that is fitted on a corpus, its numbers too: vectors of two fits are never mixed."""
+    if not FILTERS[spec.filter.name].calibrated:
+        return spec.fingerprint()
+    content = hashlib.sha256(blobs[FILTER_FILE]).hexdigest()
+    return hashlib.sha256(f"{spec.fingerprint()}\0{content}".encode()).hexdigest()
 
 
 def make_plan(index: Path, options: BuildOptions) -> Plan:
@@ -151,6 +168,12 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
     check_implementation(options.attn)
     stored = None if options.rebuild else _stored(index)
     old = None if stored is None else IndexSpec.from_json(dict(stored.manifest.spec), where=str(index))
+    if old is not None and old.encoder.method == VECTORS:
+        raise SpecError(
+            "the index was made otherwise: it holds vectors that were made elsewhere",
+            "go on with it by --vectors, choose another --index, or replace it with --rebuild",
+            where=str(index),
+        )
     files = locate(
         options.model or (old.encoder.model if old else "mini"),
         revision=options.revision or (old.encoder.revision if old else None),
@@ -166,7 +189,9 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
                 "leave the option out to go on with the index, or replace it with --rebuild",
                 where=str(index),
             )
-    return Plan(spec, files, options, stored)
+    plan = Plan(spec, files, options, stored)
+    plan.index_options()  # what is wrong with them shows now
+    return plan
 
 
 def _stored(index: Path) -> Store | None:
@@ -235,7 +260,6 @@ def _chunk_spec(o: BuildOptions, old: IndexSpec | None) -> ChunkSpec:
 
 def _index_type(o: BuildOptions, old: IndexSpec | None) -> str:
     if o.index_type is None:
-        return old.index_type if old is not None else "flat"
-    if o.index_type not in INDEX_TYPES:
-        raise unknown_name("index type", o.index_type, INDEX_TYPES)
+        return old.index_type if old is not None else AUTO
+    check_index_type(o.index_type)
     return o.index_type

@@ -34,12 +34,12 @@ def command(index: Path, as_json: bool) -> None:
                 f"{console.plural(manifest.n_documents, 'document')}, {console.plural(manifest.n_chunks, 'chunk')}"
                 f" in {console.plural(len(manifest.segments), 'segment')}",
             ),
-            ("vectors", f"{manifest.dim} x {spec.vectors}, {manifest.index_type}"),
+            ("vectors", f"{manifest.dim} x {spec.vectors}, {words.index(manifest)}"),
             ("size", f"{console.n_bytes(size)}, {size / max(1, manifest.n_chunks):,.0f} bytes a chunk"),
-            ("model", f"{spec.encoder.model}  (weights {spec.weights[:12]})"),
+            ("model", words.model(spec)),
             ("encoder", words.encoder(spec.encoder)),
             ("filter", words.filter_(spec.filter, manifest.dim)),
-            ("chunks", words.chunks(spec.chunk)),
+            ("chunks", words.chunks(spec.chunk, spec.encoder.method)),
             ("metadata", fields),
             ("fingerprint", manifest.fingerprint),
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from ragidx.corpora.errors import lone_surrogate
+from ragidx.indexer.index_types import INDEX_TYPES
 from ragidx.indexer.methods import METHODS
 from ragidx.indexer.specs import ATTENTIONS, FILTERS, POOLINGS
 
@@ -35,6 +37,11 @@ def index_option(function: F) -> F:
 def json_option(function: F) -> F:
     """`--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(function)
+
+
+def ann_options(function: F) -> F:
+    """What says how near vectors are found: the type of the index, and what it must reach and may take."""
+    return _all(_ANN, function)
 
 
 def device_option(function: F) -> F:
@@ -136,6 +143,44 @@ _FILTER = (
         help="embedfilter: first kept direction of the spectrum [default: the middle].",
     ),
     click.option("--filter-seed", type=int, metavar="N", help="Of what a filter draws at random [default: 0]."),
+)
+
+
+class Bytes(click.ParamType[int]):
+    """A size: 500MB, 2GB, 1.5GiB, or a number of bytes."""
+
+    name = "size"
+    _UNITS = {"": 1, "b": 1} | {
+        f"{letter}{suffix}": base ** (power + 1)
+        for power, letter in enumerate("kmgt")
+        for suffix, base in (("", 1000), ("b", 1000), ("ib", 1024))
+    }
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number of bytes."""
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)", value.strip())
+        if found is None or found[2].lower() not in self._UNITS:
+            self.fail(f"'{value}' is no size; write 500MB, 2GB or 1.5GiB", param, ctx)
+        return int(float(found[1]) * self._UNITS[found[2].lower()])
+
+
+_ANN = (
+    click.option(
+        "--index-type",
+        metavar="T",
+        help=f"{', '.join(INDEX_TYPES)}, or a factory string such as IVF1024,SQ8 [default: auto].",
+    ),
+    click.option(
+        "--target-recall",
+        type=float,
+        metavar="R",
+        help="ann_recall@10 against exact search that an approximate index is tuned to [default: 0.95].",
+    ),
+    click.option(
+        "--max-memory", type=Bytes(), metavar="SIZE", help="What the indexes may take in memory, such as 2GB."
+    ),
 )
 
 

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.methods import SENTENCE_TRANSFORMERS
-from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec
+from ragidx.indexer.index_types import FLAT
+from ragidx.indexer.methods import SENTENCE_TRANSFORMERS, VECTORS
+from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec
 from ragidx.pipelines.cli import console
+
+if TYPE_CHECKING:
+    from ragidx.indexer.manifest import Manifest
+
+if TYPE_CHECKING:
+    from ragidx.indexer.manifest import Manifest  # loads numpy and FAISS's files, which no --help needs
+
+
+def model(spec: IndexSpec) -> str:
+    """The model's name, and the content it is known by."""
+    if spec.encoder.method == VECTORS:
+        return "none: the vectors were made elsewhere" + (f", by {spec.encoder.model}" if spec.encoder.model else "")
+    return f"{spec.encoder.model}  (weights {spec.weights[:12]})"
 
 
 def encoder(spec: EncoderSpec) -> str:
     """Method, and what of it was chosen."""
+    if spec.method == VECTORS:
+        return "none: it answers vectors (query --vector), no questions in words"
     if spec.method == SENTENCE_TRANSFORMERS:
         return "sentence-transformers: the model's own modules and prompts"
     layer = {-1: "last layer", 0: "input embeddings (layer 0)"}.get(spec.layer, f"layer {spec.layer}")
@@ -43,9 +61,23 @@ def filter_(spec: FilterSpec, dim: int) -> str:
     return f"{name}, {console.plural(dim, 'dimension')}{tau}, {kept}{seed}"
 
 
-def chunks(spec: ChunkSpec) -> str:
-    """How documents are cut."""
+def chunks(spec: ChunkSpec, method: str = "") -> str:
+    """How documents are cut; `method` of the encoder."""
+    if method == VECTORS:
+        return "as they were given, a row each"
     if spec.size is None:
         return "whole documents"
     overlap = f", overlap {spec.overlap}" if spec.overlap else ""
     return f"at most {spec.size} tokens{overlap}" + (", headings in front" if spec.headings else "")
+
+
+def index(manifest: Manifest) -> str:
+    """The index type, what it became in large segments, and the recall that was measured there."""
+    rows: Counter[str] = Counter()
+    for entry in manifest.segments:
+        rows[str(entry.ann.recipe) if entry.ann else FLAT] += entry.rows
+    told = ", ".join(name if len(rows) < 2 else f"{name} for {count:,} rows" for name, count in rows.items())
+    found = [entry.ann.recall for entry in manifest.segments if entry.ann and entry.ann.recall is not None]
+    recall = f", ann_recall@10 {min(found):.3f} (asked for: {manifest.index.target_recall:g})" if found else ""
+    asked = manifest.index.index_type
+    return (asked if told in ("", asked) else f"{asked}: {told}") + recall

@@ -1,16 +1,20 @@
-"""A small kit for tests of the store: documents of short texts, whose vectors follow from the text alone."""
+"""Small kits: for the store, documents of short texts whose vectors follow from the text alone; for FAISS, files."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from ragidx.corpora.records import Scalar
+from ragidx.indexer import ann
+from ragidx.indexer.faiss_files import ANN, VECTORS, check_ann, map_ann, map_vectors, vectors_header, write
+from ragidx.indexer.index_types import IndexOptions, Recipe
 from ragidx.indexer.manifest import Manifest
 from ragidx.indexer.store import Row, StoreWriter
 
@@ -42,8 +46,10 @@ class StoreKit:
         return (raw / np.linalg.norm(raw, axis=1, keepdims=True)).astype(np.float32)
 
     def writer(self, path: Path, **changes: object) -> StoreWriter:
-        options = {"spec": {"model": "none"}, "fingerprint": self.fingerprint, "dim": self.dim, "index_type": "flat"}
-        return StoreWriter(path, **(options | changes))
+        """A writer; `index_type` is short for the options of the index."""
+        options = {"spec": {"model": "none"}, "fingerprint": self.fingerprint, "dim": self.dim}
+        index = IndexOptions(str(changes.pop("index_type", "flat")))
+        return StoreWriter(path, **(options | {"index": index} | changes))
 
     def add(self, writer: StoreWriter, rows: Sequence[Row], dim: int = dim) -> int:
         """Add rows as a build does; how many had to be encoded."""
@@ -67,6 +73,50 @@ class StoreKit:
                 encoded += self.add(writer, rows, int(changes.get("dim", self.dim)))
             writer.delete_others()
             return writer.commit({}, len(documents)), encoded
+
+
+class AnnKit:
+    """A segment's vectors and what is made of them, as files in a folder, without a store around them."""
+
+    # One of every kind that is let in, small enough for some hundred rows of 32 dimensions.
+    recipes = (
+        *("HNSW8", "SQ8", "SQ6", "SQ4", "RaBitQ", "RaBitQ4", "RR,SQ8", "RR,RaBitQ"),
+        *("IVF8,SQfp16", "IVF8,SQ8", "IVF8,SQ6", "IVF8,SQ4", "IVF8,PQ8", "IVF8,RaBitQ", "IVF8,RaBitQ4"),
+        *("RR,IVF8,SQfp16", "RR,IVF8,SQ8", "RR,IVF8,PQ8", "RR,IVF8,RaBitQ", "RR,IVF8,RaBitQ4"),
+    )
+
+    def clustered(self, n: int, dim: int = 32, seed: int = 0, centres: int = 200) -> NDArray[np.float32]:
+        """Unit vectors around centres, as texts of a corpus are: neighbours are nearer than chance has them."""
+        rng = np.random.default_rng(seed)
+        middles = np.random.default_rng(99).standard_normal((centres, dim))  # the same for rows and questions
+        raw = middles[rng.integers(centres, size=n)] + 0.5 * rng.standard_normal((n, dim))
+        return (raw / np.linalg.norm(raw, axis=1, keepdims=True)).astype(np.float32)
+
+    def write(self, folder: Path, vectors: NDArray[np.float32]) -> Any:
+        """A vectors.faiss in the folder; the same, mapped."""
+        rows, dim = vectors.shape
+        path = folder / VECTORS
+        path.write_bytes(vectors_header(dim, rows) + vectors.astype("<f2").tobytes())
+        return map_vectors(path, dim, rows)
+
+    def make(self, folder: Path, factory: str, vectors: Any) -> Path:
+        """The ann.faiss of mapped vectors, beside them."""
+        index = ann.make(Recipe.parse(factory), folder / VECTORS, vectors.d, vectors.ntotal)
+        with (folder / ANN).open("wb") as file:
+            write(index, file.write)
+        return folder / ANN
+
+    def open(self, path: Path, factory: str, vectors: Any) -> Any:
+        """An ann.faiss as a segment opens it before the first search."""
+        recipe = Recipe.parse(factory)
+        index = map_ann(path, recipe, vectors)
+        check_ann(path, recipe, index, vectors.ntotal)
+        return index
+
+
+@pytest.fixture(scope="session")
+def ann_kit() -> AnnKit:
+    return AnnKit()
 
 
 @pytest.fixture(scope="session")

@@ -375,7 +375,6 @@ def test_a_committed_writer_takes_nothing_more(tmp_path, kit):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"index_type": "ivf"}, "index type 'ivf' is not one of flat, hnsw"),
         ({"dim": 0}, "dim 0 is not from 1 to 65536"),
         ({"fingerprint": "../../x"}, "fingerprint '../../x' is not 16 to 128 letters and digits"),
         ({"blobs": {"../x": b""}}, "'../x' is no plain file name"),

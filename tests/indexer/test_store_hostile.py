@@ -15,7 +15,9 @@ import pytest
 
 from ragidx import __version__
 from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer import index_types
 from ragidx.indexer import verify as verify_module
+from ragidx.indexer.index_types import IndexOptions
 from ragidx.indexer.store import Store
 
 PUT_BACK = "  hint: put it back from a copy, or build again with --rebuild"
@@ -30,8 +32,12 @@ def pristine(kit, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("pristine") / "index"
     blobs = {"filter.safetensors": b"the matrix"}
     first = {f"d{n}": [f"t{n} {part}" for part in range(3)] for n in range(100)}
-    kit.build(path, first, index_type="hnsw", blobs=blobs)
-    kit.build(path, first | {"d0": ["changed"]}, index_type="hnsw", blobs=blobs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_types, "MIN_ROWS", 2)
+        index = IndexOptions("hnsw", target_recall=0.01)  # nearly all rows of so few ask, with their links cut
+        kit.build(path, first, index=index, blobs=blobs)
+        kit.build(path, first | {"d0": ["changed", "twice"]}, index=index, blobs=blobs)
+    assert [entry.ann is not None for entry in Store.open(path).manifest.segments] == [True, True]
     return path
 
 
@@ -136,10 +142,10 @@ def test_a_part_of_the_index_that_is_a_link_is_not_followed_by_a_writer(index, t
 
 
 def test_a_newer_format_names_both_versions_and_is_never_replaced(index, kit):
-    (index / "manifest.json").write_bytes(canonical({"format": 2, "ragidx": "9.1.0", "shape": "unknown"}))
+    (index / "manifest.json").write_bytes(canonical({"format": 3, "ragidx": "9.1.0", "shape": "unknown"}))
     expected = (
-        f"{index / 'manifest.json'}: the index has the format 2 (written by ragidx '9.1.0'); "
-        f"ragidx {__version__} reads up to format 1\n"
+        f"{index / 'manifest.json'}: the index has the format 3 (written by ragidx '9.1.0'); "
+        f"ragidx {__version__} reads up to format 2\n"
         "  hint: upgrade: pip install --upgrade ragidx"
     )
 
@@ -227,7 +233,7 @@ def test_a_manifest_that_is_none(index, content):
 
 def test_a_manifest_whose_checksum_does_not_fit(index):
     path = index / "manifest.json"
-    path.write_bytes(path.read_bytes().replace(b'"n_chunks":298', b'"n_chunks":297'))
+    path.write_bytes(path.read_bytes().replace(b'"n_chunks":299', b'"n_chunks":298'))
 
     assert refused(index) == f"{path}: the manifest is damaged: checksum: it does not fit the rest\n{GO_BACK}"
 
@@ -269,8 +275,38 @@ def test_a_file_that_is_a_link_is_not_followed(index):
             "segment 00000001-0000: rows: 1099511627776 is no integer from 1 to 2147483647",
         ),
         (lambda d: d["segments"].append(d["segments"][0]), "segments: two have the same id"),
-        (lambda d: d.update(n_chunks=-1), "n_chunks: -1 is no integer from 0 to 301"),
-        (lambda d: d.update(index_type="exec"), "index_type: 'exec' cannot stand there"),
+        (lambda d: d.update(n_chunks=-1), "n_chunks: -1 is no integer from 0 to 302"),
+        (lambda d: d["index"].update(index_type="exec"), "index: unknown index type 'exec'"),
+        (lambda d: d["index"].update(index_type=1), "index.index_type: 1 cannot stand there"),
+        (
+            lambda d: d["index"].update(index_type="HNSW16" * 30),
+            f"index.index_type: '{('HNSW16' * 30)[:59]}... cannot stand there",
+        ),
+        (lambda d: d["index"].update(target_recall=1.5), "index.target_recall: 1.5 is no share"),
+        (lambda d: d["index"].update(target_recall=0), "index: a recall of 0 is no share"),
+        (lambda d: d["index"].update(target_recall=True), "index.target_recall: True is no share"),
+        (lambda d: d["index"].update(max_memory=0), "index.max_memory: 0 is no integer from 1 to 9007199254740992"),
+        (lambda d: d.update(index="flat"), "index: it is no object"),
+        (lambda d: d.update(index_type="flat"), "manifest: 'index_type' is unknown"),
+        (
+            lambda d: d["segments"][0].update(ann=None),
+            "segment 00000001-0000: files: 'ann.faiss' is unknown",
+        ),
+        (
+            lambda d: d["segments"][0]["ann"].update(factory="Flat"),
+            "segment 00000001-0000: ann: unknown index type 'Flat'; did you mean 'flat'?",
+        ),
+        (
+            lambda d: d["segments"][0]["ann"].update(factory="IVF4,PQ3"),
+            "segments: index type IVF4,PQ3: 3 codes do not divide 8 dimensions",
+        ),
+        (
+            lambda d: d["segments"][0]["ann"].update(beam=-1),
+            "segment 00000001-0000: ann.beam: -1 is no integer from 0 to 2147483647",
+        ),
+        (lambda d: d["segments"][0]["ann"].update(recall=2), "segment 00000001-0000: ann.recall: 2 is no share"),
+        (lambda d: d["segments"][0]["ann"].pop("sample"), "segment 00000001-0000: ann: 'sample' is missing"),
+        (lambda d: d["segments"][0].update(ann=[]), "segment 00000001-0000: ann: it is no object"),
         (lambda d: d.update(fingerprint="../" * 10), f"fingerprint: '{'../' * 10}' cannot stand there"),
         (lambda d: d.update(schema={"year": "date"}), "schema.year: 'date' cannot stand there"),
         (lambda d: d.update(spec=[]), "spec: it is no object"),
@@ -289,7 +325,7 @@ def test_more_chunks_than_there_are(index):
     lie(index, lambda data: data.update(n_chunks=3))
 
     assert refused(index) == (
-        f"{index}: the manifest counts 3 chunks, its segments and deletions 298\n  hint: build again with --rebuild"
+        f"{index}: the manifest counts 3 chunks, its segments and deletions 299\n  hint: build again with --rebuild"
     )
 
 

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import QueryError
+from ragidx.indexer import index_types
 from ragidx.indexer import writer as writer_module
+from ragidx.indexer.index_types import IndexOptions
 from ragidx.indexer.store import Store
 
 
@@ -154,11 +156,13 @@ def test_shapes_that_a_program_gets_wrong_are_named(tmp_path, kit):
         store.search(kit.queries(1), 0)
 
 
-def test_the_graph_finds_nearly_all_of_the_exact_hits(tmp_path, kit):
+def test_the_graph_finds_nearly_all_of_the_exact_hits(tmp_path, kit, monkeypatch):
+    monkeypatch.setattr(index_types, "MIN_ROWS", 1000)
     documents = {f"d{n}": [f"t{n}"] for n in range(1000)}
     for kind in ("flat", "hnsw"):
-        kit.build(tmp_path / kind, documents, index_type=kind)
+        kit.build(tmp_path / kind, documents, index=IndexOptions(kind, target_recall=0.99))
     exact, graph, queries = Store.open(tmp_path / "flat"), Store.open(tmp_path / "hnsw"), kit.queries(50)
+    assert [store.segments[0].is_exact() for store in (exact, graph)] == [True, False]
 
     one, other = exact.search(queries, 10), graph.search(queries, 10)
 
@@ -167,11 +171,13 @@ def test_the_graph_finds_nearly_all_of_the_exact_hits(tmp_path, kit):
     assert graph.verify() == []
 
 
-def test_the_graph_gives_k_hits_under_a_hard_condition(tmp_path, kit):
+def test_the_graph_gives_k_hits_under_a_hard_condition(tmp_path, kit, monkeypatch):
+    monkeypatch.setattr(index_types, "MIN_ROWS", 1000)
     kit.build(tmp_path / "index", {f"d{n}": [f"t{n}"] for n in range(1000)}, index_type="hnsw")
     kit.build(tmp_path / "index", {f"d{n}": [f"t{n}"] for n in range(1, 1000)}, index_type="hnsw")
     store, queries = Store.open(tmp_path / "index"), kit.queries(5)
     allowed = [np.arange(1000) % 50 == 0]
+    assert not store.segments[0].is_exact()
 
     found = store.search(queries, 10, allowed)
 

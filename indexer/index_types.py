@@ -1,0 +1,284 @@
+"""Index types: what may be made of a segment's vectors besides comparing all of them, and what that costs.
+
+A type is a name (`auto`, `flat`, `hnsw`, `ivf`, `ivfpq`, `sq8`, `rabitq`) or a factory string in FAISS's notation, of
+which only the combinations that are right for unit vectors and inner products are let in:
+
+    HNSW16                       a graph with 16 links a node (Malkov and Yashunin 2018)
+    SQ8                          all rows, by codes of 8 bits a number; also SQ6, SQ4
+    RaBitQ4                      all rows, by codes of 4 bits a number (Gao and Long 2024); RaBitQ is 1 bit
+    IVF1024,SQfp16               1,024 lists of near rows, of which a query reads some; or ,SQ8 ,SQ6 ,SQ4 ,PQ48
+    RR,IVF1024,RaBitQ            the vectors turned by a random rotation first
+
+Whatever an index finds is compared once more with the float16 vectors beside it, so every score is exact and only
+which rows are found is approximate. Nothing here computes: making and searching are `ann`'s.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from ragidx.corpora.errors import SpecError, unknown_name
+
+AUTO, FLAT = "auto", "flat"
+
+INDEX_TYPES = {
+    "auto": "flat while that is fast, else what fits into --max-memory and reaches --target-recall, fastest first",
+    "flat": "exact: every vector is compared",
+    "hnsw": "a graph of neighbours: fast, 144 bytes a row more",
+    "ivf": "lists of near vectors in float16, some of which are read: made fast, vectors twice on the disk",
+    "sq8": "every vector, by 8 bits a number: half the memory of flat, nearly as exact",
+    "ivfpq": "lists of product codes, a byte for every 4 numbers: an eighth of the memory of flat",
+    "rabitq": "lists of 1 bit a number: a sixteenth of the memory of flat",
+}
+"""Name -> what it is, in one line."""
+
+MIN_ROWS = 10_000  # a segment with fewer rows is compared whole, whatever the type: that takes under a millisecond
+AUTO_FLAT_BYTES = 40_000_000  # auto: so many bytes of vectors are compared whole, which takes about 2 ms a query
+
+DEFAULT_RECALL = 0.95  # ann_recall@10
+TUNED_K = 10
+
+_FACTORY = re.compile(
+    r"HNSW(?P<links>[0-9]{1,3})"
+    r"|(?P<rotate>RR,)?(?:IVF(?P<lists>[0-9]{1,6}),)?(?P<code>SQfp16|SQ[468]|PQ[0-9]{1,4}|RaBitQ[2-9]?)"
+)
+_LINKS = (4, 128)
+_TRAIN_ROWS = 39  # FAISS's own minimum of training rows for each list
+_TRAIN_BYTES = 256 << 20  # of float32 rows that an index is trained on, at most
+_NODE_BYTES = 16  # of a graph: level, offset, and the share of the upper levels, beside the links of the lowest
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How an index is made of a segment's vectors: either a graph, or codes, in lists or not.
+
+    Attributes:
+        links: of a graph's node on the upper levels, twice that on the lowest; None: no graph.
+        lists: how many; None: all codes are compared.
+        code: how a vector is kept: SQfp16, SQ8, SQ6, SQ4, PQ{bytes}, RaBitQ{bits}.
+        rotate: whether the vectors are turned by a random rotation before.
+    """
+
+    links: int | None = None
+    lists: int | None = None
+    code: str = ""
+    rotate: bool = False
+
+    def __str__(self) -> str:
+        """The factory string; `Recipe.parse` is its inverse."""
+        if self.links is not None:
+            return f"HNSW{self.links}"
+        lists = "" if self.lists is None else f"IVF{self.lists},"
+        return f"{'RR,' * self.rotate}{lists}{self.code}"
+
+    @classmethod
+    def parse(cls, text: str) -> Recipe:
+        """The recipe that a factory string says.
+
+        >>> str(Recipe.parse("IVF64,PQ8")), Recipe.parse("HNSW16").links
+        ('IVF64,PQ8', 16)
+
+        Raises:
+            SpecError: it is none of those that are let in; the message names them.
+        """
+        found = _FACTORY.fullmatch(text)
+        if found is None:
+            raise unknown_name("index type", text, INDEX_TYPES) if text.isalnum() else _not_a_factory(text)
+        links, lists = (None if found[name] is None else int(found[name]) for name in ("links", "lists"))
+        if links is not None and not _LINKS[0] <= links <= _LINKS[1]:
+            raise _not_a_factory(text, f"HNSW takes {_LINKS[0]} to {_LINKS[1]} links")
+        if lists is not None and not lists:
+            raise _not_a_factory(text, "IVF takes 1 list or more")
+        code = found["code"] or ""
+        if code == "SQfp16" and lists is None:
+            raise _not_a_factory(text, "all vectors in float16 are the type flat")
+        if code.startswith("PQ") and (lists is None or not int(code[2:])):
+            raise _not_a_factory(text, "product codes stand in lists: IVF256,PQ48")
+        return cls(links, lists, code, bool(found["rotate"]))
+
+    def check(self, dim: int) -> None:
+        """Whether vectors of this width can be kept so.
+
+        Raises:
+            SpecError: product codes need a width that their number divides.
+        """
+        if self.code.startswith("PQ") and dim % int(self.code[2:]):
+            raise SpecError(
+                f"index type {self}: {self.code[2:]} codes do not divide {dim} dimensions",
+                f"take one of {', '.join(f'PQ{n}' for n in _divisors(dim)[-6:])}, or another type",
+                where="--index-type",
+            )
+
+    def code_bytes(self, dim: int) -> int:
+        """Bytes a row besides the float16 vector, without the row's number in a list."""
+        if self.links is not None:
+            return 8 * self.links + _NODE_BYTES
+        if self.code.startswith("PQ"):
+            return int(self.code[2:])
+        if self.code.startswith("RaBitQ"):
+            bits = int(self.code[6:] or 1)
+            return -(-dim // 8) + 8 if bits == 1 else -(-dim // 8) + 12 + -(-(bits - 1) * dim // 8) + 8
+        return {"SQfp16": 2 * dim, "SQ8": dim, "SQ6": -(-6 * dim // 8), "SQ4": -(-dim // 2)}[self.code]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard a search tries, as it was tuned for ten hits.
+
+    Attributes:
+        beam: nodes of a graph that are kept in view (efSearch); 0: there is no graph.
+        lists: lists that are read (nprobe); 0: there are none.
+        factor: how many times k rows are found by their codes before they are compared exactly.
+    """
+
+    beam: int = 0
+    lists: int = 0
+    factor: int = 1
+
+    def at(self, k: int, share: float) -> Effort:
+        """The same for another number of hits, and where only a share of the rows may be found."""
+        wider = max(1.0, k / TUNED_K)
+        return Effort(
+            math.ceil(self.beam * wider / share), math.ceil(self.lists * math.sqrt(wider) / share), self.factor
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOptions:
+    """What a user says about the index: what the manifest keeps, and what every later segment is made by.
+
+    Attributes:
+        index_type: a name in `INDEX_TYPES`, or a factory string.
+        target_recall: ann_recall@10 against exact search, which the effort of a search is tuned to.
+        max_memory: bytes that all indexes may take in memory together; None: no limit.
+    """
+
+    index_type: str = AUTO
+    target_recall: float = DEFAULT_RECALL
+    max_memory: int | None = None
+
+    def __post_init__(self) -> None:
+        check_index_type(self.index_type)
+        if not 0 < self.target_recall <= 1:
+            raise SpecError(
+                f"a recall of {self.target_recall:g} is no share",
+                "give more than 0, at most 1",
+                where="--target-recall",
+            )
+        if self.max_memory is not None and self.max_memory < 1:
+            raise SpecError(
+                f"{self.max_memory} bytes of memory hold nothing", "give a size such as 2GB", where="--max-memory"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What an index of some rows takes, in bytes: estimated; texts and metadata are not in it.
+
+    Attributes:
+        disk_bytes: of the files of vectors, and of the index beside them.
+        memory_bytes: what a search keeps reading, so what should stay in memory.
+        build_bytes: what is held while it is made, beyond what any build holds.
+    """
+
+    disk_bytes: int
+    memory_bytes: int
+    build_bytes: int
+
+
+def footprint(index_type: str, rows: int, dim: int) -> Footprint:
+    """What `rows` vectors of `dim` take under a type.
+
+    Raises:
+        SpecError: the type is unknown, or cannot hold vectors of this width.
+    """
+    return footprint_of(candidates(index_type, rows, dim)[0], rows, dim)
+
+
+def footprint_of(recipe: Recipe | None, rows: int, dim: int) -> Footprint:
+    """What `rows` vectors of `dim` take under a recipe; None: flat."""
+    vectors = 2 * dim * rows
+    if recipe is None:
+        return Footprint(vectors, vectors, 0)
+    lists = recipe.lists or 0
+    beside = rows * (recipe.code_bytes(dim) + 8 * bool(lists)) + 4 * dim * (lists + dim * recipe.rotate)
+    if recipe.links is not None:
+        return Footprint(vectors + beside, vectors + beside, vectors + beside)
+    return Footprint(vectors + beside, beside, beside + 4 * dim * train_rows(recipe, rows, dim))
+
+
+def check_index_type(text: str, dim: int | None = None) -> None:
+    """Whether this is a name or a factory string that is let in, and holds vectors of this width.
+
+    Raises:
+        SpecError: it is not.
+    """
+    if text not in INDEX_TYPES:
+        recipe = Recipe.parse(text)
+        if dim is not None:
+            recipe.check(dim)
+
+
+def candidates(index_type: str, rows: int, dim: int) -> list[Recipe | None]:
+    """What a segment may become under a type, the first choice first; None: its vectors are compared whole.
+
+    Only `auto` has more than one: fastest first, and each later one takes less memory.
+    """
+    if index_type == FLAT or rows < MIN_ROWS:
+        return [None]
+    named: dict[str, Recipe] = {
+        "hnsw": Recipe(links=16),
+        "ivf": Recipe(lists=_lists(rows), code="SQfp16"),
+        "sq8": Recipe(code="SQ8"),
+        "ivfpq": Recipe(lists=_lists(rows), code=f"PQ{product_codes(dim)}"),
+        "rabitq": Recipe(lists=_lists(rows), code="RaBitQ", rotate=True),
+    }
+    if index_type == AUTO:
+        first = None if 2 * dim * rows <= AUTO_FLAT_BYTES else named["hnsw"]
+        return [first, *(Recipe(lists=_lists(rows), code=code) for code in ("SQ8", "RaBitQ4")), named["rabitq"]]
+    if index_type in named:
+        return [named[index_type]]
+    recipe = Recipe.parse(index_type)
+    recipe.check(dim)
+    if recipe.lists is not None and rows < recipe.lists * _TRAIN_ROWS:
+        recipe = Recipe(lists=_lists(rows), code=recipe.code, rotate=recipe.rotate)
+    return [recipe]
+
+
+def train_rows(recipe: Recipe, rows: int, dim: int) -> int:
+    """How many rows an index is trained on: enough for its lists and codes, in bounded memory."""
+    wanted = max(64 * (recipe.lists or 0), 256 * 64 if recipe.code.startswith("PQ") else 8192)
+    return max(1, min(rows, wanted, _TRAIN_BYTES // (4 * dim)))
+
+
+def product_codes(dim: int) -> int:
+    """The number of product codes: a divisor of `dim`, near a quarter of it.
+
+    >>> product_codes(384), product_codes(7)
+    (96, 1)
+    """
+    return min(_divisors(dim), key=lambda number: (abs(math.log(4 * number / dim)), number))
+
+
+def _lists(rows: int) -> int:
+    """A power of two near 4 sqrt(rows), with enough rows a list to train on."""
+    wanted = min(4 * math.sqrt(rows), rows / _TRAIN_ROWS)
+    return int(2 ** max(0, math.floor(math.log2(max(1.0, wanted)))))
+
+
+def _divisors(number: int) -> list[int]:
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def _not_a_factory(text: str, reason: str = "it is not in the list of those that are known to be right") -> SpecError:
+    return SpecError(
+        f"index type '{text[:60]}': {reason}",
+        f"give a name ({', '.join(INDEX_TYPES)}), or a factory string: HNSW16; SQ8, SQ6, SQ4 or RaBitQ4; these, "
+        "SQfp16 or PQ48 with IVF1024, in front; RR, in front of it turns the vectors",
+        where="--index-type",
+    )
+
+
+DEFAULT_OPTIONS = IndexOptions()

@@ -1,0 +1,46 @@
+"""`ragidx reindex`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ragidx.pipelines.cli.options import ann_options, index_option, json_option
+from ragidx.pipelines.cli.reshaped import StageLine, tell
+
+
+@click.command("reindex")
+@click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--dim", type=int, metavar="N", help="Numbers of a vector to keep: the first N [default: all].")
+@ann_options
+@index_option
+@json_option
+def command(
+    target: Path,
+    dim: int | None,
+    index_type: str | None,
+    target_recall: float | None,
+    max_memory: int | None,
+    index: Path,
+    as_json: bool,
+) -> None:
+    """Make another index in DIR from the stored vectors of one: narrower, or of another type; nothing is encoded.
+
+    \b
+        ragidx reindex small-index --dim 112
+        ragidx reindex fast-index --index-type hnsw --target-recall 0.98
+    """
+    from ragidx.pipelines.reshape import reindex
+
+    with StageLine(as_json=as_json) as line:
+        report = reindex(
+            index,
+            target,
+            dim=dim,
+            index_type=index_type,
+            target_recall=target_recall,
+            max_memory=max_memory,
+            on_stage=line.on_stage,
+        )
+    tell(report, as_json=as_json)

@@ -1,0 +1,28 @@
+"""`ragidx shrink`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ragidx.pipelines.cli.options import index_option, json_option
+from ragidx.pipelines.cli.reshaped import StageLine, tell
+
+
+@click.command("shrink")
+@click.option("--dim", type=int, required=True, metavar="N", help="Numbers of a vector to keep: the first N.")
+@index_option
+@json_option
+def command(dim: int, index: Path, as_json: bool) -> None:
+    """Replace an index by its narrower self, in one commit, without encoding again; `ragidx rollback` goes back.
+
+    \b
+        ragidx query "who signed the lease?" --dim 64     try it first: nothing is changed
+        ragidx shrink --dim 64
+    """
+    from ragidx.pipelines.reshape import shrink
+
+    with StageLine(as_json=as_json) as line:
+        report = shrink(index, dim=dim, on_stage=line.on_stage)
+    tell(report, as_json=as_json)
