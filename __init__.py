@@ -2,6 +2,7 @@
 
     ragidx.build("corpus/", "index/")
     ragidx.Retriever.open("index/").search("who signed the lease?")
+    ragidx.build_vectors("vectors.parquet", "own/"); ragidx.IndexReader.open("own/").search(queries)
 
 Names are loaded when they are first used: `import ragidx` imports none of torch, transformers and faiss.
 """
@@ -17,21 +18,39 @@ if TYPE_CHECKING:
     from ragidx.indexer.encoder import load_encoder
     from ragidx.indexer.filters import EmbedFilter
     from ragidx.pipelines.build import build
+    from ragidx.pipelines.build_vectors import build_vectors
+    from ragidx.pipelines.vectors import IndexWriter
     from ragidx.retriever.hit import Hit
+    from ragidx.retriever.reader import IndexReader
     from ragidx.retriever.retriever import Retriever
 
 __version__ = "0.1.0"
 
-__all__ = ["Chunk", "Document", "EmbedFilter", "Hit", "RagidxError", "Retriever", "build", "load_encoder"]
+__all__ = [
+    "Chunk",
+    "Document",
+    "EmbedFilter",
+    "Hit",
+    "IndexReader",
+    "IndexWriter",
+    "RagidxError",
+    "Retriever",
+    "build",
+    "build_vectors",
+    "load_encoder",
+]
 
 _HOMES = {
     "Chunk": "corpora.records",
     "Document": "corpora.records",
     "EmbedFilter": "indexer.filters",
     "Hit": "retriever.hit",
+    "IndexReader": "retriever.reader",
+    "IndexWriter": "pipelines.vectors",
     "RagidxError": "corpora.errors",
     "Retriever": "retriever.retriever",
     "build": "pipelines.build",
+    "build_vectors": "pipelines.build_vectors",
     "load_encoder": "indexer.encoder",
 }
 

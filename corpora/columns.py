@@ -12,6 +12,8 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.limits import UnreadableError
@@ -33,7 +35,7 @@ def read_parquet(file: SourceFile) -> Iterator[Document]:
     with file.path() as path:
         try:
             with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as parquet:
-                names = _kept_columns(file, parquet.schema_arrow)
+                names = kept_columns(file, parquet.schema_arrow)
                 batches = parquet.iter_batches(batch_size=_BATCH_ROWS, columns=names, use_threads=False)
                 yield from _documents(file, names, batches)
         except (pa.ArrowException, OSError) as fault:
@@ -46,22 +48,34 @@ def read_arrow(file: SourceFile) -> Iterator[Document]:
 
     with file.path() as path:
         try:
-            with pa.memory_map(str(path)) as mapped:
-                mark = mapped.read(len(_ARROW_MARK))
-                mapped.seek(0)
-                if mark.startswith(_FEATHER_1_MARK):
-                    raise UnreadableError("Feather version 1: write it again as version 2")
-                yield from _ipc_documents(file, mapped, is_file=mark == _ARROW_MARK)
+            with open_arrow(path) as (schema, batches):
+                yield from _documents(file, kept_columns(file, schema), (batch for batch, _ in batches))
         except (pa.ArrowException, OSError) as fault:
             raise UnreadableError(f"damaged Arrow data: {_first_line(fault)}") from fault
 
 
-def _ipc_documents(file: SourceFile, mapped: Any, *, is_file: bool) -> Iterator[Document]:
+@contextmanager
+def open_arrow(path: Path) -> Iterator[tuple[Any, Iterator[tuple[Any, float]]]]:
+    """The schema of an Arrow IPC file or stream, and its record batches with the share of the file behind each.
+
+    Raises:
+        UnreadableError: it is a Feather file of version 1.
+        pyarrow.ArrowException, OSError: it is damaged.
+    """
     import pyarrow as pa
 
-    reader = pa.ipc.open_file(mapped) if is_file else pa.ipc.open_stream(mapped)
-    batches = (reader.get_batch(i) for i in range(reader.num_record_batches)) if is_file else iter(reader)
-    yield from _documents(file, _kept_columns(file, reader.schema), batches)
+    with pa.memory_map(str(path)) as mapped:
+        size, mark = mapped.size(), mapped.read(len(_ARROW_MARK))
+        mapped.seek(0)
+        if mark.startswith(_FEATHER_1_MARK):
+            raise UnreadableError("Feather version 1: write it again as version 2")
+        if mark == _ARROW_MARK:
+            reader = pa.ipc.open_file(mapped)
+            count = reader.num_record_batches
+            yield reader.schema, ((reader.get_batch(i), (i + 1) / count) for i in range(count))
+        else:
+            reader = pa.ipc.open_stream(mapped)
+            yield reader.schema, ((batch, mapped.tell() / size) for batch in reader)
 
 
 def _documents(file: SourceFile, names: list[str], batches: Iterator[Any]) -> Iterator[Document]:
@@ -76,13 +90,13 @@ def _records(file: SourceFile, batches: Iterator[Any], names: list[str]) -> Iter
         batch.validate(full=True)
         for start in range(0, batch.num_rows, _BATCH_ROWS):
             piece = batch.slice(start, _BATCH_ROWS)
-            columns = [_values(file, name, piece.column(name), number) for name in names]
+            columns = [column_values(file, name, piece.column(name), number) for name in names]
             for row in zip(*columns, strict=True):
                 number += 1
                 yield Record(number, f"#{number}", dict(zip(names, row, strict=True)))
 
 
-def _kept_columns(file: SourceFile, schema: Any) -> list[str]:
+def kept_columns(file: SourceFile, schema: Any) -> list[str]:
     """The columns that can be text, id or metadata; the others are reported."""
     names: list[str] = []
     for name, count in Counter(schema.names).items():
@@ -118,7 +132,7 @@ def _is_kept(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _values(file: SourceFile, name: str, column: Any, before: int) -> list[object]:
+def column_values(file: SourceFile, name: str, column: Any, before: int) -> list[object]:
     """A column as Python values; `before`: rows of the file above it. What Python has no room for is reported."""
     try:
         return _python_values(column)

@@ -9,7 +9,7 @@ A filter that is fitted on the corpus reads it once more, before.
 from __future__ import annotations
 
 import contextlib
-import json
+import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,16 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError
-from ragidx.corpora.readers import ReadOptions, documents
+from ragidx.corpora.errors import ModelError, RagidxError
 from ragidx.corpora.records import Document, Skip
-from ragidx.corpora.sources import BY_RULE, Source, sources
-from ragidx.indexer.digests import digest
+from ragidx.corpora.sources import BY_RULE, Source
 from ragidx.indexer.manifest import files_of
 from ragidx.indexer.store import Store, StoreWriter
 from ragidx.indexer.sweep import check_folder
 from ragidx.pipelines.cutting import Cutter, Item
-from ragidx.pipelines.plan import BuildOptions, make_plan
+from ragidx.pipelines.plan import make_plan
+from ragidx.pipelines.prediction import Foresight, is_long
+from ragidx.pipelines.reading import Reading, build_options, chunker_of, document_hash, too_long
 from ragidx.pipelines.report import INDEXING, BuildReport, OnProgress, Progress, Skips
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _WINDOW_CHUNKS = 4096
 _WINDOW_CHARS = 4 << 20
 _TUNE_FROM = 256  # chunks: measuring the fastest number format pays from here on
-_UNLIMITED = 1 << 30
 _TELL_EVERY_S = 0.2
 
 
@@ -72,14 +71,7 @@ def build(
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
     """
-    try:
-        asked = BuildOptions(**options)
-    except TypeError as fault:
-        raise SpecError(
-            f"build takes no such option: {fault}".replace("BuildOptions.__init__() ", ""),
-            "see help(ragidx.pipelines.plan.BuildOptions)",
-        ) from fault
-    return _Build(corpus, Path(index), asked, on_progress).run()
+    return _Build(Reading(corpus, Path(index), build_options(options)), on_progress).run()
 
 
 @dataclass
@@ -99,22 +91,23 @@ class _Window:
 class _Build:
     """One run of `build`; its state is what the steps share."""
 
-    def __init__(self, corpus: str | Path, index: Path, options: BuildOptions, on_progress: OnProgress | None) -> None:
-        self.corpus, self.index, self.options = corpus, index, options
+    def __init__(self, reading: Reading, on_progress: OnProgress | None) -> None:
+        self.reading, self.corpus, self.index, self.options = reading, reading.corpus, reading.index, reading.options
         self.on_progress = on_progress
-        self.report = BuildReport(index=str(index))
+        self.report = BuildReport(index=str(self.index))
         self.progress = Progress()
         self.skips = Skips()
         self._told = 0.0
         self._window = _Window()
         self._cutter: Cutter | None = None
         self._encoder: Encoder | None = None
+        self._foresight = Foresight(reading)
         self._fitted: dict[bytes, NDArray[np.float32]] = {}  # vectors of the sample the filter was fitted on
 
     def run(self) -> BuildReport:
         """The whole build."""
-        started = time.perf_counter()
-        self.progress.total_bytes = self._corpus_bytes()
+        self._started = time.perf_counter()
+        self.progress.total_bytes = self.reading.total_bytes()
         self.plan = make_plan(self.index, self.options)
         if self.plan.wants_a_sample:
             self._fit()
@@ -129,35 +122,17 @@ class _Build:
                 for items in self._cutter.drain() if self._cutter else ():
                     self._collect(items)
             self._flush()
-            self._check_something_was_read(self.report.n_documents)
+            self.reading.check_something_was_read(self.report.n_documents, self.skips)
             self.report.n_removed = writer.delete_others() if had else 0
             manifest = writer.commit(self._notes(), self.report.n_documents)
             self.report.committed = writer.base is None or manifest.generation != writer.base.generation
-        self._finish(started)
+        self._finish()
         return self.report
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def _corpus_bytes(self) -> int:
-        """What there is to read, for the progress bar: sizes alone, nothing is opened."""
-        if str(self.corpus) == "-":
-            return 0
-        o = self.options
-        found = sources(self.corpus, include=o.include, exclude=self._exclude(), on_skip=lambda _: None)
-        return sum(source.size for source in found)
-
-    def _exclude(self) -> list[str]:
-        """What the user leaves out, and the index itself where it stands in the corpus."""
-        corpus, index = Path(self.corpus).resolve(), self.index.resolve()
-        own = [f"/{index.relative_to(corpus).as_posix()}/"] if index != corpus and index.is_relative_to(corpus) else []
-        return [*self.options.exclude, *own]
-
     def _documents(self, on_source: Callable[[Source], None] | None = None) -> Iterator[Document]:
-        o = self.options
-        reading = ReadOptions(text_field=o.text_field, id_field=o.id_field)
-        return documents(
-            self.corpus, reading, include=o.include, exclude=self._exclude(), on_skip=self._skip, on_source=on_source
-        )
+        return self.reading.documents(self._skip, on_source)
 
     def _begin(self, source: Source) -> None:
         self.progress.n_bytes += source.size
@@ -168,20 +143,6 @@ class _Build:
                 f"left out: {skip.reason}", "mend or exclude it, or build without --strict", where=skip.where
             )
         self.skips.add(skip)
-
-    def _check_something_was_read(self, n_documents: int) -> None:
-        if n_documents:
-            return
-        if not self.skips.total():
-            raise CorpusError(
-                "the corpus is empty: there is no file in it", "name a folder with documents", where=str(self.corpus)
-            )
-        reasons = "; ".join(f"{n} x {reason}" for reason, n in self.skips.counts.most_common(5))
-        raise CorpusError(
-            f"the corpus has no readable document ({reasons})",
-            "see `ragidx build --help` for the formats; --include and --exclude choose files",
-            where=str(self.corpus),
-        )
 
     # -- the filter, where it is fitted ---------------------------------------------------------------------------
 
@@ -194,7 +155,7 @@ class _Build:
         self.progress.stage = f"fitting filter {self.plan.spec.filter.name}"
         self._tell(at_once=True)
         drawn = draw(self._documents(), self.plan.spec, self._tell)
-        self._check_something_was_read(len(drawn))
+        self.reading.check_something_was_read(len(drawn), self.skips)
         self.skips = Skips()  # what was left out is told when the corpus is indexed
         fitted = fit_filter(self.plan, drawn, self._chunker(), self._batches, self._begin_sample)
         self.report.n_fitted = fitted.n
@@ -216,7 +177,8 @@ class _Build:
         self.report.n_documents += 1
         self.progress.n_documents += 1
         self._tell()
-        doc_hash = _document_hash(document)
+        doc_hash = document_hash(document)
+        self._foresight.read(document, is_new=had != doc_hash)
         if had == doc_hash:
             self.report.n_unchanged += 1
             self.writer.keep_document(document.id)
@@ -233,9 +195,11 @@ class _Build:
         if not items:
             self.report.n_empty += 1
         self.progress.n_cut += len(items)
+        self._foresight.cut(items)
         for item in items:
             if self._window.add(item):
                 self._flush()
+                self._predict()
 
     def _cutting(self) -> Cutter:
         if self._cutter is None:
@@ -243,14 +207,13 @@ class _Build:
         return self._cutter
 
     def _chunker(self) -> Chunker:
-        encoder = self._loaded()
-        limit = encoder.text_limit()
-        return Chunker(self.plan.spec.chunk, encoder.tokenizer.texts, limit=_UNLIMITED if limit is None else limit)
+        return chunker_of(self._loaded(), self.plan.spec.chunk)
 
     def _loaded(self) -> Encoder:
         """The encoder, loaded when the first text needs it: an idle build loads no model."""
         if self._encoder is None:
-            self._encoder = self.plan.encoder
+            with self._foresight.loading():
+                self._encoder = self.plan.encoder
         return self._encoder
 
     def _flush(self) -> None:
@@ -263,6 +226,8 @@ class _Build:
         missing = {item.row.text_hash: item.text for item in items if item.row.text_hash not in vectors}
         vectors |= (fitted := {key: self._fitted.pop(key) for key in missing if key in self._fitted})
         fresh = {key: text for key, text in missing.items() if key not in fitted}
+        self._foresight.fresh_chars += sum(map(len, fresh.values()))
+        self._foresight.known_chars += sum(len(item.text) for item in items if item.row.text_hash not in fresh)
         vectors |= self._encode(list(fresh), list(fresh.values()), {i.row.text_hash: i.row.chunk_id for i in items})
         items = [item for item in items if item.row.text_hash in vectors]
         for start in range(0, len(items), 256):
@@ -282,7 +247,8 @@ class _Build:
             return found
         encoder = self._loaded()
         if len(texts) >= _TUNE_FROM:
-            encoder.tune(texts)
+            with self._foresight.loading():
+                encoder.tune(texts)
         for batch in self._batches(texts, self.plan.filter):
             keys = [hashes[row] for row in batch.rows]
             unit = _unit(batch.vectors, [names[key] for key in keys])
@@ -296,9 +262,13 @@ class _Build:
 
     def _batches(self, texts: Sequence[str], project: Filter | None = None) -> Iterator[Batch]:
         """Texts through the model, counted and timed."""
-        started = time.perf_counter()
+        started = last = time.perf_counter()
         for batch in self._loaded().batches(texts, project=project):
             yield batch
+            now = time.perf_counter()
+            if self._foresight.encoded(sum(len(texts[row]) for row in batch.rows), now - last):
+                self._predict()
+            last = time.perf_counter()
             self.report.n_encoded += len(batch.rows)
             self.report.n_tokens += batch.n_tokens
             self.progress.n_encoded, self.progress.n_tokens = self.report.n_encoded, self.report.n_tokens
@@ -306,22 +276,30 @@ class _Build:
             self._tell()
         self.report.encode_seconds += time.perf_counter() - started
 
-    def _count_truncated(self, items: Sequence[Item]) -> None:
-        """Whole documents may be longer than the model reads; chunks never are, the chunker sees to that."""
-        limit = self._loaded().text_limit()
-        if self.plan.spec.chunk.size is not None or limit is None:
+    def _predict(self) -> None:
+        """From the first batches or the first window, what all will take; told where that is long."""
+        if self._foresight.made or self.progress.fitting:
             return
-        tokenizer = self._loaded().tokenizer
-        lengths = tokenizer.ids([tokenizer.head(item.text, limit) for item in items])
-        for item, ids in zip(items, lengths, strict=True):
-            if len(ids) > limit:
-                self.report.n_truncated += 1
-                if self.options.strict:
-                    raise StrictError(
-                        f"the document has more than the {limit} tokens that the model reads",
-                        "cut documents with --chunk-size, or build without --strict",
-                        where=item.row.doc_id,
-                    )
+        seconds, stored = time.perf_counter() - self._started, self.plan.stored
+        made = self._foresight.predict(
+            seconds,
+            dim=self.plan.dim(),
+            index_type=self.plan.spec.index_type,
+            had_bytes=0 if stored is None else sum(entry.bytes for entry in files_of(stored.manifest).values()),
+        )
+        if made is not None and is_long(made):
+            self.report.prediction = self.progress.prediction = made
+            self._tell(at_once=True)
+
+    def _count_truncated(self, items: Sequence[Item]) -> None:
+        found = too_long(items, self._loaded(), self.plan.spec.chunk)
+        self.report.n_truncated += len(found)
+        if found and self.options.strict:
+            raise StrictError(
+                f"the document has more than the {self._loaded().text_limit()} tokens that the model reads",
+                "cut documents with --chunk-size, or build without --strict",
+                where=found[0].row.doc_id,
+            )
 
     # -- the index ------------------------------------------------------------------------------------------------
 
@@ -331,23 +309,33 @@ class _Build:
             spec=self.plan.spec.to_json(),
             fingerprint=self.plan.fingerprint(),
             dim=self.plan.dim(),
-            index_type=self.plan.spec.index_type,
+            index=self.plan.index_options(),
             blobs=self.plan.blobs(),
             replace=self.options.rebuild,
+            on_stage=self._deriving,
         )
+
+    def _deriving(self, recipe: str, rows: int, done: int) -> None:
+        self.progress.derive(recipe, rows, done)
+        self._tell()
 
     def _notes(self) -> dict[str, Any]:
         """What the manifest keeps of this build."""
         r = self.report
-        return {
+        notes = {
             "corpus": str(self.corpus),
             "skipped": dict(self.skips.counts),
             "truncated": r.n_truncated,
             "device": self._encoder.device if self._encoder else "",
             "dtype": self._encoder.dtype if self._encoder else "",
         }
+        if r.prediction is not None:
+            r.seconds = time.perf_counter() - self._started
+            actual = {name: value for name, value in r.actual().items() if name != "index_bytes"}  # the manifest has it
+            notes["forecast"] = {"predicted": dataclasses.asdict(r.prediction), "actual": actual}
+        return notes
 
-    def _finish(self, started: float) -> None:
+    def _finish(self) -> None:
         r, store = self.report, Store.open(self.index)
         r.model, r.method = self.plan.spec.encoder.model, self.plan.spec.encoder.method
         r.encoder, r.filter, r.dim = str(self.plan.spec.encoder), str(self.plan.spec.filter), store.manifest.dim
@@ -356,7 +344,7 @@ class _Build:
         r.index_bytes = sum(entry.bytes for entry in files_of(store.manifest).values())
         if self._encoder is not None:
             r.device, r.dtype = self._encoder.device, self._encoder.dtype
-        r.seconds = time.perf_counter() - started
+        r.seconds = time.perf_counter() - self._started
         self.progress.last = True
         self._tell(at_once=True)
 
@@ -365,12 +353,6 @@ class _Build:
         if self.on_progress is not None and (at_once or now - self._told >= _TELL_EVERY_S):
             self._told = now
             self.on_progress(self.progress)
-
-
-def _document_hash(document: Document) -> bytes:
-    """Of everything a document's rows hold."""
-    metadata = json.dumps(dict(document.metadata), sort_keys=True, default=str)
-    return digest(f"{document.markdown}\0{metadata}\0{document.text}")
 
 
 def _unit(vectors: NDArray[np.float32], names: Sequence[str]) -> NDArray[np.float32]:

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 from ragidx.corpora.records import Skip
 
 INDEXING = "indexing"
+PLANNING = "planning"
+DERIVING = "making the index"
 
 _EXAMPLES = 5
 _HEAD = re.compile(
@@ -19,11 +21,30 @@ _HEAD = re.compile(
 )  # colons in quotes and brackets are names
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """What a build is thought to come to, from its first chunks.
+
+    Attributes:
+        after_seconds: when it was made.
+        n_documents: of the corpus.
+        n_chunks: of new and changed documents.
+        seconds: of the whole build, from its start.
+        index_bytes: of the index after it.
+    """
+
+    after_seconds: float
+    n_documents: int
+    n_chunks: int
+    seconds: float
+    index_bytes: int
+
+
 @dataclass
 class Progress:
     """How far a build is; the same object at every call, its numbers grow."""
 
-    stage: str = INDEXING  # or that a filter is fitted
+    stage: str = INDEXING  # or PLANNING, that a filter is fitted, or DERIVING and what
     n_bytes: int = 0  # of the corpus, begun
     total_bytes: int = 0  # of the corpus; 0 where nobody knows (standard input)
     n_documents: int = 0
@@ -33,24 +54,41 @@ class Progress:
     n_encoded: int = 0  # chunks that went through the model, those of the sample first
     n_tokens: int = 0
     seconds: float = 0.0  # of encoding
+    n_rows: int = 0  # of a large segment whose index is being made
+    n_derived: int = 0  # of them in that index
     last: bool = False
+    prediction: Prediction | None = None  # of a build that is found to be long
 
     @property
     def fitting(self) -> bool:
         """Whether a filter is still being fitted: nothing is stored yet."""
-        return self.stage != INDEXING
+        return self.stage not in (INDEXING, PLANNING) and not self.deriving
+
+    @property
+    def deriving(self) -> bool:
+        """Whether everything is encoded and stored, and the index of a large segment is being made."""
+        return self.stage.startswith(DERIVING)
+
+    def derive(self, recipe: str, rows: int, done: int) -> None:
+        """Note how far the making of an index is."""
+        self.stage, self.n_rows, self.n_derived = f"{DERIVING} {recipe}", rows, done
 
     @property
     def share(self) -> float | None:
         """How much of the stage is done, 0 to 1; None where nobody knows.
 
-        Of a fit, the chunks of the sample that are encoded; else by the bytes read and the chunks of them done.
+        Of a fit, the chunks of the sample that are encoded; of a plan, the bytes read; of an index, its rows; else
+        chunks and bytes of the corpus.
         """
         if self.fitting:
             return min(1.0, self.n_encoded / self.n_sample) if self.n_sample else None
+        if self.deriving:
+            return self.n_derived / max(1, self.n_rows)
         if not self.total_bytes:
             return None
         read = min(1.0, self.n_bytes / self.total_bytes)
+        if self.stage == PLANNING:
+            return read
         return read * (self.n_chunks / self.n_cut if self.n_cut else 1.0)
 
 
@@ -114,7 +152,21 @@ class BuildReport:
     index_bytes: int = 0
     device: str = ""
     dtype: str = ""
+    prediction: Prediction | None = None  # made while a long build ran
 
     def to_json(self) -> dict[str, Any]:
-        """All fields; stable, documented in the README."""
-        return dataclasses.asdict(self)
+        """All fields; stable, documented in the README. `forecast` is there where a prediction was made."""
+        fields = dataclasses.asdict(self)
+        prediction = fields.pop("prediction")
+        if prediction is None:
+            return fields
+        return fields | {"forecast": {"predicted": prediction, "actual": self.actual()}}
+
+    def actual(self) -> dict[str, float]:
+        """What came of the things that a prediction tells."""
+        return {
+            "n_documents": self.n_documents,
+            "n_chunks": self.n_encoded + self.n_reused,
+            "seconds": self.seconds,
+            "index_bytes": self.index_bytes,
+        }

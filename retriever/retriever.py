@@ -1,7 +1,8 @@
 """Retriever: an index answers questions.
 
-question + instruction -> query vector (the index's own spec) -> filter -> unit length -> search -> hits. The encoder
-is loaded when the first question comes, and must be the one the index was made with, by the content of its weights.
+question + instruction -> query vector (the index's own spec) -> filter -> unit length -> `IndexReader` -> hits. The
+encoder is loaded when the first question comes, and must be the one the index was made with, by the content of its
+weights. Searching with vectors is `IndexReader`'s.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, QueryError, lone_surrogate
-from ragidx.indexer.specs import EncoderSpec, IndexSpec
+from ragidx.indexer.methods import VECTORS
+from ragidx.indexer.specs import EncoderSpec
 from ragidx.indexer.store import Store
+from ragidx.indexer.unit import ZERO, unit_rows
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.matching import matching_rows, schema_of
+from ragidx.retriever.reader import IndexReader
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoder import Encoder
@@ -42,8 +45,8 @@ class Retriever:
         device: str = "auto",
         dtype: str = "auto",
     ) -> None:
-        self.store = store
-        self.spec = IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
+        self.reader = IndexReader(store)
+        self.store, self.spec = store, self.reader.spec
         self._model, self._adapters, self._pooler = model, adapters, pooler
         self._device, self._dtype = device, dtype
         self._loading = threading.Lock()
@@ -75,7 +78,16 @@ class Retriever:
         """
         return cls(Store.open(path), model=model, adapters=adapters, pooler=pooler, device=device, dtype=dtype)
 
-    def search(self, query: str, k: int = 10, instruction: str | None = None, where: str | None = None) -> list[Hit]:
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        instruction: str | None = None,
+        where: str | None = None,
+        *,
+        dim: int | None = None,
+        rerank_dim: int | None = None,
+    ) -> list[Hit]:
         """The k best chunks for a question, best first; fewer only if the index, or `where`, has no more.
 
         Args:
@@ -83,65 +95,43 @@ class Retriever:
             k: 1 or more.
             instruction: the task sentence put before it; None: the index's own; empty: none.
             where: a condition on metadata, such as `subject == "history" and year >= 1900`.
+            dim: compare only the first `dim` numbers of the vectors; None: all.
+            rerank_dim: compare what was found so again, by this many numbers; None: not again.
 
         Raises:
             QueryError: the question is empty, k is below 1, or the condition is wrong.
             ModelError: the index's model is not here, or is another.
         """
-        return self.search_batch([query], k, instruction, where)[0]
+        return self.search_batch([query], k, instruction, where, dim=dim, rerank_dim=rerank_dim)[0]
 
     def search_batch(
-        self, queries: Sequence[str], k: int = 10, instruction: str | None = None, where: str | None = None
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        instruction: str | None = None,
+        where: str | None = None,
+        *,
+        dim: int | None = None,
+        rerank_dim: int | None = None,
     ) -> list[list[Hit]]:
         """As `search`, for many questions at once: they are encoded and searched in batches."""
-        _check(queries, k)
-        allowed = None if where is None else matching_rows(self.store, where)
-        scores, places = self.store.search(self.encode(queries, instruction), k, allowed)
-        rows = self.store.rows([place for of_query in places for place in of_query])
-        answers, at = [], 0
-        for number, of_query in enumerate(places):
-            found = rows[at : at + len(of_query)]
-            at += len(of_query)
-            answers.append(
-                [
-                    Hit(
-                        rank=rank,
-                        score=float(scores[number, rank - 1]),
-                        text=row.text,
-                        doc_id=row.doc_id,
-                        chunk_id=row.chunk_id,
-                        start=row.start,
-                        end=row.end,
-                        heading=row.heading,
-                        metadata=row.metadata,
-                    )
-                    for rank, row in enumerate(found, start=1)
-                ]
-            )
-        return answers
+        self._check(queries, k, where)
+        return self.reader.search(self.encode(queries, instruction), k, where, dim=dim, rerank_dim=rerank_dim)
 
     def search_documents(
-        self, queries: Sequence[str], k: int = 10, instruction: str | None = None, where: str | None = None
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        instruction: str | None = None,
+        where: str | None = None,
+        *,
+        dim: int | None = None,
+        rerank_dim: int | None = None,
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question as (document id, score): a document's best chunk counts."""
-        _check(queries, k)
-        allowed = None if where is None else matching_rows(self.store, where)
+        self._check(queries, k, where)
         vectors = self.encode(queries, instruction)
-        answers: list[list[tuple[str, float]]] = [[] for _ in queries]
-        waiting, width = list(range(len(queries))), k
-        while waiting:
-            scores, places = self.store.search(vectors[waiting], width, allowed)
-            short = []
-            for number, query in enumerate(waiting):
-                ids = self._document_ids(places[number])
-                best: dict[str, float] = {}
-                for doc_id, score in zip(ids, scores[number], strict=False):
-                    best.setdefault(doc_id, float(score))
-                answers[query] = list(best.items())[:k]
-                if len(best) < k and len(ids) == width:
-                    short.append(query)
-            waiting, width = short, width * 4
-        return answers
+        return self.reader.search_documents(vectors, k, where, dim=dim, rerank_dim=rerank_dim)
 
     def encode(self, queries: Sequence[str], instruction: str | None = None) -> NDArray[np.float32]:
         """(q, dim) float32 of unit length: questions as the index wants them.
@@ -151,17 +141,17 @@ class Retriever:
         """
         raw = self.encoder.encode_query(list(queries), instruction)
         vectors = raw if self._filter is None else self._filter(raw)
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        if not norms.all():
-            empty = queries[int(np.flatnonzero(norms[:, 0] == 0)[0])]
-            raise QueryError(f"the model makes nothing of the query {empty!r}", "use words that it knows")
-        unit: NDArray[np.float32] = vectors / norms
-        return unit
+        unit = unit_rows(vectors)
+        for row, reason in unit.faults:
+            if reason == ZERO:
+                raise QueryError(f"the model makes nothing of the query {queries[row]!r}", "use words that it knows")
+            raise QueryError(f"the model's vector of the query {queries[row]!r} is not finite", "try --dtype float32")
+        return unit.vectors
 
     @property
     def schema(self) -> dict[str, str]:
         """What conditions can ask for: metadata fields and their types, and `doc_id` and `heading`."""
-        return schema_of(self.store)
+        return self.reader.schema
 
     @property
     def encoder(self) -> Encoder:
@@ -172,10 +162,17 @@ class Retriever:
             return self._loaded
 
     def _load(self) -> Encoder:
+        spec = self.spec.encoder
+        if spec.method == VECTORS:
+            by = f" by '{spec.model}'" if spec.model else ""
+            raise ModelError(
+                f"the index holds vectors that were made elsewhere{by}: no question in words can be encoded for it",
+                "ask it with a vector: ragidx query --vector, or ragidx.IndexReader",
+                where=str(self.store.path),
+            )
         from ragidx.indexer.encoder import encoder_of
         from ragidx.indexer.models import locate, weights_fingerprint
 
-        spec = self.spec.encoder
         files = locate(
             self._model or spec.model,
             revision=spec.revision,
@@ -205,14 +202,18 @@ class Retriever:
             return None
         return Filter.from_bytes(self.store.blob(FILTER_FILE))
 
-    def _document_ids(self, places: Sequence[tuple[int, int]]) -> list[str]:
-        ids: dict[tuple[int, int], str] = {}
-        for number, segment in enumerate(self.store.segments):
-            wanted = sorted({row for where, row in places if where == number})
-            if wanted:
-                names = [row.doc_id for row in segment.rows(wanted)]
-                ids |= {(number, row): name for row, name in zip(wanted, names, strict=True)}
-        return [ids[place] for place in places]
+    def _check(self, queries: Sequence[str], k: int, where: str | None) -> None:
+        """What is wrong with a question is told before a model is loaded for it."""
+        if isinstance(queries, str):
+            raise TypeError("expected a list of queries, got one string")
+        self.reader.check(k, where)
+        for number, query in enumerate(queries, start=1):
+            place = f"query {number}" if len(queries) > 1 else ""
+            if not query.strip():
+                raise QueryError("the query is empty", "write a question", where=place)
+            at = lone_surrogate(query)
+            if at is not None:
+                raise QueryError(f"the query is no Unicode text at character {at}", "write it in UTF-8", where=place)
 
 
 def _extras(files: ModelFiles) -> str:
@@ -226,17 +227,3 @@ def _options(spec: EncoderSpec) -> str:
     """The options that say where those are."""
     adapters = " and its adapters, all of them in their order, with --adapter" if spec.adapters else ""
     return adapters + (" and its pooler with --pooler" if spec.pooler else "")
-
-
-def _check(queries: Sequence[str], k: int) -> None:
-    if isinstance(queries, str):
-        raise TypeError("expected a list of queries, got one string")
-    if k < 1:
-        raise QueryError(f"k={k} asks for no hit", "give 1 or more", where="-k")
-    for number, query in enumerate(queries, start=1):
-        where = f"query {number}" if len(queries) > 1 else ""
-        if not query.strip():
-            raise QueryError("the query is empty", "write a question", where=where)
-        at = lone_surrogate(query)
-        if at is not None:
-            raise QueryError(f"the query is no Unicode text at character {at}", "write it in UTF-8", where=where)

@@ -9,9 +9,10 @@ import click
 
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
-from ragidx.pipelines.cli import console, words
+from ragidx.pipelines.cli import console, forecast_tables, words
 from ragidx.pipelines.cli.options import (
     ChunkSize,
+    ann_options,
     attn_option,
     device_option,
     dtype_option,
@@ -29,7 +30,13 @@ _REASONS = 12  # shown on a terminal; a broken export can have as many as it has
 
 
 @click.command("build")
-@click.argument("corpus", metavar="CORPUS")
+@click.argument("corpus", metavar="CORPUS", required=False)
+@click.option(
+    "--vectors",
+    metavar="FILE",
+    help="In place of CORPUS: vectors you already have, a parquet, arrow, feather or npy file, or a folder of them.",
+)
+@click.option("--vector-field", metavar="F", help="Column of --vectors that holds the vectors.")
 @index_option
 @encoder_options
 @instruction_option
@@ -44,7 +51,7 @@ _REASONS = 12  # shown on a terminal; a broken export can have as many as it has
 @click.option("--chunk-size", type=ChunkSize(), help="Tokens a chunk, or none for whole documents [default: 256].")
 @click.option("--chunk-overlap", type=int, metavar="N", help="Tokens that neighbours share, at most [default: 0].")
 @click.option("--headings/--no-headings", default=None, help="Put the heading path in front of what is encoded.")
-@click.option("--index-type", metavar="T", help="flat (exact) or hnsw [default: flat].")
+@ann_options
 @device_option
 @dtype_option
 @attn_option
@@ -53,10 +60,19 @@ _REASONS = 12  # shown on a terminal; a broken export can have as many as it has
 @click.option("--text-field", metavar="F", help="Field of structured files that holds the text.")
 @click.option("--id-field", metavar="F", help="Field of structured files that holds the id.")
 @click.option("--strict", is_flag=True, help="End with status 1 at the first thing left out or cut.")
+@click.option("--plan", is_flag=True, help="Say what the build would take, and build nothing.")
 @click.option("--rebuild", is_flag=True, help="Replace the index, whatever it was made with.")
 @offline_option
 @json_option
-def command(corpus: str, index: Path, as_json: bool, **options: Any) -> None:
+def command(
+    corpus: str | None,
+    vectors: str | None,
+    vector_field: str | None,
+    index: Path,
+    as_json: bool,
+    plan: bool,
+    **options: Any,
+) -> None:
     """Make or update the index of CORPUS: a folder, a file, a BEIR folder, or - for standard input.
 
     Reads txt, md, rst, html, json, jsonl, csv, tsv, parquet, arrow (also .gz and .zst), source code, and with the extra
@@ -65,7 +81,19 @@ def command(corpus: str, index: Path, as_json: bool, **options: Any) -> None:
     \b
         ragidx build docs/
         ragidx build docs/ --model Qwen/Qwen2.5-0.5B --method echo --tau 2
+        ragidx build docs/ --model Qwen/Qwen2.5-0.5B --plan
+        ragidx build --vectors vectors.parquet
     """
+    from ragidx.pipelines.cli import given
+
+    given.check_usage(corpus, vectors, vector_field)
+    if vectors is not None:
+        given.build(vectors, vector_field, index, as_json, options)
+        return
+    assert corpus is not None
+    if plan:
+        _plan(corpus, index, options, as_json=as_json)
+        return
     from ragidx.pipelines.build import build
 
     line = ProgressLine(as_json=as_json)
@@ -82,6 +110,18 @@ def command(corpus: str, index: Path, as_json: bool, **options: Any) -> None:
         console.print_json(report.to_json())
     else:
         _tell(report)
+
+
+def _plan(corpus: str, index: Path, options: dict[str, Any], *, as_json: bool) -> None:
+    """What the build would take, on stdout."""
+    from ragidx.pipelines.forecast import forecast
+
+    with ProgressLine(as_json=as_json) as line:
+        found = forecast(corpus, index, on_progress=line.callback, **options)
+    if as_json:
+        console.print_json(found.to_json())
+    else:
+        forecast_tables.print_forecast(found)
 
 
 def _tell(report: BuildReport) -> None:
@@ -104,6 +144,8 @@ def _tell(report: BuildReport) -> None:
             ("time", f"{r.seconds:.1f} s, {rate}" + (f" ({r.device}, {r.dtype})" if r.device else "")),
         ]
     )
+    if r.prediction is not None:
+        console.print_fields([("forecast", forecast_tables.prediction_field(r, r.prediction))])
     if r.n_truncated:
         console.note(
             f"Cut: {console.plural(r.n_truncated, 'document')} longer than the model reads; "
@@ -111,6 +153,11 @@ def _tell(report: BuildReport) -> None:
         )
     if r.n_empty:
         console.note(f"Without text: {console.plural(r.n_empty, 'document')}.")
+    tell_skips(r)
+
+
+def tell_skips(r: BuildReport) -> None:
+    """What was left out, on stderr."""
     for reason, count in list(r.skipped.items())[:_REASONS]:
         console.note(f"Left out: {count:,} x {reason}")
         if reason in BY_RULE:  # somebody's wish: the count is enough

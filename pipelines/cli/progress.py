@@ -2,7 +2,7 @@
 
 The bar counts bytes of the corpus, the one total that is known before everything is read, and of them what is done;
 the rates are of the chunks and tokens that went through the model. While a filter is fitted it counts the chunks of the
-sample instead.
+sample instead. Where a build is found to be long, two lines say once what is foreseen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, Self
 import click
 
 from ragidx.pipelines.cli.console import is_terminal
-from ragidx.pipelines.report import OnProgress, Progress
+from ragidx.pipelines.cli.forecast_tables import prediction_lines
+from ragidx.pipelines.report import PLANNING, OnProgress, Prediction, Progress
 
 _PLAIN_EVERY_S = 10.0
 
@@ -31,6 +32,7 @@ class ProgressLine:
         self._told = self._started
         self._seen: Progress | None = None
         self._stage = ""
+        self._foreseen = False
         self._bar: Any = None
         self._task: Any = None
 
@@ -72,8 +74,13 @@ class ProgressLine:
         self._seen = progress
         if progress.stage != self._stage:  # a stage takes its own time
             self._stage, self._started = progress.stage, time.perf_counter()
+        if progress.prediction is not None and not self._foreseen:
+            self._foreseen = True
+            self._foresee(progress.prediction)
         if self._as_json:
-            click.echo(json.dumps({"progress": dataclasses.asdict(progress)}), err=True)
+            fields = dataclasses.asdict(progress)
+            del fields["prediction"]  # it has a line of its own
+            click.echo(json.dumps({"progress": fields}), err=True)
         elif self._bar is not None:
             self._bar.update(
                 self._task,
@@ -88,6 +95,16 @@ class ProgressLine:
             share = "" if progress.share is None else f"{100 * progress.share:.0f} %, "
             click.echo(f"{progress.stage}: {share}{_rates(progress)}, ETA {_clock(self._eta(progress))}", err=True)
 
+    def _foresee(self, prediction: Prediction) -> None:
+        if self._as_json:
+            click.echo(json.dumps({"forecast": dataclasses.asdict(prediction)}), err=True)
+            return
+        for line in prediction_lines(prediction):
+            if self._bar is None:
+                click.echo(line, err=True)
+            else:
+                self._bar.console.print(line, markup=False, highlight=False)
+
     def _eta(self, progress: Progress) -> float | None:
         """Seconds left of the stage, if what is left goes as fast as what is done."""
         if not progress.share:
@@ -100,6 +117,10 @@ class ProgressLine:
 def _rates(progress: Progress) -> str:
     seconds = max(progress.seconds, 1e-9)
     rates = f"{progress.n_encoded / seconds:,.0f} chunks/s, {progress.n_tokens / seconds:,.0f} tokens/s"
+    if progress.stage == PLANNING:
+        return f"{progress.n_documents:,} documents, {progress.n_cut:,} chunks"
+    if progress.deriving:
+        return f"{progress.n_derived:,} of {progress.n_rows:,} rows"
     done = f"{progress.n_chunks:,} chunks"
     if progress.fitting:
         if not progress.n_sample:

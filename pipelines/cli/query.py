@@ -28,6 +28,18 @@ from ragidx.retriever.hit import Hit
     help="Likewise its LoRA adapters: all of them, in their order.",
 )
 @click.option("--pooler", metavar="FILE", help="Likewise the weights of its trainable pooling.")
+@click.option(
+    "--vector",
+    metavar="FILE",
+    help="Query vectors in place of TEXT: an .npy file or JSON list of numbers, or of several such lists; - for stdin.",
+)
+@click.option("--dim", type=click.IntRange(min=1), metavar="N", help="Compare only the first N numbers of the vectors.")
+@click.option(
+    "--rerank-dim",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --dim: compare what was found again, by the first N numbers.",
+)
 @click.option("--queries", type=click.Path(path_type=Path), metavar="FILE", help="Queries in BEIR form (JSON lines).")
 @click.option(
     "--run", type=click.Path(path_type=Path), metavar="FILE", help="Write a TREC run of documents for --queries."
@@ -45,35 +57,48 @@ def command(
     model: str | None,
     adapters: tuple[str, ...],
     pooler: str | None,
+    vector: str | None,
+    dim: int | None,
+    rerank_dim: int | None,
     queries: Path | None,
     run: Path | None,
     device: str,
     dtype: str,
     as_json: bool,
 ) -> None:
-    """Print the hits for TEXT, best first; or answer a file of queries with a TREC run.
+    """Print the hits for TEXT, best first; or for vectors; or answer a file of queries with a TREC run.
 
     \b
         ragidx query "who signed the lease?" -k 3
         ragidx query "treaties" --where 'subject == "history" and year >= 1900'
         ragidx query --queries queries.jsonl --run run.trec -k 100
+        ragidx query --vector question.npy
     """
     from ragidx.retriever.retriever import Retriever
 
     if (queries is None) != (run is None):
         raise click.UsageError("--queries and --run go together")
-    if (text is None) == (queries is None):
-        raise click.UsageError("give a question, or --queries FILE with --run FILE")
+    if (text, vector, queries).count(None) != 2:
+        raise click.UsageError("give a question, or --vector FILE, or --queries FILE with --run FILE")
+    if vector is not None:
+        _refuse_encoding(instruction, model, adapters, pooler)
+        _answer_vectors(index, vector, k, where, dim, rerank_dim, as_json)
+        return
     retriever = Retriever.open(index, model=model, adapters=adapters or None, pooler=pooler, device=device, dtype=dtype)
     if queries is not None and run is not None:
-        _answer_file(retriever, queries, run, k, instruction, where, as_json)
+        _answer_file(retriever, queries, run, k, instruction, where, (dim, rerank_dim), as_json)
         return
     assert text is not None
-    hits = retriever.search(text, k=k, instruction=instruction, where=where)
+    hits = retriever.search(text, k=k, instruction=instruction, where=where, dim=dim, rerank_dim=rerank_dim)
     if as_json:
         console.print_json({"query": text, "where": where, "k": k, "hits": [hit.to_json() for hit in hits]})
         return
     show(hits, text)
+    _tell_if_few(hits, k, where)
+
+
+def _tell_if_few(hits: list[Hit], k: int, where: str | None) -> None:
+    """A note where there are fewer hits than were asked for."""
     if len(hits) < k:
         there = "There is 1 chunk" if len(hits) == 1 else f"There are {len(hits)} chunks"
         what = ("that matches" if len(hits) == 1 else "that match") + " --where" if where else "in the index"
@@ -91,15 +116,50 @@ def show(hits: list[Hit], query: str) -> None:
             click.echo(f"           {line}")
 
 
+def _refuse_encoding(instruction: str | None, model: str | None, adapters: tuple[str, ...], pooler: str | None) -> None:
+    """Options that say how a question is encoded say nothing beside a vector."""
+    given = {"--instruction": instruction, "--model": model, "--adapter": adapters or None, "--pooler": pooler}
+    for option, value in given.items():
+        if value is not None:
+            raise click.UsageError(f"{option} and --vector exclude each other: nothing is encoded")
+
+
+def _answer_vectors(
+    index: Path, vector: str, k: int, where: str | None, dim: int | None, rerank_dim: int | None, as_json: bool
+) -> None:
+    from ragidx.retriever.query_vectors import read_query_vectors
+    from ragidx.retriever.reader import IndexReader
+
+    answers = IndexReader.open(index).search(read_query_vectors(vector), k, where, dim=dim, rerank_dim=rerank_dim)
+    if as_json:
+        found = [{"hits": [hit.to_json() for hit in hits]} for hits in answers]
+        console.print_json({"vector": vector, "where": where, "k": k, "answers": found})
+        return
+    for number, hits in enumerate(answers, start=1):
+        if len(answers) > 1:
+            click.echo(f"{'' if number == 1 else chr(10)}query {number}")
+        show(hits, "")
+        _tell_if_few(hits, k, where)
+
+
 def _answer_file(
-    retriever: object, queries: Path, run: Path, k: int, instruction: str | None, where: str | None, as_json: bool
+    retriever: object,
+    queries: Path,
+    run: Path,
+    k: int,
+    instruction: str | None,
+    where: str | None,
+    widths: tuple[int | None, int | None],
+    as_json: bool,
 ) -> None:
     from ragidx.corpora.evalsets import load_queries, write_run
     from ragidx.retriever.retriever import Retriever
 
     assert isinstance(retriever, Retriever)
     asked = load_queries(queries)
-    found = retriever.search_documents(list(asked.values()), k, instruction, where)
+    dim, rerank_dim = widths
+    texts = list(asked.values())
+    found = retriever.search_documents(texts, k, instruction, where, dim=dim, rerank_dim=rerank_dim)
     write_run(run, list(zip(asked, found, strict=True)))
     if as_json:
         console.print_json({"queries": len(asked), "run": str(run), "k": k, "documents": sum(map(len, found))})

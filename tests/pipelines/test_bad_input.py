@@ -429,7 +429,10 @@ UNKNOWN_ATTN = (
             "  hint: known: bulk, dominant, embedfilter, none, optimal, optimal-abs, pca, random, random-directions, "
             "secondary, truncation, whitening",
         ),
-        ("--index-type hnws", "unknown index type 'hnws'; did you mean 'hnsw'?\n  hint: known: flat, hnsw"),
+        (
+            "--index-type hnws",
+            "unknown index type 'hnws'; did you mean 'hnsw'?\n  hint: known: auto, flat, hnsw, ivf, ivfpq, rabitq, sq8",
+        ),
         (
             "--template ekho",
             "unknown template 'ekho'; did you mean 'echo'?\n"
@@ -503,10 +506,10 @@ def test_a_name_that_may_be_right_elsewhere_is_no_matter_where_nothing_is_encode
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["query"], "give a question, or --queries FILE with --run FILE"),
+        (["query"], "give a question, or --vector FILE, or --queries FILE with --run FILE"),
         (["query", "x", "-k", "0"], "Invalid value for '-k': 0 is not in the range x>=1."),
         (["query", "--queries", "q.jsonl"], "--queries and --run go together"),
-        (["build"], "Missing argument 'CORPUS'."),
+        (["build"], "give CORPUS or --vectors FILE"),
         (
             ["build", "corpus", "--chunk-size", "some"],
             "Invalid value for '--chunk-size': 'some' is neither a number of tokens nor 'none'",
@@ -558,7 +561,7 @@ def test_a_build_touches_no_folder_that_is_something_else(run: Run, small_corpus
     "args", [["query", "x"], ["info"], ["build", "corpus"], ["build", "corpus", *TINY, "--rebuild"]]
 )
 def test_an_index_of_a_newer_format_is_left_alone(run: Run, index: Path, args: list[str]) -> None:
-    manifest = json.loads((index / "manifest.json").read_text()) | {"format": 2, "ragidx": "9.9.9"}
+    manifest = json.loads((index / "manifest.json").read_text()) | {"format": 3, "ragidx": "9.9.9"}
     (index / "manifest.json").write_text(json.dumps(manifest))
     before = {path: path.read_bytes() for path in index.rglob("*") if path.is_file() and path.name != "LOCK"}
 
@@ -567,8 +570,8 @@ def test_an_index_of_a_newer_format_is_left_alone(run: Run, index: Path, args: l
     assert done == (
         2,
         "",
-        "Error: ragidx-index/manifest.json: the index has the format 2 (written by ragidx '9.9.9'); "
-        f"ragidx {ragidx.__version__} reads up to format 1\n  hint: upgrade: pip install --upgrade ragidx\n",
+        "Error: ragidx-index/manifest.json: the index has the format 3 (written by ragidx '9.9.9'); "
+        f"ragidx {ragidx.__version__} reads up to format 2\n  hint: upgrade: pip install --upgrade ragidx\n",
     )
     assert {path: path.read_bytes() for path in before} == before
 
@@ -636,7 +639,7 @@ def test_a_missing_segment_is_told_and_a_rebuild_mends_it(run: Run, index: Path)
         ("--chunk-size 32", "chunk.size is 256 in the index, 32 now"),
         ("--chunk-size none", "chunk.size is 256 in the index, None now"),
         ("--pooling last", "encoder.pooling is 'mean' in the index, 'last' now"),
-        ("--index-type hnsw", "index_type is 'flat' in the index, 'hnsw' now"),
+        ("--index-type hnsw", "index_type is 'auto' in the index, 'hnsw' now"),
     ],
 )
 def test_another_spec_for_an_index_is_an_error_that_says_what_differs(run: Run, options: str, difference: str) -> None:

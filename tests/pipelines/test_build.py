@@ -188,7 +188,7 @@ def test_options_that_are_left_out_are_the_indexs_own(small_corpus: Path, tmp_pa
         ({"dim": 16}, "filter.dim is 32 in the index, 16 now"),
         ({"filter": "none"}, "filter.name is 'embedfilter' in the index, 'none' now"),
         ({"chunk_size": 32}, "chunk.size is 256 in the index, 32 now"),
-        ({"index_type": "hnsw"}, "index_type is 'flat' in the index, 'hnsw' now"),
+        ({"index_type": "hnsw"}, "index_type is 'auto' in the index, 'hnsw' now"),
     ],
 )
 def test_another_spec_for_an_index_is_an_error_that_says_what_differs(

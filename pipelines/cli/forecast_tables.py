@@ -1,0 +1,185 @@
+"""A forecast as people read it: fields, a table of index types, one of widths, and what to change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ragidx.corpora.sources import BY_RULE
+from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.pipelines.cli import console, words
+
+if TYPE_CHECKING:
+    from ragidx.pipelines.forecast import Forecast
+    from ragidx.pipelines.report import BuildReport, Prediction
+    from ragidx.pipelines.sampling import Estimate
+
+_LONG_SECONDS = 60.0
+_TIMES = {"echo": 2, "reba": 2, "metaeol": 8}  # how often a method reads a text, where `copies` does not say it
+
+
+def print_forecast(f: Forecast) -> None:
+    """All of it on stdout, advice last."""
+    console.print_fields(_fields(f))
+    click.echo()
+    console.print_table(
+        ["index type", "disk", "memory to search", "memory to build", "exact"],
+        [
+            [
+                one.index_type + (" *" if number == 0 else ""),
+                console.n_bytes(one.disk_bytes),
+                console.n_bytes(one.search_bytes),
+                console.n_bytes(one.build_bytes),
+                "yes" if one.exact else "no",
+            ]
+            for number, one in enumerate(f.room.index_types)
+        ],
+    )
+    if len(f.room.widths) > 1:
+        click.echo()
+        console.print_table(
+            ["dimensions", "bytes a vector", "disk", "option"],
+            [
+                [
+                    f"{one.dim:,}" + (" *" if number == 0 else ""),
+                    f"{one.vector_bytes:,}",
+                    console.n_bytes(one.disk_bytes),
+                    "" if one.tau is None else f"--tau {one.tau}",
+                ]
+                for number, one in enumerate(f.room.widths)
+            ],
+        )
+    click.echo("* as asked for; nothing was built")
+    for line in advice(f):
+        click.echo(console.printable(line))
+
+
+def advice(f: Forecast) -> list[str]:
+    """What is in the way of the build, and what would make it shorter or smaller."""
+    room, spec, lines = f.room, EncoderSpec.parse(f.encoder), []
+    needed = room.index_bytes + room.journal_bytes
+    if needed > room.free_bytes:
+        lines.append(
+            f"The disk of the index has {console.n_bytes(room.free_bytes)} left, and the build needs "
+            f"{console.n_bytes(needed)}: name another place with --index."
+        )
+    if room.limit_bytes is not None and room.build_bytes > room.limit_bytes:
+        lines.append(
+            f"This process may use {console.n_bytes(room.limit_bytes)} of memory, and the build needs "
+            f"{console.n_bytes(room.build_bytes)}: take a smaller model, or --dtype bfloat16."
+        )
+    if f.encode_seconds > _LONG_SECONDS:
+        times = spec.copies or _TIMES.get(spec.method, 1)
+        if times > 1:
+            lines.append(
+                f"To make it faster: {spec.method} reads each text {times} times, --method llm2vec and classical once."
+            )
+        if spec.layer != 0 and f.speed is not None and f.speed.device == "cpu":
+            lines.append(
+                "To make it faster: a GPU encodes many times as much; --device auto takes it where there is one."
+            )
+    narrow = [one for one in room.widths if one.tau is not None]
+    if narrow and room.vector_bytes > room.text_bytes:
+        one = narrow[-1] if len(narrow) < 3 else narrow[2]
+        size = console.n_bytes(one.disk_bytes)
+        lines.append(f"To make it smaller: --tau {one.tau} keeps {one.dim:,} of {f.dim:,} numbers, {size} in all.")
+    if f.truncated.value:
+        lines.append("To lose no text: --chunk-size cuts documents into parts that the model reads whole.")
+    return lines
+
+
+def prediction_lines(p: Prediction) -> tuple[str, str]:
+    """The two lines before a long build."""
+    return (
+        f"About {console.plural(p.n_documents, 'document')}, {p.n_chunks:,} chunks to index, "
+        f"{console.n_bytes(p.index_bytes)} on the disk.",
+        f"About {duration(p.seconds)} in all, judging by the first {duration(p.after_seconds)}; Ctrl-C keeps what is "
+        "encoded, --plan tells more.",
+    )
+
+
+def prediction_field(r: BuildReport, p: Prediction) -> str:
+    """What was foreseen, beside what came."""
+    return (
+        f"{duration(p.seconds)} foreseen, {duration(r.seconds)} taken; "
+        f"{p.n_chunks:,} chunks foreseen, {r.n_encoded + r.n_reused:,} indexed; "
+        f"{console.n_bytes(p.index_bytes)} foreseen, {console.n_bytes(r.index_bytes)} written"
+    )
+
+
+def duration(seconds: float) -> str:
+    """A time for people, two units at most.
+
+    >>> duration(0.04), duration(59.7), duration(190), duration(7260), duration(90_000)
+    ('0.0 s', '1 min', '3 min 10 s', '2 h 1 min', '25 h')
+    """
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, name, part, part_name in ((3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= unit:
+            more = whole % unit // part
+            return f"{whole // unit} {name}" + (f" {more} {part_name}" if more else "")
+    return f"{whole} s"
+
+
+def _fields(f: Forecast) -> list[tuple[str, str]]:
+    room = f.room
+    everything = f.share_read >= 1
+    read = "read whole" if everything else f"{100 * f.share_read:.2g} % read, a sample; the rest is estimated"
+    gone = f", {f.removed:,} gone" if f.removed else ""
+    fields = [
+        ("corpus", f"{f.corpus}: {console.plural(f.n_files, 'file')}, {console.n_bytes(f.corpus_bytes)}, {read}"),
+        ("model", f"{f.model}: {words.encoder(EncoderSpec.parse(f.encoder))}"),
+        ("filter", words.filter_(FilterSpec.parse(f.filter), f.dim)),
+        (
+            "documents",
+            f"{_range(f.documents)}: {f.added.value:,} new, {f.changed.value:,} changed, "
+            f"{f.unchanged.value:,} as before{gone}",
+        ),
+        (
+            "chunks",
+            f"{_range(f.chunks)}: {f.to_encode.value:,} to encode, "
+            f"{f.chunks.value - f.to_encode.value:,} known already",
+        ),
+        ("tokens", f"{_range(f.tokens)}, {f.tokens.value / max(1, f.to_encode.value):,.0f} a chunk"),
+    ]
+    if f.truncated.value:
+        fields.append(("cut", f"{_range(f.truncated)} longer than the model reads"))
+    if f.empty.value:
+        fields.append(("empty", f"{_range(f.empty)} without text"))
+    fields += [("left out", f"{count:,} x {reason}") for reason, count in f.skipped.items() if reason not in BY_RULE]
+    fields.append(("speed", _speed(f)))
+    fields += [
+        ("time", _time(f)),
+        (
+            "disk",
+            f"{console.n_bytes(room.index_bytes)}: vectors {console.n_bytes(room.vector_bytes)}, "
+            f"texts {console.n_bytes(room.text_bytes)}; {console.n_bytes(room.journal_bytes)} more until it is "
+            f"committed, {console.n_bytes(room.free_bytes)} free",
+        ),
+        ("memory", f"{console.n_bytes(room.build_bytes)} at most, the model included"),
+    ]
+    return fields
+
+
+def _speed(f: Forecast) -> str:
+    s = f.speed
+    if s is None:
+        return "nothing to encode"
+    untuned = "" if s.tuned or s.device != "cpu" or f.to_encode.value < 256 else "; the build tunes, and may be faster"
+    return (
+        f"{s.tokens_per_s:,.0f} tokens/s ({s.device}, {s.dtype}): the median of {s.n_groups} measured, "
+        f"{console.plural(s.n_chunks, 'chunk')}, {s.low:,.0f} to {s.high:,.0f}{untuned}"
+    )
+
+
+def _time(f: Forecast) -> str:
+    between = f" ({duration(f.seconds_low)} to {duration(f.seconds_high)})"
+    graph = "" if f.room.index_types[0].exact else f"; making the {f.index_type} index comes on top"
+    return f"{duration(f.seconds)}{between}, {duration(f.encode_seconds)} of it encoding{graph}"
+
+
+def _range(e: Estimate) -> str:
+    return f"{e.value:,}" if e.exact else f"{e.value:,} ({e.low:,} to {e.high:,})"

@@ -1,0 +1,90 @@
+"""`ragidx build --vectors`: what of `ragidx build` is another for vectors that were made elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from ragidx.indexer.specs import EncoderSpec
+from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.pipelines.report import BuildReport
+
+_TAKEN = (
+    "index_type",
+    "target_recall",
+    "max_memory",
+    "include",
+    "exclude",
+    "text_field",
+    "id_field",
+    "strict",
+    "rebuild",
+)
+_COMMON = ("vectors", "vector_field", "index", "as_json")
+
+
+def check_usage(corpus: str | None, vectors: str | None, vector_field: str | None) -> None:
+    """Whether the arguments of the running command go together.
+
+    Raises:
+        click.UsageError: what does not, by name.
+    """
+    if (corpus is None) == (vectors is None):
+        raise click.UsageError("give CORPUS or --vectors FILE" + ("" if corpus is None else ", not both"))
+    if vectors is None and vector_field is not None:
+        raise click.UsageError("--vector-field names a column of --vectors")
+    if vectors is None:
+        return
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        typed = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
+        if typed and name not in _TAKEN + _COMMON and isinstance(parameter, click.Option):
+            raise click.UsageError(
+                f"{parameter.opts[0]} says nothing about vectors that are there already: leave it out"
+            )
+
+
+def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, options: dict[str, Any]) -> None:
+    """Build, with progress and report."""
+    from ragidx.pipelines.build_vectors import build_vectors
+
+    taken = {name: options[name] for name in _TAKEN}
+    line = ProgressLine(as_json=as_json)
+    try:
+        with line:
+            report = build_vectors(vectors, index, on_progress=line.callback, vector_field=vector_field, **taken)
+    except KeyboardInterrupt:
+        console.note("Interrupted: nothing was committed; the same command begins anew.")
+        raise click.exceptions.Exit(130) from None
+    if as_json:
+        console.print_json(report.to_json())
+    else:
+        _tell(report)
+
+
+def _tell(r: BuildReport) -> None:
+    """The report on stdout; what was left out, on stderr."""
+    from ragidx.pipelines.cli.build import tell_skips
+
+    model = EncoderSpec.parse(r.encoder).model
+    gone = f", {r.n_removed:,} gone" if r.n_removed else ""
+    rate = f"{(r.n_added + r.n_changed + r.n_unchanged) / max(r.seconds, 1e-9):,.0f} vectors/s"
+    console.print_fields(
+        [
+            ("index", f"{r.index}  (generation {r.generation}{'' if r.committed else ', unchanged'})"),
+            ("vectors", f"{r.dim:,} numbers each, made elsewhere" + (f" by {model}" if model else "")),
+            (
+                "rows",
+                f"{r.n_chunks:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} as before{gone}",
+            ),
+            ("documents", f"{r.n_documents:,}"),
+            ("size", f"{console.n_bytes(r.index_bytes)}, {r.index_bytes / max(1, r.n_chunks):,.0f} bytes a row"),
+            ("time", f"{r.seconds:.1f} s, {rate}"),
+        ]
+    )
+    tell_skips(r)

@@ -1,0 +1,186 @@
+"""`ragidx sweep`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from ragidx.indexer.index_types import FLAT, INDEX_TYPES
+from ragidx.indexer.specs import FILTERS
+from ragidx.pipelines.cli import console, sweep_tables
+from ragidx.pipelines.cli.options import (
+    ChunkSize,
+    attn_option,
+    device_option,
+    dtype_option,
+    encoder_options,
+    instruction_option,
+    json_option,
+    offline_option,
+)
+from ragidx.pipelines.cli.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from ragidx.pipelines.report import Progress
+    from ragidx.pipelines.sweep_rows import Stage
+
+_PLAIN_EVERY_S = 10.0
+_NESTED = [name for name, kind in FILTERS.items() if kind.nested]
+
+
+@click.command("sweep")
+@click.argument("source", metavar="SOURCE")
+@click.option("--dim", "dims", type=int, multiple=True, metavar="N", help="A width to measure; may be repeated.")
+@click.option(
+    "--tau",
+    "taus",
+    type=float,
+    multiple=True,
+    metavar="N",
+    help="A width as hidden width / N; may be repeated [default: 1, 2, 4, 8, 16].",
+)
+@click.option(
+    "--index-type",
+    "index_types",
+    multiple=True,
+    default=[FLAT],
+    metavar="T",
+    help=f"{', '.join(INDEX_TYPES)}, or a factory string; may be repeated [default: flat].",
+)
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="F",
+    help=f"What widths are taken from: {', '.join(_NESTED)}; may be repeated"
+    " [default: an index's own; embedfilter for decoders; truncation and pca for sentence-transformers].",
+)
+@click.option("--filter-offset", type=int, metavar="N", help="embedfilter: first kept direction of the spectrum.")
+@click.option("--filter-seed", type=int, metavar="N", help="Of the sample that filters are fitted on [default: 0].")
+@click.option("--filter-sample", type=int, metavar="N", help="Chunks in that sample, at most [default: 4096].")
+@click.option("--filter-topk", type=int, metavar="N", help="optimal: most frequent tokens that count [default: 100].")
+@click.option(
+    "--queries",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Queries in BEIR form (JSON lines) [default: those of a BEIR folder, else chunks that are held out].",
+)
+@click.option(
+    "--qrels",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Their judgements, BEIR or TREC [default: those of a BEIR folder].",
+)
+@click.option(
+    "--target-recall",
+    type=float,
+    default=0.95,
+    show_default=True,
+    metavar="R",
+    help="ann_recall@10 that approximate indexes are tuned to.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write sweep.json, sweep.csv, and with the extra `plot` sweep.svg and sweep.png here.",
+)
+@encoder_options
+@instruction_option
+@click.option("--chunk-size", type=ChunkSize(), help="Tokens a chunk, or none for whole documents [default: 256].")
+@click.option("--chunk-overlap", type=int, metavar="N", help="Tokens that neighbours share, at most [default: 0].")
+@click.option("--headings/--no-headings", default=None, help="Put the heading path in front of what is encoded.")
+@device_option
+@dtype_option
+@attn_option
+@click.option("--include", multiple=True, metavar="GLOB", help="Only these files; may be repeated.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files; may be repeated.")
+@click.option("--text-field", metavar="F", help="Field of structured files that holds the text.")
+@click.option("--id-field", metavar="F", help="Field of structured files that holds the id.")
+@offline_option
+@json_option
+def command(source: str, as_json: bool, out: Path | None, **options: Any) -> None:
+    """Measure which dimension to take: storage, time and quality of SOURCE at several widths.
+
+    SOURCE is an index, or a corpus as for `build`; it is encoded once. Each width is written, mapped and searched as an
+    index of it would be. With queries and qrels, nDCG@10 has an interval, and a test says which losses are real.
+
+    \b
+        ragidx sweep ragidx-index
+        ragidx sweep docs/ --queries queries.jsonl --qrels qrels.tsv --out report/
+        ragidx sweep scifact/ --filter embedfilter --filter pca --dim 256 --dim 128 --dim 64
+        ragidx sweep ragidx-index --tau 1 --tau 4 --index-type flat --index-type hnsw
+    """
+    from ragidx.pipelines.sweep import sweep
+
+    options["filters"] = options["filters"] or None
+    with _Lines(as_json=as_json) as lines:
+        report = sweep(source, out=out, on_progress=lines.stage, on_build=lines.build, **options)
+    if as_json:
+        console.print_json(report.to_json())
+    else:
+        sweep_tables.print_report(report)
+    if out is not None:
+        written = sorted(path.name for path in out.glob("sweep.*") if path.suffix[1:] in ("json", "csv", "svg", "png"))
+        console.note(f"Written to {out}: {', '.join(written)}")
+
+
+class _Lines:
+    """Progress on stderr: the encoding as in a build, then which stage of how many."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._told = time.perf_counter()
+        self._line: ProgressLine | None = None
+        self._status: Any = None
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def build(self, progress: Progress) -> None:
+        """A corpus is being encoded."""
+        if self._line is None:
+            self._open.close()
+            self._status = None
+            self._line = self._open.enter_context(ProgressLine(as_json=self._as_json))
+        self._line.callback(progress)
+
+    def stage(self, stage: Stage) -> None:
+        """A stage begins."""
+        if self._as_json:
+            click.echo(json.dumps({"stage": dataclasses.asdict(stage)}), err=True)
+            return
+        total = f" of {stage.total}" if stage.total else ""
+        text = f"stage {stage.number}{total}: {stage.name}"
+        if self._line is not None:
+            self._open.close()
+            self._line = None
+        if console.is_terminal():
+            self._show(text)
+        elif time.perf_counter() - self._told >= _PLAIN_EVERY_S:
+            self._told = time.perf_counter()
+            click.echo(text, err=True)
+
+    def _show(self, text: str) -> None:
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.status import Status
+
+        if self._status is None:
+            self._status = self._open.enter_context(Status(escape(text), console=Console(file=sys.stderr)))
+        else:
+            self._status.update(escape(text))

@@ -1,0 +1,96 @@
+"""Sweep: which dimension to take, and which index. Storage, time and quality at every width, from one encoding.
+
+corpus -> raw vectors, encoded once -> for each filter, width and index type the files of a real segment, which are
+written, mapped, searched and removed -> a row. An index can be swept in place of a corpus. What every row is compared
+with is the full width in float32, every vector of it. Nothing stays behind but what `out` names.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.index_types import DEFAULT_RECALL, FLAT, IndexOptions
+from ragidx.indexer.manifest import MANIFEST
+from ragidx.pipelines.report import OnProgress
+from ragidx.pipelines.sweep_corpus import CorpusSource
+from ragidx.pipelines.sweep_files import check_out, write_out
+from ragidx.pipelines.sweep_report import SweepReport
+from ragidx.pipelines.sweep_rows import OnStage, Stages, Sweep
+from ragidx.pipelines.sweep_series import Widths, check_filters, fitted_sample, series_of
+from ragidx.pipelines.sweep_source import IndexSource, SweepSource, evaluation_of
+
+_FILTER_FIELDS = ("offset", "seed", "sample", "topk")
+_NAMED_OTHERWISE = {"tau": "taus", "dim": "dims", "filter": "filters", "index_type": "index_types"}
+
+
+def sweep(
+    source: str | Path,
+    *,
+    dims: Sequence[int] | None = None,
+    taus: Sequence[float] | None = None,
+    index_types: Sequence[str] = (FLAT,),
+    filters: Sequence[str] | None = None,
+    queries: str | Path | None = None,
+    qrels: str | Path | None = None,
+    target_recall: float = DEFAULT_RECALL,
+    out: str | Path | None = None,
+    on_progress: OnStage | None = None,
+    on_build: OnProgress | None = None,
+    **options: Any,
+) -> SweepReport:
+    """Measure storage, time and quality at several widths.
+
+    Args:
+        source: an index, or a corpus: a folder, a file, a BEIR folder, or `-`.
+        dims: widths.
+        taus: more widths, as hidden width / tau; neither: tau = 1, 2, 4, 8, 16.
+        index_types: names or factory strings.
+        filters: whose widths; None: an index's own, else EmbedFilter for decoders, truncation and PCA for others.
+        queries: JSON lines or a BEIR folder; None: those of a BEIR corpus, else chunks that are held out.
+        qrels: that judge them; None: those of a BEIR corpus, else there is no nDCG.
+        target_recall: ann_recall@10 that approximate indexes are tuned to.
+        out: a folder for sweep.json, sweep.csv, sweep.svg and sweep.png.
+        on_progress: called when a stage begins.
+        on_build: called while a corpus is encoded.
+        options: of a build, for a corpus; for an index what says where its model is and how it runs; and the filters'
+            filter_offset, filter_seed, filter_sample, filter_topk.
+
+    Raises:
+        RagidxError: of the subclass that says what to do.
+    """
+    _check_options(options)
+    fields = {name: options.pop(f"filter_{name}", None) for name in _FILTER_FIELDS}
+    wanted = Widths(tuple(dims or ()), tuple(taus or ()))
+    types = [IndexOptions(name, target_recall) for name in dict.fromkeys(index_types)]
+    check_filters(filters or ())
+    asked, judged = (None if path is None else Path(path) for path in (queries, qrels))
+    asked, judged = evaluation_of(source, asked, judged)
+    if out is not None:
+        check_out(Path(out))
+    tell = Stages(on_progress)
+    with tempfile.TemporaryDirectory(prefix="ragidx-sweep-") as temporary:
+        folder = Path(temporary)
+        if (Path(source) / MANIFEST).exists():
+            opened: SweepSource = IndexSource(source, options)
+        else:
+            tell("encoding the corpus")
+            sample = fitted_sample(filters, fields)
+            opened = CorpusSource(source, folder, fitted=sample, options=options, on_build=on_build)
+        tell("encoding the queries")
+        questions = opened.ask(asked, judged)
+        tell("fitting the filters")
+        series = series_of(opened, filters, wanted, fields)
+        report = Sweep(opened, questions, series, types, folder, tell).run()
+    if out is not None:
+        report = write_out(report, Path(out))
+    return report
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    for name, own in _NAMED_OTHERWISE.items():
+        if options.get(name) is not None:
+            raise SpecError(f"a sweep has no {name}: it takes several", f"give {own}, a list", where="sweep")

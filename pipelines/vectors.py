@@ -1,0 +1,378 @@
+"""Writing an index of vectors that one already has: rows in by id, one commit at the end.
+
+    with IndexWriter("index/", dim=384) as writer:
+        writer.add(ids, vectors, texts, metadata)      vectors (n, dim), of any length but zero
+        writer.delete(["old"])
+        writer.commit()
+
+An id that the index has already is replaced where its row holds anything else, and left alone where it holds the same.
+Without `commit` nothing changes. No model plays a part, and torch is not loaded. Files are read by `build_vectors`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ragidx.corpora.errors import CorpusError, lone_surrogate
+from ragidx.corpora.records import Scalar
+from ragidx.corpora.spec import Json
+from ragidx.corpora.values import from_value
+from ragidx.corpora.vector_batch import batch_rows
+from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
+from ragidx.indexer.known_rows import KnownRows, document_numbers
+from ragidx.indexer.rows import Row
+from ragidx.indexer.store import Store, StoreWriter
+from ragidx.indexer.unit import unit_rows
+from ragidx.pipelines.vector_spec import committed, index_options, spec_of_vectors
+
+SEEN_BEFORE = "the id was seen before"
+
+_NOTHING_ADDED = "mend it, or leave the row out; nothing of this call was added"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What a commit of an `IndexWriter` did; all but `n_documents` count rows.
+
+    Attributes:
+        generation: of the committed state.
+        committed: whether this made it; False: nothing differed.
+        n_added, n_changed, n_unchanged: ids that were new, held something else, held the same.
+        n_removed: deleted, by id or because they were not given again.
+        n_rows, n_documents: what the index holds now.
+    """
+
+    generation: int
+    committed: bool
+    n_added: int
+    n_changed: int
+    n_unchanged: int
+    n_removed: int
+    n_rows: int
+    n_documents: int
+
+
+@dataclass(frozen=True, slots=True)
+class VectorRows:
+    """Rows as columns, n of each.
+
+    Args:
+        ids: not empty.
+        vectors: (n, dim) of a floating type.
+        texts: "" where there is none.
+        metadata: values that an index holds, sorted by name, without those that are missing.
+        doc_ids: None: each row is a document of its own.
+    """
+
+    ids: Sequence[str]
+    vectors: NDArray[Any]
+    texts: Sequence[str]
+    metadata: Sequence[Mapping[str, Scalar]]
+    doc_ids: Sequence[str] | None = None
+
+    def parts(self) -> Iterator[VectorRows]:
+        """The same in pieces that are not too large."""
+        step = batch_rows(self.vectors.shape[1])
+        for start in range(0, len(self.ids), step):
+            here = slice(start, start + step)
+            documents = None if self.doc_ids is None else self.doc_ids[here]
+            yield VectorRows(self.ids[here], self.vectors[here], self.texts[here], self.metadata[here], documents)
+
+
+class IndexWriter:
+    """The one writer of an index of given vectors, until `close`. A context manager.
+
+    Args:
+        path: the index folder; made if it is missing.
+        dim: width of the vectors.
+        index_type: as in `ragidx build --index-type`; None: the index's own, else the default.
+        target_recall: likewise.
+        max_memory: likewise, in bytes.
+        model: what made the vectors, in your words; kept, and never looked up. "": the index's own.
+        replace: the new state has only what this writer adds; the old one stays until then.
+
+    Raises:
+        SpecError: the index in the folder holds something else.
+        BusyError: another writer holds the index.
+        IndexFormatError: the folder is something else, or the index in it is damaged or newer.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        dim: int,
+        *,
+        index_type: str | None = None,
+        target_recall: float | None = None,
+        max_memory: int | None = None,
+        model: str = "",
+        replace: bool = False,
+    ) -> None:
+        self.path, self.dim = Path(path), dim
+        old = None if replace else committed(self.path)
+        self.spec = spec_of_vectors(old, dim, index_type=index_type, model=model, where=str(path))
+        self._writer = _RowWriter(
+            self.path,
+            spec=self.spec.to_json(),
+            fingerprint=self.spec.fingerprint(),
+            dim=dim,
+            index=index_options(old, self.spec, dim, target_recall, max_memory),
+            replace=replace,
+            journal=False,
+        )
+        try:
+            self._base = None if replace or self._writer.base is None else Store.open(self.path)
+            self._known = KnownRows(self._base)
+        except BaseException:
+            self._writer.close()
+            raise
+        self._seen = DigestTable()
+        self._n_seen = 0
+        self._new_documents: list[NDArray[np.uint64]] = []
+        self._n_added = self._n_changed = self._n_unchanged = self._n_removed = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add(
+        self,
+        ids: Iterable[str | int],
+        vectors: ArrayLike,
+        texts: Sequence[str | None] | None = None,
+        metadata: Sequence[Mapping[str, object]] | None = None,
+        doc_ids: Iterable[str | int] | None = None,
+    ) -> None:
+        """Add rows, or replace those of the same ids: all of them, or none where one is broken.
+
+        Args:
+            ids: n, each once in the life of a writer.
+            vectors: (n, dim) numbers; brought to length 1.
+            texts: n, shown with a hit; None: none.
+            metadata: n, values by name, for conditions; None: none.
+            doc_ids: n; rows of one document share its id. None: each row is a document of its own.
+
+        Raises:
+            ValueError: there are not n of everything, or the vectors have another width.
+            CorpusError: a vector is zero or not finite, an id is repeated, a string is no Unicode text, or a value is
+                nothing that metadata can be. It names the id.
+        """
+        rows = _checked(self.dim, ids, vectors, texts, metadata, doc_ids)
+        keys = [digest(name) for name in rows.ids]
+        faults = self._repeated(keys, range(len(keys)))
+        for number, part in enumerate(rows.parts()):
+            first = number * batch_rows(self.dim)
+            faults |= {first + row: reason for row, reason in unit_rows(part.vectors).faults}
+        if faults:
+            row = min(faults)
+            raise CorpusError(faults[row], _NOTHING_ADDED, where=_shown(rows.ids[row]))
+        for part in rows.parts():
+            self.add_sound(part)
+
+    def add_sound(self, rows: VectorRows) -> dict[int, str]:
+        """As `add`, of rows that are clean but for their vectors and ids: those that are broken are left out.
+
+        Returns:
+            The number of each row that was left out, and why.
+        """
+        keys = [digest(name) for name in rows.ids]
+        unit = unit_rows(rows.vectors)
+        faults = dict(unit.faults)
+        faults |= self._repeated(keys, [row for row in range(len(keys)) if row not in faults])
+        sound = np.array([row for row in range(len(keys)) if row not in faults], np.int64)
+        if len(sound):
+            self._put(rows, unit.vectors, [keys[row] for row in sound.tolist()] if faults else keys, sound)
+        return faults
+
+    def delete(self, ids: Iterable[str | int]) -> int:
+        """Delete rows by id; how many there were.
+
+        Raises:
+            ValueError: an id was given to `add` of this writer.
+        """
+        names = _names(ids, "ids")
+        keys = [digest(name) for name in dict.fromkeys(names)]
+        if (self._seen.first(keys) >= 0).any():
+            name = next(name for name in names if self._seen.find(digest(name)))
+            raise ValueError(f"the id '{name}' was added by this writer; commit first, and delete with another")
+        numbers = self._known.find(keys)
+        return self._remove(numbers[numbers >= 0])
+
+    def delete_others(self) -> int:
+        """Delete all rows whose ids were not given to `add` of this writer; how many there were."""
+        return self._remove(self._known.others())
+
+    def commit(self, notes: Mapping[str, Json] | None = None) -> WriteReport:
+        """Make everything visible at once, and end this writer.
+
+        Args:
+            notes: kept in the manifest.
+
+        Raises:
+            RagidxError: the disk is full or failed; the committed state is what it was.
+        """
+        n_documents = len(np.unique(np.concatenate([self._known.documents(), *self._new_documents])))
+        manifest = self._writer.commit(notes or {}, n_documents)
+        return WriteReport(
+            generation=manifest.generation,
+            committed=self._writer.base is None or manifest.generation != self._writer.base.generation,
+            n_added=self._n_added,
+            n_changed=self._n_changed,
+            n_unchanged=self._n_unchanged,
+            n_removed=self._n_removed,
+            n_rows=manifest.n_chunks,
+            n_documents=manifest.n_documents,
+        )
+
+    def close(self) -> None:
+        """Let go of the index. What was not committed is gone."""
+        self._writer.close()
+
+    def _repeated(self, keys: Sequence[bytes], rows: Sequence[int]) -> dict[int, str]:
+        """The rows whose ids this writer has seen, or that stand among these rows before."""
+        mine = [keys[row] for row in rows]
+        again = {row for row, number in zip(rows, self._seen.first(mine).tolist(), strict=True) if number >= 0}
+        if len(set(mine)) < len(mine):
+            met = set[bytes]()
+            for row, key in zip(rows, mine, strict=True):
+                again |= {row} if key in met else set()
+                met.add(key)
+        return dict.fromkeys(sorted(again), SEEN_BEFORE)
+
+    def _put(
+        self, rows: VectorRows, unit: NDArray[np.float32], keys: Sequence[bytes], sound: NDArray[np.int64]
+    ) -> None:
+        """Write those of the sound rows, whose ids have these digests, that are new or hold something else."""
+        mine, hashes = as_digests(keys), _hashes(rows, unit, sound)
+        numbers = self._known.find(keys)
+        same = self._known.hold(numbers, as_digests(hashes))
+        self._known.keep(numbers[same])
+        changed = numbers[~same & (numbers >= 0)]
+        self._writer.delete_rows(self._known.drop(changed))
+        fresh = np.flatnonzero(~same)
+        places = sound[fresh]
+        if len(places):
+            found = [hashes[row] for row in fresh.tolist()]
+            self._writer.add_rows(_index_rows(rows, places.tolist(), found), unit[places])
+            self._new_documents.append(document_numbers(self._documents(rows, mine[fresh], places)))
+        self._seen.extend(mine, np.arange(self._n_seen, self._n_seen + len(mine)))
+        self._n_seen += len(mine)
+        self._n_changed += len(changed)
+        self._n_unchanged += int(same.sum())
+        self._n_added += len(places) - len(changed)
+
+    def _documents(self, rows: VectorRows, own: Digests, places: NDArray[np.int64]) -> Digests:
+        """The documents of rows, by digest; `own` are those of their ids."""
+        return own if rows.doc_ids is None else as_digests([digest(rows.doc_ids[row]) for row in places.tolist()])
+
+    def _remove(self, numbers: NDArray[np.int64]) -> int:
+        self._writer.delete_rows(self._known.drop(numbers))
+        self._n_removed += len(numbers)
+        return len(numbers)
+
+
+class _RowWriter(StoreWriter):
+    """A writer of single rows: a given vector is known by its own id, whatever document it belongs to.
+
+    So the table of documents, which costs more than the rows, is neither read nor kept.
+    """
+
+    def add_rows(self, rows: Sequence[Row], vectors: NDArray[np.float32]) -> None:
+        """Append rows with their vectors (n, dim), of unit length, of any documents."""
+        self._check_running()
+        self._segment_for(rows).add(rows, vectors)
+
+    def delete_rows(self, runs: Iterable[tuple[int, int, int]]) -> None:
+        """Mark rows of the committed state dead, given as (segment, first row, count)."""
+        self._delete(runs)
+
+
+def _hashes(rows: VectorRows, unit: NDArray[np.float32], sound: NDArray[np.int64]) -> list[bytes]:
+    """16 bytes for all that an index holds of a row but its id: the float16 code, document, text and metadata."""
+    codes, size = unit.astype("<f2").tobytes(), 2 * unit.shape[1]
+    own = rows.ids if rows.doc_ids is None else rows.doc_ids
+    found = []
+    for row in sound.tolist():
+        document = "" if own[row] == rows.ids[row] else own[row]
+        text, metadata = rows.texts[row], rows.metadata[row]
+        rest = f"{len(document)} {len(text)} {document}{text}{ascii(metadata) if metadata else ''}"
+        # `ascii`, not `repr`, which changes with the Unicode tables of Python's versions
+        found.append(hashlib.sha256(codes[size * row : size * (row + 1)] + rest.encode()).digest()[:DIGEST_BYTES])
+    return found
+
+
+def _index_rows(rows: VectorRows, places: Sequence[int], hashes: Sequence[bytes]) -> list[Row]:
+    documents = rows.ids if rows.doc_ids is None else rows.doc_ids
+    return [
+        Row(rows.ids[row], documents[row], 0, len(rows.texts[row]), rows.texts[row], "", held, held, rows.metadata[row])
+        for row, held in zip(places, hashes, strict=True)
+    ]
+
+
+def _checked(
+    dim: int,
+    ids: Iterable[str | int],
+    vectors: ArrayLike,
+    texts: Sequence[str | None] | None,
+    metadata: Sequence[Mapping[str, object]] | None,
+    doc_ids: Iterable[str | int] | None,
+) -> VectorRows:
+    """What a program gives, as columns that an index can hold."""
+    names, matrix = _names(ids, "ids"), np.asarray(vectors)
+    if matrix.dtype.kind not in "fiu" or matrix.shape != (len(names), dim):
+        raise ValueError(
+            f"vectors have the shape {matrix.shape} and hold {matrix.dtype}, not ({len(names)}, {dim}) and numbers"
+        )
+    documents = None if doc_ids is None else _names(doc_ids, "doc_ids")
+    for what, column in (("texts", texts), ("metadata", metadata), ("doc_ids", documents)):
+        if column is not None and len(column) != len(names):
+            raise ValueError(f"{len(column)} {what} for {len(names)} ids")
+    written = [""] * len(names) if texts is None else [text or "" for text in texts]
+    for what, strings in (("id", names), ("text", written), ("document's id", documents or [])):
+        for row, string in enumerate(strings):
+            if lone_surrogate(string) is not None:
+                raise CorpusError(f"the {what} is no Unicode text", _NOTHING_ADDED, where=_shown(names[row]))
+    values = [{}] * len(names) if metadata is None else list(map(_scalars, names, metadata))
+    return VectorRows(names, matrix, written, values, documents)
+
+
+def _names(ids: Iterable[str | int], what: str) -> list[str]:
+    if isinstance(ids, str):
+        raise TypeError(f"expected a list of {what}, got one string")
+    names = [str(name) for name in ids]
+    if not all(names):
+        raise ValueError(f"one of the {what} is empty")
+    return names
+
+
+def _scalars(name: str, fields: Mapping[str, object]) -> dict[str, Scalar]:
+    """The metadata of a row: sorted by name, without what is missing."""
+    found: dict[str, Scalar] = {}
+    for field in sorted(fields):
+        try:
+            if lone_surrogate(field) is not None:
+                raise ValueError("its name is no Unicode text")
+            value = from_value(fields[field])
+        except ValueError as fault:
+            raise CorpusError(
+                f"the field {field!a} cannot be kept: {fault}", _NOTHING_ADDED, where=_shown(name)
+            ) from fault
+        if value is not None:
+            found[field] = value
+    return found
+
+
+def _shown(name: str) -> str:
+    return f"id {name!a}" if lone_surrogate(name) is not None else f"id '{name}'"

@@ -1,0 +1,73 @@
+"""Query vectors from a file or standard input: an .npy array, or JSON, a list of numbers or a list of such lists.
+
+path or "-" -> (q, n) float64 or as the array has it; what they are compared with is not known here
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import QueryError
+from ragidx.corpora.limits import MIB, UnreadableError
+from ragidx.corpora.source_file import read_all
+
+MAX_BYTES = 256 * MIB
+
+_NPY_MARK = b"\x93NUMPY"
+_FORMS = "give an .npy array, or JSON: [0.1, 0.2], or a list of such lists"
+
+
+def read_query_vectors(path: str | Path) -> NDArray[Any]:
+    """The vectors of a file, or of standard input for `-`; one alone is one row.
+
+    Raises:
+        QueryError: it cannot be read, or is neither of the two forms.
+    """
+    where = "standard input" if str(path) == "-" else str(path)
+    try:
+        data = _data(path)
+        found = _npy(data) if data.startswith(_NPY_MARK) else _json(data)
+    except OSError as fault:
+        raise QueryError(f"cannot be opened: {fault.strerror or fault}", _FORMS, where=where) from fault
+    except (UnreadableError, ValueError, TypeError, OverflowError, SyntaxError, EOFError, RecursionError) as fault:
+        first = (str(fault).splitlines() or [type(fault).__name__])[0][:200]
+        raise QueryError(f"holds no vectors: {first}", _FORMS, where=where) from fault
+    matrix = found[None] if found.ndim == 1 else found
+    if matrix.ndim != 2 or not matrix.size:
+        raise QueryError(f"holds an array of the shape {found.shape}, not (queries, width)", _FORMS, where=where)
+    return matrix
+
+
+def _data(path: str | Path) -> bytes:
+    if str(path) == "-":
+        return bytes(read_all(sys.stdin.buffer, MAX_BYTES))
+    with Path(path).open("rb") as stream:
+        return bytes(read_all(stream, MAX_BYTES))
+
+
+def _npy(data: bytes) -> NDArray[Any]:
+    array: NDArray[Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"the array holds {array.dtype}, not numbers")
+    return array
+
+
+def _json(data: bytes) -> NDArray[Any]:
+    found = json.loads(data)
+    if not isinstance(found, list):
+        raise TypeError("the JSON is no list")
+    vectors = found if found and all(isinstance(row, list) for row in found) else [found]
+    for number, vector in enumerate(vectors, start=1):
+        for place, value in enumerate(vector, start=1):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"vector {number} has at place {place} what is no number: {json.dumps(value)[:40]}")
+        if len(vector) != len(vectors[0]):
+            raise TypeError(f"vector {number} has {len(vector):,} numbers, the first {len(vectors[0]):,}")
+    return np.array(vectors, np.float64)

@@ -1,0 +1,238 @@
+"""IndexReader: a committed state of an index, searched with vectors.
+
+query vectors (q, dim), of any length but zero -> unit length -> search each segment -> merge -> hits. A reader is a
+snapshot: what is committed later does not change it, and `refresh` gives a reader of the newest state. Questions in
+words, and the models that encode them, are `Retriever`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import ArrayLike, NDArray
+
+from ragidx.corpora.errors import QueryError
+from ragidx.indexer.manifest import read_manifest
+from ragidx.indexer.merge import Place
+from ragidx.indexer.rows import Row
+from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.store import Store
+from ragidx.indexer.unit import unit_rows
+from ragidx.retriever.hit import Hit
+from ragidx.retriever.matching import matching_rows, schema_of
+from ragidx.retriever.where import parse
+
+
+class IndexReader:
+    """A committed state of an index. Safe to use from several threads.
+
+    Args:
+        store: the opened index; `IndexReader.open` opens one.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.spec = IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
+
+    @classmethod
+    def open(cls, path: str | Path = "ragidx-index") -> IndexReader:
+        """The index in a folder.
+
+        Raises:
+            IndexFormatError: there is no index, or it is damaged or newer.
+        """
+        return cls(Store.open(path))
+
+    def refresh(self) -> IndexReader:
+        """A reader of the newest state; this one where nothing was committed since.
+
+        Raises:
+            IndexFormatError: the index is gone, or damaged or newer now.
+        """
+        try:
+            if read_manifest(self.store.path) == self.store.manifest:
+                return self
+        except FileNotFoundError:
+            pass  # opening says it better
+        return IndexReader.open(self.store.path)
+
+    @property
+    def generation(self) -> int:
+        """The number of the state: each commit of an index has a higher one."""
+        return self.store.manifest.generation
+
+    @property
+    def dim(self) -> int:
+        """Width of the vectors."""
+        return self.store.manifest.dim
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """What conditions can ask for: metadata fields and their types, and `doc_id` and `heading`."""
+        return schema_of(self.store)
+
+    def __len__(self) -> int:
+        """How many chunks there are."""
+        return self.store.manifest.n_chunks
+
+    def search(
+        self,
+        vectors: ArrayLike,
+        k: int = 10,
+        where: str | None = None,
+        *,
+        dim: int | None = None,
+        rerank_dim: int | None = None,
+    ) -> list[list[Hit]]:
+        """The k best chunks for each query, best first; fewer only if the index, or `where`, has no more.
+
+        Args:
+            vectors: (q, dim) numbers; brought to length 1.
+            k: 1 or more.
+            where: a condition on metadata, such as `subject == "history" and year >= 1900`.
+            dim: compare only the first `dim` numbers; None: all.
+            rerank_dim: compare what was found so again, by this many numbers; None: not again.
+
+        Raises:
+            QueryError: a vector is zero, not finite or of another width, k is below 1, or the condition is wrong.
+        """
+        self.check(k, where)
+        queries = self._queries(vectors)
+        allowed = None if where is None else matching_rows(self.store, where)
+        scores, places = self.store.search(queries, k, allowed, **_widths(dim, rerank_dim))
+        rows = iter(self.store.rows([place for of_query in places for place in of_query]))
+        return [
+            [_hit(rank, float(scores[number, rank - 1]), next(rows)) for rank in range(1, len(of_query) + 1)]
+            for number, of_query in enumerate(places)
+        ]
+
+    def search_documents(
+        self,
+        vectors: ArrayLike,
+        k: int = 10,
+        where: str | None = None,
+        *,
+        dim: int | None = None,
+        rerank_dim: int | None = None,
+    ) -> list[list[tuple[str, float]]]:
+        """The k best documents for each query as (document id, score): a document's best chunk counts.
+
+        Args and errors are those of `search`.
+        """
+        self.check(k, where)
+        queries = self._queries(vectors)
+        allowed = None if where is None else matching_rows(self.store, where)
+        answers: list[list[tuple[str, float]]] = [[] for _ in queries]
+        waiting, wide = list(range(len(queries))), k
+        while waiting:
+            scores, places = self.store.search(queries[waiting], wide, allowed, **_widths(dim, rerank_dim))
+            short = []
+            for number, query in enumerate(waiting):
+                best: dict[str, float] = {}
+                for doc_id, score in zip(self._document_ids(places[number]), scores[number], strict=False):
+                    best.setdefault(doc_id, float(score))
+                answers[query] = list(best.items())[:k]
+                if len(best) < k and len(places[number]) == wide:
+                    short.append(query)
+            waiting, wide = short, wide * 4
+        return answers
+
+    def get(self, chunk_ids: Sequence[str] | None = None, *, doc_id: str | None = None) -> list[Row]:
+        """What the index holds of some chunks, in the order asked for, or of a document, in that of its text.
+
+        Args:
+            chunk_ids: ids of chunks.
+            doc_id: the id of a document, in place of them.
+
+        Raises:
+            QueryError: the index has no such chunk or document.
+        """
+        if (chunk_ids is None) == (doc_id is None):
+            raise TypeError("get takes chunk ids or a document's id, one of the two")
+        if doc_id is not None:
+            rows = self.store.rows([place for place, _ in self._places("doc_id", [doc_id])])
+            if not rows:
+                raise QueryError(f"the index has no document '{doc_id}'", "ids are those that queries show")
+            return sorted(rows, key=lambda row: (row.start, row.end))
+        if chunk_ids is None or isinstance(chunk_ids, str):
+            raise TypeError("expected a list of chunk ids, got one string")
+        found = {name: place for place, name in self._places("chunk_id", chunk_ids)}
+        missing = [name for name in chunk_ids if name not in found]
+        if missing:
+            more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+            raise QueryError(f"the index has no chunk '{missing[0]}'{more}", "ids are those that queries show")
+        return self.store.rows([found[name] for name in chunk_ids])
+
+    def check(self, k: int, where: str | None) -> None:
+        """Whether a search can be asked for so, before anything is encoded for it.
+
+        Raises:
+            QueryError: k is below 1, or the condition is wrong.
+        """
+        if k < 1:
+            raise QueryError(f"k={k} asks for no hit", "give 1 or more", where="-k")
+        if where is not None:
+            parse(where, self.schema)
+
+    def _queries(self, vectors: ArrayLike) -> NDArray[np.float32]:
+        """(q, dim) of length 1."""
+        matrix = np.asarray(vectors)
+        if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
+            raise ValueError(
+                f"query vectors have the shape {matrix.shape} and hold {matrix.dtype}, not (q, {self.dim})"
+            )
+        if matrix.shape[1] != self.dim:
+            raise QueryError(
+                f"the query's vector has {matrix.shape[1]:,} numbers, those of the index have {self.dim:,}",
+                "make it as the vectors of the index were made",
+                where=str(self.store.path),
+            )
+        unit = unit_rows(matrix)
+        for row, reason in unit.faults:
+            where = f"query {row + 1}" if len(matrix) > 1 else ""
+            raise QueryError(reason.replace("the vector", "the query's vector"), "give another vector", where=where)
+        return unit.vectors
+
+    def _document_ids(self, places: Sequence[Place]) -> list[str]:
+        ids: dict[Place, str] = {}
+        for number, segment in enumerate(self.store.segments):
+            wanted = sorted({row for where, row in places if where == number})
+            if wanted:
+                ids |= {(number, row): found.doc_id for row, found in zip(wanted, segment.rows(wanted), strict=True)}
+        return [ids[place] for place in places]
+
+    def _places(self, column: str, names: Sequence[str]) -> Iterator[tuple[Place, str]]:
+        """Where the rows are that are alive and have one of these names in a column, in the order of the index."""
+        wanted = pa.array(list(dict.fromkeys(names)), pa.large_string())
+        for number, segment in enumerate(self.store.segments):
+            dead, first = self.store.dead[number], 0
+            for batch in segment.batches([column]):
+                values = batch.column(0)
+                hits = pc.is_in(values, value_set=wanted).to_numpy(zero_copy_only=False)
+                for row in np.flatnonzero(hits).tolist():
+                    if dead is None or not dead[first + row]:
+                        yield (number, first + row), values[row].as_py()
+                first += len(values)
+
+
+def _widths(dim: int | None, rerank_dim: int | None) -> dict[str, Any]:
+    return {name: value for name, value in (("dim", dim), ("rerank_dim", rerank_dim)) if value is not None}
+
+
+def _hit(rank: int, score: float, row: Row) -> Hit:
+    return Hit(
+        rank=rank,
+        score=score,
+        text=row.text,
+        doc_id=row.doc_id,
+        chunk_id=row.chunk_id,
+        start=row.start,
+        end=row.end,
+        heading=row.heading,
+        metadata=row.metadata,
+    )

@@ -1,0 +1,262 @@
+"""`ragidx build --vectors`, `ragidx query --vector` and `ragidx info` on such an index, as a user meets them."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from .conftest import Done
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def vectors(folder: Path) -> Path:
+    """Four axes with texts and years, as `vectors.parquet`."""
+    table = pa.table(
+        {
+            "id": ["a", "b", "c", "d"],
+            "embedding": pa.array(np.eye(4).tolist(), pa.list_(pa.float32())),
+            "text": ["The lease was signed.", "The mill stands.", "Bees dance.", ""],
+            "year": [1840, 1790, 1946, None],
+        }
+    )
+    pq.write_table(table, folder / "vectors.parquet")
+    return folder / "vectors.parquet"
+
+
+@pytest.mark.usefixtures("vectors")
+def test_a_build_from_vectors_tells_what_it_made(run: Run) -> None:
+    done = run("build", "--vectors", "vectors.parquet")
+
+    *lines, size, seconds = done.out.splitlines()
+    assert (done.status, done.err) == (0, "")
+    assert lines == [
+        "index      ragidx-index (generation 1)",
+        "vectors    4 numbers each, made elsewhere",
+        "rows       4: 4 new, 0 changed, 0 as before",
+        "documents  4",
+    ]
+    assert re.fullmatch(r"size       \d+\.\d KiB, [\d,]+ bytes a row", size)
+    assert re.fullmatch(r"time       \d+\.\d s, [\d,]+ vectors/s", seconds)
+
+
+@pytest.mark.usefixtures("vectors")
+def test_the_same_vectors_again_change_nothing(run: Run) -> None:
+    run("build", "--vectors", "vectors.parquet")
+
+    done = run("build", "--vectors", "vectors.parquet")
+
+    assert done.status == 0
+    assert done.out.startswith(
+        "index      ragidx-index (generation 1, unchanged)\n"
+        "vectors    4 numbers each, made elsewhere\n"
+        "rows       4: 0 new, 0 changed, 4 as before\n"
+    )
+
+
+def test_what_is_left_out_is_told_on_stderr_and_strict_ends_with_1(run: Run, folder: Path) -> None:
+    np.save(folder / "v.npy", np.array([[1.0, 0], [0, 0], [0, 1]]))
+
+    done = run("build", "--vectors", "v.npy")
+    strict = run("build", "--vectors", "v.npy", "--strict", "--rebuild")
+
+    assert (done.status, done.err) == (0, "Left out: 1 x the vector is zero\n    v.npy#1: '1'\n")
+    assert (strict.status, strict.out) == (1, "")
+    assert strict.err == (
+        "Error: v.npy#1: left out: the vector is zero: '1'\n  hint: mend or exclude it, or build without --strict\n"
+    )
+
+
+@pytest.mark.usefixtures("vectors")
+def test_a_build_for_machines_has_the_report_of_every_build(run: Run) -> None:
+    done = run("build", "--vectors", "vectors.parquet", "--json")
+
+    report = json.loads(done.out)
+    steps = [json.loads(line)["progress"] for line in done.err.splitlines()]
+    assert done.status == 0
+    assert {name: report[name] for name in ("method", "dim", "n_documents", "n_chunks", "n_added", "n_encoded")} == {
+        "method": "vectors",
+        "dim": 4,
+        "n_documents": 4,
+        "n_chunks": 4,
+        "n_added": 4,
+        "n_encoded": 0,
+    }
+    assert (steps[-1]["last"], steps[-1]["n_bytes"]) == (True, steps[-1]["total_bytes"])
+
+
+@pytest.mark.usefixtures("vectors")
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((), "give CORPUS or --vectors FILE"),
+        (("corpus", "--vectors", "vectors.parquet"), "give CORPUS or --vectors FILE, not both"),
+        (("corpus", "--vector-field", "v"), "--vector-field names a column of --vectors"),
+        (
+            ("--vectors", "vectors.parquet", "--method", "echo"),
+            "--method says nothing about vectors that are there already: leave it out",
+        ),
+        (
+            ("--vectors", "vectors.parquet", "--chunk-size", "99"),
+            "--chunk-size says nothing about vectors that are there already: leave it out",
+        ),
+        (
+            ("--vectors", "vectors.parquet", "--tau", "2"),
+            "--tau says nothing about vectors that are there already: leave it out",
+        ),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_named(args: tuple[str, ...], message: str, run: Run) -> None:
+    done = run("build", *args)
+
+    assert (done.status, done.out) == (2, "")
+    assert done.err.splitlines()[-1] == f"Error: {message}"
+
+
+@pytest.mark.usefixtures("vectors")
+def test_info_says_in_words_that_the_vectors_were_made_elsewhere(run: Run) -> None:
+    run("build", "--vectors", "vectors.parquet")
+
+    lines = run("info").out.splitlines()
+
+    assert {line for line in lines if line.startswith(("model", "encoder", "filter", "chunks", "metadata"))} == {
+        "model        none: the vectors were made elsewhere",
+        "encoder      none: it answers vectors (query --vector), no questions in words",
+        "filter       none: 4 raw coordinates",
+        "chunks       as they were given, a row each",
+        "metadata     year (int)",
+    }
+
+
+@pytest.mark.usefixtures("vectors")
+def test_a_question_in_words_is_refused_with_the_way(run: Run) -> None:
+    run("build", "--vectors", "vectors.parquet")
+
+    done = run("query", "who signed the lease?")
+
+    assert (done.status, done.out) == (2, "")
+    assert done.err == (
+        "Error: ragidx-index: the index holds vectors that were made elsewhere: no question in words can be encoded "
+        "for it\n  hint: ask it with a vector: ragidx query --vector, or ragidx.IndexReader\n"
+    )
+
+
+@pytest.mark.usefixtures("vectors")
+def test_a_vector_is_asked_from_a_file_or_standard_input(run: Run, folder: Path) -> None:
+    run("build", "--vectors", "vectors.parquet")
+    (folder / "q.json").write_text("[3, 4, 0, 0]")
+    npy = io.BytesIO()
+    np.save(npy, np.array([3.0, 4, 0, 0]))
+
+    done = run("query", "--vector", "q.json", "-k", "2")
+
+    assert (done.status, done.err) == (0, "")
+    assert done.out == (
+        " #  score  source\n 1  0.800  b\n           The mill stands.\n 2  0.600  a\n           The lease was signed.\n"
+    )
+    assert run("query", "--vector", "-", "-k", "2", stdin=npy.getvalue()).out == done.out
+    assert run("query", "--vector", "-", "-k", "2", stdin=b"[3, 4, 0, 0]").out == done.out
+
+
+@pytest.mark.usefixtures("vectors")
+def test_several_vectors_have_several_answers(run: Run, folder: Path) -> None:
+    run("build", "--vectors", "vectors.parquet")
+    np.save(folder / "q.npy", np.eye(4)[:2])
+
+    done = run("query", "--vector", "q.npy", "-k", "1")
+    found = json.loads(run("query", "--vector", "q.npy", "-k", "1", "--where", "year < 1800", "--json").out)
+
+    assert done.out == (
+        "query 1\n #  score  source\n 1  1.000  a\n           The lease was signed.\n"
+        "\nquery 2\n #  score  source\n 1  1.000  b\n           The mill stands.\n"
+    )
+    assert {name: found[name] for name in ("vector", "where", "k")} == {
+        "vector": "q.npy",
+        "where": "year < 1800",
+        "k": 1,
+    }
+    assert [[hit["chunk_id"] for hit in answer["hits"]] for answer in found["answers"]] == [["b"], ["b"]]
+    assert found["answers"][1]["hits"][0] == {
+        "rank": 1,
+        "score": 1.0,
+        "text": "The mill stands.",
+        "doc_id": "b",
+        "chunk_id": "b",
+        "start": 0,
+        "end": 16,
+        "heading": "",
+        "metadata": {"year": 1790},
+    }
+
+
+@pytest.mark.usefixtures("index")
+def test_an_index_of_a_model_answers_vectors_and_shorter_ones_too(run: Run, folder: Path) -> None:
+    dim = json.loads(run("info", "--json").out)["dim"]
+    np.save(folder / "q.npy", np.ones(dim))
+
+    whole = json.loads(run("query", "--vector", "q.npy", "-k", "6", "--json").out)
+    short = json.loads(run("query", "--vector", "q.npy", "-k", "6", "--dim", "4", "--json").out)
+    again = json.loads(
+        run("query", "--vector", "q.npy", "-k", "6", "--dim", "4", "--rerank-dim", str(dim), "--json").out
+    )
+    words = json.loads(run("query", "the lease of the house", "-k", "6", "--dim", "4", "--json").out)
+
+    assert len(whole["answers"][0]["hits"]) == len(words["hits"]) == 6
+    assert [hit["score"] for hit in short["answers"][0]["hits"]] != [
+        hit["score"] for hit in whole["answers"][0]["hits"]
+    ]
+    assert [hit["chunk_id"] for hit in again["answers"][0]["hits"]] == [
+        hit["chunk_id"] for hit in whole["answers"][0]["hits"]
+    ]
+
+
+@pytest.mark.usefixtures("vectors")
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((), "give a question, or --vector FILE, or --queries FILE with --run FILE"),
+        (("words", "--vector", "q.npy"), "give a question, or --vector FILE, or --queries FILE with --run FILE"),
+        (
+            ("--vector", "q.npy", "--instruction", "i"),
+            "--instruction and --vector exclude each other: nothing is encoded",
+        ),
+        (("--vector", "q.npy", "--model", "m"), "--model and --vector exclude each other: nothing is encoded"),
+        (("--vector", "q.npy", "--adapter", "m"), "--adapter and --vector exclude each other: nothing is encoded"),
+        (("--vector", "q.npy", "--pooler", "m"), "--pooler and --vector exclude each other: nothing is encoded"),
+    ],
+)
+def test_what_a_query_cannot_have_beside_a_vector_is_named(args: tuple[str, ...], message: str, run: Run) -> None:
+    done = run("query", *args)
+
+    assert (done.status, done.err.splitlines()[-1]) == (2, f"Error: {message}")
+
+
+@pytest.mark.usefixtures("vectors")
+def test_a_vector_of_another_width_is_an_error(run: Run) -> None:
+    run("build", "--vectors", "vectors.parquet")
+
+    done = run("query", "--vector", "-", stdin=b"[1, 2]")
+
+    assert (done.status, done.err) == (
+        2,
+        "Error: ragidx-index: the query's vector has 2 numbers, those of the index have 4\n"
+        "  hint: make it as the vectors of the index were made\n",
+    )
+
+
+@pytest.mark.usefixtures("vectors")
+def test_fewer_hits_than_were_asked_for_are_told(run: Run) -> None:
+    run("build", "--vectors", "vectors.parquet")
+
+    done = run("query", "--vector", "-", "--where", "year > 1900", stdin=b"[1, 1, 1, 1]")
+
+    assert (done.status, done.err) == (0, "There is 1 chunk that matches --where; 10 hits were asked for.\n")

@@ -1,0 +1,324 @@
+"""IndexReader: snapshots, search by vectors, rows by id, and what is wrong with a query vector."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ragidx
+from ragidx.corpora.errors import IndexFormatError, ModelError, QueryError
+from ragidx.indexer.unit import NOT_FINITE, ZERO, unit_rows
+from ragidx.retriever.query_vectors import read_query_vectors
+from ragidx.retriever.reader import IndexReader
+from ragidx.retriever.retriever import Retriever
+
+AXES = np.eye(4, dtype=np.float32)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    """Four axes of four dimensions: `a`, `b` of one document, `c`, `d` of another; `n` is their number."""
+    path = tmp_path / "index"
+    with ragidx.IndexWriter(path, 4, model="hand") as writer:
+        writer.add(
+            ["a", "b", "c", "d"], AXES, ["one", "two", None, "four"], [{"n": n} for n in range(4)], ["x", "x", "y", "y"]
+        )
+        writer.commit()
+    return path
+
+
+@pytest.fixture
+def reader(index: Path) -> IndexReader:
+    return IndexReader.open(index)
+
+
+def test_a_vector_finds_its_neighbours_by_cosine(reader: IndexReader) -> None:
+    [hits] = reader.search([[3.0, 4.0, 0.0, 0.0]], k=2)
+
+    assert [(hit.rank, hit.chunk_id, hit.text, hit.doc_id, hit.metadata) for hit in hits] == [
+        (1, "b", "two", "x", {"n": 1}),
+        (2, "a", "one", "x", {"n": 0}),
+    ]
+    assert [hit.score for hit in hits] == pytest.approx([0.8, 0.6], abs=1e-6)
+
+
+def test_several_vectors_have_an_answer_each(reader: IndexReader) -> None:
+    answers = reader.search(AXES[::-1], k=1)
+
+    assert [hits[0].chunk_id for hits in answers] == ["d", "c", "b", "a"]
+    assert reader.search(np.zeros((0, 4)), k=1) == []
+
+
+def test_a_condition_holds_for_vectors_too(reader: IndexReader) -> None:
+    [hits] = reader.search([[1, 0, 0, 0]], k=9, where='n >= 2 and doc_id == "y"')
+
+    assert [hit.chunk_id for hit in hits] == ["c", "d"]
+    assert reader.schema == {"doc_id": "string", "heading": "string", "n": "int"}
+
+
+def test_documents_count_by_their_best_chunk(reader: IndexReader) -> None:
+    [found] = reader.search_documents([[0.6, 0.8, 0.0, 0.0]], k=2)
+
+    assert found == [("x", pytest.approx(0.8, abs=1e-6)), ("y", 0.0)]
+
+
+def test_a_width_compares_the_first_numbers_alone(index: Path) -> None:
+    with ragidx.IndexWriter(index, 4) as writer:
+        writer.add(["near"], [[0.1, 0.0, 0.0, 0.9]])
+        writer.commit()
+    reader = IndexReader.open(index)
+
+    [hits] = reader.search([[1.0, 0.0, 0.0, 0.0]], k=2, dim=2)
+    [again] = reader.search([[1.0, 0.0, 0.0, 0.0]], k=2, dim=2, rerank_dim=4)
+
+    assert {hit.chunk_id for hit in hits} == {"a", "near"}
+    assert [hit.score for hit in hits] == pytest.approx([1, 1], abs=1e-3)
+    assert [(hit.chunk_id, round(hit.score, 2)) for hit in again] == [("a", 1.0), ("near", 0.11)]
+
+
+def test_a_width_that_the_index_does_not_have_is_an_error(reader: IndexReader) -> None:
+    with pytest.raises(QueryError, match=r"^--dim"):
+        reader.search(AXES[:1], dim=5)
+    with pytest.raises(QueryError, match=r"^--dim"):
+        reader.search(AXES[:1], rerank_dim=3)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int64])
+def test_query_vectors_of_any_length_and_type_are_taken(dtype: type, reader: IndexReader) -> None:
+    [hits] = reader.search(np.array([[0, 50, 0, 0]], dtype), k=1)
+
+    assert (hits[0].chunk_id, hits[0].score) == ("b", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "message"),
+    [
+        ([[0, 0, 0, 0]], "the query's vector is zero\n  hint: give another vector"),
+        (
+            [[1, 0, 0, 0], [1, np.nan, 0, 0]],
+            "query 2: the query's vector holds a number that is not finite\n  hint: give another vector",
+        ),
+    ],
+)
+def test_a_query_vector_that_has_no_direction_is_an_error(
+    vectors: list[list[float]], message: str, reader: IndexReader
+) -> None:
+    with pytest.raises(QueryError) as fault:
+        reader.search(vectors)
+
+    assert str(fault.value) == message
+
+
+def test_a_query_vector_of_another_width_is_an_error(reader: IndexReader) -> None:
+    with pytest.raises(QueryError) as fault:
+        reader.search([[1.0, 0.0, 0.0]])
+
+    assert str(fault.value) == (
+        f"{reader.store.path}: the query's vector has 3 numbers, those of the index have 4\n"
+        "  hint: make it as the vectors of the index were made"
+    )
+
+
+def test_what_is_no_matrix_of_numbers_is_a_programs_mistake(reader: IndexReader) -> None:
+    with pytest.raises(ValueError, match=r"query vectors have the shape \(4,\) and hold float64, not \(q, 4\)"):
+        reader.search([1.0, 0.0, 0.0, 0.0])
+    with pytest.raises(ValueError, match="hold <U1"):
+        reader.search([["a", "b", "c", "d"]])
+
+
+def test_no_hit_at_all_and_a_wrong_condition_are_errors(reader: IndexReader) -> None:
+    with pytest.raises(QueryError, match="-k: k=0 asks for no hit"):
+        reader.search(AXES, k=0)
+    with pytest.raises(QueryError, match="year"):
+        reader.search(AXES, where="year > 3")
+
+
+def test_rows_come_by_id_in_the_order_asked_for(reader: IndexReader) -> None:
+    assert [(row.chunk_id, row.text) for row in reader.get(["d", "a", "d"])] == [
+        ("d", "four"),
+        ("a", "one"),
+        ("d", "four"),
+    ]
+    assert [row.chunk_id for row in reader.get(doc_id="x")] == ["a", "b"]
+    assert reader.get([]) == []
+
+
+def test_an_id_that_the_index_does_not_have_is_an_error(reader: IndexReader) -> None:
+    with pytest.raises(QueryError) as chunk:
+        reader.get(["a", "z", "zz"])
+    with pytest.raises(QueryError) as document:
+        reader.get(doc_id="a")
+
+    assert str(chunk.value) == "the index has no chunk 'z', and 1 more\n  hint: ids are those that queries show"
+    assert str(document.value) == "the index has no document 'a'\n  hint: ids are those that queries show"
+    with pytest.raises(TypeError, match="one of the two"):
+        reader.get()
+    with pytest.raises(TypeError, match="got one string"):
+        reader.get("a")
+
+
+def test_a_reader_is_a_snapshot_and_refresh_gives_the_newest(index: Path) -> None:
+    old = IndexReader.open(index)
+    assert old.refresh() is old
+    with ragidx.IndexWriter(index, 4) as writer:
+        writer.delete(["a"])
+        writer.add(["e"], [[1, 1, 0, 0]])
+        writer.commit()
+
+    new = old.refresh()
+
+    assert (old.generation, len(old), old.search(AXES[:1], k=1)[0][0].chunk_id) == (1, 4, "a")
+    assert (new.generation, len(new), new.search(AXES[:1], k=1)[0][0].chunk_id) == (2, 4, "e")
+    with pytest.raises(QueryError, match="no chunk 'a'"):
+        new.get(["a"])
+    assert old.get(["a"])[0].text == "one"
+
+
+def test_refresh_sees_an_index_that_was_made_anew_with_the_same_number(index: Path, tmp_path: Path) -> None:
+    old = IndexReader.open(index)
+    index.rename(tmp_path / "away")
+    with pytest.raises(IndexFormatError, match="there is no such folder"):
+        old.refresh()
+    with ragidx.IndexWriter(index, 2) as writer:
+        writer.add(["only"], [[1, 1]])
+        writer.commit()
+
+    assert (old.generation, old.dim, old.refresh().generation, old.refresh().dim) == (1, 4, 1, 2)
+
+
+def test_a_question_in_words_is_an_error_that_names_the_way(index: Path) -> None:
+    with pytest.raises(ModelError) as fault:
+        Retriever.open(index).search("who?")
+
+    assert str(fault.value) == (
+        f"{index}: the index holds vectors that were made elsewhere by 'hand': no question in words can be encoded for "
+        "it\n  hint: ask it with a vector: ragidx query --vector, or ragidx.IndexReader"
+    )
+
+
+def test_a_retriever_finds_what_a_reader_finds_for_its_vectors(small_corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(small_corpus, tmp_path / "mini")
+    retriever = Retriever.open(tmp_path / "mini")
+
+    hits = IndexReader.open(tmp_path / "mini").search(retriever.encode(["the old mill"]), k=6)
+
+    assert hits == [retriever.search("the old mill", k=6)]
+
+
+# unit length
+
+
+@given(
+    row=st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=9).filter(
+        lambda row: any(abs(x) > 1e-3 for x in row)
+    ),
+    scale=st.sampled_from([1e-35, 1e-3, 1.0, 1e35]),
+)
+def test_every_direction_has_length_1_whatever_its_length_was(row: list[float], scale: float) -> None:
+    wide = np.array([row])
+
+    unit = unit_rows(wide * scale)
+
+    assert unit.faults == []
+    np.testing.assert_allclose(unit.vectors, wide / np.linalg.norm(wide), atol=1e-6)
+
+
+@given(seed=st.integers(0, 2**32 - 1), dim=st.integers(1, 400))
+def test_stored_vectors_keep_their_code(seed: int, dim: int) -> None:
+    stored = unit_rows(np.random.default_rng(seed).standard_normal((3, dim))).vectors.astype(np.float16)
+
+    again = unit_rows(stored).vectors.astype(np.float16)
+
+    assert (again.astype(np.float32) == stored.astype(np.float32)).all()
+
+
+def test_numbers_whose_squares_leave_their_range_have_a_direction() -> None:
+    unit = unit_rows(np.array([[3e200, 4e200], [3e-320, 4e-320], [0, 0], [np.inf, 1], [np.nan, 1]]))
+
+    np.testing.assert_allclose(unit.vectors[:2], [[0.6, 0.8]] * 2, rtol=1e-3)
+    assert unit.faults == [(2, ZERO), (3, NOT_FINITE), (4, NOT_FINITE)]
+    assert not unit.vectors[2:].any()
+
+
+# query vectors of files
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [("[1, 2.5]", [[1, 2.5]]), ("[[1, 2], [3, 4]]\n", [[1, 2], [3, 4]])],
+)
+def test_json_is_a_vector_or_a_list_of_them(data: str, expected: list[list[float]], tmp_path: Path) -> None:
+    (tmp_path / "q.json").write_text(data)
+
+    assert read_query_vectors(tmp_path / "q.json").tolist() == expected
+
+
+@pytest.mark.parametrize("array", [np.array([1, 2], "<f4"), np.array([[1, 2]], ">f8"), np.array([[1, 2]], "f2")])
+def test_an_npy_file_is_one_too(array: np.ndarray, tmp_path: Path) -> None:
+    np.save(tmp_path / "q.npy", array)
+
+    assert read_query_vectors(tmp_path / "q.npy").tolist() == [[1, 2]]
+
+
+def test_standard_input_is_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    npy = io.BytesIO()
+    np.save(npy, np.array([1.0, 2.0]))
+    for data in (npy.getvalue(), b"[1, 2]"):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+        assert read_query_vectors("-").tolist() == [[1, 2]]
+
+
+def _npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=True)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "holds no vectors: Expecting value: line 1 column 1 (char 0)"),
+        (b"{}", "holds no vectors: the JSON is no list"),
+        (b"[]", "holds an array of the shape (1, 0), not (queries, width)"),
+        (b"[[1, 2], [3]]", "holds no vectors: vector 2 has 1 numbers, the first 2"),
+        (b'[1, "2"]', 'holds no vectors: vector 1 has at place 2 what is no number: "2"'),
+        (b"[true]", "holds no vectors: vector 1 has at place 1 what is no number: true"),
+        (b"[" * 100_000, "holds no vectors: maximum recursion depth exceeded while decoding a JSON array"),
+        (f"[{10**400}]".encode(), "holds no vectors: int too large to convert to float"),
+        (_npy(np.array(["a"])), "holds no vectors: the array holds <U1, not numbers"),
+        (_npy(np.zeros((1, 1, 1))), "holds an array of the shape (1, 1, 1), not (queries, width)"),
+        (_npy(np.array([object()])), "holds no vectors: Object arrays cannot be loaded when allow_pickle=False"),
+        (_npy(np.zeros(9))[:90], "holds no vectors: EOF: reading array header"),
+    ],
+)
+def test_what_holds_no_vectors_is_an_error(data: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    path.write_bytes(data)
+
+    with pytest.raises(QueryError) as fault:
+        read_query_vectors(path)
+
+    assert fault.value.message.startswith(message)
+    assert fault.value.where == str(path)
+    assert fault.value.hint == "give an .npy array, or JSON: [0.1, 0.2], or a list of such lists"
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(QueryError, match="cannot be opened: No such file or directory"):
+        read_query_vectors(tmp_path / "none.npy")
+
+
+def test_json_in_a_file_finds_what_the_same_vector_finds(reader: IndexReader, tmp_path: Path) -> None:
+    (tmp_path / "q.json").write_text(json.dumps([[0, 1, 0, 0]]))
+    find: Callable[..., list[list[ragidx.Hit]]] = reader.search
+
+    assert find(read_query_vectors(tmp_path / "q.json")) == find(AXES[1:2])
