@@ -24,7 +24,7 @@ from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.records import Scalar
 from ragidx.corpora.source_file import SourceFile
 from ragidx.corpora.values import from_value
-from ragidx.corpora.vector_batch import MAX_WIDTH, VectorBatch, batch_rows, check_width, row_ids
+from ragidx.corpora.vector_batch import VectorBatch, batch_rows, check_width, row_ids
 from ragidx.corpora.vector_fields import VectorColumns, is_text
 
 Faults: TypeAlias = dict[int, str]  # row of a batch -> why it is left out
@@ -60,7 +60,7 @@ def _parquet(file: SourceFile, vector_field: str | None, rows: _Rows) -> Iterato
     options = {"buffer_size": 1 << 20, "pre_buffer": False, "page_checksum_verification": True}
     with file.path() as path, pq.ParquetFile(path, **options) as parquet:
         columns = VectorColumns.choose(file, parquet.schema_arrow, vector_field)
-        width = _parquet_width(parquet, columns.vector, file.source.name)
+        width = _parquet_width(parquet, columns.vector)
         size = _PEEK_ROWS if width is None else batch_rows(width)
         total = parquet.metadata.num_rows
         for batch in parquet.iter_batches(batch_size=size, columns=columns.names, use_threads=False):
@@ -68,12 +68,11 @@ def _parquet(file: SourceFile, vector_field: str | None, rows: _Rows) -> Iterato
         rows.end()
 
 
-def _parquet_width(parquet: Any, name: str, where: str) -> int | None:
-    """The width that most of the first vectors have, before many are read at once; None: none of them is there."""
-    for group in map(parquet.metadata.row_group, range(parquet.metadata.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            if column.path_in_schema.split(".")[0] == name and column.num_values > MAX_WIDTH * max(1, group.num_rows):
-                check_width(column.num_values // max(1, group.num_rows), None, f"the column '{name}'", where)
+def _parquet_width(parquet: Any, name: str) -> int | None:
+    """The width that most of the first vectors have, before many are read at once; None: none of them is there.
+
+    The metadata of the column could tell, but reading them ends the process where they are damaged (pyarrow 26).
+    """
     first = next(parquet.iter_batches(batch_size=_PEEK_ROWS, columns=[name], use_threads=False), None)
     if first is None:
         return None

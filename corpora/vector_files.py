@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,6 +29,7 @@ from ragidx.corpora.vector_batch import VectorBatch, batch_rows, check_width, ro
 __all__ = ["ENDINGS", "VectorBatch", "VectorOptions", "vector_batches", "vector_bytes"]
 
 _NPY = ".npy"
+_NPY_FAULTS = (ValueError, TypeError, OverflowError, SyntaxError, TokenError, EOFError, MemoryError)  # of its header
 ENDINGS = (".parquet", ".arrow", ".feather", ".ipc", _NPY)
 """Lower case, below `.gz` and `.zst`."""
 
@@ -165,7 +167,7 @@ def _mapped(path: Path, name: str) -> NDArray[Any]:
     """The matrix of an .npy file; nothing is unpickled: an array of objects is refused."""
     try:
         matrix = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, TypeError, OverflowError, SyntaxError, EOFError, MemoryError) as fault:
+    except _NPY_FAULTS as fault:
         first = (str(fault).splitlines() or [type(fault).__name__])[0][:200]
         raise CorpusError(
             f"damaged .npy data: {first}", "write it with numpy.save, as an array of numbers", where=name

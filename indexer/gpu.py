@@ -115,14 +115,13 @@ class DeviceLists:
 
 
 def gpus(device: str) -> list[str]:
-    """The devices that a name means: `cuda` all GPUs, `cuda:1` one, anything else none."""
+    """The GPUs that a name means, of those that are there: `cuda` all, `cuda:1` one, anything else none."""
     if not device.startswith("cuda"):
         return []
     import torch
 
-    if ":" in device:
-        return [device]
-    return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    there = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    return there if ":" not in device else [name for name in there if name == device]
 
 
 def room_on(devices: Sequence[str]) -> int:

@@ -15,17 +15,18 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.corpora.spec import Json
 from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.faiss_files import ANN, VECTORS
+from ragidx.indexer.faiss_files import ANN, HEADER_BYTES, VECTORS
 from ragidx.indexer.index_types import Effort, IndexOptions, Recipe
+from ragidx.indexer.json_checks import fields_of, integer, list_of, mapping, refuse, share, string
 
 __all__ = ["FORMAT", "FileEntry", "Manifest", "NewerFormatError", "SegmentEntry", "manifest_bytes", "read_manifest"]
 
@@ -128,37 +129,36 @@ class Manifest:
         Raises:
             ValueError: something in it is not as it must be; the text says what.
         """
-        found = _object(_upgraded(data), "manifest", {column.name for column in fields(cls)})
-        segments = tuple(_segment(item) for item in _list(found["segments"], "segments"))
+        found = fields_of(_upgraded(data), "manifest", {column.name for column in fields(cls)})
+        segments = tuple(_segment(item) for item in list_of(found["segments"], "segments"))
         if len({segment.id for segment in segments}) != len(segments):
-            _refuse("segments", "two have the same id")
+            refuse("segments", "two have the same id")
         total = sum(segment.rows for segment in segments)
-        dim = _integer(found["dim"], "dim", 1, MAX_DIM)
+        dim = integer(found["dim"], "dim", 1, MAX_DIM)
         for segment in segments:
-            if segment.ann is not None:
-                _fits(segment.ann.recipe, dim)
+            _check_width(segment, dim)
         return cls(
-            generation=_integer(found["generation"], "generation", 1, 10**15),
-            created=_string(found["created"], "created", _CREATED.fullmatch),
-            spec=_mapping(found["spec"], "spec"),
-            fingerprint=_string(found["fingerprint"], "fingerprint", _FINGERPRINT.fullmatch),
+            generation=integer(found["generation"], "generation", 1, 10**15),
+            created=string(found["created"], "created", _CREATED.fullmatch),
+            spec=mapping(found["spec"], "spec"),
+            fingerprint=string(found["fingerprint"], "fingerprint", _FINGERPRINT.fullmatch),
             dim=dim,
             index=_options(found["index"]),
             schema={
-                name: _string(kind, f"schema.{name}", lambda text: text in _KINDS)
-                for name, kind in _mapping(found["schema"], "schema").items()
+                name: string(kind, f"schema.{name}", lambda text: text in _KINDS)
+                for name, kind in mapping(found["schema"], "schema").items()
             },
             segments=segments,
             files={
-                _string(name, "files", is_file_name): _file(entry, f"files.{name}")
-                for name, entry in _mapping(found["files"], "files").items()
+                string(name, "files", is_file_name): _file(entry, f"files.{name}")
+                for name, entry in mapping(found["files"], "files").items()
             },
             deletions=None if found["deletions"] is None else _file(found["deletions"], "deletions"),
-            n_chunks=_integer(found["n_chunks"], "n_chunks", 0, total),
-            n_documents=_integer(found["n_documents"], "n_documents", 0, _MAX_BYTES),
-            notes=_mapping(found["notes"], "notes"),
-            format=_integer(found["format"], "format", FORMAT, FORMAT),
-            ragidx=_string(found["ragidx"], "ragidx", lambda text: len(text) < 100),
+            n_chunks=integer(found["n_chunks"], "n_chunks", 0, total),
+            n_documents=integer(found["n_documents"], "n_documents", 0, _MAX_BYTES),
+            notes=mapping(found["notes"], "notes"),
+            format=integer(found["format"], "format", FORMAT, FORMAT),
+            ragidx=string(found["ragidx"], "ragidx", lambda text: len(text) < 100),
         )
 
 
@@ -259,10 +259,10 @@ def parse_manifest(data: bytes) -> Manifest:
         ValueError: they are none; the text says why.
         NewerFormatError: they were written by a later version.
     """
-    found = json.loads(data, parse_constant=lambda name: _refuse("manifest", f"{name} is no JSON"))
+    found = json.loads(data, parse_constant=lambda name: refuse("manifest", f"{name} is no JSON"))
     if not isinstance(found, dict):
-        _refuse("manifest", "it is no object")
-    version = _integer(found.get("format"), "format", 1, _MAX_BYTES)
+        refuse("manifest", "it is no object")
+    version = integer(found.get("format"), "format", 1, _MAX_BYTES)
     if version > FORMAT:
         writer = found.get("ragidx")
         by = f" (written by ragidx {writer[:20]!a})" if isinstance(writer, str) else ""
@@ -272,7 +272,7 @@ def parse_manifest(data: bytes) -> Manifest:
         )
     rest = {name: value for name, value in found.items() if name != "checksum"}
     if _with_checksum(rest) != data:
-        _refuse("checksum", "it does not fit the rest")
+        refuse("checksum", "it does not fit the rest")
     return Manifest.from_json(rest)
 
 
@@ -300,26 +300,26 @@ def _upgraded(data: object) -> object:
 
 
 def _options(data: object) -> IndexOptions:
-    found = _object(data, "index", {column.name for column in fields(IndexOptions)})
+    found = fields_of(data, "index", {column.name for column in fields(IndexOptions)})
     memory = found["max_memory"]
     try:
         return IndexOptions(
-            _string(found["index_type"], "index.index_type", lambda text: len(text) < 100),
-            _share(found["target_recall"], "index.target_recall"),
-            None if memory is None else _integer(memory, "index.max_memory", 1, _MAX_BYTES),
+            string(found["index_type"], "index.index_type", lambda text: len(text) < 100),
+            share(found["target_recall"], "index.target_recall"),
+            None if memory is None else integer(memory, "index.max_memory", 1, _MAX_BYTES),
         )
     except SpecError as fault:
-        _refuse("index", fault.message)
+        refuse("index", fault.message)
 
 
 def _segment(data: object) -> SegmentEntry:
-    found = _object(data, "segment", {"id", "rows", "files", "ann"})
-    name = _string(found["id"], "segment.id", _SEGMENT_ID.fullmatch)
+    found = fields_of(data, "segment", {"id", "rows", "files", "ann"})
+    name = string(found["id"], "segment.id", _SEGMENT_ID.fullmatch)
     made = None if found["ann"] is None else _ann(found["ann"], f"segment {name}: ann")
-    files = _object(found["files"], f"segment {name}: files", {CHUNKS, VECTORS} | ({ANN} if made else set()))
+    files = fields_of(found["files"], f"segment {name}: files", {CHUNKS, VECTORS} | ({ANN} if made else set()))
     return SegmentEntry(
         name,
-        _integer(found["rows"], f"segment {name}: rows", 1, MAX_ROWS),
+        integer(found["rows"], f"segment {name}: rows", 1, MAX_ROWS),
         {file: _file(entry, f"segment {name}: {file}") for file, entry in files.items()},
         made,
     )
@@ -327,73 +327,32 @@ def _segment(data: object) -> SegmentEntry:
 
 def _ann(data: object, where: str) -> AnnEntry:
     efforts = {column.name for column in fields(Effort)}
-    found = _object(data, where, {"factory", "recall", "sample", *efforts})
+    found = fields_of(data, where, {"factory", "recall", "sample", *efforts})
     try:
-        recipe = Recipe.parse(_string(found["factory"], f"{where}.factory", lambda text: len(text) < 100))
+        recipe = Recipe.parse(string(found["factory"], f"{where}.factory", lambda text: len(text) < 100))
     except SpecError as fault:
-        _refuse(where, fault.message)
+        refuse(where, fault.message)
     return AnnEntry(
         recipe,
-        Effort(**{effort: _integer(found[effort], f"{where}.{effort}", 0, MAX_ROWS) for effort in efforts}),
-        None if found["recall"] is None else _share(found["recall"], f"{where}.recall"),
-        _integer(found["sample"], f"{where}.sample", 0, MAX_ROWS),
+        Effort(**{effort: integer(found[effort], f"{where}.{effort}", 0, MAX_ROWS) for effort in efforts}),
+        None if found["recall"] is None else share(found["recall"], f"{where}.recall"),
+        integer(found["sample"], f"{where}.sample", 0, MAX_ROWS),
     )
 
 
-def _fits(recipe: Recipe, dim: int) -> None:
+def _check_width(segment: SegmentEntry, dim: int) -> None:
+    if segment.files[VECTORS].bytes != HEADER_BYTES + 2 * dim * segment.rows:
+        refuse(f"segment {segment.id}", f"{VECTORS} cannot hold {segment.rows:,} rows of {dim:,} dimensions")
     try:
-        recipe.check(dim)
+        if segment.ann is not None:
+            segment.ann.recipe.check(dim)
     except SpecError as fault:
-        _refuse("segments", fault.message)
-
-
-def _share(data: object, where: str) -> float:
-    if not isinstance(data, int | float) or isinstance(data, bool) or not 0 <= data <= 1:
-        _refuse(where, f"{_short(data)} is no share")
-    return float(data)
+        refuse(f"segment {segment.id}", fault.message)
 
 
 def _file(data: object, where: str) -> FileEntry:
-    found = _object(data, where, {"bytes", "sha256"})
+    found = fields_of(data, where, {"bytes", "sha256"})
     return FileEntry(
-        _integer(found["bytes"], f"{where}: bytes", 0, _MAX_BYTES),
-        _string(found["sha256"], f"{where}: sha256", _SHA256.fullmatch),
+        integer(found["bytes"], f"{where}: bytes", 0, _MAX_BYTES),
+        string(found["sha256"], f"{where}: sha256", _SHA256.fullmatch),
     )
-
-
-def _object(data: object, where: str, names: set[str]) -> dict[str, Any]:
-    found = _mapping(data, where)
-    if missing := sorted(names - set(found)):
-        _refuse(where, f"{missing[0]!a} is missing")
-    if unknown := sorted(set(found) - names):
-        _refuse(where, f"{unknown[0]!a} is unknown")
-    return found
-
-
-def _mapping(data: object, where: str) -> dict[str, Any]:
-    return data if isinstance(data, dict) else _refuse(where, "it is no object")
-
-
-def _list(data: object, where: str) -> list[Any]:
-    return data if isinstance(data, list) else _refuse(where, "it is no list")
-
-
-def _integer(data: object, where: str, least: int, most: int) -> int:
-    if not isinstance(data, int) or isinstance(data, bool) or not least <= data <= most:
-        _refuse(where, f"{_short(data)} is no integer from {least} to {most}")
-    return data
-
-
-def _string(data: object, where: str, accepts: Callable[[str], object]) -> str:
-    if not isinstance(data, str) or not accepts(data):
-        _refuse(where, f"{_short(data)} cannot stand there")
-    return data
-
-
-def _short(data: object) -> str:
-    text = ascii(data)
-    return text if len(text) <= 60 else f"{text[:60]}..."
-
-
-def _refuse(where: str, reason: str) -> NoReturn:
-    raise ValueError(f"{where}: {reason}")

@@ -106,6 +106,7 @@ def compact(folder: Path, *, everything: bool = False, on_stage: OnStage = lambd
         store = Store.open(folder)
         chosen = _worth_rewriting(store, everything=everything)
         if not chosen:
+            sweep(folder)  # what a rewriting that was killed had written
             return unchanged(store)
         base = store.manifest
         as_before = Change(base.spec, base.fingerprint, base.dim, base.index, {})

@@ -168,11 +168,11 @@ class Segment:
             with pa.memory_map(os.fspath(self.folder / CHUNKS)) as file:
                 data = file.read_buffer()
             reader = pa.ipc.open_file(pa.BufferReader(data))
-        except (pa.ArrowException, OSError) as fault:
+            names = reader.schema.names
+        except (pa.ArrowException, OSError, ValueError) as fault:  # a name that is no UTF-8 is a ValueError
             raise self._damaged(f"Arrow cannot read it: {_first_line(fault)}") from fault
         if reader.num_record_batches != self._n_batches:
             raise self._damaged(f"it holds {reader.num_record_batches:,} record batches, not {self._n_batches:,}")
-        names = reader.schema.names
         if len(set(names)) != len(names) or not all(self._fits(column) for column in reader.schema):
             raise self._damaged("its columns are not those of the manifest")
         if not set(names) >= set(FIXED.names):
@@ -205,7 +205,7 @@ class Segment:
         try:
             batch = reader.get_batch(number)
             batch.validate(full=True)
-        except (pa.ArrowException, OSError) as fault:
+        except (pa.ArrowException, OSError, ValueError) as fault:
             raise self._damaged(f"record batch {number} cannot be read: {_first_line(fault)}") from fault
         if batch.num_rows != expected:
             raise self._damaged(f"record batch {number} holds {batch.num_rows:,} rows, not {expected:,}")

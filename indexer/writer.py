@@ -184,6 +184,20 @@ class StoreWriter:
             self._documents.add(doc_id, doc_hash, number, first, len(members), kept=True)
             start += len(members)
 
+    def add_rows(self, rows: Sequence[Row], vectors: NDArray[np.float32]) -> None:
+        """As `add`, of rows that are told apart by their own ids: no table of documents is kept, and no journal.
+
+        Raises:
+            ModelError: a vector is not finite or not of unit length.
+            CorpusError: a string cannot be written as UTF-8.
+        """
+        self._check_running()
+        self._segment_for(rows).add(rows, vectors)
+
+    def delete_rows(self, runs: Iterable[tuple[int, int, int]]) -> None:
+        """Mark rows of the committed state dead, given as (number of the segment, first row, count)."""
+        self._delete(runs)
+
     def commit(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
         """Make everything visible at once, and end this writer.
 
@@ -194,7 +208,9 @@ class StoreWriter:
             n_documents: of the corpus, those without chunks included.
 
         Raises:
-            RagidxError: the disk is full or failed; the committed state is what it was.
+            RagidxError: the disk is full or failed; the committed state is what it was, or where only the last syncing
+                of the folder failed, this one: running again tells.
+            SpecError: nothing that fits into the memory reaches the recall asked for.
         """
         self._check_running()
         if self._is_unchanged(n_documents):
@@ -202,6 +218,7 @@ class StoreWriter:
             self._end()
             return self.base
         self._finish_segment()
+        self.__dict__.pop("_documents", None)  # the making of an index had better have the memory
         manifest = self._write_state(notes, n_documents)
         commit(self.path, manifest)
         self._end()

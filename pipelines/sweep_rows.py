@@ -26,6 +26,8 @@ from ragidx.pipelines.sweep_source import IndexSource, Questions, SweepSource
 
 Floats: TypeAlias = NDArray[np.float32]
 
+_FAST = 8  # widths that are a multiple of it are compared with vector instructions
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -109,6 +111,7 @@ class Sweep:
                 "take another --index-type, or a lower --target-recall",
                 where="--index-type",
             )
+        self._note_slow_widths(rows)
         self._note_fits()
         return self._report(rows)
 
@@ -176,13 +179,14 @@ class Sweep:
         """The ten best documents of each query, a document by its best chunk, as `IndexReader` ranks them."""
         answers: list[list[str]] = [[] for _ in queries]
         waiting, wide = np.arange(len(queries)), self._k
+        most = min(K, len(self._doc_ids))
         while len(waiting):
             _, rows = search(queries[waiting], wide)
             short = []
             for query, of_query in zip(waiting.tolist(), rows, strict=True):
                 best = list(dict.fromkeys(self._document[of_query[of_query >= 0]].tolist()))[:K]
                 answers[query] = [self._doc_ids[number] for number in best]
-                if len(best) < K and wide < self._source.n_rows:
+                if len(best) < most and wide < self._source.n_rows:
                     short.append(query)
             waiting, wide = np.array(short, np.int64), min(4 * wide, self._source.n_rows)
         return answers
@@ -211,6 +215,16 @@ class Sweep:
     def _note(self, message: str) -> None:
         if message not in self._notes:
             self._notes.append(message)
+
+    def _note_slow_widths(self, rows: Sequence[SweepRow]) -> None:
+        """FAISS's scalar quantizer has vector instructions for multiples of 8 (of 16 with AVX-512) only."""
+        odd = sorted({row.dim for row in rows if row.dim % _FAST and row.dim > _FAST}, reverse=True)
+        if odd:
+            named = ", ".join(f"{dim:,} (near it: {dim - dim % _FAST:,})" for dim in odd)
+            self._note(
+                f"FAISS compares vectors whose width is no multiple of {_FAST} one number at a time, many times slower:"
+                f" {named}."
+            )
 
     def _note_fits(self) -> None:
         fitted = [series.name for series in self._series if series.name in FITTED_ON_UNIT and series.map is not None]

@@ -18,7 +18,7 @@ from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.filters import Filter, make_filter
 from ragidx.indexer.methods import SENTENCE_TRANSFORMERS, VECTORS, default_filter
 from ragidx.indexer.models import ModelFiles
-from ragidx.indexer.prefixes import check_width, shortened
+from ragidx.indexer.prefixes import shortened
 from ragidx.indexer.specs import FILTERS, FilterSpec
 from ragidx.pipelines.sweep_source import SweepSource
 
@@ -74,15 +74,16 @@ class Widths:
         """Falling, from `widest` down; tau = 1 is the widest.
 
         Raises:
-            QueryError: a width is larger than the widest.
+            SpecError: a width is larger than the widest.
         """
         for dim in self.dims:
-            check_width(dim, widest, "--dim")
+            if dim > widest:
+                raise _too_wide(f"dim={dim:,}", widest, f"at most {widest:,}", "--dim")
         every = set(self.dims)
         for tau in self.taus or (() if self.dims else TAUS):
             width = FilterSpec(tau=tau).width(hidden) if self.taus else int(hidden // tau)
-            if self.taus and tau > 1:
-                check_width(width, widest, "--tau")
+            if self.taus and tau > 1 and width > widest:
+                raise _too_wide(f"tau={tau:g}, {width:,} dimensions,", widest, "a larger tau", "--tau")
             every.add(min(width, widest))
         return tuple(sorted(every - {0}, reverse=True))
 
@@ -127,8 +128,9 @@ def series_of(
         fields: of the filters: offset, seed, sample, topk; each goes to those that have it.
 
     Raises:
-        SpecError: the index keeps no raw vectors for another filter, or a filter cannot be made so.
-        QueryError: a width is larger than what there is.
+        SpecError: the index keeps no raw vectors for another filter, a filter cannot be made so, or a width is larger
+            than what there is.
+        ModelError: the model has no unembedding matrix, and the filter needs one.
     """
     if not source.is_raw:
         own = source.spec.filter.name
@@ -193,3 +195,7 @@ def _check_fields(names: Sequence[str], fields: Mapping[str, Any]) -> None:
                 f"leave out --filter-{field}",
                 where=f"--filter-{field}",
             )
+
+
+def _too_wide(asked: str, widest: int, take: str, where: str) -> SpecError:
+    return SpecError(f"{asked} is more than the {widest:,} dimensions there are", f"give {take}", where=where)

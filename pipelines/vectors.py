@@ -119,7 +119,7 @@ class IndexWriter:
         self.path, self.dim = Path(path), dim
         old = None if replace else committed(self.path)
         self.spec = spec_of_vectors(old, dim, index_type=index_type, model=model, where=str(path))
-        self._writer = _RowWriter(
+        self._writer = StoreWriter(
             self.path,
             spec=self.spec.to_json(),
             fingerprint=self.spec.fingerprint(),
@@ -224,6 +224,8 @@ class IndexWriter:
             RagidxError: the disk is full or failed; the committed state is what it was.
         """
         n_documents = len(np.unique(np.concatenate([self._known.documents(), *self._new_documents])))
+        # What is known of a million rows takes 100 MB, which the making of an index had better use.
+        self._known, self._seen, self._new_documents = KnownRows(None), DigestTable(), []
         manifest = self._writer.commit(notes or {}, n_documents)
         return WriteReport(
             generation=manifest.generation,
@@ -281,22 +283,6 @@ class IndexWriter:
         self._writer.delete_rows(self._known.drop(numbers))
         self._n_removed += len(numbers)
         return len(numbers)
-
-
-class _RowWriter(StoreWriter):
-    """A writer of single rows: a given vector is known by its own id, whatever document it belongs to.
-
-    So the table of documents, which costs more than the rows, is neither read nor kept.
-    """
-
-    def add_rows(self, rows: Sequence[Row], vectors: NDArray[np.float32]) -> None:
-        """Append rows with their vectors (n, dim), of unit length, of any documents."""
-        self._check_running()
-        self._segment_for(rows).add(rows, vectors)
-
-    def delete_rows(self, runs: Iterable[tuple[int, int, int]]) -> None:
-        """Mark rows of the committed state dead, given as (segment, first row, count)."""
-        self._delete(runs)
 
 
 def _hashes(rows: VectorRows, unit: NDArray[np.float32], sound: NDArray[np.int64]) -> list[bytes]:

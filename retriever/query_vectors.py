@@ -9,6 +9,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,10 @@ from ragidx.corpora.source_file import read_all
 MAX_BYTES = 256 * MIB
 
 _NPY_MARK = b"\x93NUMPY"
+_FAULTS = (
+    *(UnreadableError, ValueError, TypeError, OverflowError, EOFError, MemoryError),
+    *(SyntaxError, TokenError, RecursionError),  # of what stands in a header or in JSON
+)
 _FORMS = "give an .npy array, or JSON: [0.1, 0.2], or a list of such lists"
 
 
@@ -36,7 +41,7 @@ def read_query_vectors(path: str | Path) -> NDArray[Any]:
         found = _npy(data) if data.startswith(_NPY_MARK) else _json(data)
     except OSError as fault:
         raise QueryError(f"cannot be opened: {fault.strerror or fault}", _FORMS, where=where) from fault
-    except (UnreadableError, ValueError, TypeError, OverflowError, SyntaxError, EOFError, RecursionError) as fault:
+    except _FAULTS as fault:
         first = (str(fault).splitlines() or [type(fault).__name__])[0][:200]
         raise QueryError(f"holds no vectors: {first}", _FORMS, where=where) from fault
     matrix = found[None] if found.ndim == 1 else found

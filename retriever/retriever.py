@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, QueryError, lone_surrogate
+from ragidx.indexer.devices import check_device
 from ragidx.indexer.methods import VECTORS
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.indexer.store import Store
@@ -70,13 +71,17 @@ class Retriever:
             model: where the index's model is now, if it has moved; it must have the same weights.
             adapters: likewise, of its LoRA adapters; all of them, in their order.
             pooler: likewise, of the weights of its trainable pooling.
-            device: of the encoder, as in `load_encoder`.
+            device: of the encoder, as in `load_encoder`; `cuda` searches the index there, too.
             dtype: of the encoder, as in `load_encoder`.
 
         Raises:
             IndexFormatError: there is no index, or it is damaged or newer.
+            SpecError: there is no device of that name.
         """
-        return cls(Store.open(path), model=model, adapters=adapters, pooler=pooler, device=device, dtype=dtype)
+        check_device(device)
+        store = Store.open(path)
+        store.move(device)
+        return cls(store, model=model, adapters=adapters, pooler=pooler, device=device, dtype=dtype)
 
     def search(
         self,

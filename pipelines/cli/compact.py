@@ -18,8 +18,8 @@ def command(everything: bool, index: Path, as_json: bool) -> None:
     """Merge the small segments of an index, and drop what was deleted; questions are answered meanwhile.
 
     Segments below 64 MiB of vectors are merged, and those of which more than a tenth is dead are rewritten. Rows are
-    copied block by block, whatever the size of the index; only a graph is made in memory. One commit: `ragidx rollback`
-    goes back.
+    copied block by block, whatever the size of the index; only what a large segment is searched by is made in memory.
+    One commit: `ragidx rollback` goes back.
     """
     from ragidx.pipelines.reshape import compact
 

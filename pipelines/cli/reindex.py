@@ -27,6 +27,8 @@ def command(
 ) -> None:
     """Make another index in DIR from the stored vectors of one: narrower, or of another type; nothing is encoded.
 
+    What is not said is as it was there. That index is only read.
+
     \b
         ragidx reindex small-index --dim 112
         ragidx reindex fast-index --index-type hnsw --target-recall 0.98

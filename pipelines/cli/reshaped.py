@@ -51,6 +51,8 @@ class StageLine:
         if (stage, rows) != self._stage or done < self._done:  # the next segment may be like the last
             self._stage, self._started = (stage, rows), now
             if self._bar is not None:
+                if self._task is not None:
+                    self._bar.remove_task(self._task)
                 self._task = self._bar.add_task(stage, total=rows)
         self._done = done
         if self._bar is not None:
@@ -87,4 +89,4 @@ def made(index_type: str, recipes: list[str]) -> str:
     """`auto: HNSW16 2x, flat`, what the segments of an index have."""
     counts = {recipe: recipes.count(recipe) for recipe in recipes}
     found = ", ".join(recipe + (f" {count}x" if count > 1 else "") for recipe, count in counts.items())
-    return index_type if found in ("", index_type) else f"{index_type}: {found}"
+    return index_type if counts.keys() <= {index_type} else f"{index_type}: {found}"

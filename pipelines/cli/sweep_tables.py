@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from ragidx.pipelines.sweep_quality import Interval
     from ragidx.pipelines.sweep_report import SweepReport, SweepRow
 
-_TEXT = 2  # columns of text, on the left; the others are numbers and stand on the right
+_TEXT = 2  # columns of text, which stand on the left, as the verdict does; numbers stand on the right
+_VERDICT = 11
 
 
 def print_report(report: SweepReport) -> None:
@@ -35,12 +37,14 @@ def print_report(report: SweepReport) -> None:
                 else "none: the vectors were made elsewhere",
             ),
             ("queries", r.queries),
-            ("full", f"{r.reference}, {console.plural(r.reference_dim, 'dimension')}, float32, exact{full}"),
+            ("full width", f"{r.reference}, {console.plural(r.reference_dim, 'dimension')}, float32, exact{full}"),
         ]
     )
     click.echo()
-    head, rows = _table(r)
-    console.print_table(head, rows)
+    head, *lines = _table(r)
+    click.echo(click.style(head, bold=True))
+    for line in lines:
+        click.echo(line)
     click.echo()
     room = min(console.width(sys.stdout), 120)
     for line in _explained(r):
@@ -50,16 +54,20 @@ def print_report(report: SweepReport) -> None:
         console.note(note)
 
 
-def _table(report: SweepReport) -> tuple[list[str], list[list[str]]]:
-    """Columns whose numbers stand under each other; those that say nothing here are left out."""
-    head = ["filter", "index", "dim", "bytes", "disk", "made", "ms", "q/s", "recall", "overlap"]
+def _table(report: SweepReport) -> list[str]:
+    """The head and the rows, numbers under each other; columns that say nothing here are left out."""
     judged = report.reference_ndcg is not None
-    cells = [[*_row(row), *(_quality(row) if judged else ())] for row in report.rows]
-    head += ["nDCG@10", "vs full"] * judged
-    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
-    sides = [str.ljust] * _TEXT + [str.rjust] * (len(head) - _TEXT)
-    aligned = [[side(*of) for side, *of in zip(sides, row, widths, strict=True)] for row in [head, *cells]]
-    return aligned[0], aligned[1:]
+    head = ["filter", "index", "dim", "bytes", "disk", "made", "ms", "q/s", "recall", "overlap"]
+    cells = [head + ["nDCG@10", " vs full"] * judged]
+    cells += [[*_row(row), *(_quality(row) if judged else ())] for row in report.rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(_aligned(row, widths)).rstrip() for row in cells]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    for number, (cell, size) in enumerate(zip(row, widths, strict=True)):
+        is_text = number < _TEXT or number == _VERDICT
+        yield cell.ljust(size) if is_text else cell.rjust(size)
 
 
 def _row(row: SweepRow) -> list[str]:
@@ -69,7 +77,7 @@ def _row(row: SweepRow) -> list[str]:
         f"{row.dim:,}",
         f"{row.bytes_per_vector:,}",
         console.n_bytes(row.disk_bytes),
-        f"{row.build_seconds:.1f} s",
+        f"{row.build_seconds:.2f} s",
         f"{row.single.p50_ms:.2f}",
         f"{row.queries_per_s:,.0f}",
         f"{row.recall:.3f}",
@@ -81,7 +89,7 @@ def _quality(row: SweepRow) -> list[str]:
     assert row.ndcg is not None
     assert row.against is not None
     moved = f"{row.against.mean:+.3f}"
-    return [_interval(row.ndcg), f"{moved} {row.against.verdict}" if row.against.is_real else f"({moved})       "]
+    return [_interval(row.ndcg), f" {moved}  {row.against.verdict}" if row.against.is_real else f"({moved})"]
 
 
 def _interval(value: Interval) -> str:

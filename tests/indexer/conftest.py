@@ -78,13 +78,6 @@ class StoreKit:
 class AnnKit:
     """A segment's vectors and what is made of them, as files in a folder, without a store around them."""
 
-    # One of every kind that is let in, small enough for some hundred rows of 32 dimensions.
-    recipes = (
-        *("HNSW8", "SQ8", "SQ6", "SQ4", "RaBitQ", "RaBitQ4", "RR,SQ8", "RR,RaBitQ"),
-        *("IVF8,SQfp16", "IVF8,SQ8", "IVF8,SQ6", "IVF8,SQ4", "IVF8,PQ8", "IVF8,RaBitQ", "IVF8,RaBitQ4"),
-        *("RR,IVF8,SQfp16", "RR,IVF8,SQ8", "RR,IVF8,PQ8", "RR,IVF8,RaBitQ", "RR,IVF8,RaBitQ4"),
-    )
-
     def clustered(self, n: int, dim: int = 32, seed: int = 0, centres: int = 200) -> NDArray[np.float32]:
         """Unit vectors around centres, as texts of a corpus are: neighbours are nearer than chance has them."""
         rng = np.random.default_rng(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import faiss
@@ -127,6 +128,209 @@ def test_a_link_to_a_row_that_is_not_on_its_level_is_found(pair, ann_kit):
     assert str(caught.value) == (
         f"{pair / ANN}: the file is damaged: it is no graph over the vectors beside it\n{PUT_BACK}"
     )
+
+
+ALL = (
+    *("HNSW8", "SQ8", "SQ6", "SQ4", "RaBitQ", "RaBitQ4", "RR,SQ8", "RR,RaBitQ"),
+    *("IVF8,SQfp16", "IVF8,SQ8", "IVF8,SQ6", "IVF8,SQ4", "IVF8,PQ8", "IVF8,RaBitQ", "IVF8,RaBitQ4"),
+    *("RR,IVF8,SQfp16", "RR,IVF8,SQ8", "RR,IVF8,PQ8", "RR,IVF8,RaBitQ", "RR,IVF8,RaBitQ4"),
+)
+IN_LISTS = [factory for factory in ALL if "IVF" in factory]
+MANY, WIDE = 400, 32
+
+
+@pytest.fixture(scope="session")
+def made(ann_kit, tmp_path_factory):
+    """`made(factory)`: mapped vectors, 400 of 32 dimensions, and the bytes of what was made of them, once a run."""
+    folder = tmp_path_factory.mktemp("made")
+    vectors = ann_kit.write(folder, ann_kit.clustered(MANY))
+
+    @functools.cache
+    def make(factory: str):
+        return vectors, ann_kit.make(folder, factory, vectors).read_bytes()
+
+    return make
+
+
+def reason_of(path, factory, vectors, ann_kit) -> str:
+    with pytest.raises(IndexFormatError) as caught:
+        ann_kit.open(path, factory, vectors)
+    start, end = f"{path}: the file is damaged: ", f"\n{PUT_BACK}"
+    assert str(caught.value).startswith(start)
+    assert str(caught.value).endswith(end)
+    return str(caught.value).removeprefix(start).removesuffix(end)
+
+
+def still_searches(path, factory, vectors, ann_kit) -> bool:
+    """Whether a file is let in; if so, searches of every width and effort give rows that exist and are allowed."""
+    try:
+        index = ann_kit.open(path, factory, vectors)
+    except IndexFormatError:
+        return False
+    even = np.arange(MANY) % 2 == 0
+    for effort in (Effort(beam=10, lists=1), Effort(beam=64, lists=8, factor=16)):
+        for k, allowed in ((5, None), (5, even), (MANY, None)):
+            _, rows = ann.search(
+                index, Recipe.parse(factory), effort, vectors, ann_kit.clustered(3, seed=5), k, allowed
+            )
+            assert (rows >= 0).sum() == 3 * k
+            assert rows.max() < MANY
+            assert allowed is None or (rows % 2 == 0).all()
+    return True
+
+
+@pytest.mark.parametrize("factory", ALL)
+def test_every_type_is_written_and_mapped_as_it_was_made(tmp_path, made, ann_kit, factory):
+    vectors, data = made(factory)
+    (tmp_path / ANN).write_bytes(data)
+
+    assert still_searches(tmp_path / ANN, factory, vectors, ann_kit)
+
+
+@pytest.mark.parametrize("factory", ALL)
+def test_a_file_of_every_type_cut_anywhere_is_an_error(tmp_path, made, ann_kit, factory):
+    """FAISS takes the rest of an item that is cut off for a whole one, and then reads on behind the file."""
+    vectors, data = made(factory)
+    path = tmp_path / ANN
+    lengths = {*range(160), *np.random.default_rng(0).integers(160, len(data), 30).tolist()}
+
+    for length in sorted(lengths | set(range(len(data) - 33, len(data)))):
+        path.write_bytes(data[:length])
+        assert reason_of(path, factory, vectors, ann_kit)
+    path.write_bytes(data + b"x")
+    assert reason_of(path, factory, vectors, ann_kit) == "1 bytes stand behind its end"
+
+
+@pytest.mark.parametrize("factory", ALL)
+def test_a_changed_byte_in_a_file_of_every_type_is_an_error_or_still_searchable(
+    tmp_path, made, ann_kit, monkeypatch, factory
+):
+    """No change may end the process: this test itself would be gone."""
+    monkeypatch.setattr(ann, "EXACT_ROWS", 10)
+    vectors, data = made(factory)
+    path, rng = tmp_path / ANN, np.random.default_rng(0)
+    refused = 0
+    for number in range(60):
+        place = int(rng.integers(min(len(data), 300 if number % 2 else len(data))))
+        changed = bytearray(data)
+        wild = [
+            bytes([rng.integers(256)]),
+            b"\xff" * 4,
+            b"\xff" * 8,
+            b"\0" * 8,
+            bytes(rng.integers(256, size=8).tolist()),
+        ]
+        new = wild[number % len(wild)][: len(data) - place]
+        changed[place : place + len(new)] = new
+        path.write_bytes(changed)
+        refused += not still_searches(path, factory, vectors, ann_kit)
+    assert refused
+
+
+@pytest.mark.parametrize("factory", ALL)
+def test_what_another_recipe_made_is_refused(tmp_path, made, ann_kit, factory):
+    vectors, _ = made(factory)
+    path = tmp_path / ANN
+    for other in ALL:
+        if other != factory:
+            path.write_bytes(made(other)[1])
+            assert reason_of(path, factory, vectors, ann_kit)
+
+
+@pytest.mark.parametrize("factory", ALL)
+def test_what_was_made_of_other_vectors_is_refused(tmp_path, made, ann_kit, factory):
+    vectors = ann_kit.write(tmp_path, ann_kit.clustered(MANY - 1))
+    (tmp_path / ANN).write_bytes(made(factory)[1])
+
+    assert reason_of(tmp_path / ANN, factory, vectors, ann_kit) == (
+        f"it holds {MANY} rows of {WIDE} dimensions, not {MANY - 1} of {WIDE}"
+    )
+
+
+@pytest.mark.parametrize("factory", IN_LISTS)
+@pytest.mark.parametrize("number", [-1, -(2**63), MANY, 2**31, 2**62, "twice"])
+def test_a_row_number_that_leads_nowhere_is_found_before_the_first_search(tmp_path, made, ann_kit, factory, number):
+    """The last 8 bytes of a file are the number of a row, those before it too: its list holds them."""
+    vectors, data = made(factory)
+    planted = data[-16:-8] if number == "twice" else number.to_bytes(8, "little", signed=True)
+    (tmp_path / ANN).write_bytes(data[:-8] + planted)
+
+    assert reason_of(tmp_path / ANN, factory, vectors, ann_kit) == "its lists do not hold each row once"
+
+
+@pytest.mark.parametrize("link", [-2, -(2**31), MANY, 2**31 - 1])
+def test_a_link_that_leads_nowhere_is_found_before_the_first_search(tmp_path, made, ann_kit, link):
+    vectors, data = made("HNSW8")
+    place = len(data) - 24 - 4  # the last link; behind it five numbers and a word
+    (tmp_path / ANN).write_bytes(data[:place] + link.to_bytes(4, "little", signed=True) + data[place + 4 :])
+
+    assert reason_of(tmp_path / ANN, "HNSW8", vectors, ann_kit) == "it is no graph over the vectors beside it"
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [(24, -1), (24, MANY), (20, 99), (20, -1)], ids=["no entry", "entry", "level", "no level"]
+)
+def test_a_graph_that_is_entered_nowhere_is_found(tmp_path, made, ann_kit, place, value):
+    vectors, data = made("HNSW8")
+    start = len(data) - place
+    (tmp_path / ANN).write_bytes(data[:start] + value.to_bytes(4, "little", signed=True) + data[start + 4 :])
+
+    assert reason_of(tmp_path / ANN, "HNSW8", vectors, ann_kit) == "it is no graph over the vectors beside it"
+
+
+@pytest.mark.parametrize(
+    ("factory", "inside", "reason"),
+    [
+        ("SQ8", "IDMap,SQ8", "its FAISS type is b'IxMp', not b'IxSQ'"),
+        ("SQ8", "LSH", "its FAISS type is b'IxHe', not b'IxSQ'"),
+        ("SQ8", "SQ6", "what stands at byte 49 is not what such an index has"),
+        ("RR,SQ8", "PCA32,SQ8", "what stands at byte 37 is not what such an index has"),
+        ("RR,SQ8", "RR32,RR32,SQ8", "what stands at byte 37 is not what such an index has"),
+        ("RR,SQ8", "RR16,SQ8", "a list in it has 512 items, not 1,024"),
+        ("RR,SQ8", "RR32,Flat", "its FAISS type is b'IxFI', not b'IxSQ'"),
+        ("RR,SQ8", "RR32,HNSW4", "its FAISS type is b'IHNf', not b'IxSQ'"),
+        ("IVF8,SQ8", "IVF8_HNSW4,SQ8", "its FAISS type is b'IHNf', not b'IxFI'"),
+        ("IVF8,SQ8", "IVF8,Flat", "its FAISS type is b'IwFl', not b'IwSq'"),
+        ("IVF8,SQ8", "IVF4,SQ8", "what stands at byte 37 is not what such an index has"),
+        ("IVF8,PQ8", "IVF8,PQ4", "what stands at byte 1,160 is not what such an index has"),
+        ("IVF8,RaBitQ4", "IVF8,RaBitQ2", "what stands at byte 1,151 is not what such an index has"),
+    ],
+)
+def test_parts_that_the_recipe_does_not_have_are_refused_before_faiss_reads_them(
+    tmp_path, made, ann_kit, factory, inside, reason
+):
+    index = faiss.index_factory(WIDE, inside, faiss.METRIC_INNER_PRODUCT)
+    index.train(ann_kit.clustered(MANY))
+    index.add(ann_kit.clustered(MANY))
+    faiss.write_index(index, str(tmp_path / ANN))
+
+    assert reason_of(tmp_path / ANN, factory, made("SQ8")[0], ann_kit) == reason
+
+
+def test_lists_that_would_lie_in_another_file_are_refused_before_it_is_opened(tmp_path, made, ann_kit):
+    vectors, data = made("IVF8,SQ8")
+    index = faiss.deserialize_index(np.frombuffer(data, np.uint8))
+    outside = faiss.OnDiskInvertedLists(8, index.invlists.code_size, str(tmp_path / "elsewhere"))
+    outside.merge_from_1(index.invlists)
+    index.replace_invlists(outside, False)
+    faiss.write_index(index, str(tmp_path / ANN))
+    (tmp_path / "elsewhere").unlink()
+
+    assert reason_of(tmp_path / ANN, "IVF8,SQ8", vectors, ann_kit) == (
+        "what stands at byte 1,456 is not what such an index has"
+    )
+
+
+def test_lists_most_of_which_are_empty_are_laid_out_otherwise_and_read(tmp_path, ann_kit):
+    vectors = ann_kit.write(tmp_path, np.repeat(ann_kit.clustered(3), 20, axis=0))
+    path = ann_kit.make(tmp_path, "IVF32,SQ8", vectors)
+
+    assert b"sprs" in path.read_bytes()
+    assert ann_kit.open(path, "IVF32,SQ8", vectors).ntotal == 60
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path, made, ann_kit):
+    assert reason_of(tmp_path / ANN, "SQ8", made("SQ8")[0], ann_kit) == "No such file or directory"
 
 
 def test_faiss_that_is_not_installed_is_named_with_the_extra(monkeypatch):

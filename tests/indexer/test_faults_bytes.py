@@ -17,6 +17,8 @@ from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer.store import Store
 from ragidx.indexer.verify import verify
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def pristine(kit, tmp_path_factory) -> Path:
@@ -66,7 +68,6 @@ def test_a_flipped_byte_is_named(index, name):
     assert verify(index) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", READ)
 def test_every_flipped_byte_is_named(index, name):
     flip_each(index, name, 2_000, lambda path, place: check_named(index, path, place))

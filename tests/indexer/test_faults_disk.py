@@ -20,6 +20,8 @@ from ragidx.indexer.atomic import TEMPORARY
 from ragidx.indexer.store import Store
 from ragidx.indexer.verify import verify
 
+pytestmark = pytest.mark.slow
+
 NAMES = tuple(OPERATIONS)
 TOLD = {
     errno.ENOSPC: (
@@ -129,7 +131,6 @@ def one_step_of_each_call(reference: Reference, seed: str) -> list[int]:
     return [rng.choice(steps) for steps in kinds.values()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("code", "lasting"), [(errno.ENOSPC, True), (errno.EIO, False)], ids=["full", "broken once"])
 @pytest.mark.parametrize("name", NAMES)
 def test_whichever_call_fails_the_state_is_whole(name, code, lasting, reference, kit, root):
@@ -137,8 +138,15 @@ def test_whichever_call_fails_the_state_is_whole(name, code, lasting, reference,
         fail_and_finish(reference(name), Failing(root, step.number, code, lasting=lasting), kit, root)
 
 
-@pytest.mark.parametrize("lasting", [True, False], ids=["for ever", "once"])
-@pytest.mark.parametrize("code", TOLD, ids=errno.errorcode.get)
+@pytest.mark.parametrize(
+    ("code", "lasting"),
+    [
+        pytest.param(errno.ENOSPC, True, id="full"),
+        pytest.param(errno.EIO, False, id="broken once"),
+        pytest.param(errno.ENOSPC, False, id="full once"),
+        pytest.param(errno.EIO, True, id="broken"),
+    ],
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_when_one_call_of_each_kind_fails_the_state_is_whole(name, code, lasting, reference, kit, root):
     for number in one_step_of_each_call(reference(name), f"{name}-{code}-{lasting}"):
@@ -148,7 +156,7 @@ def test_when_one_call_of_each_kind_fails_the_state_is_whole(name, code, lasting
 @pytest.mark.parametrize("name", NAMES)
 def test_a_disk_that_fills_in_the_middle_of_a_write_leaves_the_old_state(name, reference, kit, root):
     writes = [step.number for step in reference(name).steps if step.call == "write"]
-    for number in random.Random(name).sample(writes, 5):
+    for number in random.Random(name).sample(writes, 3):
         fail_and_finish(reference(name), Failing(root, number, errno.ENOSPC, lasting=True, torn=0.5), kit, root)
 
 

@@ -30,6 +30,8 @@ from ragidx.indexer.index_types import IndexOptions
 from ragidx.indexer.store import Store
 from ragidx.indexer.verify import verify
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def pristine(kit, tmp_path_factory) -> Path:
@@ -105,14 +107,13 @@ def test_a_forged_file_with_a_checksum_that_fits_ends_no_process(index, name):
     assert all(answer == "read" or str(index) in answer for answer in answers)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FORGED)
 def test_many_forged_files_with_a_checksum_that_fits_end_no_process(index, name):
     forge(index, name, 600)
 
 
 @pytest.mark.parametrize("name", [name for name in FORGED if name.endswith(".arrow")])
-@pytest.mark.parametrize("most", [40, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("most", [40, pytest.param(600)])
 def test_offsets_that_lie_in_uncompressed_columns_end_no_process(index, name, most):
     plant(index, name, uncompressed(index, name))
     Store.open(index).rows([(0, 3)])
@@ -167,18 +168,14 @@ def indexed(tmp_path, kit) -> Callable[[str], Path]:
     return make
 
 
-@pytest.mark.parametrize(
-    ("index_type", "most"), [("ivf", 40), *(pytest.param(name, 200, marks=pytest.mark.slow) for name in TYPES)]
-)
+@pytest.mark.parametrize(("index_type", "most"), [("ivf", 40), *(pytest.param(name, 200) for name in TYPES)])
 def test_a_forged_index_of_any_type_ends_no_process(indexed, index_type, most):
     answers = forge(indexed(index_type), f"{SEGMENT}/ann.faiss", most)
 
     assert sum(answer != "read" for answer in answers) > len(answers) / 20
 
 
-@pytest.mark.parametrize(
-    ("index_type", "every"), [("ivf", 7), *(pytest.param(name, 1, marks=pytest.mark.slow) for name in TYPES)]
-)
+@pytest.mark.parametrize(("index_type", "every"), [("ivf", 7), *(pytest.param(name, 1) for name in TYPES)])
 def test_an_index_that_ends_early_is_refused(indexed, index_type, every):
     """FAISS 1.15 reads beyond the end of a mapped file that ends inside a number or a list, which ends the process."""
     index = indexed(index_type)

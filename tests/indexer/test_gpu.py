@@ -80,10 +80,13 @@ def test_a_moved_graph_is_answered_exactly(tmp_path, kit, monkeypatch):
     np.testing.assert_allclose(found.scores, exact, atol=1e-6)
 
 
-def test_only_cuda_names_gpus():
+def test_only_cuda_names_gpus_and_only_those_that_are_there():
+    there = torch.cuda.device_count()
+
     assert gpus("cpu") == gpus("auto") == gpus("mps") == []
-    assert gpus("cuda:1") == ["cuda:1"]
-    assert len(gpus("cuda")) == torch.cuda.device_count()
+    assert gpus("cuda") == [f"cuda:{number}" for number in range(there)]
+    assert gpus("cuda:0") == ["cuda:0"] * (there > 0)
+    assert gpus(f"cuda:{there}") == []
 
 
 def test_nothing_moves_where_no_gpu_is_asked_for(tmp_path, kit):

@@ -60,7 +60,8 @@ def add(kit: Any) -> Callable[..., Manifest]:
 def delete(kit: Any) -> Callable[..., Manifest]:
     def commit(path: Path, *doc_ids: str) -> Manifest:
         with kit.writer(path) as writer:
-            assert all([writer.delete_document(doc_id) for doc_id in doc_ids])
+            for doc_id in doc_ids:
+                assert writer.delete_document(doc_id)
             return writer.commit({}, 1)
 
     return commit
@@ -220,7 +221,9 @@ def test_only_small_and_holed_segments_are_rewritten(mixed: Path) -> None:
     assert (done.n_segments, done.n_dropped) == (3, 4)
     assert ids == ["00000001-0000", "00000002-0000", "00000007-0000"]
     assert done.manifest.segments[:2] == old.segments[:2]
-    assert all(files_of(mixed)[name] == data for name, data in kept.items() if name.split("/")[1:2] in ([i] for i in ids))
+    assert all(
+        files_of(mixed)[name] == data for name, data in kept.items() if name.split("/")[1:2] in ([i] for i in ids)
+    )
     assert done.manifest.segments[2].rows == 17 + 2 + 4
     assert state_of(mixed) == before
     store = Store.open(mixed)

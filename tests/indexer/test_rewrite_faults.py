@@ -1,4 +1,4 @@
-"""Compaction, and a commit that merges, on a disk that fails and in a process that is killed: before or after, whole."""
+"""Compaction, and a commit that merges, on a full disk and in a process that is killed: before or after, whole."""
 
 from __future__ import annotations
 
@@ -23,8 +23,16 @@ from ragidx.indexer.store import Store
 from .faults import Disk, Failing, Step
 from .states import files_of, state_of
 
-DOCUMENTS = {f"d{number:02}": [f"text {number}", f"more {number}"] for number in range(MAX_SMALL)}
-CHANGED = {**DOCUMENTS, "d03": ["changed"], "new": ["a new one"]}
+SEGMENTS = {"compact": 3, "merge": MAX_SMALL}  # before the operation
+
+
+def documents(operation: str, *, changed: bool) -> dict[str, list[str]]:
+    """Two documents a segment; where they are changed, one of them is other, and there is a new one."""
+    found = {
+        f"{name}{n:02}": [f"{name} {n}", f"more {n}"] for n in range(SEGMENTS[operation]) for name in ("ant", "bee")
+    }
+    return found | ({"ant01": ["changed"], "new": ["a new one"]} if changed else {})
+
 
 # A warm process with one thread forks a writer for each step at which it is to end, and says what is found after it.
 CHILD = """
@@ -54,7 +62,8 @@ CHILD = """
     with Disk(root) as disk:
         operate()
     new = state_of(index)
-    assert {segment.id[:8] for segment in Store.open(index).manifest.segments} == {"00000017"}
+    (segment,) = Store.open(index).manifest.segments
+    assert segment.id.startswith("000000" + os.environ["GENERATION"].zfill(2) + "-")
     commit = next(step.number for step in disk.steps if step.path.name == "manifest.json" and step.call != "open")
     for at in range(len(disk.steps)):
         fresh()
@@ -77,28 +86,37 @@ CHILD = """
 
 
 @pytest.fixture(scope="module")
-def before(tmp_path_factory: pytest.TempPathFactory, kit: Any) -> Path:
-    """As many small segments as a commit leaves at most, one of them with dead rows."""
-    index = tmp_path_factory.mktemp("before") / "index"
-    for number, (doc_id, texts) in enumerate(DOCUMENTS.items()):
-        with kit.writer(index) as writer:
-            kit.add(writer, kit.rows(doc_id, texts))
-            writer.commit({}, number + 1)
-    assert len(Store.open(index).manifest.segments) == MAX_SMALL == 16
-    return index
+def before(tmp_path_factory: pytest.TempPathFactory, kit: Any) -> Callable[[str], Path]:
+    """`before(operation)`: an index of small segments, for a merging commit as many as a commit leaves at most."""
+    made: dict[str, Path] = {}
+
+    def make(operation: str) -> Path:
+        if operation not in made:
+            made[operation] = index = tmp_path_factory.mktemp(operation) / "index"
+            every = list(documents(operation, changed=False).items())
+            for number in range(SEGMENTS[operation]):
+                kit.build(index, dict(every[: 2 * number + 2]))
+            assert len(Store.open(index).manifest.segments) == SEGMENTS[operation]
+        return made[operation]
+
+    return make
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", ["compact", "merge"])
-def test_wherever_it_is_killed_one_of_both_states_is_left(operation: str, before: Path, tmp_path: Path) -> None:
+def test_wherever_it_is_killed_one_of_both_states_is_left(
+    operation: str, before: Callable[[str], Path], tmp_path: Path
+) -> None:
+    generation = SEGMENTS[operation] + 1
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    told = {"DOCUMENTS": json.dumps(documents(operation, changed=True)), "GENERATION": str(generation)}
     child = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(CHILD)]
-    arguments = [str(Path(__file__).parent), str(before), str(tmp_path), operation]
+    arguments = [str(Path(__file__).parent), str(before(operation)), str(tmp_path), operation]
     done = subprocess.run(
         [*child, *arguments],
         capture_output=True,
         text=True,
-        env=os.environ | one_thread | {"DOCUMENTS": json.dumps(CHANGED)},
+        env=os.environ | one_thread | told,
         check=False,
     )
 
@@ -109,7 +127,7 @@ def test_wherever_it_is_killed_one_of_both_states_is_left(operation: str, before
     assert any(outcome["at"] > summary["commit"] for outcome in outcomes)
     for outcome in outcomes:
         assert outcome["ending"] == -9, outcome
-        assert outcome["generation"] == (16 if outcome["at"] <= summary["commit"] else 17), outcome
+        assert outcome["generation"] == generation - (outcome["at"] <= summary["commit"]), outcome
         assert outcome["right"], outcome
         assert (outcome["again"], outcome["segments"], outcome["faults"], outcome["left"]) == (True, 1, [], []), outcome
 
@@ -122,43 +140,53 @@ def one_of_each_call(steps: list[Step], commit: int) -> list[int]:
     return sorted({number for found in kinds.values() for number in (found[0], found[-1])})
 
 
-@pytest.mark.parametrize("operation", ["compact", pytest.param("merge", marks=pytest.mark.slow)])
+def error_of(operate: Callable[[], object]) -> RagidxError | None:
+    try:
+        operate()
+    except RagidxError as fault:
+        return fault
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", ["compact", "merge"])
 def test_a_full_disk_leaves_the_old_state_and_is_told_in_one_message(
-    operation: str, before: Path, tmp_path: Path, kit: Any
+    operation: str, before: Callable[[str], Path], tmp_path: Path, kit: Any
 ) -> None:
     index = tmp_path / "index"
     operate: Callable[[], object] = {
         "compact": lambda: compact(index),
-        "merge": lambda: kit.build(index, CHANGED),
+        "merge": lambda: kit.build(index, documents(operation, changed=True)),
     }[operation]
 
     def fresh() -> None:
         shutil.rmtree(index, ignore_errors=True)
-        shutil.copytree(before, index)
+        shutil.copytree(before(operation), index)
 
     fresh()
     old = state_of(index)
     with Disk(tmp_path) as disk:
         operate()
-    new = state_of(index)
+    new, generation = state_of(index), Store.open(index).manifest.generation
+    assert len(Store.open(index).manifest.segments) == 1
     commit = next(s.number for s in disk.steps if s.path.name == "manifest.json" and s.call in ("rename", "replace"))
     told = 0
     for at in one_of_each_call(disk.steps, commit):
         fresh()
         kept = files_of(index)
         with Failing(tmp_path, at, errno.ENOSPC, lasting=True) as failing:
-            try:
-                operate()
-            except RagidxError as fault:
-                told += 1
-                assert fault.message == "cannot write: No space left on device"
-                assert fault.hint is not None
-                assert fault.hint.startswith("free some space")
-                assert failing.failures
-        if Store.open(index).manifest.generation == 16:
+            fault = error_of(operate)
+        assert failing.failures
+        if fault is not None:
+            told += 1
+            assert fault.message == "cannot write: No space left on device"
+            assert str(fault.hint).startswith("free some space")
+        if Store.open(index).manifest.generation < generation:
             assert state_of(index) == old
             left = {name for name in files_of(index).keys() - kept.keys() if not name.startswith("journal/")}
-            assert left <= {"manifest.17.json"}  # which no manifest.json stands for yet: the next writer sweeps it
+            assert left <= {
+                f"manifest.{generation}.json"
+            }  # which no manifest.json stands for yet: the next writer sweeps it
         else:
             assert at >= commit
             assert state_of(index) == new

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, SpecError
+from ragidx.corpora.vector_files import vector_batches
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.verify import verify
 from ragidx.pipelines.build import StrictError, build
@@ -630,6 +631,47 @@ def test_a_file_that_breaks_in_the_middle_leaves_the_index_as_it_was(
         build_vectors(path, tmp_path / "index")
 
     assert IndexReader.open(tmp_path / "index").generation == 1
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The bytes of a sound file of each kind."""
+    folder = tmp_path_factory.mktemp("whole")
+    table = _table(np.random.default_rng(0).standard_normal((30, 4)), id=list(range(30)), text=["caf\u00e9"] * 30)
+    pq.write_table(table, folder / "v.parquet")
+    for name, make in (("v.arrow", pa.ipc.new_file), ("v.ipc", pa.ipc.new_stream)):
+        with make(folder / name, table.schema) as file:
+            file.write_table(table)
+    np.save(folder / "v.npy", np.ones((9, 4)))
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.sampled_from(["v.parquet", "v.arrow", "v.ipc", "v.npy"]), seed=st.integers(0, 2**32 - 1))
+def test_a_file_with_wrong_bytes_is_read_or_is_one_error(
+    name: str, seed: int, whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    chance, data = np.random.default_rng(seed), bytearray(whole[name])
+    for place in chance.integers(0, len(data), chance.integers(1, 5)).tolist():
+        data[place] = int(chance.integers(0, 256))
+    (tmp_path / name).write_bytes(data[: len(data) if chance.random() < 0.9 else int(chance.integers(0, len(data)))])
+
+    told, shapes = name, list[tuple[int, ...]]()
+    try:
+        shapes = [batch.vectors.shape for batch in vector_batches(tmp_path / name, on_skip=lambda skip: None)]
+    except CorpusError as fault:
+        told = fault.where
+
+    assert told == name
+    assert all(len(shape) == 2 for shape in shapes)
+
+
+def test_a_header_of_numpy_that_does_not_end_is_an_error(tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", AXES)
+    (tmp_path / "v.npy").write_bytes((tmp_path / "v.npy").read_bytes().replace(b"(4, 4), }", b"(4, 4),  "))
+
+    with pytest.raises(CorpusError, match=r"v\.npy: damaged \.npy data: "):
+        build_vectors(tmp_path / "v.npy", tmp_path / "index")
 
 
 # what the index is

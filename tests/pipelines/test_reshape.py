@@ -1,0 +1,453 @@
+"""An index made narrower, or of another type, from what it holds: it answers as before, and builds go on with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ragidx
+from ragidx.corpora.errors import BusyError, IndexFormatError, RagidxError, SpecError
+from ragidx.indexer import assembly, index_types, tuning
+from ragidx.indexer.filters import Filter
+from ragidx.indexer.history import rollback
+from ragidx.indexer.lock import Lock
+from ragidx.indexer.specs import FilterSpec, IndexSpec
+from ragidx.indexer.store import Store
+from ragidx.pipelines.plan import FILTER_FILE
+from ragidx.pipelines.reshape import compact, reindex, shrink
+
+INDEX = Path("ragidx-index")
+QUESTION = "who signed the lease?"
+WORDS = ["river", "mill", "lease", "tower", "bees", "planet", "type", "bread", "music", "bridge", "cure", "market"]
+
+
+def vectors(index: Path) -> dict[str, np.ndarray]:
+    """The live vectors by chunk id."""
+    store, found = Store.open(index), {}
+    for segment, dead in zip(store.segments, store.dead, strict=True):
+        alive = np.arange(segment.entry.rows) if dead is None else np.flatnonzero(~dead)
+        ids = segment.columns(["chunk_id"]).column(0).to_pylist()
+        found |= dict(zip([ids[row] for row in alive], segment.vectors(alive), strict=True))
+    return found
+
+
+def spec_of(index: Path) -> IndexSpec:
+    return IndexSpec.from_json(dict(Store.open(index).manifest.spec), where=str(index))
+
+
+def files(index: Path) -> dict[str, bytes]:
+    paths = (path for path in index.rglob("*") if path.is_file() and path.name != "LOCK")
+    return {str(path.relative_to(index)): path.read_bytes() for path in paths}
+
+
+def hits(index: Path, question: str = QUESTION, dim: int | None = None) -> list[tuple[str, float]]:
+    found = ragidx.Retriever.open(index).search(question, k=6, dim=dim)
+    return [(hit.chunk_id, hit.score) for hit in found]
+
+
+def check_same_vectors(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    """Each vector is the other's to 2e-4 in every number, and in the cosine."""
+    assert one.keys() == other.keys()
+    for name, vector in one.items():
+        np.testing.assert_allclose(vector, other[name], atol=2e-4 + 2**-11)  # and one step of float16 below 1
+        assert vector @ other[name] / (np.linalg.norm(vector) * np.linalg.norm(other[name])) > 1 - 2e-4
+
+
+# narrower
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_a_narrower_index_answers_as_the_wide_one_did_at_that_width() -> None:
+    expected = hits(INDEX, dim=64)
+
+    report = shrink(INDEX, dim=64)
+
+    assert (report.dim, report.committed, report.generation, report.n_chunks) == (64, True, 2, 6)
+    assert report.bytes_after < report.bytes_before
+    assert [name for name, _ in hits(INDEX)] == [name for name, _ in expected]
+    np.testing.assert_allclose([s for _, s in hits(INDEX)], [s for _, s in expected], atol=1e-6)
+    assert hits(INDEX)[0][0].startswith("lease.txt")
+    assert Store.open(INDEX).verify() == []
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_it_is_what_a_build_at_that_width_makes_and_builds_go_on_with_it() -> None:
+    shrink(INDEX, dim=64)
+    ragidx.build("corpus", "built", dim=64, filter_offset=1)
+
+    made, built = Store.open(INDEX).manifest, Store.open("built").manifest
+    assert spec_of(INDEX) == spec_of(Path("built"))
+    assert spec_of(INDEX).filter == FilterSpec(dim=64, offset=1)
+    assert (made.fingerprint, made.dim, made.files) == (built.fingerprint, built.dim, built.files)
+    check_same_vectors(vectors(INDEX), vectors(Path("built")))
+    again = ragidx.build("corpus", INDEX)
+    asked = ragidx.build("corpus", INDEX, dim=64, filter_offset=1)
+    for report in (again, asked):
+        assert (report.n_encoded, report.n_unchanged, report.committed, report.generation) == (0, 6, False, 2)
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_a_changed_document_goes_through_the_narrow_filter() -> None:
+    shrink(INDEX, dim=32)
+    Path("corpus/lease.txt").write_text("Grace Hopper signed the contract for the barn.\n")
+
+    report = ragidx.build("corpus", INDEX)
+
+    assert (report.n_changed, report.n_encoded, report.dim) == (1, 1, 32)
+    assert hits(INDEX, "Grace Hopper signed the contract for the barn.")[0][1] == pytest.approx(1, abs=1e-3)
+    ragidx.build("corpus", "built", dim=32, filter_offset=1)
+    check_same_vectors(vectors(INDEX), vectors(Path("built")))
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_the_wide_index_comes_back_by_going_back() -> None:
+    before, answers = vectors(INDEX), hits(INDEX)
+    shrink(INDEX, dim=16)
+
+    rollback(INDEX, 1)
+
+    after = vectors(INDEX)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert hits(INDEX) == answers
+    assert ragidx.build("corpus", INDEX).committed is False
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_what_has_that_width_already_is_left_as_it_is() -> None:
+    before = files(INDEX)
+
+    report = shrink(INDEX, dim=255)
+
+    assert (report.committed, report.generation, report.n_rewritten) == (False, 1, 0)
+    assert report.bytes_before == report.bytes_after
+    assert files(INDEX) == before
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_dead_rows_are_gone_and_two_narrowings_are_one() -> None:
+    Path("corpus/lease.txt").write_text("Grace Hopper signed the contract for the barn.\n")
+    ragidx.build("corpus", INDEX)
+    once = reindex(INDEX, "once", dim=16)
+
+    first = shrink(INDEX, dim=100)
+    second = shrink(INDEX, dim=16)
+
+    assert (first.n_dropped, first.n_rewritten, first.n_segments, second.n_dropped) == (1, 2, 1, 0)
+    assert (once.n_dropped, once.generation, once.index) == (1, 1, "once")
+    assert spec_of(INDEX) == spec_of(Path("once"))
+    check_same_vectors(vectors(INDEX), vectors(Path("once")))
+
+
+FILTERED: dict[str, tuple[dict[str, Any], FilterSpec]] = {
+    "embedfilter, tau": ({"tau": 2}, FilterSpec(dim=6)),
+    "embedfilter, offset": ({"filter_offset": 4}, FilterSpec(dim=6, offset=4)),
+    "none": ({"filter": "none"}, FilterSpec(name="truncation", dim=6)),
+    "truncation": ({"filter": "truncation", "dim": 12}, FilterSpec(name="truncation", dim=6)),
+    "bulk": ({"filter": "bulk", "dim": 12}, FilterSpec(name="bulk", dim=6)),
+    "optimal": ({"filter": "optimal", "dim": 12}, FilterSpec(name="optimal", dim=6)),
+    "pca": ({"filter": "pca", "dim": 12}, FilterSpec(name="pca", dim=6)),
+    "whitening": ({"filter": "whitening", "dim": 12, "filter_seed": 3}, FilterSpec(name="whitening", dim=6, seed=3)),
+}
+
+
+@pytest.fixture
+def records(folder: Path) -> str:
+    """Sixty short records, each of them a chunk: enough to fit a filter on."""
+    rows = [
+        {"id": f"r{n}", "text": f"The {WORDS[n % 12]} number {n} stands by the {WORDS[n * 7 % 11]}, {n * n}."}
+        for n in range(60)
+    ]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return "corpus.jsonl"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILTERED)
+def test_any_filter_whose_numbers_are_nested_is_cut_to_its_narrower_form(name: str, records: str, model: Path) -> None:
+    asked, expected = FILTERED[name]
+    tiny = {"model": "tiny", "method": "classical", "dtype": "float32", "device": "cpu"}
+    ragidx.build(records, INDEX, **tiny, **asked)
+    question = "The mill number 13 stands by the river."
+    before = hits(INDEX, question, dim=6)
+
+    shrink(INDEX, dim=6)
+
+    after = hits(INDEX, question)
+    assert [chunk for chunk, _ in after] == [chunk for chunk, _ in before]
+    np.testing.assert_allclose([score for _, score in after], [score for _, score in before], atol=1e-6)
+    assert spec_of(INDEX).filter == expected
+    named = {key: value for key, value in asked.items() if key in ("filter_offset", "filter_seed")}
+    ragidx.build(records, "built", **tiny, **named, filter=expected.name, dim=6)
+    check_same_vectors(vectors(INDEX), vectors(Path("built")))
+    assert spec_of(INDEX) == spec_of(Path("built"))
+    cut, whole = (Filter.from_bytes(Store.open(path).blob(FILTER_FILE)) for path in (INDEX, "built"))
+    np.testing.assert_allclose(cut.matrix, whole.matrix, atol=1e-5)
+    # Of a fitted filter the numbers count too, and a product of narrower matrices need not round as the wider one did.
+    if expected.name not in ("pca", "whitening"):
+        assert Store.open(INDEX).manifest.fingerprint == Store.open("built").manifest.fingerprint
+    report = ragidx.build(records, INDEX)
+    assert (report.n_encoded, report.n_fitted, report.n_unchanged, report.committed) == (0, 0, 60, False)
+
+
+@pytest.mark.slow
+def test_an_index_of_sentence_transformers_becomes_one_of_truncated_vectors(
+    small_corpus: Path, folder: Path, tiny_sentence_transformer: Path
+) -> None:
+    model = {"model": str(tiny_sentence_transformer), "device": "cpu", "dtype": "float32"}
+    ragidx.build("corpus", INDEX, **model)
+    before = hits(INDEX, dim=8)
+
+    shrink(INDEX, dim=8)
+
+    assert [chunk for chunk, _ in hits(INDEX)] == [chunk for chunk, _ in before]
+    assert spec_of(INDEX).filter == FilterSpec(name="truncation", dim=8)
+    ragidx.build("corpus", "built", **model, filter="truncation", dim=8)
+    assert Store.open(INDEX).manifest.fingerprint == Store.open("built").manifest.fingerprint
+    check_same_vectors(vectors(INDEX), vectors(Path("built")))
+    assert ragidx.build("corpus", INDEX).committed is False
+    Path("corpus/lease.txt").write_text("Grace Hopper signed the contract for the barn.\n")
+    report = ragidx.build("corpus", INDEX)
+    assert (report.n_encoded, report.dim) == (1, 8)
+
+
+# what is refused
+
+
+@pytest.mark.usefixtures("mini_index")
+@pytest.mark.parametrize("dim", [0, -1, 256])
+def test_a_width_that_the_index_does_not_have_is_refused(dim: int) -> None:
+    before = files(INDEX)
+
+    for refuse in (lambda: shrink(INDEX, dim=dim), lambda: reindex(INDEX, "narrow", dim=dim)):
+        with pytest.raises(SpecError) as fault:
+            refuse()
+        assert str(fault.value) == (
+            f"--dim: dim {dim} is not from 1 to 255, the dimensions stored in the index\n"
+            "  hint: give at most 255; for more, build again with a larger --dim"
+        )
+    assert files(INDEX) == before
+    assert not Path("narrow").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["random", "random-directions"])
+def test_a_filter_whose_numbers_stand_in_no_order_is_refused(name: str, small_corpus: Path, model: Path) -> None:
+    ragidx.build("corpus", INDEX, model="tiny", method="classical", filter=name, dim=12)
+
+    with pytest.raises(SpecError) as fault:
+        shrink(INDEX, dim=6)
+
+    assert str(fault.value) == (
+        f"--dim: filter '{name}' keeps numbers in no order: the first 6 are not its narrower form\n"
+        "  hint: build again with --dim 6"
+    )
+    assert reindex(INDEX, "same").dim == 12
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_another_writer_and_what_is_no_index_are_told() -> None:
+    lock = Lock(INDEX)
+    try:
+        with pytest.raises(BusyError):
+            shrink(INDEX, dim=64)
+        with pytest.raises(BusyError):
+            compact(INDEX)
+        assert reindex(INDEX, "copy").n_chunks == 6  # which only reads it
+    finally:
+        lock.release()
+    for act in (
+        lambda: compact("nowhere"),
+        lambda: shrink("nowhere", dim=8),
+        lambda: reindex("nowhere", "copy2"),
+    ):
+        with pytest.raises(IndexFormatError) as fault:
+            act()
+        assert str(fault.value) == (
+            "nowhere: there is no such folder\n  hint: build the index first, or name another folder with --index"
+        )
+    assert not Path("nowhere").exists()
+    assert not Path("copy2").exists()
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_a_target_that_holds_something_is_refused_and_left_as_it_is() -> None:
+    Path("file").write_text("a letter")
+    Path("full").mkdir()
+    Path("full/letter.txt").write_text("a letter")
+    messages = {
+        "file": "file: it is a file, not a folder\n  hint: name another folder",
+        "full": "full: it is not an index, and not empty\n  hint: name another folder",
+        "ragidx-index": "ragidx-index: there is an index already\n  hint: name another folder, or remove that one",
+    }
+    before = files(INDEX)
+
+    for target, message in messages.items():
+        with pytest.raises(RagidxError) as fault:
+            reindex(INDEX, target, dim=8)
+        assert str(fault.value) == message
+
+    assert Path("file").read_text() == "a letter"
+    assert [path.name for path in Path("full").iterdir()] == ["letter.txt"]
+    assert files(INDEX) == before
+    Path("empty").mkdir()
+    assert reindex(INDEX, "empty", dim=8).dim == 8
+
+
+# vectors that were made elsewhere, and other index types
+
+
+@pytest.fixture
+def given(folder: Path) -> np.ndarray:
+    """`ragidx-index`, of 400 given vectors of 16 numbers in two segments; the same vectors, which have length 1."""
+    raw = np.random.default_rng(0).standard_normal((400, 16)).astype(np.float32)
+    raw /= np.linalg.norm(raw, axis=1, keepdims=True)
+    for part in (slice(0, 300), slice(300, 400)):
+        with ragidx.IndexWriter(INDEX, dim=16) as writer:
+            writer.add([f"v{n}" for n in range(400)][part], raw[part])
+            writer.commit()
+    return raw
+
+
+def test_an_index_of_given_vectors_gets_narrower_too(given: np.ndarray) -> None:
+    query = given[:3] + 0.1
+    expected = [[(hit.chunk_id, hit.score) for hit in of] for of in ragidx.IndexReader.open(INDEX).search(query, dim=8)]
+
+    report = shrink(INDEX, dim=8)
+
+    narrow = query[:, :8]
+    found = [[(hit.chunk_id, hit.score) for hit in of] for of in ragidx.IndexReader.open(INDEX).search(narrow)]
+    assert (report.dim, report.n_segments, report.n_rewritten) == (8, 1, 2)
+    assert [[name for name, _ in of] for of in found] == [[name for name, _ in of] for of in expected]
+    np.testing.assert_allclose(
+        np.array(found)[..., 1].astype(float), np.array(expected)[..., 1].astype(float), atol=1e-6
+    )
+    with ragidx.IndexWriter(INDEX, dim=8) as writer:  # it goes on at the narrower width
+        writer.add(["new"], narrow[:1])
+        assert writer.commit().n_rows == 401
+    with pytest.raises(SpecError, match="vectors have 8 numbers in the index, 16 now"):
+        ragidx.IndexWriter(INDEX, dim=16)
+
+
+def test_a_vector_that_has_nothing_in_the_part_that_is_kept_is_refused(given: np.ndarray) -> None:
+    with ragidx.IndexWriter(INDEX, dim=16) as writer:
+        writer.add(["late"], np.eye(16, dtype=np.float32)[15:])
+        writer.commit()
+    before = files(INDEX)
+    message = (
+        "chunk late: the first 8 of 16 numbers of a vector are all zero\n"
+        "  hint: keep more dimensions"
+    )  # fmt: skip
+
+    for refuse in (lambda: shrink(INDEX, dim=8), lambda: reindex(INDEX, "narrow", dim=8)):
+        with pytest.raises(SpecError) as fault:
+            refuse()
+        assert str(fault.value) == message
+
+    assert files(INDEX) == before
+    assert not list(Path("narrow/segments").iterdir())  # nothing is left of it but a folder that may be used
+    assert reindex(INDEX, "narrow").n_chunks == 401
+
+
+def test_another_index_type_is_made_of_the_same_vectors(given: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = files(INDEX)
+    monkeypatch.setattr(index_types, "MIN_ROWS", 200)
+    told: list[tuple[str, int, int]] = []
+
+    report = reindex(
+        INDEX, "graph", index_type="hnsw", target_recall=0.9, on_stage=lambda *stage: told.append(stage)
+    )  # fmt: skip
+
+    store = Store.open("graph")
+    assert (report.index, report.generation, report.index_type, report.made) == ("graph", 1, "hnsw", ["HNSW16"])
+    assert (report.n_segments, report.n_rewritten, report.n_chunks, report.dim) == (1, 2, 400, 16)
+    assert store.manifest.index.target_recall == 0.9
+    assert store.manifest.segments[0].ann is not None
+    assert (store.manifest.segments[0].ann.recall or 0) >= 0.9
+    assert {stage for stage, _, _ in told} == {"copying rows", "HNSW16"}
+    assert spec_of(Path("graph")).index_type == "hnsw"
+    found = ragidx.IndexReader.open("graph").search(given[:5], k=1)
+    assert [of[0].chunk_id for of in found] == [f"v{n}" for n in range(5)]
+    assert files(INDEX) == before
+    assert store.verify() == []
+    with ragidx.IndexWriter("graph", dim=16) as writer:  # the target goes on under its own type
+        writer.add([f"v{n}" for n in range(400)], given)
+        assert writer.commit().n_unchanged == 400
+
+
+def test_narrower_and_of_another_type_at_once(given: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_types, "MIN_ROWS", 200)
+
+    report = reindex(INDEX, "small", dim=8, index_type="SQ8", max_memory=10_000)
+
+    assert (report.dim, report.made) == (8, ["SQ8"])
+    assert Store.open("small").manifest.index.max_memory == 10_000
+    assert report.bytes_after < report.bytes_before
+
+
+def test_what_the_memory_does_not_hold_is_refused(given: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (index_types, tuning):
+        monkeypatch.setattr(module, "MIN_ROWS", 200)
+
+    with pytest.raises(SpecError) as fault:
+        reindex(INDEX, "tiny-index", index_type="flat", max_memory=1000)
+
+    assert str(fault.value) == (
+        "--max-memory: 400 vectors of 16 dimensions take 1 MB as flat, more than --max-memory leaves\n"
+        "  hint: allow that much, take fewer dimensions (--dim), or leave the type to --index-type auto"
+    )
+    assert not (Path("tiny-index") / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"target_recall": 1.5}, "--target-recall: a recall of 1.5 is no share\n  hint: give more than 0, at most 1"),
+        ({"max_memory": 0}, "--max-memory: 0 bytes of memory hold nothing\n  hint: give a size such as 2GB"),
+        (
+            {"index_type": "IVF4,PQ8", "dim": 12},
+            "--index-type: index type IVF4,PQ8: 8 codes do not divide 12 dimensions\n"
+            "  hint: take one of PQ1, PQ2, PQ3, PQ4, PQ6, PQ12, or another type",
+        ),
+    ],
+)
+def test_an_option_that_is_out_of_range_is_told_before_anything_is_written(
+    asked: dict[str, Any], message: str, given: np.ndarray
+) -> None:
+    with pytest.raises(SpecError) as fault:
+        reindex(INDEX, "other", **asked)
+
+    assert str(fault.value) == message
+    assert not Path("other").exists()
+
+
+def test_a_type_that_is_wrong_is_told_with_those_that_there_are(given: np.ndarray) -> None:
+    with pytest.raises(SpecError, match=re.escape("unknown index type 'hnws'; did you mean 'hnsw'?")):
+        reindex(INDEX, "other", index_type="hnws")
+
+
+def test_an_index_is_copied_while_commits_remove_its_files(given: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two blocks the index is compacted, and three more commits sweep what the copy is made of."""
+    reader = Store.open(INDEX)
+    monkeypatch.setattr(assembly, "_GROUP_BATCHES", 1)
+    seen: list[int] = []
+
+    def on_stage(stage: str, rows: int, done: int) -> None:
+        if not seen:
+            compact(INDEX)
+            for number in range(3):
+                with ragidx.IndexWriter(INDEX, dim=16) as writer:
+                    writer.add([f"new {number}"], given[:1])
+                    writer.commit()
+        seen.append(done)
+
+    report = reindex(INDEX, "copy", dim=8, on_stage=on_stage)
+
+    assert not any(segment.folder.exists() for segment in reader.segments)
+    assert (report.n_chunks, report.dim, seen) == (400, 8, [256, 300, 400])
+    assert Store.open("copy").verify() == []
+    assert {f"v{n}" for n in range(400)} == vectors(Path("copy")).keys()
