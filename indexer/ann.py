@@ -153,6 +153,7 @@ def _trained(recipe: Recipe, path: Path, dim: int, rows: int) -> Any:
     if recipe.code.startswith("PQ"):
         core.pq.cp.min_points_per_centroid, core.pq.cp.max_points_per_centroid = 1, 64
         core.pq.cp.niter = 10  # of a table for each few numbers: more takes minutes and finds as much
+        core.do_polysemous_training = False  # it orders the codes for a search by bits, which is not used here
     wanted = np.linspace(0, rows - 1, train_rows(recipe, rows, dim)).astype(np.int64)
     codes = np.memmap(path, "<f2", mode="r", offset=HEADER_BYTES, shape=(rows, dim))
     index.train(codes[wanted].astype(np.float32))

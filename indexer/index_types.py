@@ -203,7 +203,8 @@ def footprint_of(recipe: Recipe | None, rows: int, dim: int) -> Footprint:
     if recipe is None:
         return Footprint(vectors, vectors, 0)
     lists = recipe.lists or 0
-    beside = rows * (recipe.code_bytes(dim) + 8 * bool(lists)) + 4 * dim * (lists + dim * recipe.rotate)
+    tables = 4 * dim * (lists + dim * recipe.rotate + 256 * recipe.code.startswith("PQ"))
+    beside = rows * (recipe.code_bytes(dim) + 8 * bool(lists)) + tables
     if recipe.links is not None:
         return Footprint(vectors + beside, vectors + beside, vectors + beside)
     return Footprint(vectors + beside, beside, beside + 4 * dim * train_rows(recipe, rows, dim))

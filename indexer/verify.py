@@ -16,7 +16,9 @@ import numpy as np
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.deletions import read_deletions
-from ragidx.indexer.manifest import Manifest, files_of, read_manifest
+from ragidx.indexer.faiss_files import ANN, VECTORS, check_ann, map_ann, map_vectors
+from ragidx.indexer.manifest import SEGMENTS, Manifest, files_of, read_manifest
+from ragidx.indexer.prefixes import PREFIX, is_whole
 from ragidx.indexer.segment import BATCH_ROWS, Segment, segments_of
 from ragidx.indexer.segment_writer import NORM_TOLERANCE
 
@@ -75,7 +77,7 @@ def verify(folder: Path) -> list[str]:
             faults.append(_line(fault))
     if not faults:  # a file that is not the committed one needs no second line about what is in it
         faults = _content_faults(folder, manifest)
-    return faults
+    return faults + _damaged_prefixes(folder, manifest)
 
 
 def _content_faults(folder: Path, manifest: Manifest) -> list[str]:
@@ -99,6 +101,7 @@ def _read_all(segment: Segment) -> None:
         IndexFormatError: something in it is not as it was written.
     """
     segment.map()
+    _check_ann(segment)
     for start in range(0, segment.entry.rows, BATCH_ROWS):
         numbers = range(start, min(start + BATCH_ROWS, segment.entry.rows))
         segment.rows(numbers)
@@ -107,6 +110,24 @@ def _read_all(segment: Segment) -> None:
         if len(bad):
             message = f"the file is damaged: row {start + bad[0]} is no vector of unit length"
             raise IndexFormatError(message, _HINT, where=str(segment.folder))
+
+
+def _check_ann(segment: Segment) -> None:
+    """Look at every link and row number of what was made of the vectors: a search does so before the first query."""
+    if segment.entry.ann is not None:
+        recipe, path = segment.entry.ann.recipe, segment.folder / ANN
+        vectors = map_vectors(segment.folder / VECTORS, segment.codes.shape[1], segment.entry.rows)
+        check_ann(path, recipe, map_ann(path, recipe, vectors), segment.entry.rows)
+
+
+def _damaged_prefixes(folder: Path, manifest: Manifest) -> list[str]:
+    """One line for each narrower copy of vectors that is not what its name says; no search reads it."""
+    return [
+        f"{path}: the file is damaged: its checksum differs from the one in its name; it can be made again: delete it"
+        for segment in manifest.segments
+        for path in sorted((folder / SEGMENTS / segment.id).glob("prefix-*.faiss"))
+        if PREFIX.fullmatch(path.name) and not is_whole(path)
+    ]
 
 
 def _sha256(path: Path) -> str:

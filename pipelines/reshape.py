@@ -1,7 +1,8 @@
 """An index in another form, from what is stored: narrower, or under another index type; nothing is encoded again.
 
-A narrower index is what a build at that width would have made, to 2e-4 of a vector (its numbers are rounded twice): the
-spec says the narrower width, the filter is cut to it, and `ragidx build` goes on with the index as with any other.
+A narrower index is what a build at that width would have made, but that its numbers were rounded twice: each is within
+a step of float16 of the other, and the cosine of both vectors is 1 to 1e-6. The spec says the narrower width, the
+filter is cut to it, and `ragidx build` goes on with the index as with any other.
 """
 
 from __future__ import annotations

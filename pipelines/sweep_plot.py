@@ -142,6 +142,9 @@ def _draw_latency(axes: Axes, report: SweepReport) -> None:
             axes.plot([x, x], [low, top], color="black", linewidth=0.9, alpha=0.5)
         axes.plot(dims, middle, color="black", marker=_MARKERS[number % len(_MARKERS)], markersize=5, linewidth=1.2)
         axes.lines[-1].set_linestyle(_LINES[number % len(_LINES)])  # type: ignore[arg-type]  # of matplotlib's stubs
+        for dim, value in zip(dims, middle, strict=True):
+            if dim not in _ticks(report):  # a width beside another one may take many times as long
+                axes.annotate(f"{dim:,}", (dim, value), (-6, 0), textcoords="offset points", ha="right", va="center")
     axes.set_yscale("log")
     _plain(axes, 10)
     axes.set_ylabel("ms a query, one thread\nmedian to 95th percentile")
@@ -171,13 +174,9 @@ def _scale_dimensions(lowest: Axes, top: Axes, report: SweepReport) -> None:
     """Doublings of the width are equally far apart; ticks stand where something was measured."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    dims = sorted({row.dim for row in report.rows}, reverse=True)
-    ticks = [dims[0]]
-    for dim in dims[1:]:
-        if ticks[-1] / dim >= _APART:
-            ticks.append(dim)
+    ticks = _ticks(report)
     lowest.set_xscale("log", base=2)
-    lowest.set_xlim(dims[-1] / 1.25, dims[0] * 1.25)
+    lowest.set_xlim(min(row.dim for row in report.rows) / 1.25, ticks[0] * 1.25)
     lowest.xaxis.set_major_locator(FixedLocator(ticks))
     lowest.xaxis.set_minor_locator(NullLocator())
     lowest.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -188,6 +187,16 @@ def _scale_dimensions(lowest: Axes, top: Axes, report: SweepReport) -> None:
     above.xaxis.set_major_formatter(lambda value, _: f"τ = {report.hidden / value:.3g}")
     above.tick_params(length=0, labelsize=8, colors=_FULL)
     above.spines["top"].set_visible(False)
+
+
+def _ticks(report: SweepReport) -> list[int]:
+    """Widths, falling, without those that are too near to a wider one."""
+    dims = sorted({row.dim for row in report.rows}, reverse=True)
+    ticks = [dims[0]]
+    for dim in dims[1:]:
+        if ticks[-1] / dim >= _APART:
+            ticks.append(dim)
+    return ticks
 
 
 def _legend(report: SweepReport) -> list[Artist]:

@@ -155,8 +155,8 @@ class SweepReport:
         better = "measurably better than" if row.against.is_real else "not measurably worse than"
         p = "p < 0.001" if row.against.p < 0.001 else f"p = {row.against.p:.2g}"
         return (
-            f"Take {row.dim:,} dimensions{how}: the smallest width that is not measurably worse than the full one"
-            f"{share} (nDCG@10 {row.ndcg.mean:.3f}, {better} {self.reference_ndcg.mean:.3f}: {p},"
+            f"Take {row.dim:,} dimension{'s' * (row.dim > 1)}{how}: the smallest width that is not measurably worse"
+            f" than the full one{share} (nDCG@10 {row.ndcg.mean:.3f}, {better} {self.reference_ndcg.mean:.3f}: {p},"
             f" {self.n_queries:,} queries)."
         )
 

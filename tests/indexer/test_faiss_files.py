@@ -135,8 +135,15 @@ ALL = (
     *("IVF8,SQfp16", "IVF8,SQ8", "IVF8,SQ6", "IVF8,SQ4", "IVF8,PQ8", "IVF8,RaBitQ", "IVF8,RaBitQ4"),
     *("RR,IVF8,SQfp16", "RR,IVF8,SQ8", "RR,IVF8,PQ8", "RR,IVF8,RaBitQ", "RR,IVF8,RaBitQ4"),
 )
-IN_LISTS = [factory for factory in ALL if "IVF" in factory]
+QUICK = ("HNSW8", "SQ8", "IVF8,SQ8", "RR,IVF8,RaBitQ")  # of each kind of file one; the others are seen to as well
+EVERY = [factory if factory in QUICK else pytest.param(factory, marks=pytest.mark.slow) for factory in ALL]
+IN_LISTS = [
+    factory if factory in QUICK else pytest.param(factory, marks=pytest.mark.slow)
+    for factory in ALL
+    if "IVF" in factory
+]
 MANY, WIDE = 400, 32
+NO_GRAPH = ("it is no graph over the vectors beside it", "FAISS cannot read it: ")  # some of it FAISS looks at, too
 
 
 @pytest.fixture(scope="session")
@@ -170,16 +177,15 @@ def still_searches(path, factory, vectors, ann_kit) -> bool:
     even = np.arange(MANY) % 2 == 0
     for effort in (Effort(beam=10, lists=1), Effort(beam=64, lists=8, factor=16)):
         for k, allowed in ((5, None), (5, even), (MANY, None)):
-            _, rows = ann.search(
-                index, Recipe.parse(factory), effort, vectors, ann_kit.clustered(3, seed=5), k, allowed
-            )
+            queries = ann_kit.clustered(3, seed=5)
+            _, rows = ann.search(index, Recipe.parse(factory), effort, vectors, queries, k, allowed)
             assert (rows >= 0).sum() == 3 * k
             assert rows.max() < MANY
             assert allowed is None or (rows % 2 == 0).all()
     return True
 
 
-@pytest.mark.parametrize("factory", ALL)
+@pytest.mark.parametrize("factory", EVERY)
 def test_every_type_is_written_and_mapped_as_it_was_made(tmp_path, made, ann_kit, factory):
     vectors, data = made(factory)
     (tmp_path / ANN).write_bytes(data)
@@ -187,7 +193,7 @@ def test_every_type_is_written_and_mapped_as_it_was_made(tmp_path, made, ann_kit
     assert still_searches(tmp_path / ANN, factory, vectors, ann_kit)
 
 
-@pytest.mark.parametrize("factory", ALL)
+@pytest.mark.parametrize("factory", EVERY)
 def test_a_file_of_every_type_cut_anywhere_is_an_error(tmp_path, made, ann_kit, factory):
     """FAISS takes the rest of an item that is cut off for a whole one, and then reads on behind the file."""
     vectors, data = made(factory)
@@ -201,7 +207,7 @@ def test_a_file_of_every_type_cut_anywhere_is_an_error(tmp_path, made, ann_kit, 
     assert reason_of(path, factory, vectors, ann_kit) == "1 bytes stand behind its end"
 
 
-@pytest.mark.parametrize("factory", ALL)
+@pytest.mark.parametrize("factory", EVERY)
 def test_a_changed_byte_in_a_file_of_every_type_is_an_error_or_still_searchable(
     tmp_path, made, ann_kit, monkeypatch, factory
 ):
@@ -213,13 +219,8 @@ def test_a_changed_byte_in_a_file_of_every_type_is_an_error_or_still_searchable(
     for number in range(60):
         place = int(rng.integers(min(len(data), 300 if number % 2 else len(data))))
         changed = bytearray(data)
-        wild = [
-            bytes([rng.integers(256)]),
-            b"\xff" * 4,
-            b"\xff" * 8,
-            b"\0" * 8,
-            bytes(rng.integers(256, size=8).tolist()),
-        ]
+        byte, other = bytes([rng.integers(256)]), bytes(rng.integers(256, size=8).tolist())
+        wild = [byte, other, b"\xff" * 4, b"\xff" * 8, b"\0" * 8]
         new = wild[number % len(wild)][: len(data) - place]
         changed[place : place + len(new)] = new
         path.write_bytes(changed)
@@ -227,17 +228,17 @@ def test_a_changed_byte_in_a_file_of_every_type_is_an_error_or_still_searchable(
     assert refused
 
 
-@pytest.mark.parametrize("factory", ALL)
+@pytest.mark.parametrize("factory", EVERY)
 def test_what_another_recipe_made_is_refused(tmp_path, made, ann_kit, factory):
     vectors, _ = made(factory)
     path = tmp_path / ANN
-    for other in ALL:
+    for other in QUICK:
         if other != factory:
             path.write_bytes(made(other)[1])
             assert reason_of(path, factory, vectors, ann_kit)
 
 
-@pytest.mark.parametrize("factory", ALL)
+@pytest.mark.parametrize("factory", EVERY)
 def test_what_was_made_of_other_vectors_is_refused(tmp_path, made, ann_kit, factory):
     vectors = ann_kit.write(tmp_path, ann_kit.clustered(MANY - 1))
     (tmp_path / ANN).write_bytes(made(factory)[1])
@@ -264,7 +265,7 @@ def test_a_link_that_leads_nowhere_is_found_before_the_first_search(tmp_path, ma
     place = len(data) - 24 - 4  # the last link; behind it five numbers and a word
     (tmp_path / ANN).write_bytes(data[:place] + link.to_bytes(4, "little", signed=True) + data[place + 4 :])
 
-    assert reason_of(tmp_path / ANN, "HNSW8", vectors, ann_kit) == "it is no graph over the vectors beside it"
+    assert reason_of(tmp_path / ANN, "HNSW8", vectors, ann_kit).startswith(NO_GRAPH)
 
 
 @pytest.mark.parametrize(
@@ -275,14 +276,14 @@ def test_a_graph_that_is_entered_nowhere_is_found(tmp_path, made, ann_kit, place
     start = len(data) - place
     (tmp_path / ANN).write_bytes(data[:start] + value.to_bytes(4, "little", signed=True) + data[start + 4 :])
 
-    assert reason_of(tmp_path / ANN, "HNSW8", vectors, ann_kit) == "it is no graph over the vectors beside it"
+    assert reason_of(tmp_path / ANN, "HNSW8", vectors, ann_kit).startswith(NO_GRAPH)
 
 
 @pytest.mark.parametrize(
     ("factory", "inside", "reason"),
     [
-        ("SQ8", "IDMap,SQ8", "its FAISS type is b'IxMp', not b'IxSQ'"),
-        ("SQ8", "LSH", "its FAISS type is b'IxHe', not b'IxSQ'"),
+        ("SQ8", "Flat", "its FAISS type is b'IxFI', not b'IxSQ'"),
+        ("HNSW8", "HNSW8", "its FAISS type is b'IHNf', not b'IHNs'"),
         ("SQ8", "SQ6", "what stands at byte 49 is not what such an index has"),
         ("RR,SQ8", "PCA32,SQ8", "what stands at byte 37 is not what such an index has"),
         ("RR,SQ8", "RR32,RR32,SQ8", "what stands at byte 37 is not what such an index has"),
@@ -292,14 +293,16 @@ def test_a_graph_that_is_entered_nowhere_is_found(tmp_path, made, ann_kit, place
         ("IVF8,SQ8", "IVF8_HNSW4,SQ8", "its FAISS type is b'IHNf', not b'IxFI'"),
         ("IVF8,SQ8", "IVF8,Flat", "its FAISS type is b'IwFl', not b'IwSq'"),
         ("IVF8,SQ8", "IVF4,SQ8", "what stands at byte 37 is not what such an index has"),
-        ("IVF8,PQ8", "IVF8,PQ4", "what stands at byte 1,160 is not what such an index has"),
-        ("IVF8,RaBitQ4", "IVF8,RaBitQ2", "what stands at byte 1,151 is not what such an index has"),
+        ("IVF8,PQ8", "IVF8,PQ4", "what stands at byte 1,132 is not what such an index has"),
+        ("IVF8,RaBitQ4", "IVF8,RaBitQ2", "what stands at byte 1,131 is not what such an index has"),
     ],
 )
 def test_parts_that_the_recipe_does_not_have_are_refused_before_faiss_reads_them(
     tmp_path, made, ann_kit, factory, inside, reason
 ):
     index = faiss.index_factory(WIDE, inside, faiss.METRIC_INNER_PRODUCT)
+    if isinstance(index, faiss.IndexIVFPQ):
+        index.do_polysemous_training = False  # takes seconds, and serves other searches
     index.train(ann_kit.clustered(MANY))
     index.add(ann_kit.clustered(MANY))
     faiss.write_index(index, str(tmp_path / ANN))
@@ -317,7 +320,7 @@ def test_lists_that_would_lie_in_another_file_are_refused_before_it_is_opened(tm
     (tmp_path / "elsewhere").unlink()
 
     assert reason_of(tmp_path / ANN, "IVF8,SQ8", vectors, ann_kit) == (
-        "what stands at byte 1,456 is not what such an index has"
+        "what stands at byte 1,432 is not what such an index has"
     )
 
 

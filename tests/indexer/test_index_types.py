@@ -141,8 +141,10 @@ def test_options_that_cannot_be_are_refused(options, message):
 
 @pytest.mark.parametrize(
     "text",
-    ["hnsw", "ivf", "sq8", "ivfpq", "rabitq", "HNSW8", "SQ6", "SQ4", "RaBitQ", "RaBitQ4", "RR,SQ4", "IVF8,SQ6"]
-    + ["IVF16,RaBitQ2", "RR,IVF8,RaBitQ4"],
+    [
+        *("hnsw", "ivf", "sq8", "ivfpq", "rabitq", "HNSW8", "SQ6", "SQ4", "RaBitQ", "RaBitQ4", "RR,SQ4"),
+        *("IVF8,SQ6", "IVF16,RaBitQ2", "RR,IVF8,RaBitQ4"),
+    ],
 )
 @pytest.mark.parametrize("dim", [32, 65, 100])
 def test_the_footprint_is_what_the_files_have(tmp_path, ann_kit, monkeypatch, text, dim):

@@ -298,7 +298,7 @@ def test_a_file_that_is_a_link_is_not_followed(index):
         ),
         (
             lambda d: d["segments"][0]["ann"].update(factory="IVF4,PQ3"),
-            "segments: index type IVF4,PQ3: 3 codes do not divide 8 dimensions",
+            "segment 00000001-0000: index type IVF4,PQ3: 3 codes do not divide 8 dimensions",
         ),
         (
             lambda d: d["segments"][0]["ann"].update(beam=-1),
@@ -333,8 +333,8 @@ def test_rows_or_dimensions_that_the_vectors_do_not_have(index):
     lie(index, lambda data: data.update(dim=16))
 
     assert refused(index) == (
-        f"{index / SEGMENT / 'vectors.faiss'}: the file is damaged: "
-        f"it holds 300 rows of 8 dimensions, not 300 of 16\n{PUT_BACK}"
+        f"{index / 'manifest.json'}: the manifest is damaged: "
+        f"segment 00000001-0000: vectors.faiss cannot hold 300 rows of 16 dimensions\n{GO_BACK}"
     )
 
 
@@ -344,8 +344,9 @@ def test_another_faiss_index_with_a_checksum_that_fits(index, factory):
     raw = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
     other.train(raw)
     other.add(raw)
-    for name in ("vectors.faiss", "ann.faiss"):
-        plant(index, name, faiss.serialize_index(other).tobytes())
+    content, size = faiss.serialize_index(other).tobytes(), (index / SEGMENT / "vectors.faiss").stat().st_size
+    plant(index, "ann.faiss", content)
+    plant(index, "vectors.faiss", content[:size].ljust(size, b"\0"))  # the manifest knows how long it must be
 
     text = refused(index)
 
@@ -457,3 +458,22 @@ def test_a_large_index_is_not_hashed_whole_when_it_is_opened(index, monkeypatch)
 
     assert len(faults) == 1
     assert faults[0].startswith(f"{path}: the file is damaged: its checksum differs")
+
+
+def test_a_link_that_leads_nowhere_is_named_by_verify_and_by_the_first_search(index, kit):
+    """With a checksum that fits: an index opens without following its links."""
+    data = (index / SEGMENT / "ann.faiss").read_bytes()
+    graph = faiss.read_index(str(index / SEGMENT / "ann.faiss"), faiss.IO_FLAG_SKIP_STORAGE)
+    levels, starts = faiss.vector_to_array(graph.hnsw.levels), faiss.vector_to_array(graph.hnsw.offsets)
+    links = faiss.vector_to_array(graph.hnsw.neighbors)
+    high, low = int(np.argmax(levels > 1)), int(np.argmax(levels == 1))
+    place = data.index(links.tobytes()) + 4 * (int(starts[high]) + 2 * 16)  # its first link on level 1
+    plant(index, "ann.faiss", data[:place] + low.to_bytes(4, "little") + data[place + 4 :])
+    message = f"{index / SEGMENT / 'ann.faiss'}: the file is damaged: it is no graph over the vectors beside it"
+
+    store = Store.open(index)
+    with pytest.raises(IndexFormatError) as caught:
+        store.search(kit.queries(1), 3)
+
+    assert str(caught.value) == f"{message}\n{PUT_BACK}"
+    assert store.verify() == [f"{message}; put it back from a copy, or build again with --rebuild"]

@@ -110,6 +110,8 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "n_encoded",
         "n_tokens",
         "seconds",
+        "n_rows",
+        "n_derived",
         "last",
     ]
     assert all(list(step) == names for step in steps)

@@ -244,8 +244,8 @@ def test_a_narrower_width_is_what_a_query_of_that_width_compares(
 
 def test_deleted_rows_are_not_searched(given_index: Callable[..., Path], tmp_path: Path) -> None:
     index = given_index(_random(20, 4))
-    with ragidx.IndexWriter.open(index) as writer:
-        writer.delete(["0", "1"])
+    with ragidx.IndexWriter(index, dim=4) as writer:
+        assert writer.delete([0, 1]) == 2
         writer.commit()
 
     source = IndexSource(index, {})
@@ -269,7 +269,8 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
     for options, message in (
         ({"filters": ["random"]},
          "--filter: filter 'random' draws each width by itself: a narrower one is no prefix of a wider one\n"
-         "  hint: sweep one of embedfilter, truncation, dominant, secondary, bulk, optimal, optimal-abs, whitening, pca, none"),
+         "  hint: sweep one of embedfilter, truncation, dominant, secondary, bulk, optimal, optimal-abs, whitening,"
+         " pca, none"),
         ({"filters": ["pcs"]}, "unknown filter 'pcs'; did you mean 'pca'?"),
         ({"index_types": ["hnws"]}, "unknown index type 'hnws'; did you mean 'hnsw'?"),
         ({"method": "echo"},
@@ -345,6 +346,7 @@ def test_filters_fitted_on_an_index_say_what_they_saw(given_index: Callable[...,
     )
 
 
+@pytest.mark.slow
 def test_an_index_of_filtered_vectors_is_swept_under_its_filter_alone(beir: Path, tmp_path: Path) -> None:
     ragidx.build(beir, tmp_path / "index", chunk_size="none")
 

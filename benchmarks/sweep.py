@@ -1,0 +1,70 @@
+"""Which dimension to take, on SciFact: `ragidx sweep` with mini (EmbedFilter) and all-MiniLM-L6-v2 (truncation, PCA).
+
+    python benchmarks/sweep.py --evalsets DIR [--minilm PATH] [--out DIR]
+
+Whole documents, one encoding of each model; one row a width, with size, quality and speed of a flat index. With
+`--out`, tables and pictures of both sweeps are written there. Mini takes a minute, six layers some minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from figures import record
+
+from ragidx.pipelines.sweep import sweep
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--evalsets", type=Path, required=True, help="folder that holds scifact/ in BEIR layout")
+    parser.add_argument("--set", default="scifact")
+    parser.add_argument("--minilm", help="folder of all-MiniLM-L6-v2, or its hub id")
+    parser.add_argument("--skip-mini", action="store_true", help="only the other model")
+    parser.add_argument("--out", type=Path, help="folder for the tables and pictures")
+    arguments = parser.parse_args()
+    models = [] if arguments.skip_mini else [("mini", "mini", ["embedfilter"])]
+    if arguments.minilm:
+        models.append(("all-MiniLM-L6-v2", arguments.minilm, ["truncation", "pca"]))
+    for name, model, filters in models:
+        report = sweep(
+            arguments.evalsets / arguments.set,
+            filters=filters,
+            model=model,
+            chunk_size="none",
+            out=None if arguments.out is None else arguments.out / name,
+            on_progress=lambda stage: print(f"stage {stage.number}: {stage.name}", flush=True),
+        )
+        for row in report.rows:
+            record(
+                "sweep",
+                {
+                    "nDCG@10": round(row.ndcg.mean, 4),
+                    "low": round(row.ndcg.low, 4),
+                    "high": round(row.ndcg.high, 4),
+                    "against full width": round(row.against.mean, 4),
+                    "p": round(row.against.p, 4),
+                    "overlap@10": round(row.overlap, 4),
+                    "vector bytes": row.bytes_per_vector,
+                    "disk bytes": row.disk_bytes,
+                    "p50 ms": round(row.single.p50_ms, 4),
+                    "p95 ms": round(row.single.p95_ms, 4),
+                    "p99 ms": round(row.single.p99_ms, 4),
+                    "batch p50 ms": round(row.batch.p50_ms, 3),
+                    "queries/s": round(row.queries_per_s),
+                },
+                model=name,
+                filter=row.filter,
+                options=f"--dim {row.dim}",  # what tells one row from another in table.py
+                index=row.index_type,
+                rows=report.n_chunks,
+                queries=report.n_queries,
+                threads=report.threads,
+                full=round(report.reference_ndcg.mean, 4),
+            )
+        print(report.recommendation())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""Tuning: the least effort that reaches the recall asked for, measured on rows that ask as if they were not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer import ann, index_types, tuning
+from ragidx.indexer.faiss_files import VECTORS
+from ragidx.indexer.index_types import Effort, IndexOptions, Recipe, footprint_of
+from ragidx.indexer.tuning import Measured, choose, exact_answers, tune
+
+ROWS, DIM = 2000, 32
+
+
+@pytest.fixture(scope="module")
+def stored(ann_kit, tmp_path_factory):
+    """Mapped vectors, 2,000 of 32 dimensions around 200 centres, and where they lie."""
+    folder = tmp_path_factory.mktemp("tuning")
+    return ann_kit.write(folder, ann_kit.clustered(ROWS, DIM)), folder / VECTORS
+
+
+@pytest.fixture
+def any_size(monkeypatch) -> None:
+    """An index is made of however few rows."""
+    for module in (index_types, tuning):
+        monkeypatch.setattr(module, "MIN_ROWS", 1)
+
+
+def chosen(path: Path, options: IndexOptions, memory: int | None = None, rows: int = ROWS, dim: int = DIM):
+    return choose(path, dim, rows, options, memory, lambda stage, count, done: None)
+
+
+def refused(path: Path, options: IndexOptions, memory: int | None = None) -> str:
+    with pytest.raises(SpecError) as caught:
+        chosen(path, options, memory)
+    return str(caught.value)
+
+
+def measured(stored, recipe: str, target: float) -> Measured:
+    vectors, path = stored
+    made = Recipe.parse(recipe)
+    index, truth = ann.make(made, path, DIM, ROWS), exact_answers(path, DIM, ROWS)
+    with ann.held_out(index, made, truth.numbers) as out:
+        return tune(index, made, truth.only(out), vectors, target)
+
+
+def test_exact_answers_are_those_of_numpy(stored, monkeypatch):
+    monkeypatch.setattr(ann, "_BLOCK_BYTES", 4 * DIM * 300)  # rows come in several blocks
+    vectors, path = stored
+
+    truth = exact_answers(path, DIM, ROWS, 50)
+
+    rows = vectors.reconstruct_n(0, ROWS)
+    scores = rows[truth.numbers] @ rows.T
+    scores[np.arange(50), truth.numbers] = -np.inf
+    np.testing.assert_allclose(truth.tenth, np.sort(scores, axis=1)[:, -10], atol=1e-6)
+    np.testing.assert_array_equal(truth.queries, rows[truth.numbers])
+    assert sorted(set(truth.numbers.tolist())) == truth.numbers.tolist()
+
+
+def test_with_fewer_than_eleven_rows_the_last_of_the_others_counts(tmp_path, ann_kit):
+    ann_kit.write(tmp_path, ann_kit.clustered(4, DIM))
+
+    truth = exact_answers(tmp_path / VECTORS, DIM, 4)
+
+    scores = ann_kit.clustered(4, DIM) @ ann_kit.clustered(4, DIM).T
+    np.fill_diagonal(scores, np.inf)
+    np.testing.assert_allclose(truth.tenth, scores.min(axis=1), atol=1e-3)
+
+
+@pytest.mark.parametrize("recipe", ["HNSW8", "SQ4", "IVF32,SQ8", "RR,IVF32,RaBitQ"])
+def test_effort_grows_with_the_target_and_reaches_it(stored, recipe):
+    found = [measured(stored, recipe, target) for target in (0.3, 0.8, 0.95, 0.999)]
+
+    assert all(one.recall >= target for one, target in zip(found, (0.3, 0.8, 0.95, 0.999), strict=True))
+    cost = [one.effort.beam + one.effort.lists * one.effort.factor + one.effort.factor for one in found]
+    if recipe in ("HNSW8", "SQ4"):  # one ladder: what is taken does not depend on the time
+        assert cost == sorted(cost)
+    assert cost[-1] > cost[0]
+
+
+@pytest.mark.parametrize("recipe", ["HNSW8", "SQ4", "IVF32,SQfp16"])
+def test_the_same_rows_give_the_same_effort(stored, recipe):
+    assert measured(stored, recipe, 0.95) == measured(stored, recipe, 0.95)
+
+
+def test_one_step_less_effort_does_not_reach_the_target(stored):
+    vectors, path = stored
+    recipe = Recipe.parse("IVF32,SQfp16")
+    index, truth = ann.make(recipe, path, DIM, ROWS), exact_answers(path, DIM, ROWS)
+
+    found = tune(index, recipe, truth, vectors, 0.95)
+
+    (ladder,) = tuning._ladders(recipe)
+    place = ladder.index(found.effort)
+    assert place > 0
+    assert tuning._recall(index, recipe, ladder[place - 1], truth, vectors) < 0.95 <= found.recall
+
+
+def test_the_recall_is_the_share_of_the_exact_ten_by_hand(stored):
+    vectors, path = stored
+    recipe, effort = Recipe.parse("IVF32,SQfp16"), Effort(lists=2)
+    index, truth = ann.make(recipe, path, DIM, ROWS), exact_answers(path, DIM, ROWS)
+
+    recall = tuning._recall(index, recipe, effort, truth, vectors)
+
+    shares = []
+    for number, query in zip(truth.numbers.tolist(), truth.queries, strict=True):
+        _, exact = ann.search_exact(vectors, query[None], 11, None)
+        _, found = ann.search(index, recipe, effort, vectors, query[None], 11, None)
+        best = [row for row in exact[0].tolist() if row != number][:10]
+        shares.append(len(set(best) & set(found[0].tolist())) / 10)
+    assert recall == pytest.approx(np.mean(shares), abs=0.002)
+    assert 0.2 < recall < 1
+
+
+def test_equal_vectors_count_whichever_of_them_is_found(tmp_path, ann_kit):
+    """Forty copies of each of fifty texts: any ten others of the same are as good as any."""
+    vectors = ann_kit.write(tmp_path, np.repeat(ann_kit.clustered(50, DIM), 40, axis=0))
+    recipe = Recipe.parse("IVF8,SQ8")
+    index, truth = ann.make(recipe, tmp_path / VECTORS, DIM, 2000), exact_answers(tmp_path / VECTORS, DIM, 2000)
+
+    found = tune(index, recipe, truth, vectors, 1.0)
+
+    assert found.recall == 1.0
+    np.testing.assert_allclose(truth.tenth, 1, atol=2e-3)
+
+
+def test_rows_held_out_of_a_graph_are_not_found_by_their_own_links_and_come_back_bit_for_bit(stored):
+    vectors, path = stored
+    recipe = Recipe.parse("HNSW8")
+    index = ann.make(recipe, path, DIM, ROWS)
+    numbers = np.arange(0, ROWS, 20)
+    levels, offsets = faiss.vector_to_array(index.hnsw.levels), faiss.vector_to_array(index.hnsw.offsets)
+    before = faiss.vector_to_array(index.hnsw.neighbors).copy()
+
+    with ann.held_out(index, recipe, numbers) as out:
+        during = faiss.vector_to_array(index.hnsw.neighbors).copy()
+
+    np.testing.assert_array_equal(out, levels[numbers] == 1)
+    assert out.any()
+    for number, gone in zip(numbers, out, strict=True):
+        own = slice(int(offsets[number]), int(offsets[number + 1]))
+        assert (during[own] == -1).all() == bool(gone)
+    others = np.ones(len(before), np.bool_)
+    for number in numbers[out]:
+        others[int(offsets[number]) : int(offsets[number + 1])] = False
+    np.testing.assert_array_equal(during[others], before[others])
+    np.testing.assert_array_equal(faiss.vector_to_array(index.hnsw.neighbors), before)
+
+
+def test_rows_come_back_also_when_the_block_fails(stored):
+    recipe = Recipe.parse("HNSW8")
+    index = ann.make(recipe, stored[1], DIM, ROWS)
+    before = faiss.vector_to_array(index.hnsw.neighbors).copy()
+
+    with pytest.raises(KeyboardInterrupt), ann.held_out(index, recipe, np.arange(ROWS)):
+        raise KeyboardInterrupt
+
+    np.testing.assert_array_equal(faiss.vector_to_array(index.hnsw.neighbors), before)
+
+
+def test_where_there_is_no_graph_every_row_asks(stored):
+    recipe = Recipe.parse("SQ8")
+    index = ann.make(recipe, stored[1], DIM, ROWS)
+
+    with ann.held_out(index, recipe, np.arange(7)) as out:
+        assert out.tolist() == [True] * 7
+
+
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize("name", ["hnsw", "ivf", "sq8", "rabitq", pytest.param("ivfpq", marks=pytest.mark.slow)])
+def test_a_type_by_name_is_made_and_reaches_the_target(stored, name):
+    made = chosen(stored[1], IndexOptions(name, target_recall=0.9))
+
+    assert made is not None
+    index, found = made
+    assert (index.ntotal, found.sample > 100, found.recall >= 0.9) == (ROWS, True, True)
+
+
+@pytest.mark.usefixtures("any_size")
+def test_small_segments_and_flat_and_auto_below_its_size_make_nothing(stored):
+    for options in (IndexOptions("flat"), IndexOptions("auto"), IndexOptions("auto", target_recall=1.0)):
+        assert chosen(stored[1], options) is None
+
+
+def test_a_segment_below_the_least_size_is_compared_whole_even_where_memory_is_short(stored):
+    assert chosen(stored[1], IndexOptions("hnsw"), memory=1) is None
+
+
+@pytest.mark.usefixtures("any_size")
+def test_a_recall_of_one_with_auto_is_exact_search_however_large(stored, monkeypatch):
+    monkeypatch.setattr(index_types, "AUTO_FLAT_BYTES", 1)
+
+    assert chosen(stored[1], IndexOptions("auto", target_recall=1.0)) is None
+    made = chosen(stored[1], IndexOptions("auto", target_recall=0.9))
+    assert made is not None
+    assert str(made[1].recipe) == "HNSW16"
+
+
+@pytest.mark.usefixtures("any_size")
+def test_auto_takes_the_first_that_fits_into_the_memory(stored, monkeypatch):
+    monkeypatch.setattr(index_types, "AUTO_FLAT_BYTES", 1)
+    taken = []
+    for recipe in index_types.candidates("auto", ROWS, DIM):
+        made = chosen(stored[1], IndexOptions("auto", 0.9), footprint_of(recipe, ROWS, DIM).memory_bytes)
+        assert made is not None
+        taken.append((str(made[1].recipe), str(recipe)))
+
+    assert all(one == other for one, other in taken)
+    assert [one for one, _ in taken] == ["HNSW16", "IVF32,SQ8", "IVF32,RaBitQ4", "RR,IVF32,RaBitQ"]
+
+
+@pytest.mark.usefixtures("any_size")
+def test_memory_that_nothing_fits_into_is_told_with_what_is_needed(stored):
+    assert refused(stored[1], IndexOptions("auto", max_memory=1000), 1000) == (
+        "--max-memory: 2,000 vectors of 32 dimensions take 1 MB as RR,IVF32,RaBitQ, more than --max-memory leaves\n"
+        "  hint: allow that much, take fewer dimensions (--dim)"
+    )
+    assert refused(stored[1], IndexOptions("hnsw", max_memory=1000), 1000) == (
+        "--max-memory: 2,000 vectors of 32 dimensions take 1 MB as HNSW16, more than --max-memory leaves\n"
+        "  hint: allow that much, take fewer dimensions (--dim), or leave the type to --index-type auto"
+    )
+    assert "take 1 MB as flat, more" in refused(stored[1], IndexOptions("flat", max_memory=1000), 1000)
+
+
+@pytest.mark.usefixtures("any_size")
+def test_a_recall_that_nothing_reaches_is_told_with_what_was(stored, monkeypatch):
+    monkeypatch.setattr(tuning, "_FACTORS", (1,))  # as codes that are too rough are, however many are compared again
+
+    text = refused(stored[1], IndexOptions("RaBitQ", target_recall=0.999))
+
+    first, hint = text.split("\n")
+    assert first.startswith("--target-recall: the index RaBitQ reaches a recall of 0.")
+    assert first.endswith(", not the 0.999 asked for")
+    assert hint == "  hint: lower --target-recall, or allow more --max-memory: exact search takes 1 MB, a graph 1 MB"
+
+
+@pytest.mark.usefixtures("any_size")
+def test_how_far_the_making_is_is_told_by_type_and_rows(stored, monkeypatch):
+    monkeypatch.setattr(ann, "_BLOCK_BYTES", 4 * DIM * 800)
+    told = []
+
+    choose(stored[1], DIM, ROWS, IndexOptions("sq8"), None, lambda *one: told.append(one))
+
+    assert told == [("SQ8", ROWS, done) for done in (800, 1600, 2000)]
