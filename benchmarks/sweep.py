@@ -3,7 +3,7 @@
     python benchmarks/sweep.py --evalsets DIR [--minilm PATH] [--out DIR]
 
 Whole documents, one encoding of each model; one row a width, with size, quality and speed of a flat index. With
-`--out`, tables and pictures of both sweeps are written there. Mini takes a minute, six layers some minutes on two cores.
+`--out`, tables and pictures of both sweeps are written there. Mini takes a minute, six layers some on two cores.
 """
 
 from __future__ import annotations

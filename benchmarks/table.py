@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = Path(__file__).with_name("figures.jsonl")
 QUALITY = ("scifact quality", "mini by method and filter")
+SETTINGS = ("model", "options", "method", "filter", "rows", "corpus_bytes")  # what tells two rows of a figure apart
 QUALITIES = ("sample nDCG@10", "STS-B test Spearman", "SciFact nDCG@10")
 
 
@@ -20,7 +21,9 @@ def rows(path=FIGURES):
     found = {}
     for line in path.read_text("utf-8").splitlines():
         row = json.loads(line)
-        named = {name: row["setting"].get(name) for name in ("model", "options", "method", "filter", "rows")}
+        named = {
+            name: row["setting"].get(name) for name in ("model", "options", "method", "filter", "rows", "corpus_bytes")
+        }
         size = row["values"].get("chunks") if row["figure"] == "build at scale" else None
         key = json.dumps([row["figure"], named, size])
         if row["figure"] == "mini by method and filter" and key in found:
@@ -86,7 +89,7 @@ def markdown(found):
             for row in scale
         ]
         parts.append("\n".join(head + body))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts + engine(found)) + "\n"
 
 
 def spectrum(row):
@@ -129,6 +132,90 @@ def by_filter(grid):
         cells = [told(values.get((method, name), {}), quality) for method in methods for quality in QUALITIES]
         label = {"none": "none, full width", "tau 2, offset 1": "EmbedFilter, offset 1"}.get(name, name[:-7])
         lines.append(f"| {'EmbedFilter, middle' if label == 'embedfilter' else label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def engine(found):
+    """All of them, in the order of a reader's questions: size, search, rivals, change."""
+    parts = [size(row) for row in found if row["figure"] == "build of vectors"]
+    parts += [compaction(row) for row in found if row["figure"] == "compaction"]
+    parts += [search(row) for row in found if row["figure"] == "search beside FAISS"]
+    parts += [rivals(row) for row in found if row["figure"] == "auto against hnswlib and usearch"]
+    parts += [incremental(row) for row in found if row["figure"] == "incremental build"]
+    foreseen = [row for row in found if row["figure"] == "plan against build"]
+    return parts + ([plans(foreseen)] if foreseen else [])
+
+
+def size(row):
+    v, options = row["values"], row["setting"]["options"]
+    made, recalls = ", ".join(v["made"]), ", ".join(f"{recall:.3f}" for recall in v["ann_recall@10 when built"])
+    return (
+        f"`build --vectors`{f' {options}' if options else ''}, {v['rows']:,} x {row['setting']['dim']} float16 (115,000"
+        f" vectors of all-MiniLM-L6-v2, the rest between near ones, with noise): {v['seconds']:.0f} s, {made}"
+        f" (ann_recall@10 {recalls}), peak memory {v['peak MiB']:,} MiB, which is {v['peak above the index MiB']:,} MiB"
+        f" above the index itself; opened in {v['open ms']:.0f} ms."
+    )
+
+
+def compaction(row):
+    v = row["values"]
+    return (
+        f"`compact` of the same after a fifth was deleted: {v['seconds']:.0f} s with the index made anew"
+        f" ({', '.join(v['made'])}), {v['peak MiB']:,} MiB, {v['bytes before'] / 1e6:,.0f} MB become"
+        f" {v['bytes after'] / 1e6:,.0f} MB; the deletion itself {v['seconds of the deletion']:.1f} s."
+    )
+
+
+def search(row):
+    v, one, many = row["values"], row["values"]["batch 1"], row["values"]["batch 64"]
+    return (
+        f"Search of {row['setting']['rows']:,} x {row['setting']['dim']} ({v['made']}), in turns with the same FAISS"
+        f" index called directly, medians: one query {one['ragidx ms']:.3f} ms against {one['FAISS ms']:.3f}"
+        f" ({100 * one['more']:+.1f} %), a batch of 64 {many['ragidx ms']:.2f} ms against {many['FAISS ms']:.2f}"
+        f" ({100 * many['more']:+.1f} %). Real questions find {v['ann_recall@10 of the queries']:.3f} of their ten"
+        f" nearest rows. A scan of all vectors reads {v['scan GB/s']} GB/s, {v['share of the bandwidth']:.2f} of what"
+        f" adding up the same bytes reads."
+    )
+
+
+def rivals(row):
+    names = [name for name, values in row["values"].items() if isinstance(values, dict)]
+    head = (
+        f"| {row['setting']['rows']:,} vectors, {row['setting']['threads']} threads | made | effort | ann_recall@10 |"
+    )
+    lines = [f"{head} queries/s, one by one | queries/s, 1,000 at once | built in |", "| --- |" + " --- |" * 6]
+    for name in names:
+        v = row["values"][name]
+        lines.append(
+            f"| {name} | {v['made']} | {v['effort']} | {v['ann_recall@10']:.3f} | {v['queries/s single']:,}"
+            f" | {v['queries/s batch 1,000']:,} | {v['build s']:.0f} s |"
+        )
+    return "\n".join(lines)
+
+
+def incremental(row):
+    v = row["values"]
+    return (
+        f"One document in a hundred changed, of {v['chunks']:,} chunks: {v['1 % changed: s']:.1f} s against"
+        f" {v['full s']:.0f} s for all ({100 * v['time share']:.1f} %), {100 * v['bytes share']:.1f} % of the bytes"
+        f" written. Nothing changed: {v['idle s']:.2f} s, of which starting Python and ragidx takes"
+        f" {v['starting Python and ragidx s']:.2f}; reading and hashing the same files takes {v['read and hash s']:.2f}"
+        f" ({v['idle against reading and hashing']:.1f} times)."
+    )
+
+
+def plans(found):
+    """What was foreseen beside what came, a line a build."""
+    names = ("chunks", "seconds", "index bytes", "peak MiB")
+    lines = [
+        "| `build --plan` → what came | share of the corpus read | " + " | ".join(names) + " |",
+        "| --- |" + " --- |" * (len(names) + 1),
+    ]
+    for row in found:
+        v = row["values"]
+        cells = [f"{v[name]['predicted']:,} → {v[name]['actual']:,}" for name in names]
+        label = f"{row['setting']['corpus_bytes'] / 1e6:.1f} MB, {row['setting']['method']}"
+        lines.append(f"| {label} | {100 * v['share read']:.0f} % | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

@@ -249,7 +249,7 @@ def read_regular(path: Path, limit: int) -> bytes:
             raise ValueError("it is no plain file")
         if status.st_size > limit:
             raise ValueError(f"it has {status.st_size:,} bytes, more than {limit:,}")
-        return file.read(limit + 1)
+        return file.read(status.st_size + 1)
 
 
 def parse_manifest(data: bytes) -> Manifest:

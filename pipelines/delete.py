@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ragidx.corpora.errors import BusyError, QueryError
+from ragidx.indexer.history import ROLLED_BACK
 from ragidx.indexer.manifest import Manifest
 from ragidx.indexer.store import Store, StoreWriter
 from ragidx.retriever.matching import matching_rows
@@ -82,7 +83,8 @@ def delete(
         counts = _chosen(store, ids, where)
         for doc_id in counts:
             writer.delete_document(doc_id)
-        manifest = writer.commit(store.manifest.notes, max(0, store.manifest.n_documents - len(counts)))
+        notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
+        manifest = writer.commit(notes, max(0, store.manifest.n_documents - len(counts)))
     return _report(counts, manifest, committed=manifest.generation != store.manifest.generation)
 
 

@@ -24,6 +24,7 @@ from ragidx.pipelines.sweep_series import Widths, check_filters, fitted_sample, 
 from ragidx.pipelines.sweep_source import IndexSource, SweepSource, evaluation_of
 
 _FILTER_FIELDS = ("offset", "seed", "sample", "topk")
+_OF_A_BUILD = ("strict", "rebuild", "max_memory")
 _NAMED_OTHERWISE = {"tau": "taus", "dim": "dims", "filter": "filters", "index_type": "index_types"}
 
 
@@ -79,7 +80,8 @@ def sweep(
         else:
             tell("encoding the corpus")
             sample = fitted_sample(filters, fields)
-            opened = CorpusSource(source, folder, fitted=sample, options=options, on_build=on_build)
+            results = None if out is None else Path(out)
+            opened = CorpusSource(source, folder, fitted=sample, options=options, out=results, on_build=on_build)
         tell("encoding the queries")
         questions = opened.ask(asked, judged)
         tell("fitting the filters")
@@ -94,3 +96,6 @@ def _check_options(options: dict[str, Any]) -> None:
     for name, own in _NAMED_OTHERWISE.items():
         if options.get(name) is not None:
             raise SpecError(f"a sweep has no {name}: it takes several", f"give {own}, a list", where="sweep")
+    for name in _OF_A_BUILD:
+        if options.get(name):
+            raise SpecError(f"a sweep has no {name}: it builds nothing that stays", "leave it out", where="sweep")

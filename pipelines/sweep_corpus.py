@@ -49,6 +49,7 @@ class CorpusSource(SweepSource):
         folder: temporary; holds the vectors.
         fitted: the seed and size of the sample that filters are fitted on; None: none is.
         options: of a build, but for its filter and index.
+        out: where the results of the sweep go; not read where it stands in the corpus.
         on_build: called a few times a second.
 
     Raises:
@@ -62,15 +63,15 @@ class CorpusSource(SweepSource):
         *,
         fitted: FilterSpec | None,
         options: Mapping[str, Any],
+        out: Path | None = None,
         on_build: OnProgress | None = None,
     ) -> None:
         asked = dataclasses.replace(build_options(options), filter="none")
-        # No index is made: the name is one that is not there, so that nothing is gone on with.
-        self._reading, self._plan = Reading(corpus, folder / "none", asked), make_plan(folder / "none", asked)
+        # No index is made: the plan's name is one that is not there, so that nothing is gone on with.
+        self._reading, self._plan = Reading(corpus, out or folder, asked), make_plan(folder / "none", asked)
         self.name, self.spec = str(corpus), self._plan.spec
         self.hidden = self.dim = self._plan.encoder.hidden
         self.n_documents = 0
-        self._instruction: str | None = options.get("instruction")
         self._path = folder / "raw.f32"
         self._chunk_ids: list[str] = []
         self._doc_ids: list[str] = []
@@ -196,7 +197,7 @@ class CorpusSource(SweepSource):
             if reason not in BY_RULE:
                 yield f"Left out: {count:,} x {reason}."
         if self._n_truncated:
-            yield f"Cut: {self._n_truncated:,} documents longer than the model reads."
+            yield f"Cut: {self._n_truncated:,} x document longer than the model reads."
 
     def _begin(self, source: Source) -> None:
         self._progress.n_bytes += source.size

@@ -28,7 +28,8 @@ _LINES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 _FULL = "#555555"
 _DPI = 160
 _APART = 1.12  # ticks nearer than this ratio would lie over each other
-_NUDGE = 0.05  # of an octave, by which filters stand beside each other
+_NUDGE = 0.05  # of an octave, by which lines stand beside each other
+_SPREAD = 0.2  # of all lines of a width, at most
 
 
 def draw(report: SweepReport, format: str) -> bytes:
@@ -95,11 +96,13 @@ def _line(report: SweepReport, name: str, kind: str) -> list[SweepRow]:
 def _draw_quality(axes: Axes, report: SweepReport) -> None:
     judged = report.reference_ndcg is not None
     names, kinds = _filters(report), _types(report)
+    lines = len(names) * len(kinds)
+    nudge = min(_NUDGE, _SPREAD / lines) if judged else 0.0  # intervals beside each other; points may overlap
     for number, name in enumerate(names):
         for kind_number, kind in enumerate(kinds):
             rows = _line(report, name, kind)
             style = (_COLOURS[number % len(_COLOURS)], _MARKERS[kind_number % len(_MARKERS)], _LINES[kind_number % 4])
-            shift = 2 ** (_NUDGE * (number * len(kinds) + kind_number - (len(names) * len(kinds) - 1) / 2))
+            shift = 2 ** (nudge * (number * len(kinds) + kind_number - (lines - 1) / 2))
             _draw_line(axes, rows, style, shift)
     if report.reference_ndcg is not None:
         axes.axhspan(report.reference_ndcg.low, report.reference_ndcg.high, color=_FULL, alpha=0.08, linewidth=0)

@@ -67,8 +67,8 @@ class Difference:
 def ndcg(ranking: Sequence[str], judged: Mapping[str, int], k: int = K) -> float:
     """Of one query: its documents, best first, and the relevance of those that were judged.
 
-    >>> ndcg(["b", "a"], {"a": 1})
-    0.6309297535714574
+    >>> round(ndcg(["b", "a"], {"a": 1}), 4)
+    0.6309
     """
     best = sorted((gain for gain in judged.values() if gain > 0), reverse=True)[:k]
     if not best:

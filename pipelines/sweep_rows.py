@@ -82,7 +82,7 @@ class Sweep:
         tell: Stages,
     ) -> None:
         self._source, self._questions, self._types = source, questions, types
-        self._full = Series(source.spec.filter.name, (source.dim,))
+        self._full = Series(source.spec.filter.name, (source.dim,), None, source.is_unit)
         self._series = [self._full, *_without_full(series, self._full)]
         self._folder, self._tell = folder, tell
         self._k = min(K, source.n_rows)
@@ -240,4 +240,4 @@ def _without_full(series: Sequence[Series], full: Series) -> Iterator[Series]:
     for one in series:
         widths = tuple(width for width in one.widths if one.map is not None or width != full.widths[0])
         if widths:
-            yield Series(one.name, widths, one.map)
+            yield Series(one.name, widths, one.map, one.is_unit)

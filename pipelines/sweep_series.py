@@ -37,16 +37,18 @@ class Series:
         name: of the filter.
         widths: falling.
         map: what is applied to the source's vectors before they are cut; None: nothing.
+        is_unit: the source's vectors have unit length, and are compared as they are where nothing is cut.
     """
 
     name: str
     widths: tuple[int, ...]
     map: Filter | None = None
+    is_unit: bool = False
 
     def narrow(self, vectors: Floats, width: int) -> Floats:
         """(n, dim) of the source to (n, width) of unit length; what is zero stays zero."""
         if self.map is None:
-            return shortened(vectors, width)
+            return vectors if self.is_unit and width == vectors.shape[1] else shortened(vectors, width)
         shift = None if self.map.shift is None else self.map.shift[:width]
         return shortened(Filter(self.map.matrix[:, :width], shift=shift)(vectors), width)
 
@@ -141,7 +143,7 @@ def series_of(
                 "sweep the corpus, or an index that was built with --filter none",
                 where="--filter",
             )
-        return [Series(own, widths.of(source.hidden, source.dim))]
+        return [Series(own, widths.of(source.hidden, source.dim), None, source.is_unit)]
     wanted = _suitable(source) if names is None else list(dict.fromkeys(names))
     check_filters(wanted)
     _check_fields(wanted, fields)
@@ -156,9 +158,9 @@ def _suitable(source: SweepSource) -> list[str]:
 
 def _series(source: SweepSource, name: str, widths: Widths, fields: Mapping[str, Any]) -> Series:
     if name == "none":
-        return Series(name, (source.hidden,))
+        return Series(name, (source.hidden,), None, source.is_unit)
     if name == "truncation":
-        return Series(name, widths.of(source.hidden, source.hidden))
+        return Series(name, widths.of(source.hidden, source.hidden), None, source.is_unit)
     own = {field: value for field, value in fields.items() if field in FILTERS[name].fields and value is not None}
     if name == "embedfilter" and "offset" not in own:
         own["offset"] = default_filter(source.encoder.files, source.spec.encoder).offset

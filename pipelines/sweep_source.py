@@ -34,7 +34,7 @@ HELD_OUT = 256  # chunks that ask where there are no queries, at most a tenth of
 _BLOCK_ROWS = 16_384
 _SEED = 0
 _OPENING = {"model", "adapters", "pooler", "device", "dtype", "instruction"}  # options that an index leaves open
-_UNSAID = (None, (), "auto", False)
+_UNSAID = (None, (), "auto")
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class SweepSource(ABC):
         dim: width of these.
         n_documents: they are from.
         notes: what was left out.
+        is_unit: they have unit length as far as float16 goes, and are compared as they are.
     """
 
     name: str
@@ -72,6 +73,7 @@ class SweepSource(ABC):
     dim: int
     n_documents: int
     notes: tuple[str, ...] = ()
+    is_unit = False
     _kept: NDArray[np.bool_]  # of all rows, those that are searched
 
     @property
@@ -141,10 +143,13 @@ class SweepSource(ABC):
             qrels: likewise.
 
         Raises:
-            CorpusError: a file cannot be read, or queries and qrels do not belong together.
+            CorpusError: a file cannot be read, queries, qrels and documents do not belong together, or there is
+                nothing to search.
             QueryError: the model makes nothing of a query.
             ModelError: the index's model is not here.
         """
+        if not self.n_rows:
+            raise CorpusError("there is no vector to search", "add documents", where=self.name)
         if queries is None:
             return self._held_out()
         asked = load_queries(queries)
@@ -152,14 +157,29 @@ class SweepSource(ABC):
             return Questions(self.encode(list(asked.values())), None, f"{len(asked):,} without qrels")
         found = load_qrels(qrels)
         _check_judged(asked, found, qrels)
-        absent = len(found.keys() - asked.keys())
         judged = {name: text for name, text in asked.items() if name in found}
         return Questions(
             self.encode(list(judged.values())),
             [found[name] for name in judged],
             f"{len(judged):,} that are judged",
-            (f"{absent:,} judged queries are not in the file of queries, and are left out.",) * bool(absent),
+            tuple(self._missing(found, asked, qrels)),
         )
+
+    def _missing(self, found: Qrels, asked: Mapping[str, str], qrels: Path) -> Iterator[str]:
+        """Notes on what is judged and not here."""
+        absent = len(found.keys() - asked.keys())
+        if absent:
+            yield f"Not in the file of queries, and left out: {absent:,} x judged query."
+        relevant = {doc_id for name in asked for doc_id, gain in found.get(name, {}).items() if gain > 0}
+        here = set(self._names("doc_id"))
+        if relevant and not relevant & here:
+            raise CorpusError(
+                f"no relevant document is here (qrels: '{min(relevant)}', ...; documents: '{min(here)}', ...)",
+                "give the qrels that belong to the corpus",
+                where=str(qrels),
+            )
+        if relevant - here:
+            yield f"Not in the corpus, so never found: {len(relevant - here):,} x relevant document."
 
     def _held_out(self) -> Questions:
         if self.n_rows < 2:
@@ -183,6 +203,8 @@ class IndexSource(SweepSource):
         IndexFormatError: the index is damaged.
         SpecError: an option says how vectors are made.
     """
+
+    is_unit = True
 
     def __init__(self, path: str | Path, options: Mapping[str, Any]) -> None:
         made = sorted(name for name in options.keys() - _OPENING if options[name] not in _UNSAID)
@@ -213,7 +235,7 @@ class IndexSource(SweepSource):
         return self._retriever.encode(queries, self._instruction)
 
     def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
-        """Of chunks with the lowest lots."""
+        """Of chunks with the lowest lots; of headings in front of a text, the tokens are not counted."""
         chosen = np.array(lowest(spec.seed, self._names("chunk_id"), spec.sample), np.int64)
         if not tokens:
             return Sample(embeddings=self.rows(chosen))
@@ -239,7 +261,7 @@ def evaluation_of(source: str | Path, queries: Path | None, qrels: Path | None) 
         SpecError: qrels without queries that they judge.
     """
     folder = Path(source)
-    if queries is None and _is_there(folder / "queries.jsonl"):
+    if queries is None and _is_there(folder / "corpus.jsonl") and _is_there(folder / "queries.jsonl"):
         queries = folder
         if qrels is None and _is_there(folder / "qrels" / "test.tsv"):
             qrels = folder

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -140,7 +139,7 @@ class _Lines:
         self._as_json = as_json
         self._told = time.perf_counter()
         self._line: ProgressLine | None = None
-        self._status: Any = None
+        self._shown = False
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -150,12 +149,12 @@ class _Lines:
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open.close()
+        self._clear()
 
     def build(self, progress: Progress) -> None:
         """A corpus is being encoded."""
         if self._line is None:
-            self._open.close()
-            self._status = None
+            self._clear()
             self._line = self._open.enter_context(ProgressLine(as_json=self._as_json))
         self._line.callback(progress)
 
@@ -176,11 +175,11 @@ class _Lines:
             click.echo(text, err=True)
 
     def _show(self, text: str) -> None:
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.status import Status
+        """In place of the line before. Nothing moves: a thread that draws would take time from what is timed."""
+        click.echo(f"\r\x1b[2K{console.printable(text)}", nl=False, err=True)
+        self._shown = True
 
-        if self._status is None:
-            self._status = self._open.enter_context(Status(escape(text), console=Console(file=sys.stderr)))
-        else:
-            self._status.update(escape(text))
+    def _clear(self) -> None:
+        if self._shown:
+            click.echo("\r\x1b[2K", nl=False, err=True)
+            self._shown = False

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
 from ragidx.indexer import ann
-from ragidx.indexer.faiss_files import exact_index
+from ragidx.indexer.faiss_files import VECTORS, exact_index
 from ragidx.indexer.index_types import Effort, Recipe
 
 ROWS, DIM = 300, 8
@@ -60,3 +62,135 @@ def test_a_graph_that_many_rows_pass_is_used_and_gives_allowed_rows_only(small, 
     assert (rows % 3 == 0).all()
     assert np.mean(rows == exact[1]) > 0.95
     assert (np.diff(scores, axis=1) <= 0).all()
+
+
+SIZES = (2000, pytest.param(12_000, marks=pytest.mark.slow))
+RECIPES = {  # and an effort that finds nearly all
+    "HNSW16": Effort(beam=200),
+    "IVF64,SQfp16": Effort(lists=24),
+    "IVF64,SQ8": Effort(lists=24, factor=4),
+    "RR,IVF64,RaBitQ": Effort(lists=32, factor=64),
+    "SQ8": Effort(factor=4),
+    **{
+        name: Effort(lists=32, factor=32)
+        for name in ("IVF64,SQ6", "IVF64,SQ4", "IVF64,PQ8", "IVF64,RaBitQ4", "SQ4", "RaBitQ", "RaBitQ4", "RR,IVF64,PQ8")
+    },
+}
+QUICK = list(RECIPES)[:5]
+EVERY = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in RECIPES if name not in QUICK)]
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def clustered(request, ann_kit, tmp_path_factory):
+    """Rows of 32 dimensions around 200 centres, and `clustered(factory)`: what was made of them, mapped."""
+    folder = tmp_path_factory.mktemp("clustered")
+    vectors = ann_kit.write(folder, ann_kit.clustered(request.param))
+
+    @functools.cache
+    def make(factory: str):
+        path = ann_kit.make(folder, factory, vectors).rename(folder / factory)  # a mapped file is never written to
+        return ann_kit.open(path, factory, vectors)
+
+    return vectors, make
+
+
+def recall(found: np.ndarray, exact: np.ndarray) -> float:
+    return float(np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(found.tolist(), exact.tolist(), strict=True)]))
+
+
+@pytest.mark.parametrize("factory", EVERY)
+def test_every_type_finds_nearly_all_and_its_scores_are_those_of_exact_search(clustered, ann_kit, factory):
+    vectors, make = clustered
+    queries = ann_kit.clustered(100, seed=7)
+
+    scores, rows = ann.search(make(factory), Recipe.parse(factory), RECIPES[factory], vectors, queries, 10, None)
+
+    assert recall(rows, ann.search_exact(vectors, queries, 10, None)[1]) > 0.95
+    every, numbers = ann.search_exact(vectors, queries, vectors.ntotal, None)
+    exact = np.empty_like(every)
+    np.put_along_axis(exact, numbers, every, axis=1)
+    np.testing.assert_allclose(scores, np.take_along_axis(exact, rows, axis=1), atol=1e-6)
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+@pytest.mark.parametrize("exact_rows", [1, ann.EXACT_ROWS], ids=["by the index", "one by one"])
+@pytest.mark.parametrize("factory", EVERY)
+def test_under_a_condition_there_are_k_allowed_rows_whenever_there_are_k(
+    clustered, ann_kit, monkeypatch, factory, exact_rows
+):
+    monkeypatch.setattr(ann, "EXACT_ROWS", exact_rows)
+    vectors, make = clustered
+    queries, n = ann_kit.clustered(20, seed=7), vectors.ntotal
+    rng = np.random.default_rng(0)
+    for count in (n // 2, n // 10 + 1, n // 100, 3, 0):
+        allowed = np.zeros(n, np.bool_)
+        allowed[rng.choice(n, count, replace=False)] = True
+
+        scores, rows = ann.search(make(factory), Recipe.parse(factory), RECIPES[factory], vectors, queries, 10, allowed)
+
+        exact = ann.search_exact(vectors, queries, 10, allowed)[1]
+        there = min(10, count)
+        assert (rows[:, there:] == -1).all()
+        assert np.isneginf(scores[:, there:]).all()
+        assert allowed[rows[:, :there]].all()
+        assert all(len(set(one)) == there for one in rows[:, :there].tolist())
+        assert there == 0 or recall(rows[:, :there], exact[:, :there]) > (0.9 if count == n // 2 else 0.85)
+
+
+@pytest.mark.parametrize("factory", EVERY)
+def test_more_hits_than_rows_are_all_rows(tmp_path, ann_kit, factory):
+    factory = factory.replace("IVF64", "IVF4")
+    vectors = ann_kit.write(tmp_path, ann_kit.clustered(300))
+    index = ann_kit.open(ann_kit.make(tmp_path, factory, vectors), factory, vectors)
+
+    scores, rows = ann.search(
+        index, Recipe.parse(factory), Effort(beam=10, lists=1), vectors, ann_kit.clustered(3, seed=1), 400, None
+    )
+
+    exact = ann.search_exact(vectors, ann_kit.clustered(3, seed=1), 400, None)
+    np.testing.assert_allclose(scores, exact[0], atol=1e-6)
+    assert [sorted(one) for one in rows.tolist()] == [[-1] * 100 + list(range(300))] * 3
+
+
+def test_equal_rows_stand_in_the_order_of_their_numbers(tmp_path, ann_kit):
+    vectors = ann_kit.write(tmp_path, np.tile(ann_kit.clustered(20), (20, 1)))
+    index = ann_kit.open(ann_kit.make(tmp_path, "IVF4,SQ8", vectors), "IVF4,SQ8", vectors)
+
+    _, rows = ann.search(
+        index, Recipe.parse("IVF4,SQ8"), Effort(lists=4, factor=8), vectors, ann_kit.clustered(20), 20, None
+    )
+
+    assert [one[0] for one in rows.tolist()] == list(range(20))
+    assert (np.diff(rows, axis=1) == 20).all()
+
+
+@pytest.mark.parametrize("dim", [1, 7, 65])
+@pytest.mark.parametrize("factory", ["HNSW4", "SQ4", "IVF4,SQ6", "IVF4,PQ1", "RR,IVF4,RaBitQ", "RaBitQ4"])
+def test_odd_widths_are_made_and_searched(tmp_path, ann_kit, factory, dim):
+    vectors = ann_kit.write(tmp_path, ann_kit.clustered(400, dim))
+    index = ann_kit.open(ann_kit.make(tmp_path, factory, vectors), factory, vectors)
+    queries = ann_kit.clustered(10, dim, seed=3)
+
+    scores, rows = ann.search(index, Recipe.parse(factory), Effort(100, 4, 40), vectors, queries, 10, None)
+
+    exact = ann.search_exact(vectors, queries, 10, None)
+    assert recall(rows, exact[1]) > 0.9 or dim == 1  # of one number all are 1 or -1
+    np.testing.assert_allclose(scores[:, 0], exact[0][:, 0], atol=1e-3)
+
+
+def test_nothing_asked_is_nothing_found(small):
+    vectors, graph = small
+
+    scores, rows = ann.search(graph, GRAPH, BEAM, vectors, np.zeros((0, DIM), np.float32), 5, None)
+
+    assert (scores.shape, rows.shape) == ((0, 5), (0, 5))
+
+
+def test_how_many_rows_are_in_is_told_block_by_block(tmp_path, ann_kit, monkeypatch):
+    monkeypatch.setattr(ann, "_BLOCK_BYTES", 4 * 32 * 128)
+    ann_kit.write(tmp_path, ann_kit.clustered(300))
+    told: list[int] = []
+
+    index = ann.make(Recipe.parse("HNSW8"), tmp_path / VECTORS, 32, 300, told.append)
+
+    assert (told, index.ntotal) == ([128, 256, 300], 300)

@@ -268,6 +268,7 @@ def test_where_there_is_nothing_to_gain_nothing_is_written(
     nothing_to_do(index, everything=True)
 
 
+@pytest.mark.slow
 def test_full_segments_are_not_rewritten_again_and_again(
     tmp_path: Path, add: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +283,7 @@ def test_full_segments_are_not_rewritten_again_and_again(
     nothing_to_do(index)
 
 
+@pytest.mark.slow
 def test_a_full_segment_is_closed_and_the_next_begun(
     tmp_path: Path, add: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,15 @@ def test_fields_that_came_later_leave_older_fingerprints_as_they_were() -> None:
     assert changed.fingerprint() != IndexSpec().fingerprint()
 
 
+@pytest.mark.parametrize("index_type", ["auto", "ivf", "sq8", "ivfpq", "rabitq", "IVF64,SQ8"])
+def test_no_vector_depends_on_the_index_type(index_type: str) -> None:
+    assert IndexSpec(index_type=index_type).fingerprint() == IndexSpec(index_type="flat").fingerprint()
+
+
+def test_the_fingerprint_of_the_first_indexes_with_a_graph_stays_theirs() -> None:
+    assert IndexSpec(index_type="hnsw").fingerprint() != IndexSpec(index_type="flat").fingerprint()
+
+
 def test_differences_name_the_field_in_the_users_words() -> None:
     have = IndexSpec(encoder=EncoderSpec(method="echo"), chunk=ChunkSpec(size=256), weights="1")
     want = IndexSpec(encoder=EncoderSpec(method="prompteol", model="other"), chunk=ChunkSpec(size=64), weights="2")

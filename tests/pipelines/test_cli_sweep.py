@@ -195,3 +195,20 @@ def test_plain_progress_comes_now_and_then(run: Run, given_index: Path, monkeypa
     done = run("sweep", str(given_index), "--filter", "truncation", "--dim", "8")
 
     assert "stage 2: fitting the filters\n" in done.err
+
+
+def test_at_a_terminal_each_stage_takes_the_place_of_the_one_before(
+    run: Run, given_index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragidx.pipelines.cli.console.is_terminal", lambda: True)
+
+    done = run("sweep", str(given_index), "--filter", "truncation", "--dim", "8")
+
+    # Colours and movements are left out where standard error is no terminal, as in a test; the return stays.
+    assert [part for part in done.err.split("\r") if part] == [
+        "stage 1: encoding the queries",
+        "stage 2: fitting the filters",
+        "stage 3 of 4: the exact answers at full width",
+        "stage 4 of 4: none, 8 dimensions, flat",
+    ]
+    assert done.err.endswith("\r")

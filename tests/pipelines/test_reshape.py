@@ -12,7 +12,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import BusyError, IndexFormatError, RagidxError, SpecError
-from ragidx.indexer import assembly, index_types, tuning
+from ragidx.indexer import assembly, index_types, rewrite, tuning
 from ragidx.indexer.filters import Filter
 from ragidx.indexer.history import rollback
 from ragidx.indexer.lock import Lock
@@ -91,6 +91,7 @@ def test_it_is_what_a_build_at_that_width_makes_and_builds_go_on_with_it() -> No
         assert (report.n_encoded, report.n_unchanged, report.committed, report.generation) == (0, 6, False, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mini_index")
 def test_a_changed_document_goes_through_the_narrow_filter() -> None:
     shrink(INDEX, dim=32)
@@ -104,6 +105,7 @@ def test_a_changed_document_goes_through_the_narrow_filter() -> None:
     check_same_vectors(vectors(INDEX), vectors(Path("built")))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mini_index")
 def test_the_wide_index_comes_back_by_going_back() -> None:
     before, answers = vectors(INDEX), hits(INDEX)
@@ -128,6 +130,7 @@ def test_what_has_that_width_already_is_left_as_it_is() -> None:
     assert files(INDEX) == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mini_index")
 def test_dead_rows_are_gone_and_two_narrowings_are_one() -> None:
     Path("corpus/lease.txt").write_text("Grace Hopper signed the contract for the barn.\n")
@@ -451,3 +454,27 @@ def test_an_index_is_copied_while_commits_remove_its_files(given: np.ndarray, mo
     assert (report.n_chunks, report.dim, seen) == (400, 8, [256, 300, 400])
     assert Store.open("copy").verify() == []
     assert {f"v{n}" for n in range(400)} == vectors(Path("copy")).keys()
+
+
+def test_what_another_writer_commits_just_before_is_what_is_made_narrower(
+    given: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the first look at the index and its lock it is replaced by another one, 12 wide."""
+
+    class LateLock(Lock):
+        def __init__(self, folder: Path) -> None:
+            if Store.open(folder).manifest.dim == 16:
+                with ragidx.IndexWriter(folder, dim=12, model="another", replace=True) as writer:
+                    writer.add(["other"], given[:1, :12])
+                    writer.commit()
+            super().__init__(folder)
+
+    monkeypatch.setattr(rewrite, "Lock", LateLock)
+
+    with pytest.raises(SpecError, match="dim 14 is not from 1 to 12"):
+        shrink(INDEX, dim=14)
+    report = shrink(INDEX, dim=8)
+
+    assert (report.dim, report.n_chunks) == (8, 1)
+    assert spec_of(INDEX).encoder.model == "another"
+    assert Store.open(INDEX).verify() == []

@@ -276,7 +276,9 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
         ({"method": "echo"},
          f"{index}: the index says how its vectors are made: method cannot be chosen\n  hint: leave it out, or sweep a"
          " corpus in place of the index"),
+        ({"layer": 0}, "layer cannot be chosen"),
         ({"tau": 2}, "sweep: a sweep has no tau: it takes several\n  hint: give taus, a list"),
+        ({"strict": True}, "sweep: a sweep has no strict: it builds nothing that stays\n  hint: leave it out"),
         ({"filters": ["truncation"], "filter_seed": 1},
          "--filter-seed: none of the filters that are swept (truncation) has the option seed\n  hint: leave out"
          " --filter-seed"),
@@ -396,7 +398,7 @@ def test_the_queries_and_qrels_of_a_beir_folder_are_asked(beir: Path) -> None:
     report = sweep(beir, chunk_size="none")
 
     assert report.queries == "2 that are judged"
-    assert report.notes[0] == "1 judged queries are not in the file of queries, and are left out."
+    assert report.notes[0] == "Not in the file of queries, and left out: 1 x judged query."
     assert _widths(report, "embedfilter") == [255, 128, 64, 32, 16]
     assert report.reference_ndcg is not None
     first = next(row for row in report.rows if row.filter == "embedfilter")
@@ -458,6 +460,26 @@ def test_what_is_left_out_of_a_corpus_is_noted(small_corpus: Path) -> None:
     assert any(note.startswith("Left out: 1 x ") for note in report.notes)
 
 
+@pytest.mark.slow
+def test_the_results_of_an_earlier_sweep_are_no_documents(small_corpus: Path) -> None:
+    first, second = (sweep(small_corpus, dims=[8], out=small_corpus / "report") for _ in range(2))
+
+    assert (small_corpus / "report" / "sweep.csv").is_file()
+    assert first.n_documents == second.n_documents == 6
+
+
+def test_an_index_without_rows_is_refused(given_index: Callable[..., Path]) -> None:
+    index = given_index(_random(2, 4))
+    with ragidx.IndexWriter(index, dim=4) as writer:
+        writer.delete([0, 1])
+        writer.commit()
+
+    with pytest.raises(CorpusError) as fault:
+        sweep(index)
+
+    assert str(fault.value) == f"{index}: there is no vector to search\n  hint: add documents"
+
+
 def test_a_corpus_without_documents_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
 
@@ -475,6 +497,33 @@ def test_queries_that_nobody_judged_are_refused(beir: Path, tmp_path: Path) -> N
         f"{beir / 'qrels' / 'test.tsv'}: no query is judged (queries: 'z', ...; qrels: 'q1', ...)\n"
         "  hint: give the qrels that belong to the queries"
     )
+
+
+def test_qrels_of_another_corpus_are_refused(small_corpus: Path, beir: Path) -> None:
+    with pytest.raises(CorpusError) as fault:
+        sweep(small_corpus, queries=beir, qrels=beir, dims=[8])
+
+    assert str(fault.value) == (
+        f"{beir}: no relevant document is here (qrels: 'd4', ...; documents: 'facts.jsonl#bees', ...)\n"
+        "  hint: give the qrels that belong to the corpus"
+    )
+
+
+def test_relevant_documents_that_are_not_there_are_noted(beir: Path) -> None:
+    with (beir / "qrels" / "test.tsv").open("a") as file:
+        file.write("q1\tgone\t1\n")
+
+    report = sweep(beir, dims=[8], chunk_size="none")
+
+    assert "Not in the corpus, so never found: 1 x relevant document." in report.notes
+
+
+def test_queries_beside_documents_that_are_no_beir_corpus_are_not_asked(beir: Path) -> None:
+    (beir / "corpus.jsonl").rename(beir / "documents.jsonl")
+
+    report = sweep(beir, dims=[8])
+
+    assert report.reference_ndcg is None
 
 
 def test_a_model_with_its_own_modules_is_swept_by_truncation_and_pca(

@@ -99,9 +99,7 @@ def test_ticks_never_lie_over_each_other() -> None:
     near = SweepRow(**{name: getattr(report.rows[1], name) for name in report.rows[1].__slots__} | {"dim": 255})
     crowded = SweepReport(**{name: getattr(report, name) for name in report.__slots__} | {"rows": (*report.rows, near)})
 
-    words = _words(draw(crowded, "svg"))
-    assert words.count("255") == 1  # beside its point, not as a tick
-    assert words.count("256") == 1
+    assert _words(draw(crowded, "svg")).count("255") == 1  # beside its point, not as a tick
 
 
 @pytest.mark.parametrize("source", ["$x^2$", "Привет/мир", "-", "/"])
