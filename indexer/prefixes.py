@@ -1,8 +1,8 @@
 """The first numbers of a segment's vectors as an index of their own: any narrower width from one build.
 
 (rows, dim) float16 -> the first `width` columns, brought to unit length, float16: what a build at that width would
-have stored, to one float16 step a number. Made when such a width is first asked for, in one pass, and kept beside the vectors, since to read
-a few columns of a wide file is many times slower than to read a narrow one:
+have stored, to one float16 step a number. Made when such a width is first asked for, in one pass, and kept beside the
+vectors, since to read a few columns of a wide file is many times slower than to read a narrow one:
 
     segments/<id>/prefix-<width>-<sha256[:16]>.faiss    as vectors.faiss; no manifest names it, it can be made again
 

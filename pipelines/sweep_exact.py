@@ -1,7 +1,7 @@
 """The answers that a sweep compares with: the full width in float32, every row, no index.
 
 rows (n, dim) float32 a block, read anew for each search, and queries (q, dim) -> scores and rows (q, k), best first.
-Scores are cosines: raw rows and queries are brought to unit length here, those of an index are taken as they are stored.
+Queries and raw rows are brought to unit length here, rows of an index are taken as they are stored: scores are cosines.
 Memory is a block, its scores, and the k best.
 """
 
@@ -33,13 +33,13 @@ class Exact:
 
     def search(self, queries: Floats, k: int) -> tuple[Floats, Ints]:
         """The k best, equal scores by row; k is at most the number of rows."""
-        unit = self._unit(queries)
+        unit = shortened(queries, self._source.dim)
         parts = [self._search(unit[start : start + _QUERIES], k) for start in range(0, len(unit), _QUERIES)]
         return np.concatenate([scores for scores, _ in parts]), np.concatenate([rows for _, rows in parts])
 
     def scores(self, queries: Floats, rows: Ints) -> Floats:
         """(q, k) scores of given rows (q, k); -inf where there is none (-1)."""
-        unit = self._unit(queries)
+        unit = shortened(queries, self._source.dim)
         found, start = np.full(rows.shape, -np.inf, np.float32), 0
         for block in self._source.blocks():
             of_query, place = np.nonzero((rows >= start) & (rows < start + len(block)))

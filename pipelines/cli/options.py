@@ -170,13 +170,13 @@ _ANN = (
     click.option(
         "--index-type",
         metavar="T",
-        help=f"{', '.join(INDEX_TYPES)}, or a factory string such as IVF1024,SQ8 [default: the index's own, auto for a new one].",
+        help=f"{', '.join(INDEX_TYPES)}, or a factory string such as IVF1024,SQ8 [default: the index's own, else auto].",
     ),
     click.option(
         "--target-recall",
         type=float,
         metavar="R",
-        help="ann_recall@10 against exact search that an approximate index is tuned to [default: the index's own, 0.95 for a new one].",
+        help="ann_recall@10 against exact search that an approximate index is tuned to [default: its own, else 0.95].",
     ),
     click.option(
         "--max-memory", type=Bytes(), metavar="SIZE", help="What the indexes may take in memory, such as 2GB."

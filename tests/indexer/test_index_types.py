@@ -146,16 +146,16 @@ def test_options_that_cannot_be_are_refused(options, message):
         *("IVF8,SQ6", "IVF16,RaBitQ2", "RR,IVF8,RaBitQ4"),
     ],
 )
-@pytest.mark.parametrize("dim", [32, 65, 100])
+@pytest.mark.parametrize("dim", [65, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (32, 100))])
 def test_the_footprint_is_what_the_files_have(tmp_path, ann_kit, monkeypatch, text, dim):
     """Within two percent, also where rows of bits do not end with a byte."""
     monkeypatch.setattr(index_types, "MIN_ROWS", 1)
-    vectors = ann_kit.write(tmp_path, np.resize(ann_kit.clustered(1000, dim), (4000, dim)))
-    (recipe,) = candidates(text, 4000, dim)
+    vectors = ann_kit.write(tmp_path, np.resize(ann_kit.clustered(500, dim), (2000, dim)))
+    (recipe,) = candidates(text, 2000, dim)
 
     made = ann_kit.make(tmp_path, str(recipe), vectors).stat().st_size
 
-    expected, stored = footprint(text, 4000, dim), (tmp_path / VECTORS).stat().st_size
+    expected, stored = footprint(text, 2000, dim), (tmp_path / VECTORS).stat().st_size
     assert expected.disk_bytes == pytest.approx(made + stored, rel=0.02)
     assert expected.memory_bytes == pytest.approx(made + stored * (recipe.links is not None), rel=0.02)
 

@@ -160,7 +160,7 @@ def test_the_graph_finds_nearly_all_of_the_exact_hits(tmp_path, kit, monkeypatch
     monkeypatch.setattr(index_types, "MIN_ROWS", 1000)
     documents = {f"d{n}": [f"t{n}"] for n in range(1000)}
     for kind in ("flat", "hnsw"):
-        kit.build(tmp_path / kind, documents, index=IndexOptions(kind, target_recall=0.99))
+        kit.build(tmp_path / kind, documents, index=IndexOptions(kind, target_recall=0.999))
     exact, graph, queries = Store.open(tmp_path / "flat"), Store.open(tmp_path / "hnsw"), kit.queries(50)
     assert [store.segments[0].is_exact() for store in (exact, graph)] == [True, False]
 

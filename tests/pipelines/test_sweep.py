@@ -236,10 +236,11 @@ def test_a_narrower_width_is_what_a_query_of_that_width_compares(
     series = series_of(source, ["truncation"], Widths(dims=(width,)), {})[0]
 
     laid = lay(folder / "laid", width, 20, (series.narrow(block, width) for block in source.blocks()))
-    scores, _ = laid.search(series.narrow(vectors[:3], width), 5)
+    unit = vectors[:3] / np.linalg.norm(vectors[:3], axis=1, keepdims=True)
+    scores, _ = laid.search(series.narrow(unit, width), 5)
 
     told = ragidx.IndexReader.open(folder / "index").search(vectors[:3], k=5, dim=width)
-    np.testing.assert_allclose(scores, [[hit.score for hit in hits] for hits in told], atol=1e-5)
+    np.testing.assert_allclose(scores, [[hit.score for hit in hits] for hits in told], atol=1e-6)
 
 
 def test_deleted_rows_are_not_searched(given_index: Callable[..., Path], tmp_path: Path) -> None:
