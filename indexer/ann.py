@@ -195,8 +195,13 @@ def _width(vectors: Any, k: int, allowed: Bools | None) -> int:
 
 def _padded(scores: Floats, rows: Ints, k: int) -> tuple[Floats, Ints]:
     """Sorted, best first and equal scores by row, and filled up to k."""
-    scores = np.where(rows < 0, np.float32(-np.inf), scores)
-    order = np.lexsort((rows, -scores), axis=1)
-    missing = ((0, 0), (0, k - scores.shape[1]))
-    scores = np.pad(np.take_along_axis(scores, order, axis=1), missing, constant_values=-np.inf)
-    return scores, np.pad(np.take_along_axis(rows, order, axis=1), missing, constant_values=-1)
+    if (rows < 0).any():
+        scores = np.where(rows < 0, np.float32(-np.inf), scores)
+    if not (scores[:, 1:] < scores[:, :-1]).all():  # FAISS sorts by score alone
+        order = np.lexsort((rows, -scores), axis=1)
+        scores, rows = np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    if scores.shape[1] < k:
+        missing = ((0, 0), (0, k - scores.shape[1]))
+        scores = np.pad(scores, missing, constant_values=-np.inf)
+        rows = np.pad(rows, missing, constant_values=-1)
+    return scores, rows

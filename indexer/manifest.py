@@ -25,7 +25,7 @@ from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.corpora.spec import Json
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.faiss_files import ANN, HEADER_BYTES, VECTORS
-from ragidx.indexer.index_types import Effort, IndexOptions, Recipe
+from ragidx.indexer.index_types import Effort, IndexOptions, Recipe, padded
 from ragidx.indexer.json_checks import fields_of, integer, list_of, mapping, refuse, share, string
 
 __all__ = ["FORMAT", "FileEntry", "Manifest", "NewerFormatError", "SegmentEntry", "manifest_bytes", "read_manifest"]
@@ -160,6 +160,18 @@ class Manifest:
             format=integer(found["format"], "format", FORMAT, FORMAT),
             ragidx=string(found["ragidx"], "ragidx", lambda text: len(text) < 100),
         )
+
+
+def stored_width(segment: SegmentEntry, dim: int) -> int:
+    """How many numbers a vector has in a segment's file: `dim` and zeros, or in one of format 1 `dim` alone.
+
+    Raises:
+        ValueError: the file has another size.
+    """
+    for width in (padded(dim), dim):
+        if segment.files[VECTORS].bytes == HEADER_BYTES + 2 * width * segment.rows:
+            return width
+    raise ValueError(f"{VECTORS} cannot hold {segment.rows:,} rows of {dim:,} dimensions")
 
 
 def segment_id(generation: int, number: int) -> str:
@@ -341,13 +353,12 @@ def _ann(data: object, where: str) -> AnnEntry:
 
 
 def _check_width(segment: SegmentEntry, dim: int) -> None:
-    if segment.files[VECTORS].bytes != HEADER_BYTES + 2 * dim * segment.rows:
-        refuse(f"segment {segment.id}", f"{VECTORS} cannot hold {segment.rows:,} rows of {dim:,} dimensions")
     try:
+        width = stored_width(segment, dim)
         if segment.ann is not None:
-            segment.ann.recipe.check(dim)
-    except SpecError as fault:
-        refuse(f"segment {segment.id}", fault.message)
+            segment.ann.recipe.check(width)
+    except (SpecError, ValueError) as fault:
+        refuse(f"segment {segment.id}", getattr(fault, "message", str(fault)))
 
 
 def _file(data: object, where: str) -> FileEntry:

@@ -56,18 +56,38 @@ def search_segments(
     scores = np.full((len(queries), wide), -np.inf, np.float32)
     places: list[list[Place]] = []
     step = max(1, _BLOCK // max(1, wide * len(segments)))
-    for start in range(0, len(queries), step):
+    for start in range(0, len(queries) if wide else 0, step):
         block = queries[start : start + step]
+        # One row more than is wanted shows whether the last place is shared.
         found = [
-            segment.search(block, min(wide, segment.entry.rows), mask, width)
+            segment.search(block, min(wide + 1, segment.entry.rows), mask, width)
             for segment, mask in zip(segments, allowed, strict=True)
         ]
+        best, numbers, rows = _sorted(found)
+        shared = ((best[:, 1:] == best[:, :-1]) & (best[:, 1:] > -np.inf))[:, :wide].any(axis=1)
         for row in range(len(block)):
-            one = [(part_scores[row], part_rows[row]) for part_scores, part_rows in found]
-            best = _best(segments, allowed, block[row : row + 1], wide, width, one)
-            scores[start + row, : len(best)] = [score for score, _ in best]
-            places.append([place for _, place in best])
-    return Found(scores, places)
+            if shared[row]:
+                one = [(part_scores[row], part_rows[row]) for part_scores, part_rows in found]
+                ranked = _best(segments, allowed, block[row : row + 1], wide, width, one)
+                scores[start + row, : len(ranked)] = [score for score, _ in ranked]
+                places.append([place for _, place in ranked])
+            else:
+                count = min(wide, int(np.count_nonzero(rows[row] >= 0)))
+                scores[start + row, :count] = best[row, :count]
+                places.append(list(zip(numbers[row, :count].tolist(), rows[row, :count].tolist(), strict=True)))
+    return Found(scores, places or [[] for _ in queries])
+
+
+def _sorted(found: Sequence[tuple[Floats, Ints]]) -> tuple[Floats, Ints, Ints]:
+    """What the segments found as (q, n) scores, numbers of segments and rows, best first."""
+    if len(found) == 1:
+        return found[0][0], np.zeros_like(found[0][1]), found[0][1]
+    scores = np.concatenate([part for part, _ in found], axis=1)
+    rows = np.concatenate([part for _, part in found], axis=1)
+    numbers = np.repeat(np.arange(len(found)), [part.shape[1] for part, _ in found])
+    order = np.argsort(-scores, axis=1, kind="stable")
+    chosen = np.arange(len(scores))[:, None]
+    return scores[chosen, order], numbers[order], rows[chosen, order]
 
 
 def rescore(segments: Sequence[Segment], found: Found, queries: Floats, k: int, width: int) -> Found:

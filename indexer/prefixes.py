@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import IndexFormatError, QueryError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.faiss_files import HEADER_BYTES, Halves, exact_index, map_vectors, vectors_header
+from ragidx.indexer.index_types import padded
 
 _BLOCK_ROWS = 16_384
 
@@ -65,24 +66,24 @@ def open_prefixes(folder: Path, vectors: Any, width: int) -> Any:
     for path in sorted(folder.glob(f"prefix-{width}-*.faiss")):
         if is_whole(path):
             with contextlib.suppress(IndexFormatError):
-                return map_vectors(path, width, rows)
+                return map_vectors(path, padded(width), rows)
     temporary = folder / f".prefix-{width}.{atomic.unique()}{atomic.TEMPORARY}"
     try:
         with atomic.create(temporary) as file:
-            file.write(vectors_header(width, rows))
+            file.write(vectors_header(padded(width), rows))
             for block in _blocks(vectors, width):
                 file.write(block)
         path = folder / f"prefix-{width}-{file.entry.sha256[:16]}.faiss"
         atomic.replace(temporary, path)
-        return map_vectors(path, width, rows)
+        return map_vectors(path, padded(width), rows)
     except RagidxError:  # read-only, full, or swept away meanwhile
-        return exact_index(width, _blocks(vectors, width))
+        return exact_index(padded(width), _blocks(vectors, width))
 
 
 def _blocks(vectors: Any, width: int) -> Iterator[Halves]:
     for start in range(0, vectors.ntotal, _BLOCK_ROWS):
         block = vectors.reconstruct_n(start, min(_BLOCK_ROWS, vectors.ntotal - start))
-        yield shortened(block, width).astype("<f2")
+        yield np.pad(shortened(block, width).astype("<f2"), ((0, 0), (0, padded(width) - width)))
 
 
 def is_whole(path: Path) -> bool:

@@ -25,7 +25,8 @@ from ragidx.indexer import ann
 from ragidx.indexer import rows as columns_of
 from ragidx.indexer.faiss_files import ANN, VECTORS, Halves, check_ann, codes_of, map_ann, map_vectors
 from ragidx.indexer.gpu import DeviceLists, DeviceVectors
-from ragidx.indexer.manifest import CHUNKS, SEGMENTS, Manifest, SegmentEntry
+from ragidx.indexer.index_types import padded
+from ragidx.indexer.manifest import CHUNKS, SEGMENTS, Manifest, SegmentEntry, stored_width
 from ragidx.indexer.prefixes import open_prefixes
 from ragidx.indexer.rows import FIXED, KINDS, META, Row, Schema
 
@@ -46,6 +47,7 @@ class Segment:
         self.folder = folder
         self.entry = entry
         self._dim = dim
+        self._width = stored_width(entry, dim)
         self._kinds = schema
         self._moved: DeviceVectors | DeviceLists | None = None
         self._narrow: dict[int, Any] = {}  # width -> the exact index of the first numbers of each vector
@@ -77,9 +79,10 @@ class Segment:
             exact: compare every vector, whatever was made of them.
         """
         if width is not None and width != self._dim:
-            return ann.search_exact(self._prefixes(width), queries, k, allowed)
+            return ann.search_exact(self._prefixes(width), _filled(queries, width, padded(width)), k, allowed)
         if self._moved is not None and (allowed is None or not isinstance(self._moved, DeviceLists)):
             return self._moved.search(queries, k, allowed)
+        queries = _filled(queries, self._dim, self._width)
         if self.entry.ann is None or exact:
             return ann.search_exact(self._vectors, queries, k, allowed)
         made = self.entry.ann
@@ -102,7 +105,7 @@ class Segment:
     def codes(self) -> Halves:
         """The stored vectors, mapped, (rows, dim) float16."""
         _ = self._vectors  # what is in the file was checked
-        return codes_of(self.folder / VECTORS, self._dim, self.entry.rows)
+        return codes_of(self.folder / VECTORS, self._width, self.entry.rows)[:, : self._dim]
 
     def vectors(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
         """The stored vectors of some rows, (n, dim)."""
@@ -110,7 +113,7 @@ class Segment:
         if not len(wanted):
             return np.zeros((0, self._dim), np.float32)
         vectors: NDArray[np.float32] = self._vectors.reconstruct_batch(wanted)
-        return vectors
+        return vectors[:, : self._dim]
 
     def rows(self, numbers: Sequence[int]) -> list[Row]:
         """Some rows, in the order asked for; decodes only the batches that hold them."""
@@ -141,7 +144,7 @@ class Segment:
 
     @functools.cached_property
     def _vectors(self) -> Any:
-        return map_vectors(self.folder / VECTORS, self._dim, self.entry.rows)
+        return map_vectors(self.folder / VECTORS, self._width, self.entry.rows)
 
     @functools.cached_property
     def _index(self) -> Any | None:
@@ -246,6 +249,12 @@ class Segment:
     def _damaged(self, reason: str) -> IndexFormatError:
         hint = "put it back from a copy, or build again with --rebuild"
         return IndexFormatError(f"the file is damaged: {reason}", hint, where=str(self.folder / CHUNKS))
+
+
+def _filled(queries: NDArray[np.float32], dim: int, width: int) -> NDArray[np.float32]:
+    """Queries (q, dim), checked, with zeros up to the stored width."""
+    checked = ann.checked_queries(queries, dim)
+    return checked if width == dim else np.pad(checked, ((0, 0), (0, width - dim)))
 
 
 def segments_of(folder: Path, manifest: Manifest) -> list[Segment]:

@@ -20,7 +20,7 @@ from ragidx.corpora.errors import ModelError, RagidxError
 from ragidx.indexer import atomic, rows
 from ragidx.indexer.atomic import FileEntry, NewFile
 from ragidx.indexer.faiss_files import ANN, HEADER_BYTES, VECTORS, Halves, vectors_header, write
-from ragidx.indexer.index_types import IndexOptions
+from ragidx.indexer.index_types import IndexOptions, padded
 from ragidx.indexer.manifest import CHUNKS, AnnEntry, SegmentEntry
 from ragidx.indexer.rows import FIXED, KINDS, META, Row, Schema
 from ragidx.indexer.segment import BATCH_ROWS
@@ -52,7 +52,7 @@ class SegmentWriter:
         self.schema: dict[str, str] = {}  # of the fields that occur in this segment
         self.n_rows = 0
         self.text_bytes = 0
-        self._dim = dim
+        self._dim, self._width = dim, padded(dim)
         self._known = dict(schema)
         self._codes = bytearray()
         self._waiting: list[Row] = []
@@ -69,7 +69,7 @@ class SegmentWriter:
     @property
     def vector_bytes(self) -> int:
         """Bytes of the vectors so far, as they will lie on the disk."""
-        return 2 * self._dim * self.n_rows
+        return 2 * self._width * self.n_rows
 
     def takes(self, new: Sequence[Row]) -> bool:
         """Whether rows fit the columns of the segment, once these are settled."""
@@ -119,7 +119,7 @@ class SegmentWriter:
         assert self._file is not None
         self._columns.close()
         self._write_codes()
-        self._vectors.put_head(vectors_header(self._dim, self.n_rows))
+        self._vectors.put_head(vectors_header(self._width, self.n_rows))
         files = {CHUNKS: _closed(self._file), VECTORS: _closed(self._vectors)}
         atomic.sync_folder(self.folder)
         atomic.sync_folder(self.folder.parent)
@@ -134,7 +134,8 @@ class SegmentWriter:
         atomic.remove(self.folder)
 
     def _add_codes(self, codes: Halves) -> None:
-        self._codes += np.ascontiguousarray(codes).tobytes()
+        filled = np.pad(codes, ((0, 0), (0, self._width - self._dim))) if self._width > self._dim else codes
+        self._codes += np.ascontiguousarray(filled).tobytes()
         self.n_rows += len(codes)
         if len(self._codes) >= _CODE_BYTES:
             self._write_codes()
@@ -208,7 +209,7 @@ def derive(
     Raises:
         SpecError: nothing that fits into the memory reaches the recall.
     """
-    made = choose(folder / VECTORS, dim, entry.rows, options, max_memory, on_stage)
+    made = choose(folder / VECTORS, padded(dim), entry.rows, options, max_memory, on_stage)
     if made is None:
         return entry
     index, measured = made

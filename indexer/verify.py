@@ -17,7 +17,7 @@ from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.deletions import read_deletions
 from ragidx.indexer.faiss_files import ANN, VECTORS, check_ann, map_ann, map_vectors
-from ragidx.indexer.manifest import SEGMENTS, Manifest, files_of, read_manifest
+from ragidx.indexer.manifest import SEGMENTS, Manifest, files_of, read_manifest, stored_width
 from ragidx.indexer.prefixes import PREFIX, is_whole
 from ragidx.indexer.segment import BATCH_ROWS, Segment, segments_of
 from ragidx.indexer.segment_writer import NORM_TOLERANCE
@@ -116,7 +116,8 @@ def _check_ann(segment: Segment) -> None:
     """Look at every link and row number of what was made of the vectors: a search does so before the first query."""
     if segment.entry.ann is not None:
         recipe, path = segment.entry.ann.recipe, segment.folder / ANN
-        vectors = map_vectors(segment.folder / VECTORS, segment.codes.shape[1], segment.entry.rows)
+        width = stored_width(segment.entry, segment.codes.shape[1])
+        vectors = map_vectors(segment.folder / VECTORS, width, segment.entry.rows)
         check_ann(path, recipe, map_ann(path, recipe, vectors), segment.entry.rows)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from ragidx.indexer.assembly import MAX_TEXT_BYTES, MAX_VECTOR_BYTES
-from ragidx.indexer.index_types import INDEX_TYPES, candidates, footprint
+from ragidx.indexer.index_types import INDEX_TYPES, candidates, footprint, padded
 from ragidx.indexer.manifest import CHUNKS, files_of
 from ragidx.indexer.methods import SENTENCE_TRANSFORMERS
 from ragidx.indexer.rows import Row
@@ -156,7 +156,7 @@ def pack(rows: Sequence[Row], dim: int) -> Packed:
             part = rows[start : start + BATCH_ROWS]
             writer.add(part, vectors[: len(part)])
         files = writer.finish().files
-        header = sum(entry.bytes for name, entry in files.items() if name != CHUNKS) - 2 * dim * len(rows)
+        header = sum(entry.bytes for name, entry in files.items() if name != CHUNKS) - 2 * padded(dim) * len(rows)
         return Packed(
             files[CHUNKS].bytes / max(1, sum(len(row.text.encode("utf-8", "surrogatepass")) for row in rows)),
             header,
@@ -192,7 +192,7 @@ def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_
     return Room(
         n_chunks=rows,
         index_bytes=index_bytes,
-        vector_bytes=2 * dim * rows,
+        vector_bytes=2 * padded(dim) * rows,
         text_bytes=new_text,
         journal_bytes=(2 * dim + _RECORD_BYTES) * n_new,
         free_bytes=shutil.disk_usage(next(p for p in (index.absolute(), *index.absolute().parents) if p.exists())).free,
@@ -209,7 +209,7 @@ def segments(rows: int, dim: int, mean_text: int) -> list[int]:
     >>> segments(3_000_000, 512, 800)
     [2097152, 902848]
     """
-    most = max(1, min(-(-MAX_VECTOR_BYTES // (2 * dim)), -(-MAX_TEXT_BYTES // max(1, mean_text))))
+    most = max(1, min(-(-MAX_VECTOR_BYTES // (2 * padded(dim))), -(-MAX_TEXT_BYTES // max(1, mean_text))))
     return [min(most, rows - start) for start in range(0, rows, most)]
 
 
@@ -261,4 +261,6 @@ def _widths(plan: Plan, dim: int, rows: int, index_bytes: int) -> tuple[WidthRoo
         return ()
     narrower = {plan.hidden // tau: tau for tau in reversed(_TAUS) if 1 <= plan.hidden // tau < dim}
     found = [(dim, None), *sorted(narrower.items(), reverse=True)]
-    return tuple(WidthRoom(k, tau, 2 * k, index_bytes - 2 * rows * (dim - k)) for k, tau in found)
+    return tuple(
+        WidthRoom(k, tau, 2 * padded(k), index_bytes - 2 * rows * (padded(dim) - padded(k))) for k, tau in found
+    )

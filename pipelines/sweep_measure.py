@@ -21,7 +21,7 @@ from ragidx.corpora.errors import RagidxError
 from ragidx.indexer import ann, atomic
 from ragidx.indexer.faiss_files import ANN, VECTORS, check_ann, faiss, map_ann, map_vectors, vectors_header
 from ragidx.indexer.faiss_files import write as write_index
-from ragidx.indexer.index_types import FLAT, Effort, IndexOptions, Recipe
+from ragidx.indexer.index_types import FLAT, Effort, IndexOptions, Recipe, padded
 from ragidx.indexer.tuning import choose
 from ragidx.pipelines.sweep_report import Times
 
@@ -59,7 +59,7 @@ class Laid:
 
     def search(self, queries: Floats, k: int) -> tuple[Floats, Ints]:
         """The exact k best."""
-        return ann.search_exact(self.vectors, queries, k, None)
+        return ann.search_exact(self.vectors, filled(queries), k, None)
 
     def remove(self) -> None:
         """The files are gone, the mapping stays until it is dropped."""
@@ -95,11 +95,16 @@ def lay(folder: Path, dim: int, rows: int, blocks: Iterable[Floats]) -> Laid:
     with temporary_room(folder):
         atomic.make_folder(folder)
         with atomic.create(folder / VECTORS) as file:
-            file.write(vectors_header(dim, rows))
+            file.write(vectors_header(padded(dim), rows))
             for block in blocks:
-                file.write(np.ascontiguousarray(block, "<f2"))
+                file.write(np.ascontiguousarray(filled(block), "<f2"))
     seconds = time.perf_counter() - started
-    return Laid(folder, dim, rows, seconds, map_vectors(folder / VECTORS, dim, rows))
+    return Laid(folder, dim, rows, seconds, map_vectors(folder / VECTORS, padded(dim), rows))
+
+
+def filled(vectors: Floats) -> Floats:
+    """Vectors (n, dim) with zeros to the width that an index stores."""
+    return np.pad(vectors, ((0, 0), (0, padded(vectors.shape[1]) - vectors.shape[1])))
 
 
 def make(laid: Laid, options: IndexOptions) -> Made:
@@ -111,7 +116,7 @@ def make(laid: Laid, options: IndexOptions) -> Made:
     """
     started = time.perf_counter()
     path = laid.folder / VECTORS
-    chosen = choose(path, laid.dim, laid.rows, options, options.max_memory, lambda *_: None)
+    chosen = choose(path, padded(laid.dim), laid.rows, options, options.max_memory, lambda *_: None)
     if chosen is None:
         return Made(FLAT, Effort(), path.stat().st_size, laid.seconds, laid.search)
     index, measured = chosen
@@ -197,6 +202,6 @@ def _mapped(laid: Laid, path: Path, recipe: Recipe, effort: Effort) -> Search:
     check_ann(path, recipe, index, laid.rows)
 
     def search(queries: Floats, k: int) -> tuple[Floats, Ints]:
-        return ann.search(index, recipe, effort, laid.vectors, queries, k, None)
+        return ann.search(index, recipe, effort, laid.vectors, filled(queries), k, None)
 
     return search

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.faiss_files import faiss
-from ragidx.indexer.index_types import AUTO, FLAT, MIN_ROWS, IndexOptions
+from ragidx.indexer.index_types import AUTO, FLAT, MIN_ROWS, IndexOptions, padded
 from ragidx.pipelines.sweep_exact import Exact
 from ragidx.pipelines.sweep_measure import BATCH, Laid, Made, Search, lay, make, share_found, timed
 from ragidx.pipelines.sweep_quality import K, difference, interval, ndcg
@@ -25,8 +25,6 @@ from ragidx.pipelines.sweep_series import FITTED_ON_UNIT, Series
 from ragidx.pipelines.sweep_source import IndexSource, Questions, SweepSource
 
 Floats: TypeAlias = NDArray[np.float32]
-
-_FAST = 8  # widths that are a multiple of it are compared with vector instructions
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +109,6 @@ class Sweep:
                 "take another --index-type, or a lower --target-recall",
                 where="--index-type",
             )
-        self._note_slow_widths(rows)
         self._note_fits()
         return self._report(rows)
 
@@ -151,7 +148,7 @@ class Sweep:
             asked=options.index_type,
             index_type=made.index_type,
             effort=made.effort,
-            bytes_per_vector=2 * laid.dim,
+            bytes_per_vector=2 * padded(laid.dim),
             disk_bytes=made.disk_bytes,
             build_seconds=made.seconds,
             recall=share_found(scores, exact),
@@ -215,16 +212,6 @@ class Sweep:
     def _note(self, message: str) -> None:
         if message not in self._notes:
             self._notes.append(message)
-
-    def _note_slow_widths(self, rows: Sequence[SweepRow]) -> None:
-        """FAISS's scalar quantizer has vector instructions for multiples of 8 (of 16 with AVX-512) only."""
-        odd = sorted({row.dim for row in rows if row.dim % _FAST and row.dim > _FAST}, reverse=True)
-        if odd:
-            named = ", ".join(f"{dim:,} (near it: {dim - dim % _FAST:,})" for dim in odd)
-            self._note(
-                f"FAISS compares vectors whose width is no multiple of {_FAST} one number at a time, many times slower:"
-                f" {named}."
-            )
 
     def _note_fits(self) -> None:
         fitted = [series.name for series in self._series if series.name in FITTED_ON_UNIT and series.map is not None]

@@ -170,7 +170,7 @@ _ANN = (
     click.option(
         "--index-type",
         metavar="T",
-        help=f"{', '.join(INDEX_TYPES)}, or a factory string such as IVF1024,SQ8 [default: the index's own, else auto].",
+        help=f"{', '.join(INDEX_TYPES)}, or a factory string such as IVF1024,SQ8 [default: its own, else auto].",
     ),
     click.option(
         "--target-recall",

@@ -102,10 +102,10 @@ def test_codes_that_do_not_divide_the_width_name_those_that_do():
     check_index_type("IVF8,PQ48", 384)
 
     assert refused("IVF8,PQ48", 100) == (
-        "--index-type: index type IVF8,PQ48: 48 codes do not divide 100 dimensions\n"
-        "  hint: take one of PQ5, PQ10, PQ20, PQ25, PQ50, PQ100, or another type"
+        "--index-type: index type IVF8,PQ48: 48 codes do not divide 104 dimensions\n"
+        "  hint: take one of PQ4, PQ8, PQ13, PQ26, PQ52, PQ104, or another type"
     )
-    assert refused("IVF8,PQ48", 7).endswith("  hint: take one of PQ1, PQ7, or another type")
+    assert refused("IVF8,PQ48", 7).endswith("  hint: take one of PQ1, PQ2, PQ4, PQ8, or another type")
     with pytest.raises(SpecError, match="48 codes do not divide 100 dimensions"):
         candidates("IVF8,PQ48", 20_000, 100)
 

@@ -412,9 +412,9 @@ def test_what_the_memory_does_not_hold_is_refused(given: np.ndarray, monkeypatch
         ({"target_recall": 1.5}, "--target-recall: a recall of 1.5 is no share\n  hint: give more than 0, at most 1"),
         ({"max_memory": 0}, "--max-memory: 0 bytes of memory hold nothing\n  hint: give a size such as 2GB"),
         (
-            {"index_type": "IVF4,PQ8", "dim": 12},
-            "--index-type: index type IVF4,PQ8: 8 codes do not divide 12 dimensions\n"
-            "  hint: take one of PQ1, PQ2, PQ3, PQ4, PQ6, PQ12, or another type",
+            {"index_type": "IVF4,PQ3", "dim": 12},
+            "--index-type: index type IVF4,PQ3: 3 codes do not divide 16 dimensions\n"
+            "  hint: take one of PQ1, PQ2, PQ4, PQ8, PQ16, or another type",
         ),
     ],
 )

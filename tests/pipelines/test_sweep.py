@@ -331,15 +331,6 @@ def test_few_rows_are_compared_whole_and_the_note_says_so(given_index: Callable[
     )
 
 
-def test_slow_widths_are_told(given_index: Callable[..., Path]) -> None:
-    report = sweep(given_index(_random(30, 20)), filters=["truncation"], dims=[20, 16, 5])
-
-    assert report.notes == (
-        "FAISS compares vectors whose width is no multiple of 8 one number at a time, many times slower: 20 (near it:"
-        " 16).",
-    )
-
-
 def test_filters_fitted_on_an_index_say_what_they_saw(given_index: Callable[..., Path]) -> None:
     report = sweep(given_index(_random(60, 8)), dims=[8], filters=["pca", "whitening"])
 
