@@ -58,9 +58,9 @@ def search_segments(
     step = max(1, _BLOCK // max(1, wide * len(segments)))
     for start in range(0, len(queries) if wide else 0, step):
         block = queries[start : start + step]
-        # One row more than is wanted shows whether the last place is shared.
+        # In an exact search one row more than is wanted shows whether the last place is shared.
         found = [
-            segment.search(block, min(wide + 1, segment.entry.rows), mask, width)
+            segment.search(block, min(wide + segment.is_exact(width), segment.entry.rows), mask, width)
             for segment, mask in zip(segments, allowed, strict=True)
         ]
         best, numbers, rows = _sorted(found)

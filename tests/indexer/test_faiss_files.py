@@ -14,6 +14,8 @@ from ragidx.indexer import ann
 from ragidx.indexer.faiss_files import ANN, HEADER_BYTES, PACKAGES, VECTORS, load_faiss, map_vectors
 from ragidx.indexer.index_types import Effort, Recipe
 
+pytestmark = pytest.mark.slow
+
 PUT_BACK = "  hint: put it back from a copy, or build again with --rebuild"
 
 ROWS, DIM = 300, 8
@@ -136,12 +138,8 @@ ALL = (
     *("RR,IVF8,SQfp16", "RR,IVF8,SQ8", "RR,IVF8,PQ8", "RR,IVF8,RaBitQ", "RR,IVF8,RaBitQ4"),
 )
 QUICK = ("HNSW8", "SQ8", "IVF8,SQ8", "RR,IVF8,RaBitQ")  # of each kind of file one; the others are seen to as well
-EVERY = [factory if factory in QUICK else pytest.param(factory, marks=pytest.mark.slow) for factory in ALL]
-IN_LISTS = [
-    factory if factory in QUICK else pytest.param(factory, marks=pytest.mark.slow)
-    for factory in ALL
-    if "IVF" in factory
-]
+EVERY = [factory if factory in QUICK else pytest.param(factory) for factory in ALL]
+IN_LISTS = [factory if factory in QUICK else pytest.param(factory) for factory in ALL if "IVF" in factory]
 MANY, WIDE = 400, 32
 NO_GRAPH = ("it is no graph over the vectors beside it", "FAISS cannot read it: ")  # some of it FAISS looks at, too
 

@@ -19,6 +19,8 @@ from faults import Disk
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.verify import verify
 
+pytestmark = pytest.mark.slow
+
 SEED = 20_250_131
 POINTS = 1_000
 PARTS = 20
@@ -123,7 +125,6 @@ def kill_and_finish(number: int, name: str, reference: Reference, writers: Write
         raise
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_thousand_kills_lose_nothing_and_leave_nothing(part, reference, writers, kit, root):
     for number in range(part, POINTS, PARTS):

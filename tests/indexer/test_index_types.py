@@ -19,6 +19,7 @@ from ragidx.indexer.index_types import (
     check_index_type,
     footprint,
     footprint_of,
+    padded,
     product_codes,
     train_rows,
 )
@@ -150,8 +151,9 @@ def test_options_that_cannot_be_are_refused(options, message):
 def test_the_footprint_is_what_the_files_have(tmp_path, ann_kit, monkeypatch, text, dim):
     """Within two percent, also where rows of bits do not end with a byte."""
     monkeypatch.setattr(index_types, "MIN_ROWS", 1)
-    vectors = ann_kit.write(tmp_path, np.resize(ann_kit.clustered(500, dim), (2000, dim)))
-    (recipe,) = candidates(text, 2000, dim)
+    width = padded(dim)
+    vectors = ann_kit.write(tmp_path, np.resize(ann_kit.clustered(500, width), (2000, width)))
+    (recipe,) = candidates(text, 2000, width)
 
     made = ann_kit.make(tmp_path, str(recipe), vectors).stat().st_size
 

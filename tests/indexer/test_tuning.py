@@ -13,6 +13,8 @@ from ragidx.indexer.faiss_files import VECTORS
 from ragidx.indexer.index_types import Effort, IndexOptions, Recipe, footprint_of
 from ragidx.indexer.tuning import Measured, choose, exact_answers, tune
 
+pytestmark = pytest.mark.slow
+
 ROWS, DIM = 2000, 32
 
 
@@ -87,7 +89,7 @@ def test_with_fewer_than_ten_rows_the_last_of_them_counts(tmp_path, ann_kit, row
         "HNSW8",
         "SQ4",
         "IVF32,SQfp16",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("IVF32,SQ8", "RR,IVF32,RaBitQ", "IVF32,PQ8")),
+        *(pytest.param(name) for name in ("IVF32,SQ8", "RR,IVF32,RaBitQ", "IVF32,PQ8")),
     ],
 )
 def test_effort_grows_with_the_target_and_reaches_it(stored, recipe):

@@ -21,6 +21,8 @@ from ragidx.pipelines.sampling import Estimate
 
 from .conftest import Done
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., Done]
 
 TINY = ("--model", "tiny", "--method", "classical", "--tau", "2", "--device", "cpu", "--dtype", "float32")

@@ -21,6 +21,8 @@ from ragidx.pipelines.cli.options import Bytes
 
 from .conftest import Done
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., Done]
 
 INDEX = Path("ragidx-index")

@@ -22,6 +22,8 @@ from ragidx.pipelines import sweep_measure
 
 from .conftest import Done
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., Done]
 
 
@@ -66,13 +68,12 @@ def test_the_table_has_a_line_for_each_width(run: Run) -> None:
         r"none        flat     8     16  \d+ B  +\d\.\d\d s  \d+\.\d\d +[\d,]+   1\.000    1\.000", lines[6]
     )
     assert re.fullmatch(
-        r"truncation  flat     4      8  \d+ B  +\d\.\d\d s  \d+\.\d\d +[\d,]+   1\.000    0\.\d+", lines[7]
+        r"truncation  flat     4     16  \d+ B  +\d\.\d\d s  \d+\.\d\d +[\d,]+   1\.000    0\.\d+", lines[7]
     )
     assert lines[8] == ""
     assert "Without qrels the overlap tells" in done.out
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("judged")
 def test_with_qrels_the_table_says_which_differences_are_real(run: Run) -> None:
     done = run("sweep", "corpus", "--queries", "queries.jsonl", "--qrels", "qrels.tsv", "--dim", "32", "--dim", "1")
@@ -102,7 +103,6 @@ def test_json_is_one_document_and_progress_is_lines(run: Run) -> None:
     assert stages[-1] == {"number": 4, "total": 4, "name": "none, 8 dimensions, flat"}
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_corpus")
 def test_json_of_a_corpus_tells_how_far_the_encoding_is(run: Run) -> None:
     done = run("sweep", "corpus", "--dim", "8", "--json")
@@ -163,7 +163,6 @@ def test_what_goes_wrong_is_told_in_one_block(run: Run, arguments: list[str], me
     assert message in done.err
 
 
-@pytest.mark.slow
 def test_ctrl_c_leaves_nothing_behind(given_index: Path, folder: Path) -> None:
     (folder / "tmp").mkdir()
     process = subprocess.Popen(

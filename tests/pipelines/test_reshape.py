@@ -21,6 +21,8 @@ from ragidx.indexer.store import Store
 from ragidx.pipelines.plan import FILTER_FILE
 from ragidx.pipelines.reshape import compact, reindex, shrink
 
+pytestmark = pytest.mark.slow
+
 INDEX = Path("ragidx-index")
 QUESTION = "who signed the lease?"
 WORDS = ["river", "mill", "lease", "tower", "bees", "planet", "type", "bread", "music", "bridge", "cure", "market"]
@@ -91,7 +93,6 @@ def test_it_is_what_a_build_at_that_width_makes_and_builds_go_on_with_it() -> No
         assert (report.n_encoded, report.n_unchanged, report.committed, report.generation) == (0, 6, False, 2)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("mini_index")
 def test_a_changed_document_goes_through_the_narrow_filter() -> None:
     shrink(INDEX, dim=32)
@@ -105,7 +106,6 @@ def test_a_changed_document_goes_through_the_narrow_filter() -> None:
     check_same_vectors(vectors(INDEX), vectors(Path("built")))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("mini_index")
 def test_the_wide_index_comes_back_by_going_back() -> None:
     before, answers = vectors(INDEX), hits(INDEX)
@@ -130,7 +130,6 @@ def test_what_has_that_width_already_is_left_as_it_is() -> None:
     assert files(INDEX) == before
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("mini_index")
 def test_dead_rows_are_gone_and_two_narrowings_are_one() -> None:
     Path("corpus/lease.txt").write_text("Grace Hopper signed the contract for the barn.\n")
@@ -169,7 +168,6 @@ def records(folder: Path) -> str:
     return "corpus.jsonl"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FILTERED)
 def test_any_filter_whose_numbers_are_nested_is_cut_to_its_narrower_form(name: str, records: str, model: Path) -> None:
     asked, expected = FILTERED[name]
@@ -197,7 +195,6 @@ def test_any_filter_whose_numbers_are_nested_is_cut_to_its_narrower_form(name: s
     assert (report.n_encoded, report.n_fitted, report.n_unchanged, report.committed) == (0, 0, 60, False)
 
 
-@pytest.mark.slow
 def test_an_index_of_sentence_transformers_becomes_one_of_truncated_vectors(
     small_corpus: Path, folder: Path, tiny_sentence_transformer: Path
 ) -> None:
@@ -237,7 +234,6 @@ def test_a_width_that_the_index_does_not_have_is_refused(dim: int) -> None:
     assert not Path("narrow").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["random", "random-directions"])
 def test_a_filter_whose_numbers_stand_in_no_order_is_refused(name: str, small_corpus: Path, model: Path) -> None:
     ragidx.build("corpus", INDEX, model="tiny", method="classical", filter=name, dim=12)

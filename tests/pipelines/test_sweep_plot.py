@@ -15,6 +15,8 @@ from ragidx.pipelines.sweep_plot import draw
 from ragidx.pipelines.sweep_quality import difference, interval
 from ragidx.pipelines.sweep_report import SweepReport, SweepRow, Times
 
+pytestmark = pytest.mark.slow
+
 
 def _report(
     *, judged: bool = True, types: tuple[str, ...] = ("flat",), source: str = "corpora/lease", rows: int = 4
