@@ -143,7 +143,8 @@ def engine(found):
     parts += [rivals(row) for row in found if row["figure"] == "auto against hnswlib and usearch"]
     parts += [incremental(row) for row in found if row["figure"] == "incremental build"]
     foreseen = [row for row in found if row["figure"] == "plan against build"]
-    return parts + ([plans(foreseen)] if foreseen else [])
+    swept = [row for row in found if row["figure"] == "sweep"]
+    return parts + ([plans(foreseen)] if foreseen else []) + ([sweeps(swept)] if swept else [])
 
 
 def size(row):
@@ -202,6 +203,23 @@ def incremental(row):
         f" {v['starting Python and ragidx s']:.2f}; reading and hashing the same files takes {v['read and hash s']:.2f}"
         f" ({v['idle against reading and hashing']:.1f} times)."
     )
+
+
+def sweeps(found):
+    """A line a width: bytes, quality against the full width, speed of one query."""
+    lines = [
+        "| `sweep` of SciFact, flat | bytes a vector | nDCG@10 (95 %) | against the raw vectors | ms a query |",
+        "| --- |" + " --- |" * 4,
+    ]
+    for row in found:
+        v, s = row["values"], row["setting"]
+        name = f"{s['model']}, {s['filter']}, {s['options'].removeprefix('--dim ')}"
+        difference = f"{v['against full width']:+.3f}" + (f", p {v['p']:.3f}" if v["against full width"] else "")
+        lines.append(
+            f"| {name} | {v['vector bytes']} | {v['nDCG@10']:.3f} ({v['low']:.3f} to {v['high']:.3f})"
+            f" | {difference} | {v['p50 ms']:.2f} |"
+        )
+    return "\n".join(lines)
 
 
 def plans(found):

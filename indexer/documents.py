@@ -35,12 +35,14 @@ class Documents:
         self._runs = np.zeros(1024, _RUN)
         self._count = 0
         self._table = DigestTable()
+        self._asked: tuple[str | None, list[int]] = (None, [])  # a document is looked up, and then kept or popped
 
     def add(self, doc_id: str, doc_hash: bytes, segment: int, first: int, count: int, *, kept: bool = False) -> None:
         """Note that `count` rows of a segment, by its number, from row `first` on, are of this document."""
         if self._count == len(self._runs):
             self._runs = np.concatenate([self._runs, np.zeros(len(self._runs), _RUN)])
         key = digest(doc_id)
+        self._asked = (None, [])
         self._runs[self._count] = (key, doc_hash, segment, first, count, kept, False)
         self._table.add(key, self._count)
         self._count += 1
@@ -90,7 +92,9 @@ class Documents:
         return np.flatnonzero(~runs["kept"] & ~runs["dead"])
 
     def _alive(self, doc_id: str) -> list[int]:
-        return [number for number in self._table.find(digest(doc_id)) if not self._runs[number]["dead"]]
+        if self._asked[0] != doc_id:
+            self._asked = doc_id, self._table.find(digest(doc_id))
+        return [number for number in self._asked[1] if not self._runs[number]["dead"]]
 
     def _pop(self, number: int) -> tuple[int, int, int]:
         run = self._runs[number]
