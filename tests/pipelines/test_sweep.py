@@ -307,17 +307,20 @@ def test_an_approximate_index_is_made_and_reaches_its_recall(given_index: Callab
 
 @pytest.mark.slow
 def test_a_type_that_cannot_be_made_at_a_width_is_left_out_and_told(given_index: Callable[..., Path]) -> None:
-    index = given_index(_random(11_200, 16))
+    index = given_index(_random(11_200, 24))
 
-    report = sweep(index, dims=[16, 10], filters=["truncation"], index_types=["IVF16,PQ5"], target_recall=0.1)
+    report = sweep(index, dims=[24, 16], filters=["truncation"], index_types=["IVF16,PQ3"], target_recall=0.1)
 
-    assert [(row.dim, row.index_type) for row in report.rows] == [(10, "IVF16,PQ5")]
-    told = "IVF16,PQ5 at 16 dimensions is left out: index type IVF16,PQ5: 5 codes do not divide 16 dimensions."
+    assert [(row.dim, row.index_type) for row in report.rows] == [(24, "IVF16,PQ3")]
+    told = "IVF16,PQ3 at 16 dimensions is left out: index type IVF16,PQ3: 3 codes do not divide 16 dimensions."
     assert told in report.notes
     with pytest.raises(SpecError) as fault:
-        sweep(index, dims=[16], filters=["truncation"], index_types=["IVF16,PQ5"])
+        sweep(index, dims=[24, 16], filters=["truncation"], index_types=["IVF16,PQ5"])
+    left_out = " ".join(
+        told.replace("PQ3", "PQ5").replace("3 codes", "5 codes").replace("16 dim", f"{dim} dim") for dim in (24, 16)
+    )
     assert str(fault.value) == (
-        f"--index-type: no index of any width could be made: {told}\n"
+        f"--index-type: no index of any width could be made: {left_out}\n"
         "  hint: take another --index-type, or a lower --target-recall"
     )
 
