@@ -31,6 +31,7 @@ __all__ = [
     "Reader",
     "SourceFile",
     "UnreadableError",
+    "added_endings",
     "documents",
     "read",
 ]
@@ -69,7 +70,7 @@ def documents(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     on_skip: OnSkip,
-    on_source: Callable[[Source], None] | None = None,
+    on_source: Callable[[Source], bool] = lambda source: True,
 ) -> Iterator[Document]:
     """The Documents of a folder, a file, or standard input (`-`), streaming.
 
@@ -82,40 +83,28 @@ def documents(
         include: gitignore-style globs; a file is kept if one matches. Not asked in a BEIR folder.
         exclude: the same, for what is left out.
         on_skip: called for whatever is left out, with its reason.
-        on_source: called when a file is begun, for progress by bytes.
+        on_source: called when a file's turn comes; False: it is not read, and nothing is said of it.
 
     Raises:
         CorpusError: there is no such corpus.
         SpecError: a glob is none.
     """
-    beir = _beir_corpus(corpus)
-    found = iter([beir]) if beir else sources(corpus, include=include, exclude=exclude, on_skip=on_skip)
-    return _documents(found, options, on_skip, on_source, is_beir=beir is not None)
+    found = sources(corpus, include=include, exclude=exclude, beir=True, on_skip=on_skip)
+    return _documents(filter(on_source, found), options, on_skip)
 
 
 def read(source: Source, options: ReadOptions = _DEFAULTS, *, on_skip: OnSkip) -> Iterator[Document]:
     """The Documents of one file. A fault of the file is reported, never raised."""
-    return _documents(iter([source]), options, on_skip, None, is_beir=False)
+    return _documents(iter([source]), options, on_skip)
 
 
-def _documents(
-    found: Iterator[Source],
-    options: ReadOptions,
-    on_skip: OnSkip,
-    on_source: Callable[[Source], None] | None,
-    *,
-    is_beir: bool,
-) -> Iterator[Document]:
+def _documents(found: Iterator[Source], options: ReadOptions, on_skip: OnSkip) -> Iterator[Document]:
     with OfficeConverter(options.limits) as converter:
         for source in found:
-            if on_source is not None:
-                on_source(source)
-            yield from _read(source, options, on_skip, converter, is_beir=is_beir)
+            yield from _read(source, options, on_skip, converter)
 
 
-def _read(
-    source: Source, options: ReadOptions, on_skip: OnSkip, converter: OfficeConverter, *, is_beir: bool
-) -> Iterator[Document]:
+def _read(source: Source, options: ReadOptions, on_skip: OnSkip, converter: OfficeConverter) -> Iterator[Document]:
     told = False
 
     def tell(skip: Skip) -> None:
@@ -123,7 +112,7 @@ def _read(
         told = True
         on_skip(skip)
 
-    file = SourceFile(source=source, options=options, on_skip=tell, office=converter, beir=is_beir)
+    file = SourceFile(source=source, options=options, on_skip=tell, office=converter)
     try:
         for document in _reader(file)(file):
             told = True
@@ -157,20 +146,13 @@ def _function(place: str) -> Reader:
     return reader
 
 
+def added_endings() -> tuple[str, ...]:
+    """The endings, lower case, that third parties' readers are there for."""
+    return tuple(ending for ending in _added_readers() if ending not in READERS)
+
+
 @functools.cache
 def _added_readers() -> dict[str, EntryPoint]:
     """Third parties' readers by ending; those of ragidx itself cannot be replaced."""
     found = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value), reverse=True)
     return {f".{point.name.lstrip('.').lower()}": point for point in found}
-
-
-def _beir_corpus(corpus: Path | str) -> Source | None:
-    """The corpus file of a BEIR folder; None where the path is none."""
-    folder = Path(corpus)
-    if str(corpus) == "-" or not ((folder / "qrels").is_dir() or (folder / "queries.jsonl").is_file()):
-        return None
-    for name in ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst"):
-        path = folder / name
-        if path.is_file() and not path.is_symlink():
-            return Source(path, name, path.stat().st_size)
-    return None

@@ -98,7 +98,7 @@ def _document(
         raise UnreadableError(f"the id '{record_id}' was seen before in this file")
     metadata = _metadata(file, record, to_scalar, leave={field, id_field})
     title = metadata.get("title")
-    if file.beir and isinstance(title, str) and title.strip():
+    if file.source.beir and isinstance(title, str) and title.strip():
         text = f"{title} {text}"
     return Document(file.doc_id(record_id), text, metadata)
 

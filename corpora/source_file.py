@@ -36,14 +36,12 @@ class SourceFile:
         options: which fields to take, and bounds.
         on_skip: called for whatever is left out.
         office: the converter of PDF and office files, shared by all files of a corpus.
-        beir: the corpus file of a BEIR folder: ids have no path, the title is put in front of the text.
     """
 
     source: Source
     options: ReadOptions
     on_skip: OnSkip
     office: OfficeConverter
-    beir: bool = False
     ending: str = field(init=False)  # lower case, below .gz and .zst; "" where there is none
     packing: str | None = field(init=False)
 
@@ -59,7 +57,7 @@ class SourceFile:
 
     def doc_id(self, record: str = "") -> str:
         """The document id: the file's name, and `#record` for one record of many."""
-        if self.beir:
+        if self.source.beir:
             return record
         return f"{self.source.name}#{record}" if record else self.source.name
 

@@ -3,16 +3,18 @@
     corpus path -> Source(path, name, size), sorted by name within each folder
 
 Only regular files are yielded; no link is followed save the corpus path itself, which the user named; nothing is opened
-but `.gitignore`. Each file or folder left out is reported once, a folder for all that is in it. Formats are not known.
+but `.gitignore`. Each file or folder left out is reported once, a folder for all that is in it. Of formats, only how
+the folder of a BEIR set looks is known here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -37,6 +39,7 @@ BY_RULE = frozenset(
 """Reasons that are somebody's wish, not a fault: nothing that should have been read is lost."""
 
 _VCS_FOLDERS = frozenset({"CVS", "_darcs"})  # the others are hidden
+_BEIR = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst")
 _IGNORE_FILE = ".gitignore"
 _IGNORE_BYTES = MIB
 _KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
@@ -50,15 +53,24 @@ class Source:
         path: where it is; None for standard input.
         name: path below the corpus root with `/`, in Unicode form NFC; a file's own name; `-` for standard input.
         size: bytes; 0 for standard input.
+        beir: whether it is the corpus file of a BEIR folder, whose records have bare ids.
+        status: as the walk found it; None where there was none.
     """
 
     path: Path | None
     name: str
     size: int
+    beir: bool = False
+    status: os.stat_result | None = field(default=None, compare=False, repr=False)
 
 
 def sources(
-    corpus: Path | str, *, include: Sequence[str] = (), exclude: Sequence[str] = (), on_skip: OnSkip
+    corpus: Path | str,
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    beir: bool = False,
+    on_skip: OnSkip,
 ) -> Iterator[Source]:
     """The files of a corpus: a folder's, a single file, or standard input for `-`.
 
@@ -66,6 +78,8 @@ def sources(
         corpus: a folder, a file, or `-`.
         include: gitignore-style globs below the root; a file is kept if one matches. Empty: all are.
         exclude: the same; what one matches is left out, a folder with all that is in it.
+        beir: a BEIR folder (`corpus.jsonl` beside `queries.jsonl` or `qrels/`) is its corpus file alone, whatever
+            the globs say.
         on_skip: called for whatever is left out, with its reason.
 
     Raises:
@@ -82,12 +96,27 @@ def sources(
             f"cannot be opened: {fault.strerror}", "give a folder, a file, or - for standard input", where=str(corpus)
         ) from fault
     if stat.S_ISREG(status.st_mode):
-        return iter([Source(root.resolve(), unicodedata.normalize("NFC", root.name), status.st_size)])
+        return iter([Source(root.resolve(), unicodedata.normalize("NFC", root.name), status.st_size, status=status)])
     if not stat.S_ISDIR(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
         raise CorpusError(f"is a {kind}, no file or folder", "give - and a pipe for standard input", where=str(corpus))
+    if beir and (found := _beir_corpus(root)) is not None:
+        return iter([found])
     walk = _Walk(root, _globs(include, "--include"), _globs(exclude, "--exclude"), on_skip)
     return walk.files()
+
+
+def _beir_corpus(folder: Path) -> Source | None:
+    """The corpus file of a BEIR folder; None where the folder is none."""
+    if not ((folder / "qrels").is_dir() or (folder / "queries.jsonl").is_file()):
+        return None
+    for name in _BEIR:
+        path = folder / name
+        with contextlib.suppress(OSError):
+            status = path.stat(follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode):
+                return Source(path, name, status.st_size, beir=True, status=status)
+    return None
 
 
 def _globs(patterns: Sequence[str], option: str) -> GitIgnoreSpec | None:
@@ -167,7 +196,7 @@ class _Walk:
         elif is_folder:
             yield _Folder(entry.path, shown, rules)
         else:
-            yield Source(Path(entry.path), name, status.st_size)
+            yield Source(Path(entry.path), name, status.st_size, status=status)
 
     def _rule_against(self, base: str, shown: str, is_folder: bool, rules: _Rules) -> str:
         """Why somebody wants this left out; empty: nobody does."""

@@ -68,14 +68,20 @@ class DigestTable:
         found = [self._waiting[key]] if key in self._waiting else []
         wanted: Any = as_digests([key])
         for keys, numbers in self._levels:
-            low, high = keys.searchsorted(wanted, "left")[0], keys.searchsorted(wanted, "right")[0]
-            found.extend(numbers[low:high].tolist())
+            place = keys.searchsorted(wanted)[0]
+            while place < len(keys) and keys[place : place + 1] == wanted:
+                found.append(int(numbers[place]))
+                place += 1
         return found
 
-    def first(self, wanted: Sequence[bytes]) -> NDArray[np.int64]:
+    def first(self, wanted: Sequence[bytes] | Digests) -> NDArray[np.int64]:
         """One number for each digest, -1 for those that are not here."""
-        found = np.array([self._waiting.get(key, -1) for key in wanted], np.int64)
-        keys_wanted = as_digests(wanted)
+        if isinstance(wanted, np.ndarray):
+            self._settle()  # the dict is asked one by one, and by whole bytes
+            keys_wanted, found = wanted, np.full(len(wanted), -1, np.int64)
+        else:
+            keys_wanted = as_digests(wanted)
+            found = np.array([self._waiting.get(key, -1) for key in wanted], np.int64)
         for keys, numbers in self._levels:
             places = np.minimum(keys.searchsorted(keys_wanted), len(keys) - 1)
             known = (keys[places] == keys_wanted) & (found < 0)

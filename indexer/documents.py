@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ragidx.indexer.digests import DigestTable, digest
+from ragidx.indexer.digests import Digests, DigestTable, as_digests, digest
 from ragidx.indexer.segment import Segment
 
 _RUN = np.dtype(
@@ -32,7 +33,7 @@ class Documents:
     """Runs of rows by document. `get(doc_id)` is the hash of the document as it was added."""
 
     def __init__(self) -> None:
-        self._runs = np.zeros(1024, _RUN)
+        self._runs = np.zeros(0, _RUN)
         self._count = 0
         self._table = DigestTable()
         self._asked: tuple[str | None, list[int]] = (None, [])  # a document is looked up, and then kept or popped
@@ -40,7 +41,7 @@ class Documents:
     def add(self, doc_id: str, doc_hash: bytes, segment: int, first: int, count: int, *, kept: bool = False) -> None:
         """Note that `count` rows of a segment, by its number, from row `first` on, are of this document."""
         if self._count == len(self._runs):
-            self._runs = np.concatenate([self._runs, np.zeros(len(self._runs), _RUN)])
+            self._runs = np.concatenate([self._runs, np.zeros(max(1024, len(self._runs)), _RUN)])
         key = digest(doc_id)
         self._asked = (None, [])
         self._runs[self._count] = (key, doc_hash, segment, first, count, kept, False)
@@ -49,21 +50,43 @@ class Documents:
 
     def load(self, number: int, segment: Segment, dead: NDArray[np.bool_] | None) -> None:
         """Note all documents of a segment that are alive."""
-        first = 0
+        first, found = 0, []
         for batch in segment.batches(["doc_id", "doc_hash"]):
             ids, hashes = batch.column(0), batch.column(1)
             gone = np.zeros(len(ids), np.bool_) if dead is None else dead[first : first + len(ids)]
             changes = pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
             starts = np.flatnonzero(np.concatenate([[True], changes | (gone[1:] != gone[:-1])]))
-            for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(ids)], strict=True):
-                if not gone[start]:
-                    self.add(ids[start].as_py(), hashes[start].as_py(), number, first + start, end - start)
+            runs = np.zeros(len(starts), _RUN)
+            runs["document"] = as_digests([digest(doc_id) for doc_id in ids.take(pa.array(starts)).to_pylist()])
+            runs["hash"] = np.frombuffer(hashes.buffers()[1], "V16", len(hashes), 16 * hashes.offset)[starts]
+            runs["segment"], runs["first"] = number, first + starts
+            runs["count"] = np.diff(starts, append=len(ids))
+            found.append(runs[~gone[starts]])
             first += len(ids)
+        self._extend(np.concatenate(found))
+
+    def match(self, documents: Digests, hashes: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Which of these documents, by the digests of their ids, are here with just these hashes (V16)."""
+        runs = self._table.first(documents)
+        same = np.zeros(len(documents), np.bool_)
+        here = np.flatnonzero(runs >= 0)
+        found = self._runs[runs[here]]
+        same[here] = (found["hash"] == hashes[here]) & ~found["dead"]
+        return same
+
+    def keep_all(self, documents: Digests) -> None:
+        """Mark these documents, by the digests of their ids, as `keep` does."""
+        runs = self._runs[: self._count]
+        runs["kept"] |= np.isin(runs["document"], documents)
 
     def get(self, doc_id: str) -> bytes | None:
         """The hash of the document, None where it has no row that is alive."""
         runs = self._alive(doc_id)
         return self._runs[runs[0]]["hash"].tobytes() if runs else None
+
+    def __len__(self) -> int:
+        """Runs that were noted, those that were popped since too."""
+        return self._count
 
     def __contains__(self, doc_id: str) -> bool:
         """Whether the document has rows that are alive."""
@@ -86,6 +109,12 @@ class Documents:
     def count_others(self) -> int:
         """How many documents `pop_others` would forget."""
         return len(np.unique(self._runs["document"][self._others()]))
+
+    def _extend(self, runs: NDArray[np.void]) -> None:
+        self._runs = np.concatenate([self._runs[: self._count], runs])
+        self._table.extend(runs["document"], self._count + np.arange(len(runs)))
+        self._count += len(runs)
+        self._asked = (None, [])
 
     def _others(self) -> NDArray[np.int64]:
         runs = self._runs[: self._count]

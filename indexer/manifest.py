@@ -39,6 +39,7 @@ SEGMENTS = "segments"
 DELETIONS = "deletions"
 FILES = "files"
 JOURNAL = "journal"
+SEEN = "sources.cache"  # what a build noted of files; of no state, and no state needs it
 
 MAX_DIM = 65_536
 MAX_ROWS = 2**31 - 1

@@ -1,9 +1,9 @@
 """Build: a corpus becomes an index, incrementally by content.
 
-files -> Documents -> Chunks -> vectors -> rows -> one commit. A document whose content is known is not even cut; a
-chunk whose text is known is not encoded. Every batch goes to the writer's journal as soon as it is there: a build
-that is killed loses the batch in flight, and the next one goes on. Nothing is visible before the commit at the end.
-A filter that is fitted on the corpus reads it once more, before.
+files -> Documents -> Chunks -> vectors -> rows -> one commit. A file that nobody has touched is not opened; a document
+whose content is known is not cut; a chunk whose text is known is not encoded. Every batch goes to the writer's journal
+as soon as it is there: a build that is killed loses the batch in flight, and the next one goes on. Nothing is visible
+before the commit at the end. A filter that is fitted on the corpus reads it once more, before.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from ragidx.pipelines.plan import make_plan
 from ragidx.pipelines.prediction import Foresight, is_long
 from ragidx.pipelines.reading import Reading, build_options, chunker_of, document_hash, too_long
 from ragidx.pipelines.report import INDEXING, BuildReport, OnProgress, Progress, Skips
+from ragidx.pipelines.seen import SeenFiles
 
 if TYPE_CHECKING:
     from ragidx.indexer.batching import Batch
@@ -107,35 +108,49 @@ class _Build:
     def run(self) -> BuildReport:
         """The whole build."""
         self._started = time.perf_counter()
-        self.progress.total_bytes = self.reading.total_bytes()
         self.plan = make_plan(self.index, self.options)
         if self.plan.wants_a_sample:
             self._fit()
         with self._writer() as writer:
             self.writer = writer
             known = writer.known_documents()
+            self._seen = SeenFiles(self.index, self.reading.read_options, known, reread=self.options.reread)
             had = writer.base is not None and not self.options.rebuild
             with contextlib.ExitStack() as self._open:
-                for document in self._documents(self._begin):
+                for document in self.reading.documents(self._left_out, self._begin):
                     for items in self._take(document, known.get(document.id)):
                         self._collect(items)
                 for items in self._cutter.drain() if self._cutter else ():
                     self._collect(items)
             self._flush()
             self.reading.check_something_was_read(self.report.n_documents, self.skips)
+            self._seen.keep()
             self.report.n_removed = writer.delete_others() if had else 0
             manifest = writer.commit(self._notes(), self.report.n_documents)
             self.report.committed = writer.base is None or manifest.generation != writer.base.generation
+            self._seen.write()
         self._finish()
         return self.report
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def _documents(self, on_source: Callable[[Source], None] | None = None) -> Iterator[Document]:
-        return self.reading.documents(self._skip, on_source)
-
-    def _begin(self, source: Source) -> None:
+    def _begin(self, source: Source) -> bool:
+        """Whether a file has to be read; one that was touched by nobody is still the documents that the index has."""
         self.progress.n_bytes += source.size
+        passed = self._seen.passes(source)
+        if passed:
+            self.report.n_unopened += 1
+            self._foresight.passed(source.size)
+            self._count(passed)
+            self.report.n_unchanged += passed
+        elif not self.progress.total_bytes:  # what is all known is through before anyone could look at a bar
+            self.progress.total_bytes = self.reading.total_bytes()
+        return not passed
+
+    def _count(self, n_documents: int) -> None:
+        self.report.n_documents += n_documents
+        self.progress.n_documents += n_documents
+        self._tell()
 
     def _skip(self, skip: Skip) -> None:
         if self.options.strict and skip.reason not in BY_RULE:
@@ -143,6 +158,11 @@ class _Build:
                 f"left out: {skip.reason}", "mend or exclude it, or build without --strict", where=skip.where
             )
         self.skips.add(skip)
+
+    def _left_out(self, skip: Skip) -> None:
+        """Of the file that is being read, or in the walk."""
+        self._skip(skip)
+        self._seen.left_out(skip.where)
 
     # -- the filter, where it is fitted ---------------------------------------------------------------------------
 
@@ -154,7 +174,7 @@ class _Build:
         check_fit(self.plan, self.corpus)
         self.progress.stage = f"fitting filter {self.plan.spec.filter.name}"
         self._tell(at_once=True)
-        drawn = draw(self._documents(), self.plan.spec, self._tell)
+        drawn = draw(self.reading.documents(self._skip), self.plan.spec, self._tell)
         self.reading.check_something_was_read(len(drawn), self.skips)
         self.skips = Skips()  # what was left out is told when the corpus is indexed
         fitted = fit_filter(self.plan, drawn, self._chunker(), self._batches, self._begin_sample)
@@ -174,10 +194,9 @@ class _Build:
 
     def _take(self, document: Document, had: bytes | None) -> Iterable[list[Item]]:
         """Begin to cut a document that is new or changed; gives the items of documents that are cut by now."""
-        self.report.n_documents += 1
-        self.progress.n_documents += 1
-        self._tell()
+        self._count(1)
         doc_hash = document_hash(document)
+        self._seen.document(document.id, doc_hash)
         self._foresight.read(document, is_new=had != doc_hash)
         if had == doc_hash:
             self.report.n_unchanged += 1
@@ -345,6 +364,7 @@ class _Build:
         if self._encoder is not None:
             r.device, r.dtype = self._encoder.device, self._encoder.dtype
         r.seconds = time.perf_counter() - self._started
+        self.progress.total_bytes = self.progress.total_bytes or self.progress.n_bytes
         self.progress.last = True
         self._tell(at_once=True)
 

@@ -23,7 +23,7 @@ from typing import IO
 
 from ragidx.corpora import office
 from ragidx.corpora.errors import RagidxError
-from ragidx.corpora.readers import READERS, documents, read
+from ragidx.corpora.readers import READERS, read
 from ragidx.corpora.records import Document, OnSkip
 from ragidx.corpora.sources import Source
 from ragidx.indexer.digests import digest
@@ -39,7 +39,6 @@ _DEAR = {".gz": 4, ".zst": 4, ".parquet": 4, **dict.fromkeys(office.ENDINGS, 8)}
 _PACKINGS = {".gz": "gzip", ".zst": "zstd"}
 _TEXTS = ("markup:read_text", "markup:read_markdown", "markup:read_rst")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-_BEIR = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +50,17 @@ class Piece:
         n_bytes: how much of the corpus it stands for, as it lies on the disk.
         share: of a document that its text is: less than 1 for a block of a long text.
         source: what is read; None: all of the corpus.
-        beir: whether it is of a BEIR folder.
     """
 
     ending: str
     n_bytes: float
     share: float = 1.0
     source: Source | None = None
-    beir: bool = False
 
     def documents(self, reading: Reading, on_skip: OnSkip) -> Iterator[Document]:
         """Its Documents, with the ids they have in a build; a record that is known by its number may have another."""
         if self.source is None:
             return reading.documents(on_skip)
-        if self.beir:
-            assert self.source.path is not None
-            return documents(self.source.path.parent, reading.read_options, on_skip=on_skip)
         return read(self.source, reading.read_options, on_skip=on_skip)
 
 
@@ -76,11 +70,9 @@ class Corpus:
 
     Attributes:
         files: as a build reads them.
-        beir: whether they are the one corpus file of a BEIR folder.
     """
 
     files: list[Source]
-    beir: bool
 
     @property
     def total_bytes(self) -> int:
@@ -106,13 +98,7 @@ def corpus_of(reading: Reading, on_skip: OnSkip) -> Corpus:
         CorpusError: there is no such corpus.
         SpecError: a glob is none.
     """
-    folder = Path(reading.corpus)
-    if (folder / "qrels").is_dir() or (folder / "queries.jsonl").is_file():  # as `corpora.readers.documents` has it
-        for name in _BEIR:
-            path = folder / name
-            if path.is_file() and not path.is_symlink():
-                return Corpus([Source(path, name, path.stat().st_size)], beir=True)
-    return Corpus(list(reading.sources(on_skip)), beir=False)
+    return Corpus(list(reading.sources(on_skip)))
 
 
 def pieces(corpus: Corpus, whole: int, sample: int) -> Iterator[Piece]:
@@ -135,43 +121,42 @@ def pieces(corpus: Corpus, whole: int, sample: int) -> Iterator[Piece]:
     total = corpus.cost()
     for ending, files in sorted(strata.items()):
         cost = sum(map(_cost, files))
-        yield from _of_stratum(ending, files, max(_BLOCK_BYTES, sample * cost // total), cost, beir=corpus.beir)
+        yield from _of_stratum(ending, files, max(_BLOCK_BYTES, sample * cost // total), cost)
 
 
-def _of_stratum(ending: str, files: Sequence[Source], budget: int, total: int, *, beir: bool) -> Iterator[Piece]:
+def _of_stratum(ending: str, files: Sequence[Source], budget: int, total: int) -> Iterator[Piece]:
     used = 0
     for file in sorted(files, key=lambda file: _lot(file.name)):
         if used >= budget:
             return
         if _cost(file) <= 2 * _BLOCK_BYTES or not _has_lines(file):
             used += _cost(file)
-            yield Piece(ending, file.size, 1.0, file, beir)
+            yield Piece(ending, file.size, 1.0, file)
             continue
         wanted, before = max(1, round(budget / _BLOCK_BYTES * _cost(file) / total)), used
         with tempfile.TemporaryDirectory(prefix="ragidx-plan-") as place:
             for n_bytes, block in _blocks(file, wanted):
                 used += int(n_bytes * _cost(file) / file.size)
                 share = n_bytes / file.size if _is_text(file) else 1.0
-                yield Piece(ending, n_bytes, share, _put(file, block, place), beir)
+                yield Piece(ending, n_bytes, share, _put(file, block, place))
         if used == before:  # it is damaged: its reader says how
             used += _cost(file)
-            yield Piece(ending, file.size, 1.0, file, beir)
+            yield Piece(ending, file.size, 1.0, file)
 
 
 def _put(file: Source, block: bytes, place: str) -> Source:
-    """A block as a file of its own, under the name of the file it is of, in a folder that looks like BEIR's."""
+    """A block as a file of its own, under the name of the file it is of."""
     name = file.name.removesuffix(_packing(file))
     path = Path(place) / f"corpus{_ending(file).removesuffix(_packing(file))}"
     try:
         path.write_bytes(block)
-        (Path(place) / "qrels").mkdir(exist_ok=True)
     except OSError as fault:
         raise RagidxError(
             f"cannot be written: {fault.strerror}",
             "set TMPDIR to a folder with room: a plan reads a large corpus by parts of it",
             where=place,
         ) from fault
-    return Source(path, name, len(block))
+    return Source(path, name, len(block), file.beir)
 
 
 def _blocks(file: Source, wanted: int) -> Iterator[tuple[float, bytes]]:

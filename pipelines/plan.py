@@ -72,6 +72,7 @@ class BuildOptions:
     text_field: str | None = None
     id_field: str | None = None
     strict: bool = False
+    reread: bool = False
     rebuild: bool = False
 
 

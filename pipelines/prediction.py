@@ -34,6 +34,7 @@ class Foresight:
 
     Attributes:
         reading: of the corpus.
+        passed_bytes: of files that need not be read; `chars` has none of them.
         documents, chars: read; `new_chars` of them of documents that are new or changed.
         cut_chars: of them, of documents that are cut; `chunks` and `chunk_chars` are what they were cut into.
         known_chars, fresh_chars: of chunks whose vectors were known, and of those that go through the model.
@@ -43,6 +44,7 @@ class Foresight:
     """
 
     reading: Reading
+    passed_bytes: int = 0
     documents: int = 0
     chars: int = 0
     new_chars: int = 0
@@ -56,6 +58,10 @@ class Foresight:
     load_seconds: float = 0.0
     rows: list[Row] = field(default_factory=list)
     made: bool = False
+
+    def passed(self, n_bytes: int) -> None:
+        """A file need not be read."""
+        self.passed_bytes += n_bytes
 
     def read(self, document: Document, *, is_new: bool) -> None:
         """A document was read."""
@@ -98,8 +104,9 @@ class Foresight:
         if self.made or not (self.encoded_chars and self.cut_chars) or str(self.reading.corpus) == "-":
             return None
         self.made = True
-        documents, chars = _corpus_text(self.reading)
-        read_share = self.chars / max(chars, self.chars)
+        documents, chars, n_bytes = _corpus_text(self.reading)
+        read_chars = self.chars + chars * self.passed_bytes / max(1, n_bytes)
+        read_share = read_chars / max(chars, read_chars)
         new_chars = self.new_chars / read_share
         chunks = self.chunks / self.cut_chars * new_chars
         fresh_share = self.fresh_chars / (self.fresh_chars + self.known_chars)
@@ -124,8 +131,8 @@ def is_long(prediction: Prediction) -> bool:
     return prediction.seconds > LONG_SECONDS or prediction.n_chunks > LONG_CHUNKS
 
 
-def _corpus_text(reading: Reading) -> tuple[float, float]:
-    """Documents and characters of the whole corpus, estimated."""
+def _corpus_text(reading: Reading) -> tuple[float, float, int]:
+    """Documents and characters of the whole corpus, estimated, and its bytes."""
     corpus = corpus_of(reading, lambda _: None)
     tallies = []
     for piece in pieces(corpus, SAMPLE_BYTES, SAMPLE_BYTES):
@@ -135,4 +142,4 @@ def _corpus_text(reading: Reading) -> tuple[float, float]:
             tally.counts["chars"] += len(document.text)
         tallies.append(tally)
     found = Extrapolation(tallies, {} if corpus.cost() <= SAMPLE_BYTES else corpus.strata())
-    return found["documents"].value, found["chars"].value
+    return found["documents"].value, found["chars"].value, corpus.total_bytes

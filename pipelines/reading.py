@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 _UNLIMITED = 1 << 30
 
 
+def _every(source: Source) -> bool:
+    return True
+
+
 def build_options(options: Mapping[str, object]) -> BuildOptions:
     """What a program gave `build` by name.
 
@@ -66,11 +70,11 @@ class Reading:
         return ReadOptions(text_field=self.options.text_field, id_field=self.options.id_field)
 
     def sources(self, on_skip: OnSkip) -> Iterator[Source]:
-        """The files of the walk; nothing is opened. Of a BEIR folder, those beside its corpus too."""
-        return sources(self.corpus, include=self.options.include, exclude=self._exclude(), on_skip=on_skip)
+        """The files that are read; nothing is opened."""
+        return sources(self.corpus, include=self.options.include, exclude=self._exclude(), beir=True, on_skip=on_skip)
 
-    def documents(self, on_skip: OnSkip, on_source: Callable[[Source], None] | None = None) -> Iterator[Document]:
-        """All Documents, streaming."""
+    def documents(self, on_skip: OnSkip, on_source: Callable[[Source], bool] = _every) -> Iterator[Document]:
+        """The Documents, streaming; of the files that `on_source` accepts."""
         return documents(
             self.corpus,
             self.read_options,

@@ -40,6 +40,23 @@ class Prediction:
     index_bytes: int
 
 
+@dataclass(frozen=True)
+class Queries:
+    """How questions are encoded for vectors that were made elsewhere, and whether the model made them.
+
+    Attributes:
+        encoder: an `EncoderSpec`.
+        n_checked: texts that were encoded again; 0: there are none; None: the model was not named, and not looked at.
+        median_cosine: of their vectors with those that were given.
+        least_cosine: likewise.
+    """
+
+    encoder: str
+    n_checked: int | None = None
+    median_cosine: float | None = None
+    least_cosine: float | None = None
+
+
 @dataclass
 class Progress:
     """How far a build is; the same object at every call, its numbers grow."""
@@ -138,6 +155,7 @@ class BuildReport:
     n_added: int = 0
     n_changed: int = 0
     n_unchanged: int = 0
+    n_unopened: int = 0  # files that nobody has touched since they were read
     n_removed: int = 0
     n_encoded: int = 0
     n_reused: int = 0
@@ -153,10 +171,18 @@ class BuildReport:
     device: str = ""
     dtype: str = ""
     prediction: Prediction | None = None  # made while a long build ran
+    queries: Queries | None = None  # of vectors that were made elsewhere, where a model encodes questions for them
+    given_dim: int | None = None  # numbers of a vector as it was given, where only the first `dim` are kept
 
     def to_json(self) -> dict[str, Any]:
-        """All fields; stable, documented in the README. `forecast` is there where a prediction was made."""
+        """All fields; stable, documented in the README.
+
+        `forecast` is there where a prediction was made; `queries` and `given_dim` where they say something.
+        """
         fields = dataclasses.asdict(self)
+        for name in ("queries", "given_dim"):
+            if fields[name] is None:
+                del fields[name]
         prediction = fields.pop("prediction")
         if prediction is None:
             return fields

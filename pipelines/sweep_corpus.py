@@ -199,8 +199,9 @@ class CorpusSource(SweepSource):
         if self._n_truncated:
             yield f"Cut: {self._n_truncated:,} x document longer than the model reads."
 
-    def _begin(self, source: Source) -> None:
+    def _begin(self, source: Source) -> bool:
         self._progress.n_bytes += source.size
+        return True
 
     def _tell(self, *, at_once: bool = False) -> None:
         now = time.perf_counter()

@@ -11,13 +11,13 @@ from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.cli import console, forecast_tables, words
 from ragidx.pipelines.cli.options import (
-    ChunkSize,
     ann_options,
-    attn_option,
-    device_option,
-    dtype_option,
+    chunk_options,
+    corpus_options,
     encoder_options,
+    encoding_options,
     filter_options,
+    filter_topk_option,
     index_option,
     instruction_option,
     json_option,
@@ -34,7 +34,8 @@ _REASONS = 12  # shown on a terminal; a broken export can have as many as it has
 @click.option(
     "--vectors",
     metavar="FILE",
-    help="In place of CORPUS: vectors you already have, a parquet, arrow, feather or npy file, or a folder of them.",
+    help="In place of CORPUS: vectors you already have, a parquet, arrow, feather or npy file, or a folder of them; "
+    "with --model, the model that made them, questions in words can be asked.",
 )
 @click.option("--vector-field", metavar="F", help="Column of --vectors that holds the vectors.")
 @index_option
@@ -47,20 +48,16 @@ _REASONS = 12  # shown on a terminal; a broken export can have as many as it has
     metavar="N",
     help="Chunks of the corpus that optimal, whitening and pca are fitted on, at most [default: 4096].",
 )
-@click.option("--filter-topk", type=int, metavar="N", help="optimal: most frequent tokens that count [default: 100].")
-@click.option("--chunk-size", type=ChunkSize(), help="Tokens a chunk, or none for whole documents [default: 256].")
-@click.option("--chunk-overlap", type=int, metavar="N", help="Tokens that neighbours share, at most [default: 0].")
-@click.option("--headings/--no-headings", default=None, help="Put the heading path in front of what is encoded.")
+@filter_topk_option
+@chunk_options
 @ann_options
-@device_option
-@dtype_option
-@attn_option
-@click.option("--include", multiple=True, metavar="GLOB", help="Only these files; may be repeated.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files; may be repeated.")
-@click.option("--text-field", metavar="F", help="Field of structured files that holds the text.")
-@click.option("--id-field", metavar="F", help="Field of structured files that holds the id.")
+@encoding_options
+@corpus_options
 @click.option("--strict", is_flag=True, help="End with status 1 at the first thing left out or cut.")
 @click.option("--plan", is_flag=True, help="Say what the build would take, and build nothing.")
+@click.option(
+    "--reread", is_flag=True, help="Open every file again, those too whose size and times are as they were."
+)
 @click.option("--rebuild", is_flag=True, help="Replace the index, whatever it was made with.")
 @offline_option
 @json_option
@@ -83,6 +80,7 @@ def command(
         ragidx build docs/ --model Qwen/Qwen2.5-0.5B --method echo --tau 2
         ragidx build docs/ --model Qwen/Qwen2.5-0.5B --plan
         ragidx build --vectors vectors.parquet
+        ragidx build --vectors vectors.parquet --model models/all-MiniLM-L6-v2
     """
     from ragidx.pipelines.cli import given
 

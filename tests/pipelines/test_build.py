@@ -18,6 +18,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
+from ragidx.indexer.manifest import SEEN
 from ragidx.indexer.store import Store
 from ragidx.pipelines.report import BuildReport, Progress
 
@@ -41,7 +42,8 @@ def _same(one: Path, other: Path) -> None:
 
 
 def _times(index: Path) -> dict[str, int]:
-    files = [path for path in index.rglob("*") if path.is_file() and path.name != "LOCK"]
+    """Of all files that belong to a state; the cache of files that were read is noted when they have settled."""
+    files = [path for path in index.rglob("*") if path.is_file() and path.name not in ("LOCK", SEEN)]
     return {str(path): path.stat().st_mtime_ns for path in files}
 
 

@@ -1,0 +1,300 @@
+"""Files that nobody has touched are not opened again, and whoever touches one is noticed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ragidx
+from ragidx.corpora import readers, source_file
+from ragidx.corpora.limits import UnreadableError
+from ragidx.indexer.history import rollback
+from ragidx.indexer.manifest import SEEN
+from ragidx.indexer.store import Store
+from ragidx.pipelines import seen
+from ragidx.pipelines.delete import delete
+from ragidx.pipelines.report import BuildReport
+
+from .conftest import Done
+
+pytestmark = pytest.mark.slow  # half a second a build
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three files that have settled: for these tests a file has after some ticks of the kernel's clock."""
+    monkeypatch.setattr(seen, "_SETTLED_NS", 0)
+    folder = tmp_path / "corpus"
+    (folder / "deep").mkdir(parents=True)
+    for name, text in (("a.txt", "Ants build."), ("deep/b.txt", "Bees dance."), ("c.txt", "Cats sleep.")):
+        (folder / name).write_text(text)
+    _settle()
+    return folder
+
+
+@pytest.fixture
+def index(corpus: Path, tmp_path: Path) -> Path:
+    """Of the corpus, built once."""
+    report = ragidx.build(corpus, tmp_path / "index")
+    assert (report.n_added, report.n_unopened) == (3, 0)
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file of a corpus can be opened."""
+
+    def refuse(path: Path) -> Any:
+        raise UnreadableError(f"{path} was opened")
+
+    monkeypatch.setattr(source_file, "_open_regular", refuse)
+
+
+def _settle() -> None:
+    time.sleep(0.05)
+
+
+def _counts(report: BuildReport) -> tuple[int, int, int, int, int]:
+    r = report
+    return r.n_unopened, r.n_unchanged, r.n_added, r.n_changed, r.n_removed
+
+
+def _texts(index: Path) -> dict[str, str]:
+    """Text by chunk id, of all that is alive."""
+    store = Store.open(index)
+    found = {}
+    for number, segment in enumerate(store.segments):
+        dead = store.dead[number]
+        rows = segment.rows(range(segment.entry.rows))
+        found |= {row.chunk_id: row.text for place, row in enumerate(rows) if dead is None or not dead[place]}
+    return found
+
+
+def test_a_second_build_opens_no_file(corpus: Path, index: Path, closed: None) -> None:
+    before = Store.open(index).manifest.generation
+    report = ragidx.build(corpus, index)
+    assert _counts(report) == (3, 3, 0, 0, 0)
+    assert (report.committed, report.generation, report.n_documents, report.skipped) == (False, before, 3, {})
+
+
+def test_reread_opens_every_file(corpus: Path, index: Path, run: Callable[..., Done]) -> None:
+    assert _counts(ragidx.build(corpus, index, reread=True)) == (0, 3, 0, 0, 0)
+    for options, unopened in ((["--reread"], 0), ([], 3)):
+        told = run("build", str(corpus), "--index", str(index), "--json", *options)
+        assert json.loads(told.out)["n_unopened"] == unopened
+
+
+def test_the_progress_ends_at_all_bytes_when_nothing_is_read(corpus: Path, index: Path, closed: None) -> None:
+    told: list[tuple[int, int, int]] = []
+    ragidx.build(corpus, index, on_progress=lambda p: told.append((p.n_bytes, p.total_bytes, p.n_documents)))
+    size = sum(path.stat().st_size for path in corpus.rglob("*.txt"))
+    assert told[-1] == (size, size, 3)
+
+
+def test_a_change_that_hides_behind_size_and_time_of_writing_is_noticed(corpus: Path, index: Path) -> None:
+    file, before = corpus / "a.txt", (corpus / "a.txt").stat()
+    file.write_text("Ants sleep.")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = file.stat()
+    assert (after.st_size, after.st_mtime_ns, after.st_ino) == (before.st_size, before.st_mtime_ns, before.st_ino)
+    assert _counts(ragidx.build(corpus, index)) == (2, 2, 0, 1, 0)
+    assert _texts(index)["a.txt:0-11"] == "Ants sleep."
+
+
+def test_a_file_put_in_another_s_place_is_noticed(corpus: Path, index: Path) -> None:
+    other = corpus.parent / "other.txt"
+    other.write_text("Ants think.")
+    before = (corpus / "a.txt").stat()
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.rename(corpus / "a.txt")
+    assert _counts(ragidx.build(corpus, index)) == (2, 2, 0, 1, 0)
+    assert _texts(index)["a.txt:0-11"] == "Ants think."
+
+
+def test_a_file_that_was_only_touched_is_read_and_found_unchanged(corpus: Path, index: Path) -> None:
+    (corpus / "a.txt").touch()
+    _settle()
+    report = ragidx.build(corpus, index)
+    assert (_counts(report), report.committed) == ((2, 3, 0, 0, 0), False)
+    assert _counts(ragidx.build(corpus, index)) == (3, 3, 0, 0, 0)
+
+
+def test_a_file_just_written_is_read_again(corpus: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write within the same tick of a coarse clock would leave no trace in its times."""
+    monkeypatch.undo()
+    (corpus / "new.txt").write_text("Dogs bark.")
+    ragidx.build(corpus, index)
+    assert _counts(ragidx.build(corpus, index)) == (3, 4, 0, 0, 0)
+    assert seen._SETTLED_NS == 2_000_000_000
+
+
+def test_new_renamed_and_removed_files_beside_those_passed_over(corpus: Path, index: Path) -> None:
+    (corpus / "b.txt").write_text("Birds fly.")
+    (corpus / "c.txt").rename(corpus / "d.txt")
+    (corpus / "deep" / "b.txt").unlink()
+    report = ragidx.build(corpus, index)
+    assert (_counts(report), report.n_reused) == ((1, 1, 2, 0, 2), 1)
+    assert _texts(index) == {"a.txt:0-11": "Ants build.", "b.txt:0-10": "Birds fly.", "d.txt:0-11": "Cats sleep."}
+
+
+def test_a_file_of_many_records_is_one_file(corpus: Path, index: Path, closed: None) -> None:
+    shutil.rmtree(corpus)
+    corpus.mkdir()
+    records = [{"id": str(number), "text": f"Record {number}."} for number in range(5)]
+    (corpus / "many.jsonl").write_text("\n".join(map(json.dumps, records)))
+    _settle()
+    with pytest.MonkeyPatch.context() as open_again:
+        open_again.setattr(source_file, "_open_regular", lambda path: path.open("rb"))
+        assert _counts(ragidx.build(corpus, index)) == (0, 0, 5, 0, 3)
+    assert _counts(ragidx.build(corpus, index)) == (1, 5, 0, 0, 0)
+
+
+def test_what_is_left_out_of_a_file_is_told_at_every_build(corpus: Path, index: Path) -> None:
+    (corpus / "many.jsonl").write_text('{"id": "1", "text": "One."}\nno JSON\n')
+    (corpus / "none.txt").write_text("")
+    _settle()
+    for unopened, unchanged, added in ((3, 3, 1), (3, 4, 0), (3, 4, 0)):
+        report = ragidx.build(corpus, index)
+        assert _counts(report) == (unopened, unchanged, added, 0, 0)
+        assert sum(report.skipped.values()) == 2
+
+
+def test_a_deleted_document_comes_back_with_its_untouched_file(corpus: Path, index: Path) -> None:
+    delete(index, ids=["a.txt"])
+    assert _counts(ragidx.build(corpus, index)) == (2, 2, 1, 0, 0)
+    assert len(_texts(index)) == 3
+
+
+def test_after_going_back_the_files_are_read_that_the_old_state_has_otherwise(corpus: Path, index: Path) -> None:
+    (corpus / "a.txt").write_text("Ants march.")
+    _settle()
+    ragidx.build(corpus, index)
+    rollback(index, 1)
+    assert _counts(ragidx.build(corpus, index)) == (2, 2, 0, 1, 0)
+    assert _texts(index)["a.txt:0-11"] == "Ants march."
+
+
+def test_a_replaced_index_is_made_from_all_files(corpus: Path, index: Path) -> None:
+    assert _counts(ragidx.build(corpus, index, rebuild=True)) == (0, 0, 3, 0, 0)
+    assert _counts(ragidx.build(corpus, index)) == (3, 3, 0, 0, 0)
+
+
+def test_a_folder_that_becomes_one_of_beir_is_read_again(corpus: Path, index: Path) -> None:
+    (corpus / "corpus.jsonl").write_text('{"_id": "1", "title": "Ants", "text": "build."}')
+    _settle()
+    assert ragidx.build(corpus, index).n_added == 1
+    (corpus / "queries.jsonl").write_text("")
+    assert _counts(ragidx.build(corpus, index)) == (0, 0, 1, 0, 4)
+    assert _texts(index) == {"1:0-11": "Ants build."}
+
+
+@pytest.mark.parametrize("what", ["text_field", "a version", "a reader"])
+def test_whatever_else_a_document_depends_on_makes_files_unknown(
+    corpus: Path, index: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"text_field": "body"} if what == "text_field" else {}
+    if what == "a version":
+        monkeypatch.setattr(ragidx, "__version__", "99.0")
+        seen._rules_of.cache_clear()
+    if what == "a reader":  # of somebody else, who may change it from day to day
+        monkeypatch.setattr(seen, "added_endings", lambda: (".txt",))
+    try:
+        assert _counts(ragidx.build(corpus, index, **options)) == (0, 3, 0, 0, 0)
+    finally:
+        seen._rules_of.cache_clear()
+
+
+def test_endings_of_added_readers_are_those_that_ragidx_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_added_readers", lambda: {".txt": None, ".odd": None})
+    assert readers.added_endings() == (".odd",)
+
+
+def _random_bytes(file: Path) -> None:
+    file.write_bytes(random.Random(1).randbytes(16 + 48 * 3))
+
+
+def _flipped(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    for place in range(16, len(data), 48):
+        data[place + 20] ^= 1  # of a document's digest
+    file.write_bytes(data)
+
+
+def _shortened(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-5])
+
+
+def _sparse(file: Path) -> None:
+    os.truncate(file, 16 + 48 * (1 << 32))
+
+
+def _link(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("/dev/zero")
+
+
+def _pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def _folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+@pytest.mark.parametrize("damage", [_random_bytes, _flipped, _shortened, _sparse, _link, _pipe, _folder, os.unlink])
+def test_a_damaged_cache_costs_reading_and_nothing_else(corpus: Path, index: Path, damage: Any) -> None:
+    (corpus / "a.txt").write_text("Ants march.")
+    _settle()
+    damage(index / SEEN)
+    assert _counts(ragidx.build(corpus, index)) == (0, 2, 0, 1, 0)
+    assert _counts(ragidx.build(corpus, index)) == ((0 if damage is _folder else 3), 3, 0, 0, 0)
+    assert _texts(index)["a.txt:0-11"] == "Ants march."
+
+
+def test_standard_input_is_never_known(index: Path, run: Callable[..., Done]) -> None:
+    for _ in range(2):
+        told = run("build", "-", "--index", str(index), "--json", stdin=b'{"text": "One."}\n')
+        assert json.loads(told.out)["n_unopened"] == 0, told.err
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_happens_to_the_files_the_index_is_theirs(seed: int, corpus: Path, index: Path) -> None:
+    lots = random.Random(seed)
+    for _ in range(12):
+        for _ in range(lots.randint(0, 3)):
+            _meddle(corpus, lots)
+        if lots.random() < 0.5:
+            _settle()
+        ragidx.build(corpus, index)
+        files = {str(path.relative_to(corpus)): path.read_text() for path in corpus.rglob("*.txt")}
+        assert {name.rsplit(":", 1)[0]: text for name, text in _texts(index).items()} == files
+
+
+def _meddle(corpus: Path, lots: random.Random) -> None:
+    """Write, rewrite with the old time, move over another, touch or remove a file; the last one is left."""
+    files = sorted(corpus.rglob("*.txt"))
+    file, status = (one := lots.choice(files)), one.stat()
+    match lots.randrange(6):
+        case 0:
+            (corpus / f"{lots.randrange(9)}.txt").write_text(f"Number {lots.randrange(9)}.")
+        case 1:
+            file.write_text(file.read_text()[::-1])
+            os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        case 2:
+            file.replace(corpus / f"{lots.randrange(9)}.txt")
+        case 3:
+            file.touch()
+        case 4 if len(files) > 1:
+            file.unlink()
+        case _:
+            file.write_text(f"{file.read_text()} More.")
