@@ -146,9 +146,8 @@ class Copier:
             if len(alive) < block:
                 table = table.take(alive)
             if len(alive):
-                # Through the mapping that is open, not the file's name: commits elsewhere may have removed the file.
-                # Float16 to float32 and back changes no bit.
-                self._room().add_table(table, self._cut(segment.vectors(first + alive).astype("<f2"), table))
+                self._room().add_table(table, self._cut(segment.codes[first + alive], table))
+                segment.let_go(first, block)
             first += block
             yield block
 

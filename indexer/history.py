@@ -7,28 +7,37 @@ state before or after it, and going back can itself be undone. What a spec means
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
-from ragidx.corpora.errors import SpecError
+from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.commit import commit
 from ragidx.indexer.deletions import read_deletions, write_deletions
+from ragidx.indexer.generations import earlier
 from ragidx.indexer.lock import Lock, now
 from ragidx.indexer.manifest import Manifest
 from ragidx.indexer.store import Store
-from ragidx.indexer.sweep import earlier, sweep
+from ragidx.indexer.sweep import sweep
 from ragidx.indexer.verify import check_files
 
 ROLLED_BACK = "rolled_back_to"  # a note of the manifest
 
 
-def history(folder: Path) -> list[Manifest]:
+def history(folder: Path, on_fault: Callable[[IndexFormatError], None] = lambda fault: None) -> list[Manifest]:
     """The kept generations of an index, the committed one first.
+
+    Args:
+        folder: of the index.
+        on_fault: told of each kept generation that is left out, because its manifest is damaged or cannot be read.
 
     Raises:
         IndexFormatError: there is no index, or its manifest is damaged.
     """
     current = Store.open(folder).manifest
-    return [current, *reversed(earlier(folder, current.generation))]
+    before = earlier(folder, current.generation)
+    for fault in before.faults.values():
+        on_fault(fault)
+    return [current, *reversed(before.manifests)]
 
 
 def rollback(folder: Path, generation: int) -> Manifest:
@@ -41,24 +50,17 @@ def rollback(folder: Path, generation: int) -> Manifest:
 
     Raises:
         SpecError: the generation is not kept; the message names those that are.
-        IndexFormatError: there is no index, or a file of that generation is missing or damaged.
+        IndexFormatError: there is no index, or the manifest or a file of that generation is missing or damaged.
         BusyError: a writer holds the index.
         RagidxError: the folder cannot be written; the committed state is what it was.
     """
     Store.open(folder)  # says what is there instead of an index
     lock = Lock(folder)
     try:
-        current, *before = history(folder)
+        current = Store.open(folder).manifest
         if generation == current.generation:
             return current
-        target = next((manifest for manifest in before if manifest.generation == generation), None)
-        if target is None:
-            kept = ", ".join(str(manifest.generation) for manifest in before) or "none but the committed one"
-            raise SpecError(
-                f"generation {generation} of the index is not kept",
-                f"kept: {kept}; build again from the corpus as it was",
-                where=str(folder),
-            )
+        target = _kept(folder, generation, current.generation)
         check_files(folder, target)
         manifest = _again(folder, target, current.generation + 1)
         commit(folder, manifest)
@@ -66,6 +68,21 @@ def rollback(folder: Path, generation: int) -> Manifest:
         return manifest
     finally:
         lock.release()
+
+
+def _kept(folder: Path, generation: int, current: int) -> Manifest:
+    before = earlier(folder, current)
+    for manifest in before.manifests:
+        if manifest.generation == generation:
+            return manifest
+    if generation in before.faults:
+        raise before.faults[generation]
+    kept = ", ".join(str(manifest.generation) for manifest in reversed(before.manifests))
+    raise SpecError(
+        f"generation {generation} of the index is not kept",
+        f"kept: {kept or 'none but the committed one'}; build again from the corpus as it was",
+        where=str(folder),
+    )
 
 
 def _again(folder: Path, target: Manifest, generation: int) -> Manifest:

@@ -10,6 +10,7 @@ Writing and renaming are `writer`'s, what a spec means is its readers'.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -52,6 +53,10 @@ _FINGERPRINT = re.compile(r"[A-Za-z0-9]{16,128}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CREATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _KINDS = ("bool", "int", "float", "string")
+
+
+class UnreadableError(IndexFormatError):
+    """A file is there and the system does not give it, so that nobody knows whether it is damaged."""
 
 
 class NewerFormatError(IndexFormatError):
@@ -236,6 +241,7 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     Raises:
         FileNotFoundError: there is none.
         NewerFormatError: it was written by a later version.
+        UnreadableError: the system does not give it.
         IndexFormatError: it is damaged; the message says how.
     """
     path = folder / name
@@ -245,7 +251,10 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
         raise
     except NewerFormatError as fault:
         raise NewerFormatError(fault.message, fault.hint, where=str(path)) from fault
-    except (OSError, ValueError, RecursionError) as fault:
+    except OSError as fault:
+        reason = f"the manifest cannot be read: {fault.strerror}"
+        raise UnreadableError(reason, "look at the disk, and try again", where=str(path)) from fault
+    except (ValueError, RecursionError) as fault:
         raise IndexFormatError(
             f"the manifest is damaged: {fault}",
             f"copy the newest manifest.<number>.json beside it over {MANIFEST}, or build again with --rebuild",
@@ -255,7 +264,12 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
 
 def read_regular(path: Path, limit: int) -> bytes:
     """The bytes of a plain file of at most `limit` bytes: no link, pipe or device is opened."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as fault:
+        if fault.errno == errno.ELOOP:
+            raise ValueError("it is a link, and is not followed") from fault
+        raise
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):

@@ -11,6 +11,7 @@ segment stays readable when its files are removed. Which rows are dead, and what
 from __future__ import annotations
 
 import functools
+import mmap
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +24,17 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer import ann
 from ragidx.indexer import rows as columns_of
-from ragidx.indexer.faiss_files import ANN, VECTORS, Halves, check_ann, codes_of, map_ann, map_vectors
+from ragidx.indexer.faiss_files import (
+    ANN,
+    HEADER_BYTES,
+    VECTORS,
+    Halves,
+    check_ann,
+    codes_of,
+    damaged,
+    map_ann,
+    map_vectors,
+)
 from ragidx.indexer.gpu import DeviceLists, DeviceVectors
 from ragidx.indexer.index_types import padded
 from ragidx.indexer.manifest import CHUNKS, SEGMENTS, Manifest, SegmentEntry, stored_width
@@ -58,7 +69,7 @@ class Segment:
         Raises:
             IndexFormatError: a file is not what the manifest says.
         """
-        _ = self._vectors, self._index, self._chunks
+        _ = self.codes, self._index, self._chunks
 
     def search(
         self,
@@ -104,8 +115,15 @@ class Segment:
     @property
     def codes(self) -> Halves:
         """The stored vectors, mapped, (rows, dim) float16."""
-        _ = self._vectors  # what is in the file was checked
-        return codes_of(self.folder / VECTORS, self._width, self.entry.rows)[:, : self._dim]
+        codes: Halves = self._mapped[:, : self._dim]
+        return codes
+
+    def let_go(self, first: int, count: int) -> None:
+        """Give back the memory of rows that were read through `codes` and are not needed again soon."""
+        row = self._mapped.strides[0]
+        start, end = HEADER_BYTES + first * row, HEADER_BYTES + (first + count) * row
+        start -= start % mmap.PAGESIZE
+        self._mapped.base.madvise(mmap.MADV_DONTNEED, start, end - start)
 
     def vectors(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
         """The stored vectors of some rows, (n, dim)."""
@@ -145,6 +163,16 @@ class Segment:
     @functools.cached_property
     def _vectors(self) -> Any:
         return map_vectors(self.folder / VECTORS, self._width, self.entry.rows)
+
+    @functools.cached_property
+    def _mapped(self) -> Any:
+        """The file of the vectors once more, as an array over a mapping of its own: `base` is that."""
+        _ = self._vectors  # what is in the file was checked
+        path = self.folder / VECTORS
+        try:
+            return codes_of(path, self._width, self.entry.rows)
+        except (OSError, ValueError) as fault:  # a commit removed it just now, or somebody cut it off
+            raise damaged(path, f"it cannot be mapped: {fault}") from fault
 
     @functools.cached_property
     def _index(self) -> Any | None:

@@ -1,24 +1,27 @@
 """Sweeping: removing what no kept generation names, as a crash, an interrupted build or an old commit left it.
 
 Kept are the committed state and the two generations before it. What counts is read from the disk each time, so that a
-sweep is right whatever happened before it; while the committed state cannot be read, nothing is removed. Only names
-that ragidx itself gives are looked at. Journals are not swept: they are what an interrupted build goes on from.
+sweep is right whatever happened before it. While the committed state cannot be read, nothing is removed; while an
+earlier manifest cannot be read, nothing that it may name. Only names that ragidx itself gives are looked at. Journals
+are not swept: they are what an interrupted build goes on from.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer import atomic
+from ragidx.indexer.generations import earlier
 from ragidx.indexer.lock import LOCK
 from ragidx.indexer.manifest import (
     DELETIONS,
     FILES,
     JOURNAL,
-    KEPT,
     MANIFEST,
+    SEEN,
     SEGMENTS,
     Manifest,
     files_of,
@@ -35,37 +38,58 @@ _DELETIONS = re.compile(r"[0-9]{8,16}\.arrow")
 def sweep(folder: Path) -> None:
     """Remove what no kept generation of the index names. The caller holds the lock."""
     try:
-        current = read_manifest(folder)
-    except FileNotFoundError:
-        kept: list[Manifest] = []
+        kept, unknown = _kept(folder)
     except IndexFormatError:
         return
-    else:
-        kept = [current, *earlier(folder, current.generation)]
     named = {path for manifest in kept for path in files_of(manifest)}
     segments = {path.split("/")[1] for path in named if path.startswith(f"{SEGMENTS}/")}
-    numbered = {numbered_path(manifest.generation) for manifest in kept}
+    numbered = {numbered_path(number) for number in (*(manifest.generation for manifest in kept), *unknown)}
+    newest = max(unknown, default=0)  # a generation names what was written up to its own time, nothing later
+
+    _remove(folder, lambda name: bool(_NUMBERED.fullmatch(name)) and name not in numbered)
+    _remove(
+        folder / SEGMENTS,
+        lambda name: is_segment_id(name) and name not in segments and _written(name) > newest,
+    )
+    for segment in segments:  # what a reader left that ended while it wrote a narrower copy
+        _remove(folder / SEGMENTS / segment, lambda name: False)
+    _remove(
+        folder / DELETIONS,
+        lambda name: (
+            bool(_DELETIONS.fullmatch(name)) and f"{DELETIONS}/{name}" not in named and _written(name) > newest
+        ),
+    )
+    _remove(
+        folder / FILES,
+        lambda name: bool(_BLOB.fullmatch(name)) and f"{FILES}/{name}" not in named and not unknown,
+    )
+
+
+def _kept(folder: Path) -> tuple[list[Manifest], tuple[int, ...]]:
+    """The manifests of the kept generations, and the generations whose manifest cannot be read now.
+
+    Raises:
+        IndexFormatError: the committed state cannot be read.
+    """
+    try:
+        current = read_manifest(folder)
+    except FileNotFoundError:
+        return [], ()
+    before = earlier(folder, current.generation)
+    return [current, *before.manifests], before.unknown
+
+
+def _remove(folder: Path, is_left: Callable[[str], bool]) -> None:
+    """Remove temporary files, and what is left over by its name."""
     for path in _entries(folder):
-        if path.name.endswith(atomic.TEMPORARY) or (_NUMBERED.fullmatch(path.name) and path.name not in numbered):
+        if path.name.endswith(atomic.TEMPORARY) or is_left(path.name):
             atomic.remove(path)
-    for path in _entries(folder / SEGMENTS):
-        if is_segment_id(path.name) and path.name not in segments:
-            atomic.remove(path)
-        for part in _entries(path) if path.name in segments else ():
-            if part.name.endswith(atomic.TEMPORARY):  # of a reader that ended while it wrote a narrower copy
-                atomic.remove(part)
-    for name, ours in ((DELETIONS, _DELETIONS), (FILES, _BLOB)):
-        for path in _entries(folder / name):
-            if path.name.endswith(atomic.TEMPORARY) or (
-                ours.fullmatch(path.name) and f"{name}/{path.name}" not in named
-            ):
-                atomic.remove(path)
 
 
 def highest_generation(folder: Path) -> int:
     """The highest generation that any name in the folder shows; 0 where there is none."""
     numbers = [int(found[1]) for path in _entries(folder) if (found := _NUMBERED.fullmatch(path.name))]
-    numbers += [int(path.name.split("-")[0]) for path in _entries(folder / SEGMENTS) if is_segment_id(path.name)]
+    numbers += [_written(path.name) for path in _entries(folder / SEGMENTS) if is_segment_id(path.name)]
     return max(numbers, default=0)
 
 
@@ -81,7 +105,7 @@ def check_folder(path: Path) -> None:
     parts = (SEGMENTS, DELETIONS, FILES, JOURNAL)
     if path.is_dir():
         names = {entry.name for entry in path.iterdir()}
-        ours = {name for name in names if name in (*parts, LOCK) or _is_ours(name)}
+        ours = {name for name in names if name in (*parts, LOCK, SEEN) or _is_ours(name)}
         if MANIFEST not in names and (names - ours or (names and LOCK not in names)):
             raise IndexFormatError("it is not an index, and not empty", hint, where=str(path))
     for name in parts:
@@ -94,17 +118,9 @@ def _is_ours(name: str) -> bool:
     return _NUMBERED.fullmatch(name) is not None or (name.startswith(".") and name.endswith(atomic.TEMPORARY))
 
 
-def earlier(folder: Path, generation: int) -> list[Manifest]:
-    """The kept generations before one, oldest first; those whose manifest cannot be read are left out."""
-    found = []
-    for number in range(max(1, generation - KEPT + 1), generation):
-        try:
-            manifest = read_manifest(folder, numbered_path(number))
-        except (FileNotFoundError, IndexFormatError):
-            continue  # nobody can open it any more
-        if manifest.generation == number:
-            found.append(manifest)
-    return found
+def _written(name: str) -> int:
+    """The generation that wrote a segment or a file of deletions."""
+    return int(re.split("[-.]", name)[0])
 
 
 def _entries(folder: Path) -> list[Path]:

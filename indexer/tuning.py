@@ -33,6 +33,7 @@ from ragidx.indexer.index_types import (
     candidates,
     footprint_of,
 )
+from ragidx.indexer.memory import give_back
 
 Floats: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.int64]
@@ -99,6 +100,7 @@ def choose(
         return None
     truth = exact_answers(vectors, dim, rows)
     best: Measured | None = None
+    give_back()
     for recipe in filter(None, fitting):
         index = ann.make(recipe, vectors, dim, rows, functools.partial(on_stage, str(recipe), rows))
         measured = tune(index, recipe, truth, map_vectors(vectors, dim, rows), options.target_recall)

@@ -1,7 +1,8 @@
 """Checking the files of an index against its manifest: quickly when it is opened, wholly when the user asks.
 
 At open every size is compared, and every checksum where the files together have less than 64 MiB: in a small index no
-flipped byte goes unseen, and of a large one nothing is read. `verify` reads every byte and every row.
+flipped byte goes unseen, and of a large one nothing is read. `verify` reads every byte and every row of the committed
+state, and every byte of the generations that are kept before it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.deletions import read_deletions
 from ragidx.indexer.faiss_files import ANN, VECTORS, check_ann, map_ann, map_vectors
-from ragidx.indexer.manifest import SEGMENTS, Manifest, files_of, read_manifest, stored_width
+from ragidx.indexer.generations import STANDS, earlier, read_numbered
+from ragidx.indexer.manifest import (
+    MANIFEST,
+    SEGMENTS,
+    Manifest,
+    files_of,
+    numbered_path,
+    read_manifest,
+    stored_width,
+)
 from ragidx.indexer.prefixes import PREFIX, is_whole
 from ragidx.indexer.segment import BATCH_ROWS, Segment, segments_of
 from ragidx.indexer.segment_writer import NORM_TOLERANCE
@@ -68,16 +78,26 @@ def verify(folder: Path) -> list[str]:
     except FileNotFoundError:
         return [f"{folder}: it holds no index; name another folder with --index"]
     except IndexFormatError as fault:
-        return [_line(fault)]
+        return [line_of(fault)]
     faults: list[str] = []
     for path, entry in files_of(manifest).items():
         try:
             check_file(folder / path, entry, read=True)
         except IndexFormatError as fault:
-            faults.append(_line(fault))
+            faults.append(line_of(fault))
     if not faults:  # a file that is not the committed one needs no second line about what is in it
         faults = _content_faults(folder, manifest)
-    return faults + _damaged_prefixes(folder, manifest)
+    return (
+        faults
+        + _damaged_prefixes(folder, manifest)
+        + _own_copy_faults(folder, manifest)
+        + _past_faults(folder, manifest)
+    )
+
+
+def line_of(fault: IndexFormatError) -> str:
+    """A fault in one line: the file, what is wrong, what to do."""
+    return f"{fault.where}: {fault.message}; {fault.hint}"
 
 
 def _content_faults(folder: Path, manifest: Manifest) -> list[str]:
@@ -85,12 +105,12 @@ def _content_faults(folder: Path, manifest: Manifest) -> list[str]:
     try:
         read_deletions(folder, manifest)
     except IndexFormatError as fault:
-        faults.append(_line(fault))
+        faults.append(line_of(fault))
     for segment in segments_of(folder, manifest):
         try:
             _read_all(segment)
         except IndexFormatError as fault:
-            faults.append(_line(fault))
+            faults.append(line_of(fault))
     return faults
 
 
@@ -131,11 +151,37 @@ def _damaged_prefixes(folder: Path, manifest: Manifest) -> list[str]:
     ]
 
 
+def _own_copy_faults(folder: Path, manifest: Manifest) -> list[str]:
+    """What is wrong with the numbered copy of the committed manifest: it is what a damaged one is mended with."""
+    try:
+        read_numbered(folder, manifest.generation)
+    except FileNotFoundError:
+        return []
+    except IndexFormatError as fault:
+        return [f"{fault.where}: {fault.message}; copy {MANIFEST} over it; {STANDS}"]
+    return []
+
+
+def _past_faults(folder: Path, manifest: Manifest) -> list[str]:
+    """One line for each fault in what only earlier generations consist of; a writer may sweep them meanwhile."""
+    before = earlier(folder, manifest.generation)
+    lines = [line_of(fault) for fault in before.faults.values()]
+    seen = set(files_of(manifest))
+    for past in reversed(before.manifests):
+        for path, entry in files_of(past).items():
+            if path in seen:
+                continue
+            seen.add(path)
+            try:
+                check_file(folder / path, entry, read=True)
+            except IndexFormatError as fault:
+                if (folder / numbered_path(past.generation)).exists():  # else it was swept, which begins with this file
+                    lost = f"without it there is no rollback to generation {past.generation}; {STANDS}"
+                    lines.append(f"{fault.where}: {fault.message}; put it back from a copy; {lost}")
+    return lines
+
+
 def _sha256(path: Path) -> str:
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _line(fault: IndexFormatError) -> str:
-    return f"{fault.where}: {fault.message}; {fault.hint}"

@@ -55,9 +55,7 @@ _REASONS = 12  # shown on a terminal; a broken export can have as many as it has
 @corpus_options
 @click.option("--strict", is_flag=True, help="End with status 1 at the first thing left out or cut.")
 @click.option("--plan", is_flag=True, help="Say what the build would take, and build nothing.")
-@click.option(
-    "--reread", is_flag=True, help="Open every file again, those too whose size and times are as they were."
-)
+@click.option("--reread", is_flag=True, help="Open every file again, those too whose size and times are as they were.")
 @click.option("--rebuild", is_flag=True, help="Replace the index, whatever it was made with.")
 @offline_option
 @json_option

@@ -9,10 +9,8 @@ import click
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.cli import console, words
 from ragidx.pipelines.cli.options import (
-    attn_option,
-    device_option,
-    dtype_option,
     encoder_options,
+    encoding_options,
     instruction_option,
     json_option,
     offline_option,
@@ -23,9 +21,7 @@ from ragidx.pipelines.diagnosis import Check, Report
 @click.command("doctor")
 @encoder_options
 @instruction_option
-@device_option
-@dtype_option
-@attn_option
+@encoding_options
 @offline_option
 @json_option
 def command(as_json: bool, **options: Any) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ragidx.corpora.errors import IndexFormatError
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.options import index_option, json_option
 
@@ -22,10 +23,14 @@ def command(index: Path, as_json: bool) -> None:
     """
     from ragidx.indexer.history import ROLLED_BACK, history
     from ragidx.indexer.manifest import files_of
+    from ragidx.indexer.verify import line_of
 
-    kept = history(index)
+    faults: list[IndexFormatError] = []
+    kept = history(index, on_fault=faults.append)
+    told = [line_of(fault) for fault in faults]
     if as_json:
-        console.print_json({"path": str(index), "generations": [manifest.to_json() for manifest in kept]})
+        generations = [manifest.to_json() for manifest in kept]
+        console.print_json({"path": str(index), "generations": generations, "faults": told})
         return
     rows = []
     for number, manifest in enumerate(kept):
@@ -35,3 +40,5 @@ def command(index: Path, as_json: bool) -> None:
         counts = [f"{manifest.n_documents:,}", f"{manifest.n_chunks:,}", str(manifest.dim), console.n_bytes(size)]
         rows.append([str(manifest.generation), manifest.created, *counts, ", ".join(notes)])
     console.print_table(["generation", "made", "documents", "chunks", "dim", "size", ""], rows)
+    for line in told:
+        console.note(f"Left out: {line}")

@@ -62,8 +62,12 @@ def dtype_option(function: F) -> F:
     )(function)
 
 
-def attn_option(function: F) -> F:
-    """`--attn`."""
+def encoding_options(function: F) -> F:
+    """`--device`, `--dtype` and `--attn`: what vectors are computed with, wherever documents are encoded."""
+    return device_option(dtype_option(_attn_option(function)))
+
+
+def _attn_option(function: F) -> F:
     return click.option(
         "--attn",
         default="auto",
@@ -88,6 +92,23 @@ def instruction_option(function: F) -> F:
 def filter_options(function: F) -> F:
     """What says which numbers of a vector are kept."""
     return _all(_FILTER, function)
+
+
+def filter_topk_option(function: F) -> F:
+    """`--filter-topk`."""
+    return click.option(
+        "--filter-topk", type=int, metavar="N", help="optimal: most frequent tokens that count [default: 100]."
+    )(function)
+
+
+def chunk_options(function: F) -> F:
+    """What says how documents are cut."""
+    return _all(_CHUNK, function)
+
+
+def corpus_options(function: F) -> F:
+    """What says which files of a corpus are read, and which of their fields."""
+    return _all(_CORPUS, function)
 
 
 def _all(options: Sequence[Callable[[F], F]], function: F) -> F:
@@ -210,6 +231,20 @@ class ChunkSize(click.ParamType[Any]):
             return int(value)
         except ValueError:
             return self.fail(f"{value!r} is neither a number of tokens nor 'none'", param, ctx)
+
+
+_CHUNK = (
+    click.option("--chunk-size", type=ChunkSize(), help="Tokens a chunk, or none for whole documents [default: 256]."),
+    click.option("--chunk-overlap", type=int, metavar="N", help="Tokens that neighbours share, at most [default: 0]."),
+    click.option("--headings/--no-headings", default=None, help="Put the heading path in front of what is encoded."),
+)
+
+_CORPUS = (
+    click.option("--include", multiple=True, metavar="GLOB", help="Only these files; may be repeated."),
+    click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files; may be repeated."),
+    click.option("--text-field", metavar="F", help="Field of structured files that holds the text."),
+    click.option("--id-field", metavar="F", help="Field of structured files that holds the id."),
+)
 
 
 class UnicodeText(click.ParamType[Any]):

@@ -16,11 +16,11 @@ from ragidx.indexer.index_types import FLAT, INDEX_TYPES
 from ragidx.indexer.specs import FILTERS
 from ragidx.pipelines.cli import console, sweep_tables
 from ragidx.pipelines.cli.options import (
-    ChunkSize,
-    attn_option,
-    device_option,
-    dtype_option,
+    chunk_options,
+    corpus_options,
     encoder_options,
+    encoding_options,
+    filter_topk_option,
     instruction_option,
     json_option,
     offline_option,
@@ -65,7 +65,7 @@ _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
 @click.option("--filter-offset", type=int, metavar="N", help="embedfilter: first kept direction of the spectrum.")
 @click.option("--filter-seed", type=int, metavar="N", help="Of the sample that filters are fitted on [default: 0].")
 @click.option("--filter-sample", type=int, metavar="N", help="Chunks in that sample, at most [default: 4096].")
-@click.option("--filter-topk", type=int, metavar="N", help="optimal: most frequent tokens that count [default: 100].")
+@filter_topk_option
 @click.option(
     "--queries",
     type=click.Path(path_type=Path),
@@ -94,16 +94,9 @@ _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
 )
 @encoder_options
 @instruction_option
-@click.option("--chunk-size", type=ChunkSize(), help="Tokens a chunk, or none for whole documents [default: 256].")
-@click.option("--chunk-overlap", type=int, metavar="N", help="Tokens that neighbours share, at most [default: 0].")
-@click.option("--headings/--no-headings", default=None, help="Put the heading path in front of what is encoded.")
-@device_option
-@dtype_option
-@attn_option
-@click.option("--include", multiple=True, metavar="GLOB", help="Only these files; may be repeated.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files; may be repeated.")
-@click.option("--text-field", metavar="F", help="Field of structured files that holds the text.")
-@click.option("--id-field", metavar="F", help="Field of structured files that holds the id.")
+@chunk_options
+@encoding_options
+@corpus_options
 @offline_option
 @json_option
 def command(source: str, as_json: bool, out: Path | None, **options: Any) -> None:

@@ -1,14 +1,22 @@
-"""Small kits: for the store, documents of short texts whose vectors follow from the text alone; for FAISS, files."""
+"""Small kits: for the store, documents of short texts whose vectors follow from the text alone; for FAISS, files.
+
+And what tests of faults share: an operation done once without any, an index with every kind of file, closed folders.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fault_index import make_index
+from fault_operations import OPERATIONS, Reference
 from numpy.typing import NDArray
 
 from ragidx.corpora.records import Scalar
@@ -115,3 +123,59 @@ def ann_kit() -> AnnKit:
 @pytest.fixture(scope="session")
 def kit() -> StoreKit:
     return StoreKit()
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """A folder that is not there yet; in memory where that can be: a process that is killed does not lose its disk."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
+        yield Path(folder) / "copy"
+
+
+@pytest.fixture(scope="module")
+def reference(kit: StoreKit, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Reference]:
+    """`reference(operation)`: what it does without a fault, found out once."""
+    made: dict[str, Reference] = {}
+
+    def of(name: str) -> Reference:
+        if name not in made:
+            made[name] = Reference.of(OPERATIONS[name], kit, tmp_path_factory.mktemp("reference"))
+        return made[name]
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def every_kind(kit: StoreKit, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index with every kind of file, to be copied: two segments with graphs, deletions, a blob and a journal."""
+    path = tmp_path_factory.mktemp("every-kind") / "index"
+    make_index(kit, path)
+    return path
+
+
+@pytest.fixture
+def closed(kit: StoreKit) -> Iterator[Callable[[Mapping[str, Sequence[str]]], Path]]:
+    """`closed(documents)`: an index in a folder that this process may read and not write, from then on."""
+    with ExitStack() as stack:
+        yield lambda documents: stack.enter_context(_closed(kit, documents))
+
+
+@contextmanager
+def _closed(kit: StoreKit, documents: Mapping[str, Sequence[str]]) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        index = Path(folder) / "index"
+        kit.build(index, documents)
+        folders = [index, *(path for path in index.rglob("*") if path.is_dir())]
+        for path in folders:
+            path.chmod(0o555)
+        (index / "LOCK").chmod(0o444)
+        is_root = os.geteuid() == 0
+        if is_root:
+            os.seteuid(65534)
+        yield index
+        if is_root:
+            os.seteuid(0)
+        for path in folders:
+            path.chmod(0o755)

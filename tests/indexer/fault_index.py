@@ -24,7 +24,8 @@ READ = (  # every file that the committed state consists of
     "deletions/00000002.arrow",
     "files/filter.bin",
 )
-NOT_READ = ("LOCK", "manifest.1.json", "manifest.2.json", "journal/ffffffffffffffff.bin")
+KEPT = ("manifest.1.json", "manifest.2.json")  # what an earlier state is gone back to with, and a manifest mended with
+NOT_READ = ("LOCK", "journal/ffffffffffffffff.bin")
 BLOBS = {"filter.bin": bytes(range(64))}
 DOCUMENTS = {f"d{n}": [f"text {n} {part}" for part in range(3)] for n in range(8)}
 
@@ -47,7 +48,7 @@ def make_index(kit: StoreKit, path: Path) -> None:
 
 
 def path_of(index: Path, name: str) -> Path:
-    """Where a file of `READ` or `NOT_READ` lies."""
+    """Where a file of `READ`, `KEPT` or `NOT_READ` lies."""
     return next(index.glob("files/*-filter.bin")) if name == "files/filter.bin" else index / name
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-import numpy as np
 from faults import Disk, Step
+from states import State, state_of
 
 from ragidx.corpora.errors import BusyError
 from ragidx.indexer import index_types
@@ -26,7 +26,6 @@ from ragidx.indexer import writer as writer_module
 from ragidx.indexer.history import rollback
 from ragidx.indexer.manifest import Manifest
 from ragidx.indexer.rewrite import compact
-from ragidx.indexer.store import Store
 
 if TYPE_CHECKING:
     from conftest import StoreKit
@@ -157,35 +156,6 @@ TASKS: Mapping[str, Callable[[StoreKit, Path], object]] = {  # what a writer of 
     "add as Ada": functools.partial(adds_in_turn, "Ada"),
     "add as Bob": functools.partial(adds_in_turn, "Bob"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """All that an index tells: every chunk that is alive with its vector's bytes, and how it answers."""
-
-    generation: int
-    chunks: Mapping[str, tuple[object, ...]]
-    answers: tuple[tuple[tuple[str, float], ...], ...]
-
-
-def state_of(index: Path) -> State:
-    """The committed state, read through `Store` alone."""
-    store = Store.open(index)
-    chunks: dict[str, tuple[object, ...]] = {}
-    for number, (segment, dead) in enumerate(zip(store.segments, store.dead, strict=True)):
-        alive = np.arange(segment.entry.rows) if dead is None else np.flatnonzero(~dead)
-        rows = store.rows([(number, int(row)) for row in alive])
-        for row, vector in zip(rows, segment.vectors(alive), strict=True):
-            assert row.chunk_id not in chunks
-            span = (row.doc_id, row.start, row.end, row.text, row.heading)
-            chunks[row.chunk_id] = (*span, row.text_hash, row.doc_hash, dict(row.metadata), vector.tobytes())
-    found = store.search(np.eye(8, dtype=np.float32)[:3], 5)
-    ids = iter([row.chunk_id for row in store.rows([place for places in found.places for place in places])])
-    answers = (
-        tuple((next(ids), score) for score in scores[: len(places)])
-        for places, scores in zip(found.places, found.scores.tolist(), strict=True)
-    )
-    return State(store.manifest.generation, chunks, tuple(answers))
 
 
 def tree_of(index: Path) -> dict[str, object]:

@@ -5,7 +5,8 @@
     with Killed(root, at=7, power=True): ...                  the process ends before the 7th call, as in a power loss
 
 The layer takes the place of the functions of `os`, which is all that the store writes with: `Disk.written` says
-where the last byte of each file was put, so that a test can compare it with what lies on the disk. Reads pass by.
+where the last byte of each file was put, so that a test can compare it with what lies on the disk. Reads pass by, but
+for those that `Unreadable` fails.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Self
+
+from ragidx.corpora.errors import RagidxError
 
 PATCHED = ("open", "write", "fsync", "close", "ftruncate", "mkdir", "rmdir", "unlink", "remove", "rename", "replace")
 WRITABLE = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -59,6 +62,9 @@ class Disk:
     def before(self, step: Step) -> None:
         """Called before each step; what it raises is what the caller of `os` sees."""
 
+    def before_read(self, path: Path) -> None:
+        """Called before a file is opened to be read only."""
+
     def portion(self, step: Step, size: int) -> int:
         """How many of `size` bytes one write takes."""
         return size
@@ -88,6 +94,8 @@ class Disk:
         is_new = bool(flags & os.O_CREAT) and not os.path.lexists(ours)
         if flags & (WRITABLE | os.O_DIRECTORY):
             self._step("open", ours)
+        else:
+            self.before_read(ours)
         handle = self._real["open"](path, flags, mode, dir_fd=dir_fd)
         if flags & WRITABLE or ours.is_dir():
             self._handles[handle] = ours
@@ -308,6 +316,18 @@ class Failing(Disk):
         raise OSError(self._code, os.strerror(self._code), os.fspath(step.path))
 
 
+class Unreadable(Disk):
+    """One file cannot be opened to be read, as where a disk has lost the place of it for a time."""
+
+    def __init__(self, root: Path, path: Path, code: int) -> None:
+        super().__init__(root)
+        self._lost, self._code = Path(os.path.realpath(path)), code
+
+    def before_read(self, path: Path) -> None:
+        if path == self._lost:
+            raise OSError(self._code, os.strerror(self._code), os.fspath(path))
+
+
 class Short(Disk):
     """Every write takes some of the bytes it is given, at least one."""
 
@@ -317,3 +337,12 @@ class Short(Disk):
 
     def portion(self, step: Step, size: int) -> int:
         return self._rng.randint(1, size) if size else 0
+
+
+def error_of(run: Callable[[], object]) -> RagidxError | None:
+    """What an operation told when it ended; None if it went through."""
+    try:
+        run()
+    except RagidxError as fault:
+        return fault
+    return None

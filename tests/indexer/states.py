@@ -1,4 +1,4 @@
-"""What an index tells, apart from how it lies on the disk: for tests of what changes only the latter."""
+"""What an index tells, read through `Store` alone: its content, and with the generation its state."""
 
 from __future__ import annotations
 
@@ -12,16 +12,33 @@ from ragidx.indexer.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class Content:
     """Every chunk that is alive by its id, with its vector's bytes, and the first hits of some queries with scores."""
 
     chunks: Mapping[str, tuple[object, ...]]
     answers: tuple[tuple[tuple[str, float], ...], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """A committed state: equal to another one if nobody can tell them apart, whatever lies on the disk."""
+
+    generation: int
+    content: Content
+
+
 def state_of(index: Path) -> State:
-    """The committed state, read through `Store` alone."""
+    """The committed state."""
     store = Store.open(index)
+    return State(store.manifest.generation, _content(store))
+
+
+def content_of(index: Path) -> Content:
+    """What the committed state holds: for tests of what changes only how it lies on the disk."""
+    return _content(Store.open(index))
+
+
+def _content(store: Store) -> Content:
     chunks: dict[str, tuple[object, ...]] = {}
     for number, (segment, dead) in enumerate(zip(store.segments, store.dead, strict=True)):
         alive = np.arange(segment.entry.rows) if dead is None else np.flatnonzero(~dead)
@@ -35,12 +52,22 @@ def state_of(index: Path) -> State:
     for scores, places in zip(found.scores.tolist(), found.places, strict=True):
         ids = [row.chunk_id for row in store.rows(places)]
         answers.append(tuple(zip(ids, scores, strict=False)))
-    return State(chunks, tuple(answers))
+    return Content(chunks, tuple(answers))
+
+
+def documents_of(store: Store) -> dict[str, list[str]]:
+    """The texts of all documents that are alive in an open store, read from it now."""
+    found: dict[str, list[str]] = {}
+    for number, (segment, dead) in enumerate(zip(store.segments, store.dead, strict=True)):
+        alive = [(number, row) for row in range(segment.entry.rows) if dead is None or not dead[row]]
+        for row in store.rows(alive):
+            found.setdefault(row.doc_id, []).append(row.text)
+    return found
 
 
 def texts_of(index: Path) -> list[str]:
     """The texts of all chunks that are alive, sorted."""
-    return sorted(str(chunk[3]) for chunk in state_of(index).chunks.values())
+    return sorted(str(chunk[3]) for chunk in content_of(index).chunks.values())
 
 
 def files_of(index: Path) -> dict[str, bytes]:

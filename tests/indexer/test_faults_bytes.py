@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fault_index import BLOBS, DOCUMENTS, NOT_READ, READ, SEED, make_index, offsets, path_of
-from fault_operations import state_of, tree_of
+from fault_index import BLOBS, DOCUMENTS, KEPT, NOT_READ, READ, SEED, offsets, path_of
+from fault_operations import tree_of
+from states import state_of
 
 from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer.store import Store
@@ -20,22 +21,14 @@ from ragidx.indexer.verify import verify
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def pristine(kit, tmp_path_factory) -> Path:
-    """An index with every kind of file: two segments with graphs, metadata, deletions, a blob and a journal."""
-    path = tmp_path_factory.mktemp("pristine") / "index"
-    make_index(kit, path)
-    return path
-
-
 @pytest.fixture
-def index(pristine, tmp_path) -> Path:
-    shutil.copytree(pristine, tmp_path / "index")
+def index(every_kind, tmp_path) -> Path:
+    shutil.copytree(every_kind, tmp_path / "index")
     return tmp_path / "index"
 
 
 def test_these_are_all_the_files_of_an_index(index):
-    ours = {path_of(index, name) for name in (*READ, *NOT_READ)}
+    ours = {path_of(index, name) for name in (*READ, *KEPT, *NOT_READ)}
 
     assert ours == {path for path in index.rglob("*") if path.is_file()}
 
@@ -73,13 +66,14 @@ def test_every_flipped_byte_is_named(index, name):
     flip_each(index, name, 2_000, lambda path, place: check_named(index, path, place))
 
 
-@pytest.mark.parametrize("name", NOT_READ)
+@pytest.mark.parametrize("name", [*KEPT, *NOT_READ])
 def test_a_flipped_byte_in_what_the_state_does_not_consist_of_changes_no_answer(index, name, kit):
+    """`verify` names it where something can be lost with it."""
     before, tree = state_of(index), tree_of(index)
 
     def check(path: Path, place: int) -> None:
         assert state_of(index) == before, f"byte {place}"
-        assert verify(index) == []
+        assert [line.split(": ")[0] for line in verify(index)] == [str(path)] * (name in KEPT), f"byte {place}"
         with kit.writer(index, index_type="hnsw", blobs=BLOBS) as writer:
             rows = kit.rows("later", ["encoded, not committed"])
             known = writer.reuse([rows[0].text_hash])
@@ -126,6 +120,20 @@ def test_a_file_that_is_gone_is_named(index, name):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", KEPT)
+def test_a_kept_manifest_that_became_something_else_is_named_until_it_goes(index, name, damage, kit):
+    path, before = path_of(index, name), state_of(index)
+    DAMAGES[damage](path)
+
+    assert [line.split(": ")[0] for line in verify(index)] == [str(path)]
+    assert state_of(index) == before
+    for number in range(3):
+        kit.build(index, {"only": [f"text {number}"]}, index_type="hnsw", blobs=BLOBS)
+    assert not os.path.lexists(path)
+    assert verify(index) == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", ["LOCK", "journal/ffffffffffffffff.bin"])
 def test_a_lock_or_journal_that_became_something_else_is_overcome_or_told(index, name, damage, kit):
     """A reader opens neither. A writer begins a cut file anew, and ends with one error where there is none to write."""
@@ -139,7 +147,7 @@ def test_a_lock_or_journal_that_became_something_else_is_overcome_or_told(index,
         told = fault
 
     if told is None:
-        assert {chunk[0] for chunk in state_of(index).chunks.values()} == set(DOCUMENTS)
+        assert {chunk[0] for chunk in state_of(index).content.chunks.values()} == set(DOCUMENTS)
     else:
         assert (told.where, told.message.partition(": ")[0]) == (str(index / name), "cannot write")
         assert state_of(index) == before

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import errno
-import os
 import random
 import re
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fault_operations import OPERATIONS, Reference, state_of, tree_of
-from faults import Failing, Short, Step
+from fault_operations import OPERATIONS, Reference, tree_of
+from faults import Failing, Short, Step, error_of
+from states import state_of
 
 from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer.atomic import TEMPORARY
@@ -30,27 +28,6 @@ TOLD = {
     ),
     errno.EIO: r"Input/output error\n  hint: look at the disk, or choose another folder with --index",
 }
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    """A folder that is not there yet; in memory where that can be, for speed."""
-    shared = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
-        yield Path(folder) / "copy"
-
-
-@pytest.fixture(scope="module")
-def reference(kit, tmp_path_factory) -> Callable[[str], Reference]:
-    """`reference(operation)`: what it does without a fault, found out once."""
-    made: dict[str, Reference] = {}
-
-    def of(name: str) -> Reference:
-        if name not in made:
-            made[name] = Reference.of(OPERATIONS[name], kit, tmp_path_factory.mktemp("reference"))
-        return made[name]
-
-    return of
 
 
 def without_journal(tree: dict[str, object]) -> dict[str, object]:
@@ -86,14 +63,6 @@ def fail_and_finish(reference: Reference, disk: Failing, kit, root: Path) -> Non
     except BaseException as fault:
         fault.add_note(f"failures: {disk.failures}")
         raise
-
-
-def error_of(run: Callable[[], object]) -> RagidxError | None:
-    try:
-        run()
-    except RagidxError as fault:
-        return fault
-    return None
 
 
 def check_told(disk: Failing, caught: RagidxError | None) -> None:

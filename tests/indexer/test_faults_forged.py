@@ -21,7 +21,7 @@ import faiss
 import numpy as np
 import pyarrow as pa
 import pytest
-from fault_index import READ, SEED, SEGMENT, make_index, offsets
+from fault_index import READ, SEED, SEGMENT, offsets
 from fault_operations import small_indexes
 from fault_reader import plant, sign
 from fault_writers import ONE_THREAD
@@ -33,17 +33,9 @@ from ragidx.indexer.verify import verify
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def pristine(kit, tmp_path_factory) -> Path:
-    """An index with every kind of file: two segments with graphs, metadata, deletions, a blob and a journal."""
-    path = tmp_path_factory.mktemp("pristine") / "index"
-    make_index(kit, path)
-    return path
-
-
 @pytest.fixture
-def index(pristine, tmp_path) -> Path:
-    shutil.copytree(pristine, tmp_path / "index")
+def index(every_kind, tmp_path) -> Path:
+    shutil.copytree(every_kind, tmp_path / "index")
     return tmp_path / "index"
 
 

@@ -5,16 +5,15 @@ After each, the index opens as the state before or after, to the bit; a followin
 
 from __future__ import annotations
 
-import os
 import random
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault_operations import OPERATIONS, Reference, State, state_of, tree_of
+from fault_operations import OPERATIONS, Reference, tree_of
 from fault_writers import Order, Writers
 from faults import Disk
+from states import State, state_of
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.verify import verify
@@ -36,27 +35,6 @@ NOT_BUILT = (
 def writers() -> Iterator[Writers]:
     with Writers() as running:
         yield running
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    """A folder that is not there yet; in memory where that can be: a process that is killed does not lose its disk."""
-    shared = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
-        yield Path(folder) / "copy"
-
-
-@pytest.fixture(scope="module")
-def reference(kit, tmp_path_factory) -> Callable[[str], Reference]:
-    """`reference(operation)`: what it does without a fault, found out once."""
-    made: dict[str, Reference] = {}
-
-    def of(name: str) -> Reference:
-        if name not in made:
-            made[name] = Reference.of(OPERATIONS[name], kit, tmp_path_factory.mktemp("reference"))
-        return made[name]
-
-    return of
 
 
 def first_order(number: int, name: str, reference: Reference, root: Path) -> Order:

@@ -11,8 +11,9 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import pytest
-from fault_operations import COMMITS, State, documents_at, state_of
+from fault_operations import COMMITS, documents_at
 from fault_writers import Order, Writers
+from states import documents_of, state_of
 
 from ragidx.corpora.errors import BusyError
 from ragidx.indexer import lock as lock_module
@@ -27,16 +28,6 @@ def two_writers() -> Iterator[list[Writers]]:
         yield [stack.enter_context(Writers()) for _ in range(2)]
 
 
-def texts(store: Store) -> dict[str, list[str]]:
-    """All documents that are alive in an open store, read from it now."""
-    found: dict[str, list[str]] = {}
-    for number, (segment, dead) in enumerate(zip(store.segments, store.dead, strict=True)):
-        alive = [(number, row) for row in range(segment.entry.rows) if dead is None or not dead[row]]
-        for row in store.rows(alive):
-            found.setdefault(row.doc_id, []).append(row.text)
-    return dict(sorted(found.items()))
-
-
 @pytest.mark.slow
 def test_a_reader_sees_whole_states_while_another_process_commits(tmp_path, kit, two_writers):
     """New stores see one committed state, never an earlier one than the last; an open one stays what it was."""
@@ -49,7 +40,7 @@ def test_a_reader_sees_whole_states_while_another_process_commits(tmp_path, kit,
             store = Store.open(tmp_path / "index")
             generation = store.manifest.generation
             assert generation >= last
-            assert texts(store) == documents_at(generation)
+            assert documents_of(store) == documents_at(generation)
             held.setdefault(generation, store)
             last = generation
 
@@ -57,7 +48,7 @@ def test_a_reader_sees_whole_states_while_another_process_commits(tmp_path, kit,
     assert len(held) > 3
     assert Store.open(tmp_path / "index").manifest.generation == COMMITS
     for generation, store in held.items():  # most of their files are gone by now
-        assert texts(store) == documents_at(generation)
+        assert documents_of(store) == documents_at(generation)
         found = store.search(kit.queries(2), 10)
         assert [len(places) for places in found.places] == [4, 4]
 
@@ -75,7 +66,7 @@ def test_a_reader_keeps_its_state_through_commits_rollbacks_and_sweeps(tmp_path,
     after = store.search(kit.queries(2), 10)
     assert [manifest.generation for manifest in history(tmp_path / "index")] == [6, 5, 4]
     assert not list((tmp_path / "index" / "segments").glob("00000001-*"))
-    assert texts(store) == documents_at(1)
+    assert documents_of(store) == documents_at(1)
     assert after.places == before.places
     assert (after.scores == before.scores).all()
 
@@ -93,7 +84,7 @@ def test_two_writers_that_wait_for_each_other_lose_nothing(tmp_path, kit, two_wr
     assert [outcome.error for outcome in outcomes] == ["", ""]
     store = Store.open(tmp_path / "index")
     assert (store.manifest.generation, store.manifest.n_documents) == (21, 21)
-    assert set(texts(store)) == {"first", *(f"{who} {number}" for who in ("Ada", "Bob") for number in range(10))}
+    assert set(documents_of(store)) == {"first", *(f"{who} {number}" for who in ("Ada", "Bob") for number in range(10))}
     assert verify(tmp_path / "index") == []
 
 
@@ -108,7 +99,7 @@ def test_a_writer_of_another_process_is_told_who_writes(tmp_path, kit, two_write
         r"since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\n  hint: wait until that ends, then run again\n$",
         outcome.error,
     )
-    assert texts(Store.open(tmp_path / "index")) == {"a": ["one"]}
+    assert documents_of(Store.open(tmp_path / "index")) == {"a": ["one"]}
 
 
 @pytest.fixture
@@ -138,9 +129,9 @@ def test_a_clock_that_goes_backwards_changes_no_order(tmp_path, kit, clock):
     assert [manifest.generation for manifest in manifests] == [4, 3, 2]
     assert [manifest.created for manifest in manifests] == sorted(manifest.created for manifest in manifests)
     assert manifests[0].created < manifests[-1].created < "1970-01-01T05:00:00Z"
-    assert texts(Store.open(index)) == documents_at(4)
+    assert documents_of(Store.open(index)) == documents_at(4)
     assert rollback(index, 3).generation == 5
-    assert texts(Store.open(index)) == documents_at(3)
+    assert documents_of(Store.open(index)) == documents_at(3)
     assert verify(index) == []
 
 
@@ -159,7 +150,7 @@ def test_times_of_files_say_nothing(tmp_path, kit):
     index = tmp_path / "index"
     kit.build(index, documents_at(1))
     kit.build(index, documents_at(2))
-    before: State = state_of(index)
+    before = state_of(index)
     rng = random.Random(0)
     for path in (index, *index.rglob("*")):
         stamp = rng.choice([0, 1, rng.randrange(2**31), int(datetime(2100, 1, 1, tzinfo=UTC).timestamp())])
@@ -169,4 +160,4 @@ def test_times_of_files_say_nothing(tmp_path, kit):
     assert verify(index) == []
     assert kit.build(index, documents_at(2))[0].generation == 2
     assert kit.build(index, documents_at(3))[0].generation == 3
-    assert texts(Store.open(index)) == documents_at(3)
+    assert documents_of(Store.open(index)) == documents_at(3)

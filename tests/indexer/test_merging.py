@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from states import content_of, files_of, texts_of
 
 from ragidx.indexer import assembly
 from ragidx.indexer.assembly import MAX_SMALL
 from ragidx.indexer.history import history, rollback
 from ragidx.indexer.manifest import SEGMENTS
 from ragidx.indexer.store import Store
-
-from .states import files_of, state_of, texts_of
 
 
 def documents(count: int) -> dict[str, list[str]]:
@@ -49,7 +48,7 @@ def test_forty_small_builds_leave_few_segments_and_answer_as_one(
 
     assert counts[:18] == [*range(1, MAX_SMALL + 1), 1, 2]  # the seventeenth merges all of them
     assert max(counts) == MAX_SMALL
-    assert state_of(index) == state_of(tmp_path / "at once")
+    assert content_of(index) == content_of(tmp_path / "at once")
     assert Store.open(index).verify() == []
 
 
@@ -104,16 +103,16 @@ def test_a_merging_commit_leaves_out_dead_rows_its_own_too(full: Path, kit: Any)
 
 @pytest.mark.slow
 def test_going_back_to_before_a_merging_commit(full: Path, kit: Any) -> None:
-    before, many = state_of(full), segments_of(full)
+    before, many = content_of(full), segments_of(full)
     kit.build(full, documents(MAX_SMALL + 1))
     assert len(segments_of(full)) == 1
 
     rollback(full, MAX_SMALL)
 
     assert [manifest.generation for manifest in history(full)] == [18, 17, 16]
-    assert (state_of(full), segments_of(full)) == (before, many)
+    assert (content_of(full), segments_of(full)) == (before, many)
     kit.build(full, documents(MAX_SMALL + 1))
-    assert (len(segments_of(full)), state_of(full).chunks.keys() > before.chunks.keys()) == (1, True)
+    assert (len(segments_of(full)), content_of(full).chunks.keys() > before.chunks.keys()) == (1, True)
 
 
 @pytest.mark.slow
@@ -166,5 +165,5 @@ def test_however_often_is_merged_the_index_is_that_of_its_last_build(
             assert len(segments_of(folder / "index")) <= 2
     kit.build(folder / "at once", states[-1])
 
-    assert state_of(folder / "index") == state_of(folder / "at once")
+    assert content_of(folder / "index") == content_of(folder / "at once")
     assert Store.open(folder / "index").verify() == []

@@ -20,6 +20,7 @@ from ragidx.indexer.methods import (
     EncoderOptions,
     default_filter,
     filter_spec,
+    gone_on_with,
     resolve,
 )
 from ragidx.indexer.models import ModelFiles, locate
@@ -436,3 +437,27 @@ def test_a_poolers_file_is_part_of_the_spec(tiny_model: Callable[..., Path], tmp
 
     assert (spec.pooling, spec.pooler) == ("trainable", path)
     assert EncoderSpec.parse(str(spec)) == spec
+
+
+def test_what_is_left_out_stays_as_it_was_unless_the_method_is_another() -> None:
+    old = EncoderSpec(model="m", method="echo", template="echo-copies", copies=3, layer=2, instruction="i")
+
+    kept = gone_on_with(old, {"method": "echo", "layer": 1, "pooling": None})
+    copies, template = gone_on_with(old, {"copies": 2}), gone_on_with(old, {"template": "echo"})
+
+    assert {name: kept[name] for name in ("template", "copies", "layer", "pooling", "instruction")} == {
+        "template": "echo-copies",
+        "copies": 3,
+        "layer": 1,
+        "pooling": "mean",
+        "instruction": "i",
+    }
+    assert ("template" in copies, copies["copies"]) == (False, 2)
+    assert ("copies" in template, template["template"]) == (False, "echo")
+    assert gone_on_with(old, {"method": "classical", "layer": None}) == {"method": "classical"}
+
+
+def test_a_model_with_its_own_modules_keeps_the_little_that_can_be_said_of_it() -> None:
+    old = EncoderSpec(model="m", method=SENTENCE_TRANSFORMERS, pooling="own", instruction="i", max_length=9)
+
+    assert gone_on_with(old, {"max_length": 7}) == {"instruction": "i", "max_length": 7}

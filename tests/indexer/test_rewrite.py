@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from states import Content, content_of, files_of, texts_of
 
 from ragidx.corpora.errors import BusyError, IndexFormatError, SpecError
 from ragidx.indexer import assembly, index_types, tuning
@@ -25,8 +26,6 @@ from ragidx.indexer.index_types import IndexOptions, footprint_of
 from ragidx.indexer.manifest import Manifest, deletions_path
 from ragidx.indexer.rewrite import Rewritten, compact
 from ragidx.indexer.store import Store
-
-from .states import State, files_of, state_of, texts_of
 
 Documents = Mapping[str, Sequence[str]]
 
@@ -76,13 +75,13 @@ def numbered(prefix: str, count: int) -> dict[str, list[str]]:
 
 
 def test_segments_become_one_without_dead_rows_and_every_answer_is_as_before(index: Path) -> None:
-    before, old = state_of(index), Store.open(index)
+    before, old = content_of(index), Store.open(index)
     assert [None if mask is None else int(mask.sum()) for mask in old.dead] == [4, None, None]
 
     done = compact(index)
 
     store = Store.open(index)
-    assert state_of(index) == before
+    assert content_of(index) == before
     assert (done.committed, done.n_segments, done.n_before, done.n_dropped) == (True, 3, 3, 4)
     assert [entry.id for entry in done.manifest.segments] == ["00000004-0000"]
     assert [entry.rows for entry in done.manifest.segments] == [done.manifest.n_chunks] == [7]
@@ -121,11 +120,11 @@ def test_whatever_was_built_before_it_is_all_there_and_known(
     index = tmp_path_factory.mktemp("any") / "index"
     for documents in history:
         kit.build(index, documents)
-    before = state_of(index)
+    before = content_of(index)
 
     done = compact(index, everything=everything)
 
-    assert state_of(index) == before
+    assert content_of(index) == before
     assert len(done.manifest.segments) <= 1
     assert not compact(index, everything=everything).committed
     manifest, encoded = kit.build(index, history[-1])
@@ -158,11 +157,11 @@ def test_rows_past_a_record_batch_keep_their_order(
     for prefix, count in (("a", 256), ("b", 512), ("c", 300), ("d", 1)):  # whole batches of 256, and parts of them
         add(index, numbered(prefix, count))
     delete(index, "a000", "a255", "b256", "c299")
-    before = state_of(index)
+    before = content_of(index)
 
     compact(index)
 
-    assert state_of(index) == before
+    assert content_of(index) == before
     (segment,) = Store.open(index).segments
     ids = segment.columns(["doc_id"]).column(0).to_pylist()
     assert segment.entry.rows == 1069 - 4
@@ -175,13 +174,13 @@ def test_long_texts_are_copied_in_small_groups(
     index = tmp_path / "index"
     add(index, numbered("a", 600))
     add(index, numbered("b", 3))
-    before = state_of(index)
+    before = content_of(index)
     monkeypatch.setattr(assembly, "_GROUP_BYTES", 1)
     told: list[tuple[str, int, int]] = []
 
     compact(index, on_stage=lambda *stage: told.append(stage))
 
-    assert state_of(index) == before
+    assert content_of(index) == before
     assert told == [(assembly.COPYING, 603, done) for done in (256, 512, 600, 603)]
 
 
@@ -212,7 +211,7 @@ def mixed(
 
 
 def test_only_small_and_holed_segments_are_rewritten(mixed: Path) -> None:
-    before, kept = state_of(mixed), files_of(mixed)
+    before, kept = content_of(mixed), files_of(mixed)
     old = Store.open(mixed).manifest
 
     done = compact(mixed)
@@ -225,7 +224,7 @@ def test_only_small_and_holed_segments_are_rewritten(mixed: Path) -> None:
         files_of(mixed)[name] == data for name, data in kept.items() if name.split("/")[1:2] in ([i] for i in ids)
     )
     assert done.manifest.segments[2].rows == 17 + 2 + 4
-    assert state_of(mixed) == before
+    assert content_of(mixed) == before
     store = Store.open(mixed)
     assert [None if mask is None else np.flatnonzero(mask).tolist() for mask in store.dead] == [None, [1, 2], None]
     assert done.manifest.deletions is not None
@@ -233,13 +232,13 @@ def test_only_small_and_holed_segments_are_rewritten(mixed: Path) -> None:
 
 
 def test_all_of_them_are_where_that_is_asked_for(mixed: Path) -> None:
-    before = state_of(mixed)
+    before = content_of(mixed)
 
     done = compact(mixed, everything=True)
 
     assert (done.n_segments, done.n_dropped, [entry.rows for entry in done.manifest.segments]) == (5, 6, [61])
     assert done.manifest.deletions is None
-    assert state_of(mixed) == before
+    assert content_of(mixed) == before
 
 
 def nothing_to_do(index: Path, *, everything: bool = False) -> Rewritten:
@@ -290,14 +289,14 @@ def test_a_full_segment_is_closed_and_the_next_begun(
     index = tmp_path / "index"
     for prefix in "abc":
         add(index, numbered(prefix, 300))
-    before = state_of(index)
+    before = content_of(index)
     monkeypatch.setattr(assembly, "MAX_VECTOR_BYTES", 2 * 8 * 500)
     monkeypatch.setattr(assembly, "_GROUP_BATCHES", 1)
 
     made = compact(index).manifest.segments
 
     assert [(entry.id, entry.rows) for entry in made] == [("00000004-0000", 512 + 44), ("00000004-0001", 300 + 44)]
-    assert state_of(index) == before
+    assert content_of(index) == before
 
 
 # columns
@@ -309,13 +308,13 @@ def test_kinds_that_widened_and_fields_that_some_segments_lack(tmp_path: Path, a
     add(index, {"b": ["text b"]}, year=1950.5)
     add(index, {"c": ["text c"]}, pages=3)
     add(index, {"d": ["text d"]}, open="on Sundays", year=7)
-    before = state_of(index)
+    before = content_of(index)
 
     made = compact(index).manifest
 
     (segment,) = Store.open(index).segments
     columns = segment.columns(["meta.year", "meta.open", "meta.pages"])
-    assert state_of(index) == before
+    assert content_of(index) == before
     assert made.schema == {"year": "float", "open": "string", "pages": "int"}
     assert columns.to_pydict() == {
         "meta.year": [1900.0, 1950.5, None, 7.0],
@@ -385,17 +384,17 @@ def test_a_reader_goes_on_when_its_files_are_gone(index: Path, kit: Any) -> None
 
 
 def test_going_back_to_before_brings_the_old_segments_and_their_dead_rows(index: Path) -> None:
-    before, old = state_of(index), Store.open(index).manifest
+    before, old = content_of(index), Store.open(index).manifest
     compact(index)
 
     made = rollback(index, 3)
 
     assert [manifest.generation for manifest in history(index)] == [5, 4, 3]
     assert made.segments == old.segments
-    assert state_of(index) == before
+    assert content_of(index) == before
     again = compact(index)
     assert ROLLED_BACK not in again.manifest.notes  # the history would call it what it is not
-    assert state_of(index) == before
+    assert content_of(index) == before
 
 
 def test_vectors_of_an_interrupted_build_are_still_there(index: Path, kit: Any) -> None:
@@ -447,7 +446,7 @@ def test_what_is_large_now_gets_its_index(
     monkeypatch.setattr(index_types, "MIN_ROWS", 200)
     for prefix in "abc":
         assert add(index, numbered(prefix, 150), index=options).segments[-1].ann is None
-    chunks = state_of(index).chunks
+    chunks = content_of(index).chunks
     told: list[tuple[str, int, int]] = []
 
     (made,) = compact(index, on_stage=lambda *stage: told.append(stage)).manifest.segments
@@ -458,7 +457,7 @@ def test_what_is_large_now_gets_its_index(
     assert set(made.files) == {"chunks.arrow", "vectors.faiss", ANN}
     assert [stage for stage, _, _ in told if stage != assembly.COPYING][-1] == "HNSW16"
     assert told[-1] == ("HNSW16", 450, 450)
-    assert state_of(index).chunks == chunks
+    assert content_of(index).chunks == chunks
     assert Store.open(index).verify() == []
 
 
@@ -471,10 +470,10 @@ def test_new_segments_share_the_memory_that_the_others_leave(
     of_large, of_merged = (footprint_of(None, count, 8).memory_bytes for count in (400, 300))
     monkeypatch.setattr(assembly, "SMALL_BYTES", 2 * 8 * 200)
 
-    def build(path: Path, max_memory: int) -> tuple[State, dict[str, bytes]]:
+    def build(path: Path, max_memory: int) -> tuple[Content, dict[str, bytes]]:
         for prefix, count in rows.items():
             add(path, numbered(prefix, count), index=IndexOptions("flat", max_memory=max_memory))
-        return state_of(path), files_of(path)
+        return content_of(path), files_of(path)
 
     state, before = build(index, of_large + of_merged - 1)
     build(tmp_path / "roomy", of_large + of_merged + 200)
@@ -486,7 +485,7 @@ def test_new_segments_share_the_memory_that_the_others_leave(
 
     assert fault.value.where == "--max-memory"
     assert fault.value.message.startswith("300 vectors of 8 dimensions take 1 MB as flat")
-    assert (state_of(index), files_of(index)) == (state, before)
+    assert (content_of(index), files_of(index)) == (state, before)
     assert len(compact(tmp_path / "roomy").manifest.segments) == 2
 
 

@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faults import Disk, Failing, Step, error_of
+from states import content_of, files_of
 
-from ragidx.corpora.errors import RagidxError
 from ragidx.indexer.assembly import MAX_SMALL
 from ragidx.indexer.rewrite import compact
 from ragidx.indexer.store import Store
-
-from .faults import Disk, Failing, Step
-from .states import files_of, state_of
 
 SEGMENTS = {"compact": 3, "merge": MAX_SMALL}  # before the operation
 
@@ -43,7 +41,7 @@ CHILD = """
     sys.path.insert(0, folder)
     from conftest import StoreKit
     from faults import Disk, Killed
-    from states import state_of
+    from states import content_of
     from ragidx.indexer.rewrite import compact
     from ragidx.indexer.store import Store
 
@@ -58,10 +56,10 @@ CHILD = """
         shutil.copytree(before, index)
 
     fresh()
-    old = state_of(index)
+    old = content_of(index)
     with Disk(root) as disk:
         operate()
-    new = state_of(index)
+    new = content_of(index)
     (segment,) = Store.open(index).manifest.segments
     assert segment.id.startswith("000000" + os.environ["GENERATION"].zfill(2) + "-")
     commit = next(step.number for step in disk.steps if step.path.name == "manifest.json" and step.call != "open")
@@ -73,11 +71,11 @@ CHILD = """
                 operate()
             os._exit(0)
         _, status = os.waitpid(pid, 0)
-        found, store = state_of(index), Store.open(index)
+        found, store = content_of(index), Store.open(index)
         after = {"at": at, "ending": os.waitstatus_to_exitcode(status), "generation": store.manifest.generation,
                  "right": found == (old if at <= commit else new), "faults": store.verify()}
         operate()
-        after["again"] = state_of(index) == new and Store.open(index).verify() == []
+        after["again"] = content_of(index) == new and Store.open(index).verify() == []
         after["left"] = [path.name for path in index.rglob("*") if path.name.endswith(".tmp")]
         after["segments"] = len(Store.open(index).manifest.segments)
         print(json.dumps(after), flush=True)
@@ -140,14 +138,6 @@ def one_of_each_call(steps: list[Step], commit: int) -> list[int]:
     return sorted({number for found in kinds.values() for number in (found[0], found[-1])})
 
 
-def error_of(operate: Callable[[], object]) -> RagidxError | None:
-    try:
-        operate()
-    except RagidxError as fault:
-        return fault
-    return None
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", ["compact", "merge"])
 def test_a_full_disk_leaves_the_old_state_and_is_told_in_one_message(
@@ -164,10 +154,10 @@ def test_a_full_disk_leaves_the_old_state_and_is_told_in_one_message(
         shutil.copytree(before(operation), index)
 
     fresh()
-    old = state_of(index)
+    old = content_of(index)
     with Disk(tmp_path) as disk:
         operate()
-    new, generation = state_of(index), Store.open(index).manifest.generation
+    new, generation = content_of(index), Store.open(index).manifest.generation
     assert len(Store.open(index).manifest.segments) == 1
     commit = next(s.number for s in disk.steps if s.path.name == "manifest.json" and s.call in ("rename", "replace"))
     told = 0
@@ -182,15 +172,15 @@ def test_a_full_disk_leaves_the_old_state_and_is_told_in_one_message(
             assert fault.message == "cannot write: No space left on device"
             assert str(fault.hint).startswith("free some space")
         if Store.open(index).manifest.generation < generation:
-            assert state_of(index) == old
+            assert content_of(index) == old
             left = {name for name in files_of(index).keys() - kept.keys() if not name.startswith("journal/")}
             assert left <= {
                 f"manifest.{generation}.json"
             }  # which no manifest.json stands for yet: the next writer sweeps it
         else:
             assert at >= commit
-            assert state_of(index) == new
+            assert content_of(index) == new
         operate()
-        assert state_of(index) == new
+        assert content_of(index) == new
         assert Store.open(index).verify() == []
     assert told

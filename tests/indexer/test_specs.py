@@ -29,7 +29,15 @@ filters = st.builds(FilterSpec, tau=st.none() | st.floats(1, 64), offset=st.none
     FilterSpec, dim=st.integers(1, 4096)
 )
 chunks = st.builds(ChunkSpec, size=st.none() | st.integers(10, 500), overlap=st.integers(0, 9), headings=st.booleans())
-indexes = st.builds(IndexSpec, encoder=encoders, filter=filters, chunk=chunks, weights=st.text("0123456789abcdef"))
+indexes = st.builds(
+    IndexSpec,
+    encoder=encoders,
+    filter=filters,
+    chunk=chunks,
+    weights=st.text("0123456789abcdef"),
+    query_encoder=st.none() | encoders,
+    given_dim=st.none() | st.integers(1, 4096),
+)
 
 
 @given(encoders | filters | chunks | indexes)
@@ -57,6 +65,22 @@ def test_the_fingerprint_knows_the_weights_and_not_the_name_of_the_model() -> No
 
     assert moved.fingerprint() == spec.fingerprint()
     assert dataclasses.replace(spec, weights="2").fingerprint() != spec.fingerprint()
+
+
+def test_the_fingerprint_of_given_vectors_knows_how_questions_are_encoded_and_no_names() -> None:
+    asks = EncoderSpec(model="a", method="classical", instruction="one")
+    spec = IndexSpec(query_encoder=asks)
+
+    renamed = dataclasses.replace(asks, model="b", instruction="two")
+
+    assert IndexSpec(query_encoder=renamed, given_dim=64).fingerprint() == spec.fingerprint()
+    assert IndexSpec(query_encoder=dataclasses.replace(asks, layer=2)).fingerprint() != spec.fingerprint()
+    assert IndexSpec().fingerprint() != spec.fingerprint()
+    assert differences(spec, IndexSpec(query_encoder=renamed)) == []
+
+
+def test_an_index_of_a_corpus_says_nothing_of_given_vectors() -> None:
+    assert not {"query_encoder", "given_dim"} & set(IndexSpec().to_json())
 
 
 def test_fields_that_came_later_leave_older_fingerprints_as_they_were() -> None:

@@ -9,9 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -203,39 +201,20 @@ def test_a_lock_that_says_nothing_names_nobody(old, kit, content):
     )
 
 
-@pytest.fixture
-def closed(kit) -> Iterator[Path]:
-    """An index in a folder that this process may read and not write."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        index = Path(folder) / "index"
-        kit.build(index, OLD)
-        paths = [index, *(path for path in index.rglob("*") if path.is_dir())]
-        for path in paths:
-            path.chmod(0o555)
-        (index / "LOCK").chmod(0o444)
-        root = os.geteuid() == 0
-        if root:
-            os.seteuid(65534)
-        yield index
-        if root:
-            os.seteuid(0)
-        for path in paths:
-            path.chmod(0o755)
-
-
 def test_a_folder_that_is_read_only_opens(closed):
-    store = Store.open(closed)
+    store = Store.open(closed(OLD))
 
     assert len(store.search(np.eye(8, dtype=np.float32)[:1], 3).places[0]) == 3
     assert store.verify() == []
 
 
 def test_a_folder_that_is_read_only_is_not_written(closed, kit):
+    index = closed(OLD)
+
     with pytest.raises(RagidxError) as caught:
-        kit.writer(closed)
+        kit.writer(index)
 
     assert str(caught.value) == (
-        f"{closed / 'LOCK'}: cannot write: Permission denied\n"
+        f"{index / 'LOCK'}: cannot write: Permission denied\n"
         "  hint: make the folder writable, or choose another one with --index"
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from states import documents_of
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.history import history, rollback
@@ -32,20 +33,6 @@ def old(request, tmp_path) -> Path:
     """A copy of an index of format 1: two generations, one document deleted, one replaced."""
     shutil.copytree(DATA / request.param, tmp_path / request.param)
     return tmp_path / request.param
-
-
-def documents(store: Store) -> dict[str, list[str]]:
-    """What is alive, by document."""
-    places = [
-        (number, row)
-        for number, segment in enumerate(store.segments)
-        for row in range(segment.entry.rows)
-        if store.dead[number] is None or not store.dead[number][row]
-    ]
-    found: dict[str, list[str]] = {}
-    for row in store.rows(places):
-        found.setdefault(row.doc_id, []).append(row.text)
-    return found
 
 
 def go_on(index: Path) -> StoreWriter:
@@ -71,7 +58,7 @@ def test_it_opens_and_holds_what_was_committed(old):
     store = Store.open(old)
 
     assert (store.manifest.generation, store.manifest.n_chunks, store.manifest.n_documents) == (2, 31, 11)
-    assert documents(store) == SECOND
+    assert documents_of(store) == SECOND
     assert dict(store.manifest.schema) == {"year": "float", "kind": "string"}
     assert store.manifest.index == IndexOptions(old.name, DEFAULT_RECALL, None)
     assert store.blob("note.txt") == b"format 1"
@@ -109,7 +96,7 @@ def test_its_history_is_read_and_its_first_generation_comes_back(old):
     manifest = rollback(old, 1)
 
     assert (manifest.generation, manifest.format) == (3, 2)
-    assert documents(Store.open(old)) == FIRST
+    assert documents_of(Store.open(old)) == FIRST
     assert verify(old) == []
     assert [one.generation for one in history(old)] == [3, 2, 1]
 
@@ -128,7 +115,7 @@ def test_a_build_on_top_keeps_its_vectors_bit_for_bit_and_writes_format_2(old, k
     store = Store.open(old)
     expected = {name: texts for name, texts in SECOND.items() if name not in ("doc-00.txt", "doc-07.txt")}
     assert encoded == 1
-    assert documents(store) == expected | {"doc-07.txt": ["text 7 0", "brand new"]}
+    assert documents_of(store) == expected | {"doc-07.txt": ["text 7 0", "brand new"]}
     for segment in store.segments[:2]:
         np.testing.assert_array_equal(segment.codes, before[segment.entry.id])
     assert (manifest.format, manifest.generation, json.loads((old / "manifest.json").read_bytes())["format"]) == (
@@ -207,4 +194,4 @@ def test_what_lies_in_format_1_is_refused_as_in_format_2(old, change, reasons):
 def test_fields_that_format_1_does_not_have_are_not_believed(old, change):
     lie(old, change)
 
-    assert documents(Store.open(old)) == SECOND
+    assert documents_of(Store.open(old)) == SECOND

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -12,6 +11,7 @@ import faiss
 import numpy as np
 import pyarrow as pa
 import pytest
+from fault_reader import canonical, plant, sign
 
 from ragidx import __version__
 from ragidx.corpora.errors import IndexFormatError
@@ -53,24 +53,11 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
-def canonical(data: object) -> bytes:
-    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
-
-
 def lie(index: Path, change) -> None:
     """Change the manifest and give it a checksum that fits."""
     data = json.loads((index / "manifest.json").read_bytes())
-    del data["checksum"]
     change(data)
-    checksum = hashlib.sha256(canonical(data)).hexdigest()
-    (index / "manifest.json").write_bytes(canonical(data | {"checksum": checksum}) + b"\n")
-
-
-def plant(index: Path, name: str, content: bytes) -> None:
-    """Put another file of the first segment in place, with size and checksum in the manifest that fit it."""
-    (index / SEGMENT / name).write_bytes(content)
-    entry = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    lie(index, lambda data: data["segments"][0]["files"].update({name: entry}))
+    sign(index, data)
 
 
 def test_a_folder_that_is_not_there(tmp_path):
@@ -345,8 +332,10 @@ def test_another_faiss_index_with_a_checksum_that_fits(index, factory):
     other.train(raw)
     other.add(raw)
     content, size = faiss.serialize_index(other).tobytes(), (index / SEGMENT / "vectors.faiss").stat().st_size
-    plant(index, "ann.faiss", content)
-    plant(index, "vectors.faiss", content[:size].ljust(size, b"\0"))  # the manifest knows how long it must be
+    plant(index, f"{SEGMENT}/ann.faiss", content)
+    plant(
+        index, f"{SEGMENT}/vectors.faiss", content[:size].ljust(size, b"\0")
+    )  # the manifest knows how long it must be
 
     text = refused(index)
 
@@ -383,13 +372,13 @@ def chunk_schema(**changes: pa.DataType) -> pa.Schema:
     ],
 )
 def test_other_columns_with_a_checksum_that_fits(index, content, reason):
-    plant(index, "chunks.arrow", content)
+    plant(index, f"{SEGMENT}/chunks.arrow", content)
 
     assert refused(index) == f"{index / SEGMENT / 'chunks.arrow'}: the file is damaged: {reason}\n{PUT_BACK}"
 
 
 def test_record_batches_of_another_length_are_found_when_they_are_read(index):
-    plant(index, "chunks.arrow", arrow(chunk_schema(), 255, 2))
+    plant(index, f"{SEGMENT}/chunks.arrow", arrow(chunk_schema(), 255, 2))
     store = Store.open(index)
 
     with pytest.raises(IndexFormatError) as caught:
@@ -408,7 +397,7 @@ def test_a_changed_byte_in_the_columns_is_an_error_or_still_text(index):
     for place in rng.integers(0, len(whole), 150).tolist():
         changed = bytearray(whole)
         changed[place] = int(rng.integers(256))
-        plant(index, "chunks.arrow", bytes(changed))
+        plant(index, f"{SEGMENT}/chunks.arrow", bytes(changed))
         try:
             rows = Store.open(index).rows([(0, 0), (0, 299)])
         except IndexFormatError:
@@ -429,8 +418,7 @@ def test_deletions_of_rows_that_are_not_there(index):
             )
         )
     content = sink.getvalue().to_pybytes()
-    path.write_bytes(content)
-    lie(index, lambda d: d.update(deletions={"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}))
+    plant(index, f"deletions/{path.name}", content)
 
     assert refused(index) == (
         f"{path}: the file is damaged: it names a row that segment 0 of 300 rows does not have\n{PUT_BACK}"
@@ -468,7 +456,7 @@ def test_a_link_that_leads_nowhere_is_named_by_verify_and_by_the_first_search(in
     links = faiss.vector_to_array(graph.hnsw.neighbors)
     high, low = int(np.argmax(levels > 1)), int(np.argmax(levels == 1))
     place = data.index(links.tobytes()) + 4 * (int(starts[high]) + 2 * 16)  # its first link on level 1
-    plant(index, "ann.faiss", data[:place] + low.to_bytes(4, "little") + data[place + 4 :])
+    plant(index, f"{SEGMENT}/ann.faiss", data[:place] + low.to_bytes(4, "little") + data[place + 4 :])
     message = f"{index / SEGMENT / 'ann.faiss'}: the file is damaged: it is no graph over the vectors beside it"
 
     store = Store.open(index)

@@ -616,3 +616,25 @@ def test_a_generation_that_is_gone_is_told_with_those_that_are_not(run: Run) -> 
         "Error: ragidx-index: generation 7 of the index is not kept\n"
         "  hint: kept: none but the committed one; build again from the corpus as it was\n",
     )
+
+
+@pytest.mark.usefixtures("index")
+def test_a_kept_generation_whose_manifest_is_damaged_is_told_and_the_rest_goes_on(run: Run) -> None:
+    Path("corpus/lease.txt").unlink()
+    assert run("build", "corpus").status == 0
+    path = Path("ragidx-index/manifest.1.json")
+    path.write_bytes(path.read_bytes()[:-1])
+
+    listed, for_machines = run("history"), json.loads(run("history", "--json").out)
+
+    what = f"{path}: the manifest is damaged: checksum: it does not fit the rest"
+    hint = (
+        "put it back from a copy; without it there is no rollback to generation 1; the committed state is not touched"
+    )
+    assert [line.split()[0] for line in listed.out.splitlines()] == ["generation", "2"]
+    assert (listed.status, listed.err) == (0, f"Left out: {what}; {hint}\n")
+    assert [kept["generation"] for kept in for_machines["generations"]] == [2]
+    assert for_machines["faults"] == [f"{what}; {hint}"]
+    assert run("verify") == (1, f"{what}; {hint}\n", "")
+    assert run("rollback", "1") == (2, "", f"Error: {what}\n  hint: {hint}\n")
+    assert run("query", "bees").status == 0
