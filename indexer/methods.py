@@ -6,6 +6,7 @@ method's own defaults, which are what the papers do.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -16,7 +17,7 @@ from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec
 from ragidx.indexer.templates import Template, default_copies, load_template, template_of_model
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
-VECTORS = "vectors"  # no method of the table: the vectors were made elsewhere, and nothing here can encode a question
+VECTORS = "vectors"  # no method of the table: the vectors were made elsewhere; see `IndexSpec.query_encoder`
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,24 @@ def resolve(files: ModelFiles, **asked: Any) -> EncoderSpec:
     spec["instruction"] = instruction(spec.get("instruction"))
     spec["adapters"] = list(spec.get("adapters", ()))
     return _checked(EncoderSpec.from_json(spec), files)
+
+
+def gone_on_with(old: EncoderSpec, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What `resolve` is to be asked for, so that what is left out stays as it was.
+
+    Args:
+        old: the encoder that is gone on with.
+        asked: values by the names of `ENCODER_OPTIONS`; None where the user said nothing.
+    """
+    given = {name: value for name, value in asked.items() if value is not None}
+    if given.get("method", old.method) != old.method:
+        return given
+    names = ("instruction", "max_length") if old.method == SENTENCE_TRANSFORMERS else ENCODER_OPTIONS
+    kept = {name: getattr(old, name) for name in names}
+    for one, other in (("copies", "template"), ("template", "copies")):
+        if one in given and other not in given:
+            kept.pop(other, None)  # each follows from the other
+    return kept | given
 
 
 def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:

@@ -31,10 +31,10 @@ from ragidx.indexer.faiss_files import (
     Halves,
     check_ann,
     codes_of,
-    damaged,
     map_ann,
     map_vectors,
 )
+from ragidx.indexer.faiss_layout import damaged
 from ragidx.indexer.gpu import DeviceLists, DeviceVectors
 from ragidx.indexer.index_types import padded
 from ragidx.indexer.manifest import CHUNKS, SEGMENTS, Manifest, SegmentEntry, stored_width

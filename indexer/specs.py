@@ -192,23 +192,41 @@ class IndexSpec(Spec):
     vectors: str = "float16"
     weights: str = ""  # sha256 of the files of the model, its adapters and its pooler
     template: str = ""  # the template's pieces as they were, so that a changed template is noticed
+    # Of vectors that were made elsewhere: how a query becomes one, where that is known; filter, weights and template
+    # above are then its own. And how wide the vectors were given, where the index keeps their first numbers alone.
+    query_encoder: EncoderSpec | None = later(None)  # noqa: RUF009  # its default is None
+    given_dim: int | None = later(None)
+
+    def to_json(self) -> dict[str, Json]:
+        """All fields, but for those of given vectors where they say nothing: other indexes read as they always did."""
+        return {
+            name: value
+            for name, value in Spec.to_json(self).items()
+            if value is not None or name not in ("query_encoder", "given_dim")
+        }
 
     def fingerprint(self) -> str:
         """sha256 (hex) of what decides the vectors; names of files and the queries' instruction do not: `weights` holds
         the content of the model, its adapters and its pooler.
         """
-        nameless = dataclasses.replace(
-            self.encoder, model="", revision=None, instruction=None, adapters=(), pooler=None
-        )
+        asks = None if self.query_encoder is None else _nameless(self.query_encoder)
         # No vector depends on the index type; that hnsw counts is how the first indexes were made.
         index_type = self.index_type if self.index_type == "hnsw" else "flat"
-        return Spec.fingerprint(dataclasses.replace(self, encoder=nameless, index_type=index_type))
+        return Spec.fingerprint(
+            dataclasses.replace(
+                self, encoder=_nameless(self.encoder), index_type=index_type, query_encoder=asks, given_dim=None
+            )
+        )
+
+
+def _nameless(encoder: EncoderSpec) -> EncoderSpec:
+    return dataclasses.replace(encoder, model="", revision=None, instruction=None, adapters=(), pooler=None)
 
 
 def differences(have: IndexSpec, want: IndexSpec) -> list[str]:
     """One line for each field in which two specs differ, in the user's words."""
-    lines = _differences(have.to_json(), want.to_json(), "")
-    lines = [line for line in lines if not line.startswith("encoder.instruction ")]  # no stored vector depends on it
+    lines = _differences(Spec.to_json(have), Spec.to_json(want), "")
+    lines = [line for line in lines if not line.startswith(_INSTRUCTION)]  # no stored vector depends on it
     if any(line.startswith(_CHOOSE_TEMPLATE) for line in lines):  # what it holds follows, and is no news
         lines = [line for line in lines if not line.startswith("template ")]
     if have.weights == want.weights:
@@ -217,8 +235,14 @@ def differences(have: IndexSpec, want: IndexSpec) -> list[str]:
     return [line for line in lines if not (named and line.startswith("weights "))]
 
 
-_CHOOSE_TEMPLATE = tuple(f"encoder.{name} " for name in ("method", "template", "copies"))
-_NAMES = tuple(f"encoder.{name} " for name in ("model", "revision", "adapters", "pooler"))
+def _of_encoders(*names: str) -> tuple[str, ...]:
+    """How lines about these fields of an encoder begin."""
+    return tuple(f"{encoder}.{name} " for encoder in ("encoder", "query_encoder") for name in names)
+
+
+_INSTRUCTION = _of_encoders("instruction")
+_CHOOSE_TEMPLATE = _of_encoders("method", "template", "copies")
+_NAMES = _of_encoders("model", "revision", "adapters", "pooler")
 
 
 def _differences(have: dict[str, Json], want: dict[str, Json], prefix: str) -> list[str]:

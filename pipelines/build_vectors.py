@@ -1,27 +1,36 @@
 """Build from vectors that somebody has already: the file is the corpus, the index is made to hold what it holds.
 
 files -> batches -> rows of unit length -> one commit. A row whose id and content are known is not written again; a row
-that is gone from the file leaves the index. Nothing is encoded, and no torch is loaded.
+that is gone from the file leaves the index. Nothing is encoded, and no torch is loaded, unless a model is named for the
+questions: then some texts of the file are, to see that it made the vectors.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE, Source
+from ragidx.corpora.vector_batch import check_width
 from ragidx.corpora.vector_files import VectorBatch, VectorOptions, vector_batches, vector_bytes
-from ragidx.indexer.manifest import files_of, read_manifest
+from ragidx.indexer.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.methods import VECTORS
+from ragidx.indexer.specs import IndexSpec
 from ragidx.pipelines.build import StrictError
-from ragidx.pipelines.report import BuildReport, OnProgress, Progress, Skips
+from ragidx.pipelines.plan import BuildOptions
+from ragidx.pipelines.query_model import QUERY_OPTIONS, TextSample, compare, model_of_queries
+from ragidx.pipelines.report import BuildReport, OnProgress, Progress, Queries, Skips
+from ragidx.pipelines.vector_rows import VectorRows
 from ragidx.pipelines.vector_spec import check_given, committed
-from ragidx.pipelines.vectors import IndexWriter, VectorRows
+from ragidx.pipelines.vectors import IndexWriter
+
+if TYPE_CHECKING:
+    from ragidx.pipelines.plan import Plan
 
 _TELL_EVERY_S = 0.2
 
@@ -32,7 +41,9 @@ class VectorBuildOptions:
 
     Args:
         vector_field, id_field, text_field: columns, where they have names that are not known.
-        model: what made the vectors, in the user's words.
+        made_by: what made the vectors, in the user's words; never looked up.
+        queries: the model that encodes questions and how, the fields of `BuildOptions` in `QUERY_OPTIONS`; without a
+            model, only vectors can be asked.
         index_type, target_recall, max_memory: as of `build`.
         include, exclude: globs below a folder.
         strict: end at the first thing left out.
@@ -42,7 +53,8 @@ class VectorBuildOptions:
     vector_field: str | None = None
     id_field: str | None = None
     text_field: str | None = None
-    model: str = ""
+    made_by: str = ""
+    queries: BuildOptions = field(default=BuildOptions())
     index_type: str | None = None
     target_recall: float | None = None
     max_memory: int | None = None
@@ -65,7 +77,7 @@ def build_vectors(
         vectors: a parquet, arrow, feather or npy file, or a folder of them.
         index: the index folder.
         on_progress: called a few times a second.
-        options: the fields of `VectorBuildOptions`.
+        options: the fields of `VectorBuildOptions`; for its `queries`, `model` and the names in `QUERY_OPTIONS`.
 
     Returns:
         What was done, and what was left out; `n_added`, `n_changed`, `n_unchanged` and `n_removed` count rows here.
@@ -74,12 +86,19 @@ def build_vectors(
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
     """
     try:
-        asked = VectorBuildOptions(**options)
+        queries = BuildOptions(**{name: options.pop(name) for name in ("model", *QUERY_OPTIONS) if name in options})
+        asked = VectorBuildOptions(queries=queries, **options)
     except TypeError as fault:
         raise SpecError(
             f"build_vectors takes no such option: {fault}".replace("VectorBuildOptions.__init__() ", ""),
             "see help(ragidx.pipelines.build_vectors.VectorBuildOptions)",
         ) from fault
+    if queries.model is None and queries != BuildOptions():
+        said = next(name for name in QUERY_OPTIONS if getattr(queries, name) != getattr(BuildOptions(), name))
+        raise SpecError(
+            f"{said} says how a model encodes questions, and no model is named",
+            f"name with model the one that made the vectors, or leave {said} out",
+        )
     return _Build(Path(vectors), Path(index), asked, on_progress).run()
 
 
@@ -100,33 +119,43 @@ class _Build:
         started = time.perf_counter()
         o = self.options
         old = None if o.rebuild else committed(self.index)
-        if old is not None:
-            check_given(old, str(self.index))
+        cut_from = None if old is None else check_given(old, str(self.index)).given_dim
         self.progress.total_bytes = vector_bytes(self.vectors, include=o.include, exclude=self._exclude())
-        batches = self._batches(None if old is None else old.dim)
+        batches = self._batches(None if old is None or cut_from else old.dim)
         first = next(batches, None)
         if first is None:
             raise self._nothing_read()
         dim = first.vectors.shape[1]
+        if old is not None and dim != cut_from:
+            check_width(dim, old.dim, "the file", first.file)
+        asked = time.perf_counter()
+        plan = self._model(old, dim if old is None else old.dim)
         with IndexWriter(
             self.index,
             dim,
             index_type=o.index_type,
             target_recall=o.target_recall,
             max_memory=o.max_memory,
-            model=o.model,
+            made_by=o.made_by,
+            queries=plan,
             replace=o.rebuild,
         ) as writer:
-            self._add(writer, first)
+            sample = None if plan is None else TextSample()
+            self.report.encode_seconds = 0.0 if plan is None else time.perf_counter() - asked
+            self._add(writer, first, sample)
             for batch in batches:
-                self._add(writer, batch)
+                self._add(writer, batch, sample)
             if not self.report.n_chunks:
                 raise self._nothing_read()
+            self.report.queries = self._queries(writer.spec, plan, sample)
             writer.delete_others()
             done = writer.commit({"corpus": str(self.vectors), "skipped": dict(self.skips.counts)})
         r, spec = self.report, writer.spec
-        r.model, r.method, r.encoder, r.filter = spec.encoder.model, VECTORS, str(spec.encoder), str(spec.filter)
-        r.dim, r.generation, r.committed = dim, done.generation, done.committed
+        asks = "" if spec.query_encoder is None else spec.query_encoder.model
+        r.model, r.method = spec.encoder.model or asks, VECTORS
+        r.encoder, r.filter = str(spec.encoder), str(spec.filter)
+        r.dim, r.generation, r.committed = writer.stored_dim, done.generation, done.committed
+        r.given_dim = None if dim == r.dim else dim
         r.n_documents, r.n_chunks = done.n_documents, done.n_rows
         r.n_added, r.n_changed, r.n_unchanged = done.n_added, done.n_changed, done.n_unchanged
         r.n_removed = done.n_removed
@@ -136,6 +165,22 @@ class _Build:
         self.progress.last = True
         self._tell(at_once=True)
         return r
+
+    def _model(self, old: Manifest | None, width: int) -> Plan | None:
+        """The model of questions, where one is named."""
+        queries = self.options.queries
+        return None if queries.model is None else model_of_queries(self.index, old, queries, width)
+
+    def _queries(self, spec: IndexSpec, plan: Plan | None, sample: TextSample | None) -> Queries | None:
+        """What is told of the model of questions; one that is named has to have made the vectors."""
+        if plan is None or sample is None:
+            return None if spec.query_encoder is None else Queries(str(spec.query_encoder))
+        started = time.perf_counter()
+        found = compare(plan, sample, str(self.vectors))
+        if found.n_checked:
+            self.report.device, self.report.dtype = plan.encoder.device, plan.encoder.dtype
+            self.report.encode_seconds += time.perf_counter() - started
+        return found
 
     def _batches(self, dim: int | None) -> Iterator[VectorBatch]:
         o = self.options
@@ -149,9 +194,11 @@ class _Build:
             on_source=self._begin,
         )
 
-    def _add(self, writer: IndexWriter, batch: VectorBatch) -> None:
+    def _add(self, writer: IndexWriter, batch: VectorBatch, sample: TextSample | None) -> None:
         rows = VectorRows(batch.ids, batch.vectors, batch.texts, batch.metadata, batch.doc_ids)
         faults = writer.add_sound(rows)
+        if sample is not None:
+            sample.add(batch.ids, batch.texts, batch.vectors, without=faults)
         for row in sorted(faults):
             self._skip(Skip(batch.where(row), f"{faults[row]}: '{batch.ids[row]}'"))
         assert self._begun is not None

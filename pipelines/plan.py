@@ -17,7 +17,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.devices import check_device, check_dtype, check_implementation
 from ragidx.indexer.index_types import AUTO, IndexOptions, check_index_type
-from ragidx.indexer.methods import ENCODER_OPTIONS, SENTENCE_TRANSFORMERS, VECTORS, filter_spec, resolve
+from ragidx.indexer.methods import ENCODER_OPTIONS, SENTENCE_TRANSFORMERS, VECTORS, filter_spec, gone_on_with, resolve
 from ragidx.indexer.models import ModelFiles, locate, weights_fingerprint
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, differences
 from ragidx.indexer.store import Store
@@ -222,18 +222,9 @@ def _template_content(spec: EncoderSpec, files: ModelFiles) -> str:
 
 def _encoder_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> EncoderSpec:
     asked: dict[str, Any] = {name: getattr(o, name) for name in ENCODER_OPTIONS}
-    if old is None or (o.method is not None and o.method != old.encoder.method):
+    if old is None:
         return resolve(files, **asked)
-    given = {name: value for name, value in asked.items() if value is not None}
-    if old.encoder.method == SENTENCE_TRANSFORMERS:
-        return resolve(
-            files, **({"instruction": old.encoder.instruction, "max_length": old.encoder.max_length} | given)
-        )
-    kept = {name: getattr(old.encoder, name) for name in ENCODER_OPTIONS}
-    for one, other in (("copies", "template"), ("template", "copies")):
-        if one in given and other not in given:
-            del kept[other]  # each follows from the other
-    return resolve(files, **(kept | given))
+    return resolve(files, **gone_on_with(old.encoder, asked))
 
 
 def _filter_spec(files: ModelFiles, o: BuildOptions, encoder: EncoderSpec, old: IndexSpec | None) -> FilterSpec:

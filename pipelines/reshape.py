@@ -171,7 +171,9 @@ def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -
             where="--dim",
         )
     if spec.encoder.method == VECTORS:
-        return spec, blobs  # whoever makes them elsewhere makes them narrower
+        spec = dataclasses.replace(spec, given_dim=spec.given_dim or stored)  # a build cuts those of the same file
+        if spec.query_encoder is None:
+            return spec, blobs
     if spec.filter.name == "none":
         cut, name = coordinates(stored, np.arange(dim)), "truncation"
     else:

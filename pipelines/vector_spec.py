@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
-from ragidx.corpora.errors import SpecError, lone_surrogate
+from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.index_types import IndexOptions, check_index_type
 from ragidx.indexer.manifest import MANIFEST, Manifest, read_manifest
@@ -22,36 +23,51 @@ def committed(index: Path) -> Manifest | None:
 
 
 def spec_of_vectors(
-    old: Manifest | None, dim: int, *, index_type: str | None = None, model: str = "", where: str = ""
+    old: Manifest | None,
+    dim: int,
+    *,
+    index_type: str | None = None,
+    made_by: str = "",
+    queries: IndexSpec | None = None,
+    where: str = "",
 ) -> IndexSpec:
     """The spec of vectors of this width; what is not said is the index's own.
 
     Args:
         old: the state that is gone on with; None: a new index.
-        dim: width of the vectors.
+        dim: width of the vectors as they are given: the index's, or what it was before it was shrunk.
         index_type: a name or a factory string; None: the index's own, else the default.
-        model: what made the vectors, in the user's words; "": what the index says.
+        made_by: what made the vectors, in the user's words; "": what the index says.
+        queries: what an index of the model would have, that encodes questions; None: the index's own, else none does.
         where: the index, for messages.
 
     Raises:
-        SpecError: the index holds something else, or `model` is no text.
+        SpecError: the index holds something else, or `made_by` is no text.
     """
     have = None if old is None else check_given(old, where)
-    if lone_surrogate(model) is not None:
+    if lone_surrogate(made_by) is not None:
         raise SpecError("the model's name is no Unicode text", "write it in UTF-8")
-    named = model or ("" if have is None else have.encoder.model)
-    want = IndexSpec(
-        encoder=given_vectors(named),
+    base = have or IndexSpec(
+        encoder=given_vectors(),
         filter=FilterSpec(name="none"),
         chunk=ChunkSpec(size=None),
-        index_type=index_type or (IndexOptions().index_type if have is None else have.index_type),
+        index_type=IndexOptions().index_type,
     )
+    want = dataclasses.replace(base, index_type=index_type or base.index_type)
+    if queries is not None:
+        want = dataclasses.replace(
+            want,
+            filter=queries.filter,
+            weights=queries.weights,
+            template=queries.template,
+            query_encoder=queries.encoder,
+        )
+    if made_by:
+        want = dataclasses.replace(want, encoder=given_vectors(made_by))
     if have is None or old is None:
         return want
-    changes = differences(have, want)
-    if have.encoder.model != named:  # the only thing that such an index knows its model by
-        changes.insert(0, f"encoder.model is {have.encoder.model!r} in the index, {named!r} now")
-    if old.dim != dim:
+    changes = _changes(have, want, made_by)
+    if dim not in (old.dim, have.given_dim):
         changes.insert(0, f"vectors have {old.dim:,} numbers in the index, {dim:,} now")
     if changes:
         raise SpecError(
@@ -60,6 +76,15 @@ def spec_of_vectors(
             where=where,
         )
     return want
+
+
+def _changes(have: IndexSpec, want: IndexSpec, made_by: str) -> list[str]:
+    """As `differences`, in the words of vectors that were made elsewhere."""
+    if want.query_encoder is not None and have.query_encoder is None:
+        return [f"no model encodes questions in the index, '{want.query_encoder.model}' now"]
+    named = have.encoder.model
+    changes = differences(dataclasses.replace(have, encoder=want.encoder), want)
+    return ([f"made_by is {named!r} in the index, {made_by!r} now"] if made_by not in ("", named) else []) + changes
 
 
 def index_options(
@@ -85,6 +110,7 @@ def check_given(manifest: Manifest, where: str) -> IndexSpec:
 
     Raises:
         SpecError: a model of ragidx made them.
+        IndexFormatError: the widths that it names do not go together.
     """
     spec = IndexSpec.from_json(dict(manifest.spec), where=where)
     if spec.encoder.method != VECTORS:
@@ -92,6 +118,12 @@ def check_given(manifest: Manifest, where: str) -> IndexSpec:
             f"the index was made otherwise: it holds what the model '{spec.encoder.model}' encoded, "
             "not vectors that were made elsewhere",
             "choose another --index, or replace it with --rebuild",
+            where=where,
+        )
+    if spec.given_dim is not None and spec.given_dim <= manifest.dim:
+        raise IndexFormatError(
+            f"the index cannot hold the first {manifest.dim:,} of {spec.given_dim:,} numbers",
+            "put the manifest back, or replace the index with --rebuild",
             where=where,
         )
     return spec

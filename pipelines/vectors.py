@@ -6,36 +6,37 @@
         writer.commit()
 
 An id that the index has already is replaced where its row holds anything else, and left alone where it holds the same.
-Without `commit` nothing changes. No model plays a part, and torch is not loaded. Files are read by `build_vectors`.
+Without `commit` nothing changes. Without a model for questions no torch is loaded.
+Files are read by `build_vectors`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ragidx.corpora.errors import CorpusError, lone_surrogate
-from ragidx.corpora.records import Scalar
+from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.spec import Json
-from ragidx.corpora.values import from_value
 from ragidx.corpora.vector_batch import batch_rows
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
 from ragidx.indexer.known_rows import KnownRows, document_numbers
 from ragidx.indexer.rows import Row
 from ragidx.indexer.store import Store, StoreWriter
-from ragidx.indexer.unit import unit_rows
+from ragidx.indexer.unit import ZERO, UnitRows, unit_rows
+from ragidx.pipelines.vector_rows import NOTHING_ADDED, VectorRows, checked_rows, names_of, shown
 from ragidx.pipelines.vector_spec import committed, index_options, spec_of_vectors
 
-SEEN_BEFORE = "the id was seen before"
+if TYPE_CHECKING:
+    from ragidx.pipelines.plan import Plan
 
-_NOTHING_ADDED = "mend it, or leave the row out; nothing of this call was added"
+SEEN_BEFORE = "the id was seen before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,43 +61,17 @@ class WriteReport:
     n_documents: int
 
 
-@dataclass(frozen=True, slots=True)
-class VectorRows:
-    """Rows as columns, n of each.
-
-    Args:
-        ids: not empty.
-        vectors: (n, dim) of a floating type.
-        texts: "" where there is none.
-        metadata: values that an index holds, sorted by name, without those that are missing.
-        doc_ids: None: each row is a document of its own.
-    """
-
-    ids: Sequence[str]
-    vectors: NDArray[Any]
-    texts: Sequence[str]
-    metadata: Sequence[Mapping[str, Scalar]]
-    doc_ids: Sequence[str] | None = None
-
-    def parts(self) -> Iterator[VectorRows]:
-        """The same in pieces that are not too large."""
-        step = batch_rows(self.vectors.shape[1])
-        for start in range(0, len(self.ids), step):
-            here = slice(start, start + step)
-            documents = None if self.doc_ids is None else self.doc_ids[here]
-            yield VectorRows(self.ids[here], self.vectors[here], self.texts[here], self.metadata[here], documents)
-
-
 class IndexWriter:
     """The one writer of an index of given vectors, until `close`. A context manager.
 
     Args:
         path: the index folder; made if it is missing.
-        dim: width of the vectors.
+        dim: width of the vectors that are added: the index's, or what it was before it was shrunk; they are cut then.
         index_type: as in `ragidx build --index-type`; None: the index's own, else the default.
         target_recall: likewise.
         max_memory: likewise, in bytes.
-        model: what made the vectors, in your words; kept, and never looked up. "": the index's own.
+        made_by: what made the vectors, in your words; kept, and never looked up. "": the index's own.
+        queries: the model that encodes questions, of `model_of_queries`; None: the index's own, else there is none.
         replace: the new state has only what this writer adds; the old one stays until then.
 
     Raises:
@@ -113,18 +88,26 @@ class IndexWriter:
         index_type: str | None = None,
         target_recall: float | None = None,
         max_memory: int | None = None,
-        model: str = "",
+        made_by: str = "",
+        queries: Plan | None = None,
         replace: bool = False,
     ) -> None:
         self.path, self.dim = Path(path), dim
         old = None if replace else committed(self.path)
-        self.spec = spec_of_vectors(old, dim, index_type=index_type, model=model, where=str(path))
+        asks = None if queries is None else queries.spec
+        self.spec = spec_of_vectors(old, dim, index_type=index_type, made_by=made_by, queries=asks, where=str(path))
+        self.stored_dim = dim if old is None else old.dim
+        blobs = {} if queries is None else queries.blobs()
+        if old is not None and old.files:
+            store = Store.open(self.path)
+            blobs = {name: store.blob(name) for name in old.files}
         self._writer = StoreWriter(
             self.path,
             spec=self.spec.to_json(),
             fingerprint=self.spec.fingerprint(),
-            dim=dim,
-            index=index_options(old, self.spec, dim, target_recall, max_memory),
+            dim=self.stored_dim,
+            index=index_options(old, self.spec, self.stored_dim, target_recall, max_memory),
+            blobs=blobs,
             replace=replace,
             journal=False,
         )
@@ -169,15 +152,15 @@ class IndexWriter:
             CorpusError: a vector is zero or not finite, an id is repeated, a string is no Unicode text, or a value is
                 nothing that metadata can be. It names the id.
         """
-        rows = _checked(self.dim, ids, vectors, texts, metadata, doc_ids)
+        rows = checked_rows(self.dim, ids, vectors, texts, metadata, doc_ids)
         keys = [digest(name) for name in rows.ids]
         faults = self._repeated(keys, range(len(keys)))
         for number, part in enumerate(rows.parts()):
             first = number * batch_rows(self.dim)
-            faults |= {first + row: reason for row, reason in unit_rows(part.vectors).faults}
+            faults |= {first + row: reason for row, reason in self._unit(part.vectors)[1].faults}
         if faults:
             row = min(faults)
-            raise CorpusError(faults[row], _NOTHING_ADDED, where=_shown(rows.ids[row]))
+            raise CorpusError(faults[row], NOTHING_ADDED, where=shown(rows.ids[row]))
         for part in rows.parts():
             self.add_sound(part)
 
@@ -188,12 +171,13 @@ class IndexWriter:
             The number of each row that was left out, and why.
         """
         keys = [digest(name) for name in rows.ids]
-        unit = unit_rows(rows.vectors)
-        faults = dict(unit.faults)
+        given, kept = self._unit(rows.vectors)
+        faults = dict(kept.faults)
         faults |= self._repeated(keys, [row for row in range(len(keys)) if row not in faults])
         sound = np.array([row for row in range(len(keys)) if row not in faults], np.int64)
         if len(sound):
-            self._put(rows, unit.vectors, [keys[row] for row in sound.tolist()] if faults else keys, sound)
+            hashes = _hashes(rows, given.vectors, sound)
+            self._put(rows, kept.vectors, [keys[row] for row in sound.tolist()] if faults else keys, hashes, sound)
         return faults
 
     def delete(self, ids: Iterable[str | int]) -> int:
@@ -202,7 +186,7 @@ class IndexWriter:
         Raises:
             ValueError: an id was given to `add` of this writer.
         """
-        names = _names(ids, "ids")
+        names = names_of(ids, "ids")
         keys = [digest(name) for name in dict.fromkeys(names)]
         if (self._seen.first(keys) >= 0).any():
             name = next(name for name in names if self._seen.find(digest(name)))
@@ -253,11 +237,26 @@ class IndexWriter:
                 met.add(key)
         return dict.fromkeys(sorted(again), SEEN_BEFORE)
 
+    def _unit(self, vectors: NDArray[Any]) -> tuple[UnitRows, UnitRows]:
+        """Vectors of length 1, as wide as they are given, and as wide as they are stored."""
+        given = unit_rows(vectors)
+        if self.stored_dim == self.dim:
+            return given, given
+        kept, broken = unit_rows(given.vectors[:, : self.stored_dim]), dict(given.faults)
+        nothing = f"the first {self.stored_dim} of {self.dim} numbers of the vector are zero"
+        faults = {row: broken.get(row, nothing if reason == ZERO else reason) for row, reason in kept.faults}
+        return given, UnitRows(kept.vectors, list(faults.items()))
+
     def _put(
-        self, rows: VectorRows, unit: NDArray[np.float32], keys: Sequence[bytes], sound: NDArray[np.int64]
+        self,
+        rows: VectorRows,
+        unit: NDArray[np.float32],
+        keys: Sequence[bytes],
+        hashes: Sequence[bytes],
+        sound: NDArray[np.int64],
     ) -> None:
-        """Write those of the sound rows, whose ids have these digests, that are new or hold something else."""
-        mine, hashes = as_digests(keys), _hashes(rows, unit, sound)
+        """Write those of the sound rows, whose ids and contents have these digests, that are new or hold another."""
+        mine = as_digests(keys)
         numbers = self._known.find(keys)
         same = self._known.hold(numbers, as_digests(hashes))
         self._known.keep(numbers[same])
@@ -286,7 +285,7 @@ class IndexWriter:
 
 
 def _hashes(rows: VectorRows, unit: NDArray[np.float32], sound: NDArray[np.int64]) -> list[bytes]:
-    """16 bytes for all that an index holds of a row but its id: the float16 code, document, text and metadata."""
+    """16 bytes for all that is given for a row but its id: the vector's float16 code, document, text and metadata."""
     codes, size = unit.astype("<f2").tobytes(), 2 * unit.shape[1]
     own = rows.ids if rows.doc_ids is None else rows.doc_ids
     found = []
@@ -305,60 +304,3 @@ def _index_rows(rows: VectorRows, places: Sequence[int], hashes: Sequence[bytes]
         Row(rows.ids[row], documents[row], 0, len(rows.texts[row]), rows.texts[row], "", held, held, rows.metadata[row])
         for row, held in zip(places, hashes, strict=True)
     ]
-
-
-def _checked(
-    dim: int,
-    ids: Iterable[str | int],
-    vectors: ArrayLike,
-    texts: Sequence[str | None] | None,
-    metadata: Sequence[Mapping[str, object]] | None,
-    doc_ids: Iterable[str | int] | None,
-) -> VectorRows:
-    """What a program gives, as columns that an index can hold."""
-    names, matrix = _names(ids, "ids"), np.asarray(vectors)
-    if matrix.dtype.kind not in "fiu" or matrix.shape != (len(names), dim):
-        raise ValueError(
-            f"vectors have the shape {matrix.shape} and hold {matrix.dtype}, not ({len(names)}, {dim}) and numbers"
-        )
-    documents = None if doc_ids is None else _names(doc_ids, "doc_ids")
-    for what, column in (("texts", texts), ("metadata", metadata), ("doc_ids", documents)):
-        if column is not None and len(column) != len(names):
-            raise ValueError(f"{len(column)} {what} for {len(names)} ids")
-    written = [""] * len(names) if texts is None else [text or "" for text in texts]
-    for what, strings in (("id", names), ("text", written), ("document's id", documents or [])):
-        for row, string in enumerate(strings):
-            if lone_surrogate(string) is not None:
-                raise CorpusError(f"the {what} is no Unicode text", _NOTHING_ADDED, where=_shown(names[row]))
-    values = [{}] * len(names) if metadata is None else list(map(_scalars, names, metadata))
-    return VectorRows(names, matrix, written, values, documents)
-
-
-def _names(ids: Iterable[str | int], what: str) -> list[str]:
-    if isinstance(ids, str):
-        raise TypeError(f"expected a list of {what}, got one string")
-    names = [str(name) for name in ids]
-    if not all(names):
-        raise ValueError(f"one of the {what} is empty")
-    return names
-
-
-def _scalars(name: str, fields: Mapping[str, object]) -> dict[str, Scalar]:
-    """The metadata of a row: sorted by name, without what is missing."""
-    found: dict[str, Scalar] = {}
-    for field in sorted(fields):
-        try:
-            if lone_surrogate(field) is not None:
-                raise ValueError("its name is no Unicode text")
-            value = from_value(fields[field])
-        except ValueError as fault:
-            raise CorpusError(
-                f"the field {field!a} cannot be kept: {fault}", _NOTHING_ADDED, where=_shown(name)
-            ) from fault
-        if value is not None:
-            found[field] = value
-    return found
-
-
-def _shown(name: str) -> str:
-    return f"id {name!a}" if lone_surrogate(name) is not None else f"id '{name}'"

@@ -167,12 +167,13 @@ class Retriever:
             return self._loaded
 
     def _load(self) -> Encoder:
-        spec = self.spec.encoder
+        spec = self.spec.query_encoder or self.spec.encoder
         if spec.method == VECTORS:
             by = f" by '{spec.model}'" if spec.model else ""
             raise ModelError(
                 f"the index holds vectors that were made elsewhere{by}: no question in words can be encoded for it",
-                "ask it with a vector: ragidx query --vector, or ragidx.IndexReader",
+                "ask it with a vector: ragidx query --vector, or ragidx.IndexReader; or name the model that made them "
+                "when it is built: ragidx build --vectors FILE --model M --rebuild",
                 where=str(self.store.path),
             )
         from ragidx.indexer.encoder import encoder_of

@@ -11,7 +11,8 @@ from click.core import ParameterSource
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.progress import ProgressLine
-from ragidx.pipelines.report import BuildReport
+from ragidx.pipelines.query_model import QUERY_OPTIONS
+from ragidx.pipelines.report import BuildReport, Queries
 
 _TAKEN = (
     "index_type",
@@ -24,7 +25,7 @@ _TAKEN = (
     "strict",
     "rebuild",
 )
-_COMMON = ("vectors", "vector_field", "index", "as_json")
+_COMMON = ("vectors", "vector_field", "index", "as_json", "model", "offline")
 
 
 def check_usage(corpus: str | None, vectors: str | None, vector_field: str | None) -> None:
@@ -40,20 +41,26 @@ def check_usage(corpus: str | None, vectors: str | None, vector_field: str | Non
     if vectors is None:
         return
     context = click.get_current_context()
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        typed = context.get_parameter_source(name) == ParameterSource.COMMANDLINE
-        if typed and name not in _TAKEN + _COMMON and isinstance(parameter, click.Option):
+    typed = {
+        parameter.name or "": parameter.opts[0]
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option)
+        and context.get_parameter_source(parameter.name or "") == ParameterSource.COMMANDLINE
+    }
+    for name, option in typed.items():
+        if name in QUERY_OPTIONS and "model" not in typed:
             raise click.UsageError(
-                f"{parameter.opts[0]} says nothing about vectors that are there already: leave it out"
+                f"{option} says how a model encodes questions: name it with --model, or leave {option} out"
             )
+        if name not in (*_TAKEN, *_COMMON, *QUERY_OPTIONS):
+            raise click.UsageError(f"{option} says nothing about vectors that are there already: leave it out")
 
 
 def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, options: dict[str, Any]) -> None:
     """Build, with progress and report."""
     from ragidx.pipelines.build_vectors import build_vectors
 
-    taken = {name: options[name] for name in _TAKEN}
+    taken = {name: options[name] for name in ("model", *QUERY_OPTIONS, *_TAKEN)}
     line = ProgressLine(as_json=as_json)
     try:
         with line:
@@ -71,20 +78,36 @@ def _tell(r: BuildReport) -> None:
     """The report on stdout; what was left out, on stderr."""
     from ragidx.pipelines.cli.build import tell_skips
 
-    model = EncoderSpec.parse(r.encoder).model
+    made_by = EncoderSpec.parse(r.encoder).model
     gone = f", {r.n_removed:,} gone" if r.n_removed else ""
-    rate = f"{(r.n_added + r.n_changed + r.n_unchanged) / max(r.seconds, 1e-9):,.0f} vectors/s"
+    n_read = r.n_added + r.n_changed + r.n_unchanged
+    checking = f" (and {r.encode_seconds:.1f} s for the model)" if r.encode_seconds else ""
+    seconds = r.seconds - r.encode_seconds
     console.print_fields(
         [
             ("index", f"{r.index}  (generation {r.generation}{'' if r.committed else ', unchanged'})"),
-            ("vectors", f"{r.dim:,} numbers each, made elsewhere" + (f" by {model}" if model else "")),
+            ("vectors", f"{r.dim:,} numbers each, made elsewhere" + (f" by {made_by}" if made_by else "")),
+            *([] if r.queries is None else [("questions", _questions(r.queries))]),
             (
                 "rows",
                 f"{r.n_chunks:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} as before{gone}",
             ),
             ("documents", f"{r.n_documents:,}"),
             ("size", f"{console.n_bytes(r.index_bytes)}, {r.index_bytes / max(1, r.n_chunks):,.0f} bytes a row"),
-            ("time", f"{r.seconds:.1f} s, {rate}"),
+            ("time", f"{seconds:.1f} s, {n_read / max(seconds, 1e-9):,.0f} vectors/s{checking}"),
         ]
     )
+    if r.given_dim is not None:
+        console.note(f"Cut: the vectors of the file have {r.given_dim:,} numbers, the index keeps the first {r.dim:,}.")
     tell_skips(r)
+
+
+def _questions(queries: Queries) -> str:
+    """Which model encodes questions, and whether it made the vectors."""
+    by = f"by {EncoderSpec.parse(queries.encoder).model}"
+    if queries.n_checked is None:
+        return f"{by}, as before"
+    if queries.median_cosine is None or queries.least_cosine is None:
+        return f"{by}, not checked: there are no texts"
+    again = f"{console.plural(queries.n_checked, 'text')} encoded again"
+    return f"{by}: {again}, cosine {queries.median_cosine:.4f} (median), {queries.least_cosine:.4f} (least)"

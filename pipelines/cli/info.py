@@ -37,7 +37,7 @@ def command(index: Path, as_json: bool) -> None:
             ("vectors", f"{manifest.dim} x {spec.vectors}, {words.index(manifest)}"),
             ("size", f"{console.n_bytes(size)}, {size / max(1, manifest.n_chunks):,.0f} bytes a chunk"),
             ("model", words.model(spec)),
-            ("encoder", words.encoder(spec.encoder)),
+            ("encoder", words.encoder(spec.query_encoder or spec.encoder)),
             ("filter", words.filter_(spec.filter, manifest.dim)),
             ("chunks", words.chunks(spec.chunk, spec.encoder.method)),
             ("metadata", fields),

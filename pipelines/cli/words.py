@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 def model(spec: IndexSpec) -> str:
     """The model's name, and the content it is known by."""
     if spec.encoder.method == VECTORS:
-        return "none: the vectors were made elsewhere" + (f", by {spec.encoder.model}" if spec.encoder.model else "")
+        elsewhere = "the vectors were made elsewhere" + (f", by {spec.encoder.model}" if spec.encoder.model else "")
+        asks = spec.query_encoder
+        return f"none: {elsewhere}" if asks is None else f"{asks.model}  (weights {spec.weights[:12]}); {elsewhere}"
     return f"{spec.encoder.model}  (weights {spec.weights[:12]})"
 
 

@@ -87,6 +87,7 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "n_added": 6,
         "n_changed": 0,
         "n_unchanged": 0,
+        "n_unopened": 0,
         "n_removed": 0,
         "n_encoded": 6,
         "n_reused": 0,

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import ragidx
+
 from .conftest import Done
 
 Run = Callable[..., Done]
@@ -103,7 +105,7 @@ def test_a_build_for_machines_has_the_report_of_every_build(run: Run) -> None:
         (("corpus", "--vector-field", "v"), "--vector-field names a column of --vectors"),
         (
             ("--vectors", "vectors.parquet", "--method", "echo"),
-            "--method says nothing about vectors that are there already: leave it out",
+            "--method says how a model encodes questions: name it with --model, or leave --method out",
         ),
         (
             ("--vectors", "vectors.parquet", "--chunk-size", "99"),
@@ -111,7 +113,7 @@ def test_a_build_for_machines_has_the_report_of_every_build(run: Run) -> None:
         ),
         (
             ("--vectors", "vectors.parquet", "--tau", "2"),
-            "--tau says nothing about vectors that are there already: leave it out",
+            "--tau says how a model encodes questions: name it with --model, or leave --tau out",
         ),
     ],
 )
@@ -137,6 +139,77 @@ def test_info_says_in_words_that_the_vectors_were_made_elsewhere(run: Run) -> No
     }
 
 
+@pytest.fixture
+def encoded(folder: Path, model: Path) -> Path:
+    """What `tiny` makes of three texts, as `encoded.parquet`; the same without texts as `encoded.npy`."""
+    texts = ["The lease was signed.", "The mill stands.", "Bees dance."]
+    rows = ragidx.load_encoder(str(model), method="classical").encode_document(texts)
+    pq.write_table(pa.table({"id": ["a", "b", "c"], "vector": list(rows), "text": texts}), folder / "encoded.parquet")
+    np.save(folder / "encoded.npy", rows)
+    return folder / "encoded.parquet"
+
+
+CLASSICAL = ("--model", "tiny", "--method", "classical")
+
+
+@pytest.mark.usefixtures("encoded")
+def test_with_the_model_of_the_vectors_questions_in_words_are_answered(run: Run, folder: Path) -> None:
+    built = run("build", "--vectors", "encoded.parquet", *CLASSICAL, "--device", "cpu", "--offline")
+    again = run("build", "--vectors", "encoded.parquet")
+    asked = run("query", "The mill stands.", "-k", "1")
+    (folder / "q.jsonl").write_text('{"_id": "q1", "text": "Bees dance."}\n')
+    ran = run("query", "--queries", "q.jsonl", "--run", "out.trec", "-k", "1")
+
+    assert (built.status, built.err) == (0, "")
+    assert built.out.splitlines()[:5] == [
+        "index      ragidx-index (generation 1)",
+        "vectors    32 numbers each, made elsewhere",
+        "questions  by tiny: 3 texts encoded again, cosine 1.0000 (median), 1.0000 (least)",
+        "rows       3: 3 new, 0 changed, 0 as before",
+        "documents  3",
+    ]
+    assert re.search(r"time       \d+\.\d s, [\d,]+ vectors/s \(and \d+\.\d s for the model\)\n$", built.out)
+    assert "questions  by tiny, as before\n" in again.out
+    assert asked.out.splitlines()[1] == " 1  1.000  b"
+    assert (ran.status, (folder / "out.trec").read_text().split()[:4]) == (0, ["q1", "Q0", "c", "1"])
+
+
+@pytest.mark.usefixtures("encoded")
+def test_info_names_the_model_of_questions_and_says_whose_the_vectors_are(run: Run) -> None:
+    run("build", "--vectors", "encoded.npy", *CLASSICAL)
+
+    lines = dict(line.split(maxsplit=1) for line in run("info").out.splitlines())
+
+    assert re.fullmatch(r"tiny \(weights [0-9a-f]{12}\); the vectors were made elsewhere", lines["model"])
+    assert lines["encoder"] == "classical, mean pooling, causal attention, last layer"
+    assert lines["filter"] == "none: 32 raw coordinates"
+    assert json.loads(run("info", "--json").out)["spec"]["query_encoder"]["method"] == "classical"
+
+
+@pytest.mark.usefixtures("encoded")
+def test_a_model_that_cannot_be_checked_is_told_so(run: Run) -> None:
+    done = run("build", "--vectors", "encoded.npy", *CLASSICAL)
+
+    assert "questions  by tiny, not checked: there are no texts\n" in done.out
+
+
+@pytest.mark.usefixtures("encoded")
+def test_wider_vectors_than_a_shrunk_index_keeps_are_cut_and_it_is_told_once(run: Run) -> None:
+    run("build", "--vectors", "encoded.parquet", *CLASSICAL)
+    run("shrink", "--dim", "8")
+
+    done = run("build", "--vectors", "encoded.parquet")
+
+    assert done.err == "Cut: the vectors of the file have 32 numbers, the index keeps the first 8.\n"
+    assert done.out.startswith(
+        "index      ragidx-index (generation 2, unchanged)\n"
+        "vectors    8 numbers each, made elsewhere\n"
+        "questions  by tiny, as before\n"
+        "rows       3: 0 new, 0 changed, 3 as before\n"
+    )
+    assert run("query", "Bees dance.", "-k", "1").out.splitlines()[1] == " 1  1.000  c"
+
+
 @pytest.mark.usefixtures("vectors")
 def test_a_question_in_words_is_refused_with_the_way(run: Run) -> None:
     run("build", "--vectors", "vectors.parquet")
@@ -146,7 +219,8 @@ def test_a_question_in_words_is_refused_with_the_way(run: Run) -> None:
     assert (done.status, done.out) == (2, "")
     assert done.err == (
         "Error: ragidx-index: the index holds vectors that were made elsewhere: no question in words can be encoded "
-        "for it\n  hint: ask it with a vector: ragidx query --vector, or ragidx.IndexReader\n"
+        "for it\n  hint: ask it with a vector: ragidx query --vector, or ragidx.IndexReader; or name the model that "
+        "made them when it is built: ragidx build --vectors FILE --model M --rebuild\n"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -11,11 +12,12 @@ import numpy as np
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import BusyError, IndexFormatError, RagidxError, SpecError
+from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, RagidxError, SpecError
 from ragidx.indexer import assembly, index_types, rewrite, tuning
 from ragidx.indexer.filters import Filter
 from ragidx.indexer.history import rollback
 from ragidx.indexer.lock import Lock
+from ragidx.indexer.manifest import MANIFEST, manifest_bytes, read_manifest
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store import Store
 from ragidx.pipelines.plan import FILTER_FILE
@@ -328,8 +330,61 @@ def test_an_index_of_given_vectors_gets_narrower_too(given: np.ndarray) -> None:
     with ragidx.IndexWriter(INDEX, dim=8) as writer:  # it goes on at the narrower width
         writer.add(["new"], narrow[:1])
         assert writer.commit().n_rows == 401
-    with pytest.raises(SpecError, match="vectors have 8 numbers in the index, 16 now"):
+    with pytest.raises(SpecError, match="vectors have 8 numbers in the index, 12 now"):
+        ragidx.IndexWriter(INDEX, dim=12)
+
+
+def test_the_vectors_that_were_given_come_again_after_a_shrink_and_are_known(given: np.ndarray) -> None:
+    shrink(INDEX, dim=12)
+    shrink(INDEX, dim=8)
+
+    with ragidx.IndexWriter(INDEX, dim=16) as writer:
+        writer.add([f"v{n}" for n in range(400)], given)
+        again = writer.commit()
+    with ragidx.IndexWriter(INDEX, dim=16) as writer:  # another vector, which is stored as wide as the others
+        writer.add(["v0"], -given[:1])
+        changed = writer.commit()
+
+    [[hit]] = ragidx.IndexReader.open(INDEX).search(-given[:1, :8], k=1)
+    assert (again.committed, again.n_unchanged) == (False, 400)
+    assert (changed.n_changed, changed.n_unchanged) == (1, 0)
+    assert (hit.chunk_id, hit.score) == ("v0", pytest.approx(1, abs=1e-6))
+
+
+def test_a_given_vector_with_nothing_in_the_part_that_is_kept_is_left_out(given: np.ndarray) -> None:
+    shrink(INDEX, dim=8)
+    rows = np.stack([np.eye(16)[15], np.full(16, np.nan), np.zeros(16)])
+
+    told = []
+    with ragidx.IndexWriter(INDEX, dim=16) as writer:
+        for row in range(3):
+            with pytest.raises(CorpusError) as fault:
+                writer.add(["x"], rows[row : row + 1])
+            told.append(str(fault.value))
+
+    assert told == [
+        f"id 'x': {reason}\n  hint: mend it, or leave the row out; nothing of this call was added"
+        for reason in (
+            "the first 8 of 16 numbers of the vector are zero",
+            "the vector holds a number that is not finite",
+            "the vector is zero",
+        )
+    ]
+
+
+def test_an_index_whose_widths_do_not_go_together_is_damaged(given: np.ndarray) -> None:
+    shrink(INDEX, dim=8)
+    manifest = read_manifest(Path(INDEX))
+    forged = dataclasses.replace(manifest, spec=manifest.spec | {"given_dim": 8})
+    Path(INDEX, MANIFEST).write_bytes(manifest_bytes(forged))
+
+    with pytest.raises(IndexFormatError) as fault:
         ragidx.IndexWriter(INDEX, dim=16)
+
+    assert str(fault.value) == (
+        "ragidx-index: the index cannot hold the first 8 of 8 numbers\n"
+        "  hint: put the manifest back, or replace the index with --rebuild"
+    )
 
 
 def test_a_vector_that_has_nothing_in_the_part_that_is_kept_is_refused(given: np.ndarray) -> None:
@@ -460,7 +515,7 @@ def test_what_another_writer_commits_just_before_is_what_is_made_narrower(
     class LateLock(Lock):
         def __init__(self, folder: Path) -> None:
             if Store.open(folder).manifest.dim == 16:
-                with ragidx.IndexWriter(folder, dim=12, model="another", replace=True) as writer:
+                with ragidx.IndexWriter(folder, dim=12, made_by="another", replace=True) as writer:
                     writer.add(["other"], given[:1, :12])
                     writer.commit()
             super().__init__(folder)

@@ -680,7 +680,7 @@ def test_a_header_of_numpy_that_does_not_end_is_an_error(tmp_path: Path) -> None
 def test_the_spec_says_that_the_vectors_were_made_elsewhere(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", AXES)
 
-    build_vectors(tmp_path / "v.npy", tmp_path / "index", model="my model")
+    build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="my model")
 
     spec = IndexReader.open(tmp_path / "index").spec
     assert (spec.encoder.method, spec.encoder.model, spec.filter.name, spec.weights) == (
@@ -695,14 +695,14 @@ def test_the_spec_says_that_the_vectors_were_made_elsewhere(tmp_path: Path) -> N
 
 def test_another_model_name_is_an_error_and_none_is_the_indexs_own(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", AXES)
-    build_vectors(tmp_path / "v.npy", tmp_path / "index", model="one")
+    build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="one")
 
     assert build_vectors(tmp_path / "v.npy", tmp_path / "index").model == "one"
     with pytest.raises(SpecError) as fault:
-        build_vectors(tmp_path / "v.npy", tmp_path / "index", model="two")
+        build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="two")
 
     assert str(fault.value) == (
-        f"{tmp_path / 'index'}: the index was made otherwise: encoder.model is 'one' in the index, 'two' now\n"
+        f"{tmp_path / 'index'}: the index was made otherwise: made_by is 'one' in the index, 'two' now\n"
         "  hint: leave the option out to go on with the index, or replace it with --rebuild"
     )
 
@@ -746,8 +746,8 @@ def test_a_writer_of_another_width_or_type_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_option_that_is_none_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"build_vectors takes no such option: .*'tau'"):
-        build_vectors(tmp_path, tmp_path / "index", tau=2)
+    with pytest.raises(SpecError, match=r"build_vectors takes no such option: .*'chunk_size'"):
+        build_vectors(tmp_path, tmp_path / "index", chunk_size=2)
 
 
 def test_neither_building_nor_searching_loads_torch(write: Callable[..., Path], tmp_path: Path) -> None:

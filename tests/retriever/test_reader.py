@@ -27,7 +27,7 @@ AXES = np.eye(4, dtype=np.float32)
 def index(tmp_path: Path) -> Path:
     """Four axes of four dimensions: `a`, `b` of one document, `c`, `d` of another; `n` is their number."""
     path = tmp_path / "index"
-    with ragidx.IndexWriter(path, 4, model="hand") as writer:
+    with ragidx.IndexWriter(path, 4, made_by="hand") as writer:
         writer.add(
             ["a", "b", "c", "d"], AXES, ["one", "two", None, "four"], [{"n": n} for n in range(4)], ["x", "x", "y", "y"]
         )
@@ -200,7 +200,8 @@ def test_a_question_in_words_is_an_error_that_names_the_way(index: Path) -> None
 
     assert str(fault.value) == (
         f"{index}: the index holds vectors that were made elsewhere by 'hand': no question in words can be encoded for "
-        "it\n  hint: ask it with a vector: ragidx query --vector, or ragidx.IndexReader"
+        "it\n  hint: ask it with a vector: ragidx query --vector, or ragidx.IndexReader; or name the model that made "
+        "them when it is built: ragidx build --vectors FILE --model M --rebuild"
     )
 
 
