@@ -90,18 +90,13 @@ def choose(
     Raises:
         SpecError: nothing that fits into the memory reaches the recall; the message says what would.
     """
-    every = candidates(options.index_type, rows, dim)
-    if options.index_type == AUTO and options.target_recall == 1:
-        every = [None]
-    fitting = [one for one in every if max_memory is None or footprint_of(one, rows, dim).memory_bytes <= max_memory]
-    if not fitting and rows >= MIN_ROWS:
-        raise _too_large(every, rows, dim, options)
-    if not fitting or fitting[0] is None:
+    possible = fitting(options, rows, dim, max_memory)
+    if possible[0] is None:
         return None
     truth = exact_answers(vectors, dim, rows)
     best: Measured | None = None
     give_back()
-    for recipe in filter(None, fitting):
+    for recipe in filter(None, possible):
         index = ann.make(recipe, vectors, dim, rows, functools.partial(on_stage, str(recipe), rows))
         measured = tune(index, recipe, truth, map_vectors(vectors, dim, rows), options.target_recall)
         if measured.recall >= options.target_recall:
@@ -109,6 +104,27 @@ def choose(
         best = measured if best is None or measured.recall > best.recall else best
     assert best is not None
     raise _too_rough(best, rows, dim, options)
+
+
+def fitting(options: IndexOptions, rows: int, dim: int, max_memory: int | None) -> list[Recipe | None]:
+    """What a segment may become, the first choice first, of what fits into the memory; None: it is compared whole.
+
+    Args:
+        options: as for `choose`.
+        rows: as there.
+        dim: as there.
+        max_memory: as there.
+
+    Raises:
+        SpecError: nothing fits; the message says what would.
+    """
+    every = candidates(options.index_type, rows, dim)
+    if options.index_type == AUTO and options.target_recall == 1:
+        every = [None]
+    found = [one for one in every if max_memory is None or footprint_of(one, rows, dim).memory_bytes <= max_memory]
+    if not found and rows >= MIN_ROWS:
+        raise _too_large(every, rows, dim, options)
+    return found or [None]  # so small a segment is compared whole, whatever it takes
 
 
 def exact_answers(vectors: Path, dim: int, rows: int, sample: int = SAMPLE) -> Truth:

@@ -303,7 +303,7 @@ class _Build:
         made = self._foresight.predict(
             seconds,
             dim=self.plan.dim(),
-            index_type=self.plan.spec.index_type,
+            options=self.plan.index_options(),
             had_bytes=0 if stored is None else sum(entry.bytes for entry in files_of(stored.manifest).values()),
         )
         if made is not None and is_long(made):

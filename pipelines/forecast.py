@@ -3,8 +3,9 @@
 corpus and options -> documents, chunks, tokens, seconds, bytes. A corpus of up to 8 MiB is read whole, and what can be
 counted is exact; of a larger one a sample that lots decide (`pieces`), with a range (`sampling`). Chunks are cut by the
 build's own chunker and counted by its own tokenizer; the speed is measured here (`speed`), texts are compressed as a
-segment compresses them (`room`). Nothing is written to the index folder, not even its lock; the zero vectors of
-texts that the model makes nothing of are not foreseen.
+segment compresses them (`room`), and the making of a large index is timed on some of their vectors (`index_time`).
+Nothing is written to the index folder, not even its lock; the zero vectors of texts that the model makes nothing of are
+not foreseen.
 """
 
 from __future__ import annotations
@@ -18,17 +19,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.records import Skip
+from ragidx.indexer.index_types import FLAT
 from ragidx.indexer.sweep import check_folder
 from ragidx.pipelines.calibrate import check_fit
 from ragidx.pipelines.cutting import Cutter, Item
+from ragidx.pipelines.index_time import SPREAD, IndexTimer
 from ragidx.pipelines.knowledge import UNCHANGED, Knowledge
 from ragidx.pipelines.pieces import SAMPLE_BYTES, WHOLE_BYTES, Piece, corpus_of, pieces
 from ragidx.pipelines.plan import make_plan
 from ragidx.pipelines.reading import Reading, build_options, chunker_of, document_hash, too_long
 from ragidx.pipelines.report import PLANNING, OnProgress, Progress, Skips
-from ragidx.pipelines.room import Room, SampleRows, pack, room
+from ragidx.pipelines.room import Room, SampleRows, new_segments, pack, room, with_times
 from ragidx.pipelines.sampling import Estimate, Extrapolation, Tally
 from ragidx.pipelines.speed import Speed, measure
 
@@ -50,6 +56,8 @@ class Forecast:
     Attributes:
         corpus, index: as they were named.
         model, method, encoder, filter, dim, index_type: how vectors would be made.
+        index_recipe: what the largest new segment is to have, as a factory string, or flat.
+        target_recall: that it is tuned to; which recall it has is measured when it is made.
         n_files, corpus_bytes: of the corpus.
         share_read: of its bytes that were read, 1 where all were: then counts are exact.
         documents: of the corpus; `added`, `changed`, `unchanged` against the index, and `removed`, which are in the
@@ -59,8 +67,9 @@ class Forecast:
         truncated, empty: documents longer than the model reads, and without text.
         skipped: what is left out, by reason.
         speed: None where there is nothing to encode.
-        encode_seconds, seconds: of encoding; and with loading the model, reading, cutting and packing.
-            Making an approximate index comes on top.
+        encode_seconds, index_seconds: of encoding, and of making the indexes of new segments by the first recipe that
+            fits into memory, tuning included; where it does not reach the recall, those after it come on top.
+        seconds: of both, and of loading the model, reading, cutting and packing.
         room: bytes on the disk and in memory, for this and for other index types and widths.
     """
 
@@ -72,6 +81,8 @@ class Forecast:
     filter: str
     dim: int
     index_type: str
+    index_recipe: str
+    target_recall: float
     n_files: int
     corpus_bytes: int
     share_read: float
@@ -88,6 +99,7 @@ class Forecast:
     skipped: dict[str, int]
     speed: Speed | None
     encode_seconds: float
+    index_seconds: float
     seconds: float
     seconds_low: float
     seconds_high: float
@@ -242,8 +254,10 @@ class _Forecaster:
     def _forecast(self, found: Extrapolation, skipped: dict[str, int], read_seconds: float) -> Forecast:
         plan, spec = self.plan, self.plan.spec
         to_encode, tokens, chunks = found["to_encode"], found["tokens"], found["chunks"]
-        speed = self._speed(to_encode.value)
         dim = spec.filter.width(plan.hidden) if plan.wants_a_sample else plan.dim()
+        n_new, text_bytes = chunks.value, found["text_bytes"].value
+        new = new_segments(plan, dim, n_new=n_new, text_bytes=text_bytes)  # what is refused is refused now
+        speed, vectors = self._speed(to_encode.value)
         packed = pack(self.samples.rows(), dim)
         other = self._load_seconds + read_seconds * (1 + plan.wants_a_sample) + packed.seconds * chunks.value
         encode, low, high = (
@@ -251,6 +265,9 @@ class _Forecaster:
             if speed is None
             else (tokens.value / speed.tokens_per_s, tokens.low / speed.high, tokens.high / speed.low)
         )
+        taken = room(plan, self.reading.index, dim, packed, n_new=n_new, text_bytes=text_bytes)
+        timer = IndexTimer(dim, vectors)
+        making = sum(timer.seconds(recipe, rows) for rows, recipe in new)
         return Forecast(
             corpus=str(self.reading.corpus),
             index=str(self.reading.index),
@@ -260,6 +277,8 @@ class _Forecaster:
             filter=str(spec.filter),
             dim=dim,
             index_type=spec.index_type,
+            index_recipe=str((new[0][1] if new else None) or FLAT),
+            target_recall=plan.index_options().target_recall,
             n_files=len(self.corpus.files),
             corpus_bytes=self.corpus.total_bytes,
             share_read=found.share,
@@ -276,23 +295,17 @@ class _Forecaster:
             skipped=skipped,
             speed=speed,
             encode_seconds=encode,
-            seconds=encode + other,
-            seconds_low=low + other,
-            seconds_high=high + other,
-            room=room(
-                plan,
-                self.reading.index,
-                dim,
-                packed,
-                n_new=chunks.value,
-                text_bytes=found["text_bytes"].value,
-            ),
+            index_seconds=making,
+            seconds=encode + other + making,
+            seconds_low=low + other + making / SPREAD,
+            seconds_high=high + other + making * SPREAD,
+            room=with_times(taken, timer, plan.index_options(), dim, text_bytes // max(1, n_new)) if making else taken,
         )
 
-    def _speed(self, n_texts: int) -> Speed | None:
+    def _speed(self, n_texts: int) -> tuple[Speed | None, NDArray[np.float32] | None]:
         texts = self._texts.texts()
         if not texts:
-            return None
+            return None, None
         self._tell(at_once=True)
         project: Filter | None = None if self.plan.wants_a_sample else self.plan.filter
         return measure(self.plan.encoder, texts, project, tune=n_texts >= _TUNE_FROM)

@@ -11,10 +11,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ragidx.corpora.errors import SpecError
 from ragidx.corpora.records import Document
-from ragidx.indexer.index_types import footprint
+from ragidx.indexer.index_types import IndexOptions, footprint_of, padded
 from ragidx.indexer.rows import Row
 from ragidx.pipelines.cutting import Item
+from ragidx.pipelines.index_time import IndexTimer, recipes
 from ragidx.pipelines.pieces import SAMPLE_BYTES, corpus_of, pieces
 from ragidx.pipelines.reading import Reading
 from ragidx.pipelines.report import Prediction
@@ -89,13 +91,13 @@ class Foresight:
         self.encode_seconds += seconds
         return not self.made and self.encode_seconds >= AFTER_SECONDS
 
-    def predict(self, seconds: float, *, dim: int, index_type: str, had_bytes: int) -> Prediction | None:
+    def predict(self, seconds: float, *, dim: int, options: IndexOptions, had_bytes: int) -> Prediction | None:
         """What the whole build will have done; once.
 
         Args:
             seconds: since its beginning.
             dim: width of the vectors.
-            index_type: of the index.
+            options: which index large segments get.
             had_bytes: of the index that is gone on with.
 
         Returns:
@@ -116,12 +118,19 @@ class Foresight:
         packed = pack(self.rows, dim)
         mean_text = sum(len(row.text.encode("utf-8", "surrogatepass")) for row in self.rows) / len(self.rows)
         parts = segments(round(chunks), dim, round(mean_text))
-        vectors = sum(footprint(index_type, part, dim).disk_bytes + packed.header_bytes for part in parts)
+        try:
+            made = recipes(options, parts, dim)
+        except SpecError:
+            made = [None for _ in parts]  # nothing fits; the build says so when it has counted
+        timer = IndexTimer(dim)
+        making = sum(timer.seconds(recipe, part) for recipe, part in zip(made, parts, strict=True))
+        widths = (footprint_of(recipe, part, padded(dim)) for recipe, part in zip(made, parts, strict=True))
+        vectors = sum(one.disk_bytes + packed.header_bytes for one in widths)
         return Prediction(
             after_seconds=seconds,
             n_documents=round(max(documents, self.documents)),
             n_chunks=round(chunks),
-            seconds=self.load_seconds + reading_seconds / read_share + encoding + packed.seconds * chunks,
+            seconds=self.load_seconds + reading_seconds / read_share + encoding + packed.seconds * chunks + making,
             index_bytes=round(had_bytes + vectors + packed.ratio * mean_text * chunks),
         )
 

@@ -2,11 +2,13 @@
 
 counts and a sample of rows -> bytes. Texts are measured: the sample is written as a segment, in a temporary folder.
 Vectors and what is made of them are computed (`index_types.footprint`), segment by segment. Memory is what this process
-has used at most, with the model loaded and texts encoded, and what a build holds beyond that.
+has used at most, with the model loaded and texts encoded, and what a build holds beyond that. What may take how much
+memory is the build's own rule (`tuning.fitting`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import shutil
 import sys
@@ -18,14 +20,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ragidx.indexer.assembly import MAX_TEXT_BYTES, MAX_VECTOR_BYTES
-from ragidx.indexer.index_types import INDEX_TYPES, candidates, footprint, padded
+from ragidx.indexer.assembly import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, memory_bytes
+from ragidx.indexer.index_types import FLAT, INDEX_TYPES, IndexOptions, Recipe, footprint_of, padded
 from ragidx.indexer.manifest import CHUNKS, files_of
 from ragidx.indexer.methods import SENTENCE_TRANSFORMERS
 from ragidx.indexer.rows import Row
 from ragidx.indexer.segment import BATCH_ROWS
 from ragidx.indexer.segment_writer import SegmentWriter
 from ragidx.pipelines.cgroups import allowed_bytes
+from ragidx.pipelines.index_time import IndexTimer, fits, recipes
 from ragidx.pipelines.plan import Plan
 
 _BLOCKS = 32  # of BATCH_ROWS rows, that are compressed
@@ -35,6 +38,7 @@ _CHUNK_BYTES = 2048  # what Python holds of a chunk besides its text and vector
 _RECORD_BYTES = 20  # of the journal, beside the vector
 _SETTLED_BYTES = 16 << 20  # of columns, that a segment's writer holds at most
 _TAUS = (2, 4, 8, 16)
+_TIMING_S = 1.5  # after that no other index type is measured
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,9 @@ class TypeRoom:
         search_bytes: what a search keeps reading.
         build_bytes: peak memory of the build.
         exact: whether a search compares every vector.
+        fits: whether that is within `max_memory`; what does not fit is not made.
+        recipe: of the largest segment, as a factory string or flat: the first that fits, where one does.
+        index_seconds: to make it of all segments; None where that was not measured.
     """
 
     index_type: str
@@ -56,6 +63,9 @@ class TypeRoom:
     search_bytes: int
     build_bytes: int
     exact: bool
+    fits: bool
+    recipe: str
+    index_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +89,7 @@ class Room:
         free_bytes: on the disk of the index.
         build_bytes: peak memory of the build, on the host.
         limit_bytes: of memory that this process may use; None where nothing limits it.
+        max_memory: that all vectors and indexes may take, as asked for; None: no limit.
         index_types: the chosen one first.
         widths: the chosen one first; empty where the model has no spectrum to choose from, or the index exists.
     """
@@ -91,6 +102,7 @@ class Room:
     free_bytes: int
     build_bytes: int
     limit_bytes: int | None
+    max_memory: int | None
     index_types: tuple[TypeRoom, ...]
     widths: tuple[WidthRoom, ...]
 
@@ -164,6 +176,19 @@ def pack(rows: Sequence[Row], dim: int) -> Packed:
         )
 
 
+def new_segments(plan: Plan, dim: int, *, n_new: int, text_bytes: int) -> list[tuple[int, Recipe | None]]:
+    """Rows of each segment that a build adds, and what is made of its vectors first; None: they are compared whole.
+
+    That a commit merges small segments is not foreseen.
+
+    Raises:
+        SpecError: nothing fits into `--max-memory`, in the words of the build.
+    """
+    parts = segments(n_new, dim, text_bytes // max(1, n_new))
+    taken = 0 if plan.stored is None else sum(map(memory_bytes, plan.stored.manifest.segments))
+    return list(zip(parts, recipes(plan.index_options(), parts, dim, taken), strict=True))
+
+
 def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_bytes: int) -> Room:
     """What the index would take after the build.
 
@@ -174,21 +199,28 @@ def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_
         packed: what a segment makes of a sample of the new rows.
         n_new: rows that are added.
         text_bytes: their texts, in UTF-8.
+
+    Raises:
+        SpecError: nothing fits into `--max-memory`.
     """
     had_rows, had_bytes = _stored(plan)
     rows = had_rows + n_new
-    chosen = plan.spec.index_type
+    options = plan.index_options()
     mean_text = text_bytes // max(1, n_new)
-    new_parts, parts = segments(n_new, dim, mean_text), segments(rows, dim, mean_text)
+    new = new_segments(plan, dim, n_new=n_new, text_bytes=text_bytes)
+    parts = segments(rows, dim, mean_text)
     new_text = round(packed.ratio * text_bytes)
     blobs = 0 if plan.stored is not None else _filter_bytes(plan, dim)
     index_bytes = (
-        had_bytes + sum(footprint(chosen, part, dim).disk_bytes + packed.header_bytes for part in new_parts) + new_text
-    ) + blobs
+        had_bytes
+        + sum(footprint_of(one, part, padded(dim)).disk_bytes + packed.header_bytes for part, one in new)
+        + new_text
+        + blobs
+    )
     base = peak_bytes() + _held(rows, n_new, dim, plan.hidden, mean_text)
-    here = _type_room(chosen, parts, dim, 0, base)
-    other = [name for name in INDEX_TYPES if name != chosen]
-    types = [_type_room(name, parts, dim, index_bytes - here.disk_bytes, base) for name in (chosen, *other)]
+    here = _type_room(options, parts, dim, 0, base)
+    others = [dataclasses.replace(options, index_type=name) for name in INDEX_TYPES if name != options.index_type]
+    types = [_type_room(one, parts, dim, index_bytes - here.disk_bytes, base) for one in (options, *others)]
     return Room(
         n_chunks=rows,
         index_bytes=index_bytes,
@@ -198,9 +230,25 @@ def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_
         free_bytes=shutil.disk_usage(next(p for p in (index.absolute(), *index.absolute().parents) if p.exists())).free,
         build_bytes=types[0].build_bytes,
         limit_bytes=allowed_bytes(),
+        max_memory=options.max_memory,
         index_types=tuple(types),
         widths=_widths(plan, dim, rows, index_bytes),
     )
+
+
+def with_times(room: Room, timer: IndexTimer, options: IndexOptions, dim: int, mean_text: int) -> Room:
+    """The seconds that each index type takes to make, as long as measuring them is quick; None for those after it."""
+    started, types = time.perf_counter(), []
+    parts = segments(room.n_chunks, dim, mean_text)
+    for one in room.index_types:
+        seconds = None
+        if time.perf_counter() - started < _TIMING_S:
+            limit = options.max_memory if one.fits else None
+            wanted = dataclasses.replace(options, index_type=one.index_type, max_memory=limit)
+            made = recipes(wanted, parts, dim)
+            seconds = sum(timer.seconds(recipe, rows) for rows, recipe in zip(parts, made, strict=True))
+        types.append(dataclasses.replace(one, index_seconds=seconds))
+    return dataclasses.replace(room, index_types=tuple(types))
 
 
 def segments(rows: int, dim: int, mean_text: int) -> list[int]:
@@ -243,15 +291,21 @@ def _held(rows: int, n_new: int, dim: int, hidden: int, mean_text: int) -> int:
     return window + columns + 94 * rows  # 24 bytes a text hash and 70 a document, at most one for each row
 
 
-def _type_room(index_type: str, parts: Sequence[int], dim: int, beside: int, base: int) -> TypeRoom:
-    prints = [footprint(index_type, part, dim) for part in parts]
+def _type_room(options: IndexOptions, parts: Sequence[int], dim: int, beside: int, base: int) -> TypeRoom:
+    """Of what is made first, or would be if there were memory for it."""
+    is_held = fits(options, parts, dim)
+    limited = options if is_held else dataclasses.replace(options, max_memory=None)
+    made = recipes(limited, parts, dim)
+    prints = [footprint_of(one, part, padded(dim)) for part, one in zip(parts, made, strict=True)]
     return TypeRoom(
-        index_type,
-        INDEX_TYPES.get(index_type, "a factory string"),
+        options.index_type,
+        INDEX_TYPES.get(options.index_type, "a factory string"),
         beside + sum(one.disk_bytes for one in prints),
         sum(one.memory_bytes for one in prints),
         base + max((one.build_bytes for one in prints), default=0),
-        all(candidates(index_type, part, dim)[0] is None for part in parts),
+        all(one is None for one in made),
+        is_held,
+        str(made[0] or FLAT) if made else FLAT,
     )
 
 

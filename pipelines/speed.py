@@ -2,7 +2,8 @@
 
 texts -> groups, through the encoder one after the other -> tokens a second, the median of groups. Groups grow until
 one takes a tenth of a second, so that they are long enough to time and many enough to differ. On a processor the number
-of threads is the faster of all and one, where tuning would take too long to choose it. Nothing is kept.
+of threads is the faster of all and one, where tuning would take too long to choose it. The vectors are handed back, to
+stand for those of the index.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoder import Encoder
@@ -59,8 +63,10 @@ class Speed:
         return dataclasses.asdict(self)
 
 
-def measure(encoder: Encoder, texts: Sequence[str], project: Filter | None, *, tune: bool) -> Speed:
-    """Encode some texts, and drop what comes of it.
+def measure(
+    encoder: Encoder, texts: Sequence[str], project: Filter | None, *, tune: bool
+) -> tuple[Speed, NDArray[np.float32]]:
+    """Encode some texts.
 
     Args:
         encoder: of the build.
@@ -68,6 +74,9 @@ def measure(encoder: Encoder, texts: Sequence[str], project: Filter | None, *, t
         project: the build's filter.
         tune: whether the build would tune. It is done where that takes seconds; where it would take longer, the
             build may turn out faster than what is measured here.
+
+    Returns:
+        The speed, and vectors (n, k) of the texts that were encoded, each once, not normalised.
     """
     from ragidx.indexer import precision
 
@@ -80,8 +89,8 @@ def measure(encoder: Encoder, texts: Sequence[str], project: Filter | None, *, t
         encoder.tune(texts)
         threads = None  # it has its own
     with precision.threads(threads):
-        rates, n_chunks = _rates(encoder, texts, project)
-    return Speed(
+        rates, n_chunks, vectors = _rates(encoder, texts, project)
+    speed = Speed(
         statistics.median(rates),
         min(rates),
         max(rates),
@@ -91,27 +100,33 @@ def measure(encoder: Encoder, texts: Sequence[str], project: Filter | None, *, t
         encoder.dtype,
         tuned,
     )
+    return speed, vectors
 
 
-def _rates(encoder: Encoder, texts: Sequence[str], project: Filter | None) -> tuple[list[float], int]:
-    """Tokens a second of each group, and how many chunks they had together."""
+def _rates(
+    encoder: Encoder, texts: Sequence[str], project: Filter | None
+) -> tuple[list[float], int, NDArray[np.float32]]:
+    """Tokens a second of each group, how many chunks they had together, and the vectors of the first pass."""
     rates: list[float] = []
-    n_chunks = at = 0
+    kept: list[NDArray[np.float32]] = []
+    n_chunks, at, is_first = 0, 0, True
     size, started = min(_FIRST, len(texts)), time.perf_counter()
     while len(rates) < _GROUPS and (not rates or time.perf_counter() - started < BUDGET_S):
         if at >= len(texts):
             if len(rates) >= _FEWEST:
                 break
-            at = 0
+            at, is_first = 0, False
         group = texts[at : at + size]
         at += len(group)
-        rate, seconds = _rate(encoder, group, project)
+        rate, seconds, vectors = _rate(encoder, group, project)
+        if is_first:
+            kept += vectors
         if seconds < _GROUP_S and size < min(_WIDEST, len(texts)):  # too short to be told from noise
             size = min(2 * size, _WIDEST, len(texts))
             continue
         rates.append(rate)
         n_chunks += len(group)
-    return rates, n_chunks
+    return rates, n_chunks, np.concatenate(kept)
 
 
 def _first_rate(encoder: Encoder, texts: Sequence[str], project: Filter | None, threads: int | None) -> float:
@@ -119,13 +134,16 @@ def _first_rate(encoder: Encoder, texts: Sequence[str], project: Filter | None, 
     from ragidx.indexer import precision
 
     with precision.threads(threads):
-        rate, seconds = _rate(encoder, texts, project)
+        rate, seconds, _ = _rate(encoder, texts, project)
         return rate if seconds > BUDGET_S / 4 else _rate(encoder, texts, project)[0]
 
 
-def _rate(encoder: Encoder, texts: Sequence[str], project: Filter | None) -> tuple[float, float]:
-    """Tokens a second, and the seconds."""
+def _rate(
+    encoder: Encoder, texts: Sequence[str], project: Filter | None
+) -> tuple[float, float, list[NDArray[np.float32]]]:
+    """Tokens a second, the seconds, and the vectors, batch by batch."""
     started = time.perf_counter()
-    n_tokens = sum(batch.n_tokens for batch in encoder.batches(texts, project=project))
+    batches = list(encoder.batches(texts, project=project))
+    n_tokens = sum(batch.n_tokens for batch in batches)
     seconds = max(time.perf_counter() - started, 1e-9)
-    return max(1, n_tokens) / seconds, seconds
+    return max(1, n_tokens) / seconds, seconds, [batch.vectors for batch in batches]

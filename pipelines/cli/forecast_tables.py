@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ragidx.corpora.sources import BY_RULE
+from ragidx.indexer.index_types import AUTO
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.cli import console, words
 
 if TYPE_CHECKING:
     from ragidx.pipelines.forecast import Forecast
     from ragidx.pipelines.report import BuildReport, Prediction
+    from ragidx.pipelines.room import Room, TypeRoom
     from ragidx.pipelines.sampling import Estimate
 
 _LONG_SECONDS = 60.0
@@ -23,19 +25,7 @@ def print_forecast(f: Forecast) -> None:
     """All of it on stdout, advice last."""
     console.print_fields(_fields(f))
     click.echo()
-    console.print_table(
-        ["index type", "disk", "memory to search", "memory to build", "exact"],
-        [
-            [
-                one.index_type + (" *" if number == 0 else ""),
-                console.n_bytes(one.disk_bytes),
-                console.n_bytes(one.search_bytes),
-                console.n_bytes(one.build_bytes),
-                "yes" if one.exact else "no",
-            ]
-            for number, one in enumerate(f.room.index_types)
-        ],
-    )
+    _print_index_types(f.room)
     if len(f.room.widths) > 1:
         click.echo()
         console.print_table(
@@ -124,6 +114,38 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def _print_index_types(room: Room) -> None:
+    """One row a type; what it takes to make where that was measured, and what fits where memory is limited."""
+    head = ["index type", "disk", "memory to search", "memory to build", "exact"]
+    rows = [
+        [
+            one.index_type + (" *" if number == 0 else ""),
+            console.n_bytes(one.disk_bytes),
+            console.n_bytes(one.search_bytes),
+            console.n_bytes(one.build_bytes),
+            "yes" if one.exact else "no",
+        ]
+        for number, one in enumerate(room.index_types)
+    ]
+    columns = []
+    if any(one.index_seconds for one in room.index_types):
+        columns.append(("made in", [_made_in(one) for one in room.index_types]))
+    if room.max_memory is not None:
+        name = f"fits into {console.n_bytes(room.max_memory)}"
+        columns.append((name, ["yes" if one.fits else "no" for one in room.index_types]))
+    for name, cells in columns:
+        head.append(name)
+        for row, cell in zip(rows, cells, strict=True):
+            row.append(cell)
+    console.print_table(head, rows)
+
+
+def _made_in(one: TypeRoom) -> str:
+    if one.exact:
+        return "-"
+    return "not timed" if one.index_seconds is None else duration(one.index_seconds)
+
+
 def _fields(f: Forecast) -> list[tuple[str, str]]:
     room = f.room
     everything = f.share_read >= 1
@@ -153,6 +175,7 @@ def _fields(f: Forecast) -> list[tuple[str, str]]:
     fields.append(("speed", _speed(f)))
     fields += [
         ("time", _time(f)),
+        *([("index", _making(f))] if f.index_seconds else []),
         (
             "disk",
             f"{console.n_bytes(room.index_bytes)}: vectors {console.n_bytes(room.vector_bytes)}, "
@@ -177,8 +200,17 @@ def _speed(f: Forecast) -> str:
 
 def _time(f: Forecast) -> str:
     between = f" ({duration(f.seconds_low)} to {duration(f.seconds_high)})"
-    graph = "" if f.room.index_types[0].exact else f"; making the {f.index_type} index comes on top"
-    return f"{duration(f.seconds)}{between}, {duration(f.encode_seconds)} of it encoding{graph}"
+    making = f" and {duration(f.index_seconds)} making the index" if f.index_seconds else ""
+    return f"{duration(f.seconds)}{between}, {duration(f.encode_seconds)} of it encoding{making}"
+
+
+def _making(f: Forecast) -> str:
+    """What would be made, and what is known only then."""
+    next_one = ", and if it is lower, auto makes the next" if f.index_type == AUTO else ""
+    return (
+        f"making {f.index_recipe} takes about {duration(f.index_seconds)}, tuning included; "
+        f"its recall ({f.target_recall:g} asked for) is measured then{next_one}"
+    )
 
 
 def _range(e: Estimate) -> str:

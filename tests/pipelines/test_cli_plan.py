@@ -232,16 +232,68 @@ def test_advice_where_vectors_are_most_of_the_index(found: Forecast) -> None:
 
 
 def test_an_estimate_is_shown_with_its_range(found: Forecast, capsys: pytest.CaptureFixture[str]) -> None:
-    sampled = dataclasses.replace(
-        found, share_read=0.1, chunks=Estimate(4000, 3800, 4300), removed=None, index_type="hnsw"
-    )
-    types = tuple(dataclasses.replace(one, exact=False) for one in found.room.index_types)
-    forecast_tables.print_forecast(_with_room(sampled, index_types=types))
+    sampled = dataclasses.replace(found, share_read=0.1, chunks=Estimate(4000, 3800, 4300), removed=None)
+    forecast_tables.print_forecast(sampled)
 
     out = capsys.readouterr().out
     assert "10 % read, a sample; the rest is estimated" in out
     assert "chunks     4,000 (3,800 to 4,300): " in out
-    assert "of it encoding; making the hnsw index comes on top\n" in out
+
+
+@pytest.mark.parametrize(("index_type", "then"), [("hnsw", ""), ("auto", ", and if it is lower, auto makes the next")])
+def test_the_making_of_an_index_has_a_row_and_a_column(
+    index_type: str, then: str, found: Forecast, capsys: pytest.CaptureFixture[str]
+) -> None:
+    large = dataclasses.replace(
+        found, index_type=index_type, index_recipe="HNSW16", index_seconds=75.0, target_recall=0.9
+    )
+    first, *others = found.room.index_types
+    types = (
+        dataclasses.replace(first, index_seconds=75.0, exact=False),
+        *(
+            dataclasses.replace(
+                one, index_seconds=0.0 if one.index_type == "flat" else None, exact=one.index_type == "flat"
+            )
+            for one in others
+        ),
+    )
+    forecast_tables.print_forecast(_with_room(large, index_types=types))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert next(line for line in lines if line.startswith("index  ")) == (
+        "index      making HNSW16 takes about 1 min 15 s, tuning included; "
+        f"its recall (0.9 asked for) is measured then{then}"
+    )
+    assert next(line for line in lines if line.startswith("time")).endswith(
+        " of it encoding and 1 min 15 s making the index"
+    )
+    head = next(number for number, line in enumerate(lines) if line.startswith("index type"))
+    assert lines[head].endswith("exact  made in")
+    assert lines[head + 1].endswith("no     1 min 15 s")
+    assert lines[head + 2].endswith("yes    -")
+    assert lines[head + 3].endswith("no     not timed")
+
+
+def test_where_memory_is_limited_each_index_type_says_whether_it_fits(
+    found: Forecast, capsys: pytest.CaptureFixture[str]
+) -> None:
+    types = tuple(dataclasses.replace(one, fits=one.index_type != "flat") for one in found.room.index_types)
+    forecast_tables.print_forecast(_with_room(found, max_memory=3 << 20, index_types=types))
+
+    lines = capsys.readouterr().out.splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("index type"))
+    assert lines[head].endswith("exact  fits into 3.0 MiB")
+    assert lines[head + 1].endswith("yes    yes")
+    assert lines[head + 2].split()[0] == "flat"
+    assert lines[head + 2].endswith("yes    no")
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+def test_a_plan_with_little_memory_for_a_small_index_is_a_plan(run: Run) -> None:
+    done = run("build", "corpus", "--plan", "--max-memory", "1KB", *TINY)
+
+    assert (done.status, done.err) == (0, "")
+    assert re.search(r"exact  fits into \S+ \S+$", done.out, re.MULTILINE)
 
 
 def test_a_speed_that_tuning_may_better_says_so(found: Forecast, capsys: pytest.CaptureFixture[str]) -> None:

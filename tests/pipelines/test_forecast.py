@@ -19,14 +19,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragidx
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import RagidxError, SpecError
 from ragidx.corpora.records import Skip
-from ragidx.indexer.index_types import INDEX_TYPES
+from ragidx.indexer import index_types, tuning
+from ragidx.indexer.index_types import INDEX_TYPES, candidates, footprint_of
 from ragidx.indexer.manifest import JOURNAL
 from ragidx.indexer.store import Store, StoreWriter
 from ragidx.pipelines import forecast as module
 from ragidx.pipelines import pieces as pieces_module
 from ragidx.pipelines import prediction
+from ragidx.pipelines import room as room_module
 from ragidx.pipelines.forecast import forecast
 from ragidx.pipelines.pieces import corpus_of, pieces
 from ragidx.pipelines.reading import Reading, build_options
@@ -470,7 +472,7 @@ def test_blocks_of_a_beir_folder_have_its_ids_and_titles(tmp_path: Path, monkeyp
     corpus = corpus_of(reading, lambda _: None)
     found = [d for piece in pieces(corpus, 5_000, 5_000) for d in piece.documents(reading, lambda _: None)]
 
-    assert corpus.beir
+    assert [source.beir for source in corpus.files] == [True]
     assert 0 < len(found) < 200
     assert all(d.id.startswith("d") and d.text.startswith("Mills ") for d in found)
 
@@ -561,6 +563,120 @@ def test_narrower_vectors_take_less(records: Path, tmp_path: Path, tiny: dict[st
         (2, 16, 16),
     ]
     assert room.widths[0].disk_bytes - room.widths[1].disk_bytes == 16 * room.n_chunks
+
+
+# the making of an approximate index
+
+
+@pytest.fixture
+def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index is made of however few rows."""
+    for owner in (index_types, tuning):
+        monkeypatch.setattr(owner, "MIN_ROWS", 1)
+
+
+def test_what_is_compared_whole_is_not_timed(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    found = forecast(records, tmp_path / "index", index_type="hnsw", **tiny)
+
+    assert (found.index_recipe, found.index_seconds) == ("flat", 0.0)
+    assert {one.index_seconds for one in found.room.index_types} == {None}
+
+
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize(("index_type", "recipe"), [("hnsw", "HNSW16"), ("rabitq", "RR,IVF32,RaBitQ"), ("SQ8", "SQ8")])
+def test_making_an_index_is_part_of_the_time(
+    index_type: str, recipe: str, records: Path, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
+    found = forecast(records, tmp_path / "index", index_type=index_type, **tiny)
+
+    assert (found.index_recipe, found.target_recall) == (recipe, 0.95)
+    assert 0 < found.index_seconds < found.seconds - found.encode_seconds
+    assert found.seconds_high - found.seconds_low >= (2 - 1 / 2) * found.index_seconds * 0.99
+    chosen = found.room.index_types[0]
+    assert (chosen.index_type, chosen.recipe, chosen.exact) == (index_type, recipe, False)
+    assert chosen.index_seconds == pytest.approx(found.index_seconds)
+
+
+@pytest.mark.usefixtures("any_size")
+def test_other_index_types_are_timed_while_that_is_quick(
+    records: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room_module, "_TIMING_S", 1000.0)
+    every = forecast(records, tmp_path / "index", index_type="hnsw", **tiny).room.index_types
+    monkeypatch.setattr(room_module, "_TIMING_S", -1.0)
+    none = forecast(records, tmp_path / "index", index_type="hnsw", **tiny).room.index_types
+
+    assert all(one.index_seconds is not None and (one.index_seconds > 0) != one.exact for one in every)
+    assert {one.index_seconds for one in none} == {None}
+
+
+@pytest.mark.usefixtures("any_size")
+def test_an_index_of_known_vectors_alone_is_timed_as_well(
+    records: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ragidx.build(records, tmp_path / "index", index_type="sq8", target_recall=0.5, **tiny)
+    records.write_text(records.read_text().replace('"id": "r', '"id": "other'))
+
+    found = forecast(records, tmp_path / "index")
+
+    assert (found.to_encode.value, found.speed, found.index_recipe) == (0, None, "SQ8")
+    assert found.target_recall == 0.5
+    assert found.index_seconds > 0
+
+
+# --max-memory
+
+
+def _memory_of(name: str, rows: int, dim: int) -> int:
+    return footprint_of(candidates(name, rows, dim)[0], rows, dim).memory_bytes
+
+
+@pytest.mark.usefixtures("any_size")
+def test_what_does_not_fit_into_the_memory_is_marked_and_the_next_is_planned(
+    records: Path, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
+    rows = forecast(records, tmp_path / "index", **tiny).room.n_chunks
+    limit = _memory_of("sq8", rows, 16)
+
+    room = forecast(records, tmp_path / "index", max_memory=limit, index_type="sq8", **tiny).room
+
+    assert room.max_memory == limit
+    assert {one.index_type: one.fits for one in room.index_types} == {
+        name: min(footprint_of(one, rows, 16).memory_bytes for one in candidates(name, rows, 16)) <= limit
+        for name in INDEX_TYPES
+    }
+    assert not next(one.fits for one in room.index_types if one.index_type == "flat")
+    assert all(one.search_bytes <= limit for one in room.index_types if one.fits)
+
+
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize("index_type", ["flat", "hnsw", "auto"])
+def test_memory_that_nothing_fits_into_is_refused_as_the_build_refuses_it(
+    index_type: str, records: Path, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
+    options = tiny | {"index_type": index_type, "max_memory": 500}
+
+    with pytest.raises(SpecError) as fault:
+        forecast(records, tmp_path / "index", **options)
+    with pytest.raises(SpecError) as expected:
+        ragidx.build(records, tmp_path / "index", **options)
+
+    assert str(fault.value) == str(expected.value)
+    assert "more than --max-memory leaves" in str(fault.value)
+
+
+@pytest.mark.usefixtures("any_size")
+def test_segments_that_stay_leave_less_memory(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    report = ragidx.build(records, tmp_path / "index", index_type="sq8", target_recall=0.5, **tiny)
+    held = _memory_of("sq8", report.n_chunks, 16)
+    more = records.with_name("more")
+    more.mkdir()
+    shutil.copy(records, more / "records.jsonl")
+    (more / "new.jsonl").write_text("".join(json.dumps({"id": f"n{n}", "text": _text(n, 9)}) + "\n" for n in range(90)))
+
+    forecast(more, tmp_path / "index", max_memory=held + _memory_of("sq8", 1000, 16))
+    with pytest.raises(SpecError, match="more than --max-memory leaves"):
+        forecast(more, tmp_path / "index", max_memory=held + 100)
 
 
 # a prediction while a build runs
