@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.errors import ModelError, RagidxError
+from ragidx.corpora.errors import ModelError
 from ragidx.corpora.records import Document, Skip
-from ragidx.corpora.sources import BY_RULE, Source
+from ragidx.corpora.sources import Source
 from ragidx.indexer.manifest import files_of
 from ragidx.indexer.store import Store, StoreWriter
 from ragidx.indexer.sweep import check_folder
@@ -30,7 +30,7 @@ from ragidx.pipelines.cutting import Cutter, Item
 from ragidx.pipelines.plan import make_plan
 from ragidx.pipelines.prediction import Foresight, is_long
 from ragidx.pipelines.reading import Reading, build_options, chunker_of, document_hash, too_long
-from ragidx.pipelines.report import INDEXING, BuildReport, OnProgress, Progress, Skips
+from ragidx.pipelines.report import INDEXING, BuildReport, OnProgress, Progress, Skips, StrictError, Teller
 from ragidx.pipelines.seen import SeenFiles
 
 if TYPE_CHECKING:
@@ -41,13 +41,6 @@ if TYPE_CHECKING:
 _WINDOW_CHUNKS = 4096
 _WINDOW_CHARS = 4 << 20
 _TUNE_FROM = 256  # chunks: measuring the fastest number format pays from here on
-_TELL_EVERY_S = 0.2
-
-
-class StrictError(RagidxError):
-    """With `strict`, the first thing that is left out or cut ends the build; nothing is committed."""
-
-    exit_code = 1
 
 
 def build(
@@ -94,11 +87,10 @@ class _Build:
 
     def __init__(self, reading: Reading, on_progress: OnProgress | None) -> None:
         self.reading, self.corpus, self.index, self.options = reading, reading.corpus, reading.index, reading.options
-        self.on_progress = on_progress
         self.report = BuildReport(index=str(self.index))
         self.progress = Progress()
-        self.skips = Skips()
-        self._told = 0.0
+        self._tell = Teller(on_progress, self.progress)
+        self.skips = Skips(self.options.strict)
         self._window = _Window()
         self._cutter: Cutter | None = None
         self._encoder: Encoder | None = None
@@ -152,16 +144,9 @@ class _Build:
         self.progress.n_documents += n_documents
         self._tell()
 
-    def _skip(self, skip: Skip) -> None:
-        if self.options.strict and skip.reason not in BY_RULE:
-            raise StrictError(
-                f"left out: {skip.reason}", "mend or exclude it, or build without --strict", where=skip.where
-            )
-        self.skips.add(skip)
-
     def _left_out(self, skip: Skip) -> None:
         """Of the file that is being read, or in the walk."""
-        self._skip(skip)
+        self.skips.add(skip)
         self._seen.left_out(skip.where)
 
     # -- the filter, where it is fitted ---------------------------------------------------------------------------
@@ -174,9 +159,9 @@ class _Build:
         check_fit(self.plan, self.corpus)
         self.progress.stage = f"fitting filter {self.plan.spec.filter.name}"
         self._tell(at_once=True)
-        drawn = draw(self.reading.documents(self._skip), self.plan.spec, self._tell)
+        drawn = draw(self.reading.documents(self.skips.add), self.plan.spec, self._tell)
         self.reading.check_something_was_read(len(drawn), self.skips)
-        self.skips = Skips()  # what was left out is told when the corpus is indexed
+        self.skips = Skips(self.options.strict)  # what was left out is told when the corpus is indexed
         fitted = fit_filter(self.plan, drawn, self._chunker(), self._batches, self._begin_sample)
         self.report.n_fitted = fitted.n
         unit = _unit(fitted.vectors, [item.row.chunk_id for item in fitted.items])
@@ -273,7 +258,7 @@ class _Build:
             unit = _unit(batch.vectors, [names[key] for key in keys])
             told = np.flatnonzero(unit.any(axis=1)).tolist()
             for row in np.flatnonzero(~unit.any(axis=1)).tolist():
-                self._skip(Skip(names[keys[row]], "the model makes nothing of the text: its vector is zero"))
+                self.skips.add(Skip(names[keys[row]], "the model makes nothing of the text: its vector is zero"))
             self.writer.remember([keys[row] for row in told], unit[told])
             found |= ((keys[row], unit[row]) for row in told)
             self.progress.n_chunks += len(keys)
@@ -367,12 +352,6 @@ class _Build:
         self.progress.total_bytes = self.progress.total_bytes or self.progress.n_bytes
         self.progress.last = True
         self._tell(at_once=True)
-
-    def _tell(self, *, at_once: bool = False) -> None:
-        now = time.perf_counter()
-        if self.on_progress is not None and (at_once or now - self._told >= _TELL_EVERY_S):
-            self._told = now
-            self.on_progress(self.progress)
 
 
 def _unit(vectors: NDArray[np.float32], names: Sequence[str]) -> NDArray[np.float32]:

@@ -15,24 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import Skip
-from ragidx.corpora.sources import BY_RULE, Source
+from ragidx.corpora.sources import Source
 from ragidx.corpora.vector_batch import check_width
 from ragidx.corpora.vector_files import VectorBatch, VectorOptions, vector_batches, vector_bytes
 from ragidx.indexer.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.methods import VECTORS
 from ragidx.indexer.specs import IndexSpec
-from ragidx.pipelines.build import StrictError
 from ragidx.pipelines.plan import BuildOptions
 from ragidx.pipelines.query_model import QUERY_OPTIONS, TextSample, compare, model_of_queries
-from ragidx.pipelines.report import BuildReport, OnProgress, Progress, Queries, Skips
+from ragidx.pipelines.reading import without_index
+from ragidx.pipelines.report import BuildReport, OnProgress, Progress, Queries, Skips, Teller
 from ragidx.pipelines.vector_rows import VectorRows
 from ragidx.pipelines.vector_spec import check_given, committed
 from ragidx.pipelines.vectors import IndexWriter
 
 if TYPE_CHECKING:
     from ragidx.pipelines.plan import Plan
-
-_TELL_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,13 +104,14 @@ class _Build:
     """One run; its state is what the steps share."""
 
     def __init__(self, vectors: Path, index: Path, options: VectorBuildOptions, on_progress: OnProgress | None) -> None:
-        self.vectors, self.index, self.options, self.on_progress = vectors, index, options, on_progress
+        self.vectors, self.index, self.options = vectors, index, options
         self.report = BuildReport(index=str(index))
         self.progress = Progress()
-        self.skips = Skips()
+        self._tell = Teller(on_progress, self.progress)
+        self.skips = Skips(options.strict)
+        self._exclude = without_index(vectors, index, options.exclude)
         self._begun: Source | None = None
         self._bytes_before = 0  # of the files before the one that is read
-        self._told = 0.0
 
     def run(self) -> BuildReport:
         """The whole build."""
@@ -120,7 +119,7 @@ class _Build:
         o = self.options
         old = None if o.rebuild else committed(self.index)
         cut_from = None if old is None else check_given(old, str(self.index)).given_dim
-        self.progress.total_bytes = vector_bytes(self.vectors, include=o.include, exclude=self._exclude())
+        self.progress.total_bytes = vector_bytes(self.vectors, include=o.include, exclude=self._exclude)
         batches = self._batches(None if old is None or cut_from else old.dim)
         first = next(batches, None)
         if first is None:
@@ -189,8 +188,8 @@ class _Build:
             VectorOptions(vector_field=o.vector_field, id_field=o.id_field, text_field=o.text_field),
             dim=dim,
             include=o.include,
-            exclude=self._exclude(),
-            on_skip=self._skip,
+            exclude=self._exclude,
+            on_skip=self.skips.add,
             on_source=self._begin,
         )
 
@@ -200,7 +199,7 @@ class _Build:
         if sample is not None:
             sample.add(batch.ids, batch.texts, batch.vectors, without=faults)
         for row in sorted(faults):
-            self._skip(Skip(batch.where(row), f"{faults[row]}: '{batch.ids[row]}'"))
+            self.skips.add(Skip(batch.where(row), f"{faults[row]}: '{batch.ids[row]}'"))
         assert self._begun is not None
         self.report.n_chunks += len(batch.ids) - len(faults)
         p = self.progress
@@ -212,32 +211,12 @@ class _Build:
         self._bytes_before += 0 if self._begun is None else self._begun.size
         self._begun = source
 
-    def _exclude(self) -> list[str]:
-        """What the user leaves out, and the index itself where it stands among the files."""
-        folder, index = self.vectors.resolve(), self.index.resolve()
-        own = [f"/{index.relative_to(folder).as_posix()}/"] if index != folder and index.is_relative_to(folder) else []
-        return [*self.options.exclude, *own]
-
-    def _skip(self, skip: Skip) -> None:
-        if self.options.strict and skip.reason not in BY_RULE:
-            raise StrictError(
-                f"left out: {skip.reason}", "mend or exclude it, or build without --strict", where=skip.where
-            )
-        self.skips.add(skip)
-
     def _nothing_read(self) -> CorpusError:
         if not self.skips.total():
             hint = "name a parquet, arrow, feather or npy file, or a folder with such files"
             return CorpusError("there is no file of vectors", hint, where=str(self.vectors))
-        reasons = "; ".join(f"{n} x {reason}" for reason, n in self.skips.counts.most_common(5))
         return CorpusError(
-            f"there is no vector that can be read ({reasons})",
+            f"there is no vector that can be read ({self.skips.shown()})",
             "mend the file, or name another",
             where=str(self.vectors),
         )
-
-    def _tell(self, *, at_once: bool = False) -> None:
-        now = time.perf_counter()
-        if self.on_progress is not None and (at_once or now - self._told >= _TELL_EVERY_S):
-            self._told = now
-            self.on_progress(self.progress)

@@ -33,7 +33,7 @@ from ragidx.pipelines.knowledge import UNCHANGED, Knowledge
 from ragidx.pipelines.pieces import SAMPLE_BYTES, WHOLE_BYTES, Piece, corpus_of, pieces
 from ragidx.pipelines.plan import make_plan
 from ragidx.pipelines.reading import Reading, build_options, chunker_of, document_hash, too_long
-from ragidx.pipelines.report import PLANNING, OnProgress, Progress, Skips
+from ragidx.pipelines.report import PLANNING, OnProgress, Progress, Skips, Teller
 from ragidx.pipelines.room import Room, SampleRows, new_segments, pack, room, with_times
 from ragidx.pipelines.sampling import Estimate, Extrapolation, Tally
 from ragidx.pipelines.speed import Speed, measure
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ragidx.indexer.encoder import Encoder
     from ragidx.indexer.filters import Filter
 
-_TELL_EVERY_S = 0.2
 _TUNE_FROM = 256  # new chunks: as `build` has it
 _PIECE_CHARS = 8 << 20  # of a piece of a sample, documents beyond are counted and not cut
 _TEXTS = 2048  # that the speed may be measured on
@@ -144,12 +143,11 @@ class _Forecaster:
 
     def __init__(self, reading: Reading, on_progress: OnProgress | None) -> None:
         self.reading = reading
-        self.on_progress = on_progress
         self.progress = Progress(stage=PLANNING)
+        self._tell = Teller(on_progress, self.progress)
         self.skips = Skips()
         self.samples = SampleRows()
         self._texts = _Drawn()
-        self._told = 0.0
         self._cutter: Cutter | None = None
         self._load_seconds = 0.0
         self._count_seconds = 0.0  # of counting tokens, which a build does while it encodes
@@ -309,12 +307,6 @@ class _Forecaster:
         self._tell(at_once=True)
         project: Filter | None = None if self.plan.wants_a_sample else self.plan.filter
         return measure(self.plan.encoder, texts, project, tune=n_texts >= _TUNE_FROM)
-
-    def _tell(self, *, at_once: bool = False) -> None:
-        now = time.perf_counter()
-        if self.on_progress is not None and (at_once or now - self._told >= _TELL_EVERY_S):
-            self._told = now
-            self.on_progress(self.progress)
 
 
 class _Drawn:

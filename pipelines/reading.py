@@ -102,18 +102,21 @@ class Reading:
             raise CorpusError(
                 "the corpus is empty: there is no file in it", "name a folder with documents", where=str(self.corpus)
             )
-        reasons = "; ".join(f"{n} x {reason}" for reason, n in skips.counts.most_common(5))
         raise CorpusError(
-            f"the corpus has no readable document ({reasons})",
+            f"the corpus has no readable document ({skips.shown()})",
             "see `ragidx build --help` for the formats; --include and --exclude choose files",
             where=str(self.corpus),
         )
 
     def _exclude(self) -> list[str]:
-        """What the user leaves out, and the index itself where it stands in the corpus."""
-        corpus, index = Path(self.corpus).resolve(), self.index.resolve()
-        own = [f"/{index.relative_to(corpus).as_posix()}/"] if index != corpus and index.is_relative_to(corpus) else []
-        return [*self.options.exclude, *own]
+        return without_index(self.corpus, self.index, self.options.exclude)
+
+
+def without_index(corpus: str | Path, index: Path, exclude: Sequence[str]) -> list[str]:
+    """What the user leaves out, and the index itself where it stands in the corpus."""
+    folder, own = Path(corpus).resolve(), index.resolve()
+    is_inside = own != folder and own.is_relative_to(folder)
+    return [*exclude, *([f"/{own.relative_to(folder).as_posix()}/"] if is_inside else [])]
 
 
 def document_hash(document: Document) -> bytes:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.records import Skip
+from ragidx.corpora.sources import BY_RULE
 
 INDEXING = "indexing"
 PLANNING = "planning"
 DERIVING = "making the index"
 
 _EXAMPLES = 5
+_REASONS = 5
+_TELL_EVERY_S = 0.2
 _HEAD = re.compile(
     r"(?:'[^']*'|\([^)]*\)|[^:(']|[:('])*?(?=: |$)", re.DOTALL
 )  # colons in quotes and brackets are names
@@ -112,21 +117,60 @@ class Progress:
 OnProgress: TypeAlias = Callable[[Progress], None]
 
 
+class Teller:
+    """Progress, told a few times a second; `at_once`: now.
+
+    Args:
+        on_progress: who is told; None: nobody.
+        progress: what is told.
+    """
+
+    def __init__(self, on_progress: OnProgress | None, progress: Progress) -> None:
+        self._on_progress, self._progress = on_progress, progress
+        self._told = 0.0
+
+    def __call__(self, *, at_once: bool = False) -> None:
+        """Tell, if it is time."""
+        now = time.perf_counter()
+        if self._on_progress is not None and (at_once or now - self._told >= _TELL_EVERY_S):
+            self._told = now
+            self._on_progress(self._progress)
+
+
+class StrictError(RagidxError):
+    """With `strict`, the first thing that is left out or cut ends the build; nothing is committed."""
+
+    exit_code = 1
+
+
 @dataclass
 class Skips:
-    """What was left out, counted by reason, with the first places of each."""
+    """What was left out, counted by reason, with the first places of each; with `strict`, a fault is raised."""
 
+    strict: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     places: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, skip: Skip) -> None:
-        """Count one; the part of a reason after a colon is its detail and does not make another reason."""
+        """Count one; the part of a reason after a colon is its detail and does not make another reason.
+
+        Raises:
+            StrictError: it is a fault, nobody's wish, and `strict` holds.
+        """
+        if self.strict and skip.reason not in BY_RULE:
+            raise StrictError(
+                f"left out: {skip.reason}", "mend or exclude it, or build without --strict", where=skip.where
+            )
         reason = _HEAD.match(skip.reason)[0]  # type: ignore[index]  # it matches every text, if only its empty start
         self.counts[reason] += 1
         shown = self.places.setdefault(reason, [])
         if len(shown) < _EXAMPLES:
             detail = skip.reason[len(reason) :].lstrip(": ")
             shown.append(f"{skip.where}: {detail}" if detail else skip.where)
+
+    def shown(self) -> str:
+        """The commonest reasons, in one line."""
+        return "; ".join(f"{n} x {reason}" for reason, n in self.counts.most_common(_REASONS))
 
     def total(self) -> int:
         """How many things were left out."""

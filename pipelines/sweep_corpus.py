@@ -29,7 +29,7 @@ from ragidx.pipelines.calibrate import draw
 from ragidx.pipelines.cutting import Cutter, Item
 from ragidx.pipelines.plan import make_plan
 from ragidx.pipelines.reading import Reading, build_options, chunker_of, too_long
-from ragidx.pipelines.report import OnProgress, Progress, Skips
+from ragidx.pipelines.report import OnProgress, Progress, Skips, Teller
 from ragidx.pipelines.sweep_measure import temporary_room
 from ragidx.pipelines.sweep_source import SweepSource
 
@@ -38,7 +38,6 @@ Floats: TypeAlias = NDArray[np.float32]
 _WINDOW = 4096  # chunks that are encoded together
 _TUNE_FROM = 256
 _BLOCK_BYTES = 32 << 20
-_TELL_EVERY_S = 0.2
 
 
 class CorpusSource(SweepSource):
@@ -75,8 +74,8 @@ class CorpusSource(SweepSource):
         self._path = folder / "raw.f32"
         self._chunk_ids: list[str] = []
         self._doc_ids: list[str] = []
-        self._skips, self._progress, self._on_build = Skips(), Progress(), on_build
-        self._told, self._n_truncated = 0.0, 0
+        self._skips, self._progress, self._n_truncated = Skips(), Progress(), 0
+        self._tell = Teller(on_build, self._progress)
         self._drawn: list[Document] = []
         with temporary_room(self._path):
             self._file = self._path.open("wb")
@@ -202,9 +201,3 @@ class CorpusSource(SweepSource):
     def _begin(self, source: Source) -> bool:
         self._progress.n_bytes += source.size
         return True
-
-    def _tell(self, *, at_once: bool = False) -> None:
-        now = time.perf_counter()
-        if self._on_build is not None and (at_once or now - self._told >= _TELL_EVERY_S):
-            self._told = now
-            self._on_build(self._progress)

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import click
 
+PLAIN_EVERY_S = 10.0  # between lines of progress, where there is no terminal to rewrite one on
 _WIDTH = 100  # where the output is no terminal
 _DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _WORD = re.compile(r"\w+")

@@ -16,11 +16,9 @@ from typing import Any, Self
 
 import click
 
-from ragidx.pipelines.cli.console import is_terminal
+from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.forecast_tables import prediction_lines
 from ragidx.pipelines.report import PLANNING, OnProgress, Prediction, Progress
-
-_PLAIN_EVERY_S = 10.0
 
 
 class ProgressLine:
@@ -37,7 +35,7 @@ class ProgressLine:
         self._task: Any = None
 
     def __enter__(self) -> Self:
-        if is_terminal() and not self._as_json:
+        if console.is_terminal() and not self._as_json:
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bar
@@ -90,7 +88,7 @@ class ProgressLine:
                 rates=_rates(progress),
                 eta=_clock(self._eta(progress)),
             )
-        elif not progress.last and time.perf_counter() - self._told >= _PLAIN_EVERY_S:
+        elif not progress.last and time.perf_counter() - self._told >= console.PLAIN_EVERY_S:
             self._told = time.perf_counter()
             share = "" if progress.share is None else f"{100 * progress.share:.0f} %, "
             click.echo(f"{progress.stage}: {share}{_rates(progress)}, ETA {_clock(self._eta(progress))}", err=True)

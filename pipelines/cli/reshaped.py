@@ -15,7 +15,6 @@ from ragidx.pipelines.cli import console
 if TYPE_CHECKING:
     from ragidx.pipelines.reshape import ReshapeReport
 
-_PLAIN_EVERY_S = 10.0
 _JSON_EVERY_S = 0.2
 
 
@@ -60,7 +59,7 @@ class StageLine:
         elif self._as_json and now - self._told >= _JSON_EVERY_S:
             self._told = now
             click.echo(json.dumps({"progress": {"stage": stage, "rows": rows, "done": done}}), err=True)
-        elif not self._as_json and now - self._told >= _PLAIN_EVERY_S:
+        elif not self._as_json and now - self._told >= console.PLAIN_EVERY_S:
             self._told = now
             left = (now - self._started) * (rows - done) / max(1, done)
             click.echo(f"{stage}: {done:,} of {rows:,} rows, ETA {left:,.0f} s", err=True)

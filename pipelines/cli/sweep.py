@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ragidx.pipelines.report import Progress
     from ragidx.pipelines.sweep_rows import Stage
 
-_PLAIN_EVERY_S = 10.0
 _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
 
 
@@ -163,7 +162,7 @@ class _Lines:
             self._line = None
         if console.is_terminal():
             self._show(text)
-        elif time.perf_counter() - self._told >= _PLAIN_EVERY_S:
+        elif time.perf_counter() - self._told >= console.PLAIN_EVERY_S:
             self._told = time.perf_counter()
             click.echo(text, err=True)
 

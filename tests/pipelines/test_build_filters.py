@@ -213,7 +213,7 @@ class KilledError(Exception):
 @pytest.fixture
 def kill(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """`kill(corpus, index, options, at=45)`: a build that ends when so many chunks are done; batches are small."""
-    monkeypatch.setattr("ragidx.pipelines.build._TELL_EVERY_S", 0.0)
+    monkeypatch.setattr("ragidx.pipelines.report._TELL_EVERY_S", 0.0)
     monkeypatch.setattr("ragidx.indexer.batching.CPU_BUDGET", 256)
 
     def run(corpus: Path, index: Path, options: dict[str, Any], at: int) -> None:
@@ -453,7 +453,7 @@ def test_an_index_tells_its_filter(run: Run) -> None:
 
 @pytest.mark.usefixtures("small_corpus", "model")
 def test_progress_names_the_fit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ragidx.pipelines.build._TELL_EVERY_S", 0.0)
+    monkeypatch.setattr("ragidx.pipelines.report._TELL_EVERY_S", 0.0)
 
     status, out, err = run(
         "build", "corpus", "--model", "tiny", "--method", "classical", "--filter", "pca", "--dim", "4", "--json"
@@ -496,7 +496,7 @@ def test_the_share_of_a_fit_is_that_of_the_sample(corpus: Path, tmp_path: Path, 
 def test_the_line_of_a_fit_counts_the_sample(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ragidx.pipelines.cli.progress._PLAIN_EVERY_S", 0.0)
+    monkeypatch.setattr("ragidx.pipelines.cli.console.PLAIN_EVERY_S", 0.0)
     progress = Progress(stage="fitting filter pca", total_bytes=100)
     with ProgressLine(as_json=False) as line:
         line.callback(progress)

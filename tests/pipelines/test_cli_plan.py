@@ -182,7 +182,7 @@ def test_for_machines_the_forecast_is_a_line_of_its_own(run: Run, monkeypatch: p
 def test_progress_of_a_plan_counts_documents_and_chunks(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragidx.pipelines.cli.progress._PLAIN_EVERY_S", 0.0)
+    monkeypatch.setattr("ragidx.pipelines.cli.console.PLAIN_EVERY_S", 0.0)
     progress = Progress(stage=PLANNING, total_bytes=100, n_bytes=50, n_documents=1200, n_cut=4000)
     with ProgressLine(as_json=False) as line:
         line.callback(progress)

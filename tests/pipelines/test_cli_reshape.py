@@ -250,7 +250,7 @@ def test_a_writer_that_is_at_work_is_told(run: Run) -> None:
 @pytest.mark.usefixtures("given")
 def test_progress_goes_to_stderr_as_json_lines_or_plain_ones(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reshaped, "_JSON_EVERY_S", 0)
-    monkeypatch.setattr(reshaped, "_PLAIN_EVERY_S", 0)
+    monkeypatch.setattr("ragidx.pipelines.cli.console.PLAIN_EVERY_S", 0)
 
     machine, plain = run("reindex", "one", "--json"), run("reindex", "two")
 

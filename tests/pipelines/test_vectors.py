@@ -21,8 +21,9 @@ from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, Spec
 from ragidx.corpora.vector_files import vector_batches
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.verify import verify
-from ragidx.pipelines.build import StrictError, build
+from ragidx.pipelines.build import build
 from ragidx.pipelines.build_vectors import build_vectors
+from ragidx.pipelines.report import StrictError
 from ragidx.pipelines.vectors import IndexWriter, WriteReport
 from ragidx.retriever.reader import IndexReader
 
