@@ -20,7 +20,7 @@ from ragidx.indexer.faiss_files import ANN, VECTORS, Halves
 from ragidx.indexer.index_types import IndexOptions
 from ragidx.indexer.manifest import SEGMENTS, SegmentEntry, segment_id
 from ragidx.indexer.prefixes import shortened
-from ragidx.indexer.rows import FIXED, META, Schema
+from ragidx.indexer.rows import FIXED, META, Schema, places_of
 from ragidx.indexer.segment import Segment
 from ragidx.indexer.segment_writer import SegmentWriter, derive
 from ragidx.indexer.tuning import OnStage
@@ -144,7 +144,7 @@ class Copier:
             block = len(table)
             alive = np.arange(block) if dead is None else np.flatnonzero(~dead[first : first + block])
             if len(alive) < block:
-                table = table.take(alive)
+                table = table.take(places_of(alive))
             if len(alive):
                 self._room().add_table(table, self._cut(segment.codes[first + alive], table))
                 segment.let_go(first, block)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.indexer.digests import Digests, DigestTable, as_digests, digest
+from ragidx.indexer.rows import places_of
 from ragidx.indexer.segment import Segment
 
 _RUN = np.dtype(
@@ -57,7 +57,7 @@ class Documents:
             changes = pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
             starts = np.flatnonzero(np.concatenate([[True], changes | (gone[1:] != gone[:-1])]))
             runs = np.zeros(len(starts), _RUN)
-            runs["document"] = as_digests([digest(doc_id) for doc_id in ids.take(pa.array(starts)).to_pylist()])
+            runs["document"] = as_digests([digest(doc_id) for doc_id in ids.take(places_of(starts)).to_pylist()])
             runs["hash"] = np.frombuffer(hashes.buffers()[1], "V16", len(hashes), 16 * hashes.offset)[starts]
             runs["segment"], runs["first"] = number, first + starts
             runs["count"] = np.diff(starts, append=len(ids))

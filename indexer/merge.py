@@ -2,6 +2,8 @@
 
 queries (q, dim) float32 -> scores (q, k) and, for each query, its (segment, row) pairs, best first. Rows with the same
 score stand in the order of their chunk ids, wherever they lie: how rows are spread over segments changes nothing.
+Stored vectors are rounded to float16 and so a little longer or shorter than 1; a cosine is not. What comes out above 1
+is 1, and is so before anything is ordered: rows that are shown with the same score are in the order promised.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ def search_segments(
         block = queries[start : start + step]
         # In an exact search one row more than is wanted shows whether the last place is shared.
         found = [
-            segment.search(block, min(wide + segment.is_exact(width), segment.entry.rows), mask, width)
+            _search(segment, block, min(wide + segment.is_exact(width), segment.entry.rows), mask, width)
             for segment, mask in zip(segments, allowed, strict=True)
         ]
         best, numbers, rows = _sorted(found)
@@ -76,6 +78,19 @@ def search_segments(
                 scores[start + row, :count] = best[row, :count]
                 places.append(list(zip(numbers[row, :count].tolist(), rows[row, :count].tolist(), strict=True)))
     return Found(scores, places or [[] for _ in queries])
+
+
+def _search(
+    segment: Segment, queries: Floats, k: int, mask: NDArray[np.bool_] | None, width: int | None
+) -> tuple[Floats, Ints]:
+    scores, rows = segment.search(queries, k, mask, width)
+    return _cosines(scores), rows
+
+
+def _cosines(scores: Floats) -> Floats:
+    """The same, none beyond 1 or -1; -inf, which stands for no row, stays."""
+    bounded: Floats = np.where(np.isneginf(scores), scores, np.clip(scores, -1, 1))
+    return bounded
 
 
 def _sorted(found: Sequence[tuple[Floats, Ints]]) -> tuple[Floats, Ints, Ints]:
@@ -108,7 +123,7 @@ def rescore(segments: Sequence[Segment], found: Found, queries: Floats, k: int, 
         for number, segment in enumerate(segments):
             rows = [place[1] for place in before if place[0] == number]
             if rows:
-                products = shortened(segment.vectors(rows), width) @ asked[row]
+                products = _cosines(shortened(segment.vectors(rows), width) @ asked[row])
                 ranked.extend((score, (number, one)) for score, one in zip(products, rows, strict=True))
         best = _by_chunk_id(segments, ranked)[:wide]
         scores[row, : len(best)] = [score for score, _ in best]
@@ -149,7 +164,7 @@ def _with_ties(
     scores, rows = found
     exact = segment.is_exact(width)
     while exact and len(rows) < segment.entry.rows and rows[-1] >= 0 and scores[-1] == last:
-        wider = segment.search(query, min(2 * len(rows), segment.entry.rows), mask, width)
+        wider = _search(segment, query, min(2 * len(rows), segment.entry.rows), mask, width)
         scores, rows = wider[0][0], wider[1][0]
     return scores, rows
 

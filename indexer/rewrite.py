@@ -12,8 +12,9 @@ What a width or a spec means is not known here.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -28,9 +29,12 @@ from ragidx.indexer.commit import commit
 from ragidx.indexer.deletions import write_deletions
 from ragidx.indexer.history import ROLLED_BACK
 from ragidx.indexer.index_types import IndexOptions
-from ragidx.indexer.lock import Lock, now
+from ragidx.indexer.lock import LOCK, Lock, now
 from ragidx.indexer.manifest import (
+    DELETIONS,
+    FILES,
     MANIFEST,
+    SEGMENTS,
     Manifest,
     blob_path,
     file_entry,
@@ -146,20 +150,25 @@ def copy(
 ) -> Rewritten:
     """As `replace`, into a folder that is empty or not there yet; the old index is only read, at one state of it.
 
+    Where it fails, folders that it made are gone again, and one that was empty is empty.
+
     Raises:
-        SpecError: there is an index in `target`, or as in `replace`.
+        SpecError: there is an index in `target`, or one of the folders lies in the other, or as in `replace`.
         IndexFormatError: there is no index in `folder`, or `target` is something else.
     """
     store = Store.open(folder)
     change = decide(store)
+    _check_apart(folder, target)
     _check_vacant(target)
-    atomic.make_folder(target)
-    lock = Lock(target)
+    missing = [path for path in (target, *target.parents) if not path.exists()]
     try:
-        _check_vacant(target)  # another writer may just have committed there
-        return _rewrite(store, target, range(len(store.segments)), change, {}, on_stage)
-    finally:
-        lock.release()
+        atomic.make_folder(target)
+        with _locked(target):
+            _check_vacant(target)  # another writer may just have committed there
+            return _rewrite(store, target, range(len(store.segments)), change, {}, on_stage)
+    except BaseException:
+        _remove_empty(missing)
+        raise
 
 
 def unchanged(store: Store) -> Rewritten:
@@ -177,6 +186,39 @@ def _worth_rewriting(store: Store, *, everything: bool) -> Sequence[int]:
     small = [number for number, entry in enumerate(entries) if is_small(entry, dim)]
     holed = [number for number, share in enumerate(shares) if share > DEAD_SHARE]
     return sorted({*holed, *(small if len({*small, *holed}) > 1 else [])})
+
+
+@contextlib.contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    """Hold the lock of a folder that is to become an index, and leave an empty one empty where nothing is committed."""
+    was_empty = not any(target.iterdir())
+    lock = Lock(target)
+    try:
+        yield
+    except BaseException:
+        # Who comes now is told that it is busy; `_rewrite` has swept what was in the folders.
+        if was_empty and not (target / MANIFEST).exists():
+            _remove_empty(target / name for name in (SEGMENTS, DELETIONS, FILES))
+            atomic.remove(target / LOCK)
+        raise
+    finally:
+        lock.release()
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove those that are there and hold nothing."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _check_apart(folder: Path, target: Path) -> None:
+    """Refuse a target in the index that is read, where a sweep may remove it, and the other way round."""
+    old, new = folder.resolve(), target.resolve()
+    if old in new.parents:
+        raise SpecError(f"the folder lies in the index {folder}", "name a folder outside of it", where=str(target))
+    if new in old.parents:
+        raise SpecError(f"the index {folder} lies in this folder", "name another folder", where=str(target))
 
 
 def _check_vacant(target: Path) -> None:

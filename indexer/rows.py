@@ -17,8 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.records import Scalar
@@ -77,6 +79,13 @@ def kind_of(value: Scalar) -> str | None:
         case str():
             return "string"
     raise TypeError(f"metadata value {value!r} is a {type(value).__name__}, not a scalar")
+
+
+def places_of(numbers: NDArray[np.int64]) -> Any:
+    """Row numbers as Arrow's `take` wants them; `pyarrow.array` would import pandas, where that is installed."""
+    return pa.Int64Array.from_buffers(
+        pa.int64(), len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers, np.int64))]
+    )
 
 
 def widen(one: str, other: str) -> str:

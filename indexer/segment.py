@@ -261,12 +261,14 @@ class Segment:
         places, back = np.unique(wanted, return_inverse=True)
         reader = self._reader(names)
         parts = [
-            self._batch(reader, int(number), names).take(pa.array(places[places // BATCH_ROWS == number] % BATCH_ROWS))
+            self._batch(reader, int(number), names).take(
+                columns_of.places_of(places[places // BATCH_ROWS == number] % BATCH_ROWS)
+            )
             for number in np.unique(places // BATCH_ROWS)
         ]
         if not parts:
             return self._batch(reader, 0, names).slice(0, 0)
-        return pa.Table.from_batches(parts).take(pa.array(back))
+        return pa.Table.from_batches(parts).take(columns_of.places_of(back))
 
     def _checked(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         wanted = np.asarray(numbers, np.int64)

@@ -110,6 +110,8 @@ class FilterSpec(Spec):
     def __post_init__(self) -> None:
         if self.name not in FILTERS:
             raise unknown_name("filter", self.name, FILTERS)
+        if self.tau is not None and float(self.tau).is_integer():
+            object.__setattr__(self, "tau", int(self.tau))  # 2 and 2.0 are one choice, and one fingerprint
         if self.tau is not None and self.dim is not None:
             raise SpecError(
                 f"tau={self.tau:g} and dim={self.dim} are both set", "give one of --tau and --dim", where="filter"

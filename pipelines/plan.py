@@ -129,7 +129,9 @@ class Plan:
         return self.files.hidden or self.encoder.hidden
 
     def fingerprint(self) -> str:
-        """As `fingerprint_of`; a filter that is not fitted is not made for it."""
+        """The index's own where one is gone on with, else as `fingerprint_of`; a filter is made only if it is fitted."""
+        if self.stored is not None:
+            return self.stored.manifest.fingerprint  # the specs were compared; older ones wrote 2.0 for 2
         return fingerprint_of(self.spec, self.blobs() if FILTERS[self.spec.filter.name].calibrated else {})
 
     def index_options(self) -> IndexOptions:

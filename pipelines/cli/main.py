@@ -16,6 +16,7 @@ import click
 
 from ragidx import __version__
 from ragidx.corpora.errors import RagidxError
+from ragidx.pipelines.cli import interrupts
 
 COMMANDS = {
     "build": "Make or update the index of a corpus.",
@@ -73,6 +74,11 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line and exit."""
+    with interrupts.watched():
+        _run(args)
+
+
+def _run(args: list[str] | None) -> None:
     try:
         # Not `cli.main`: it ends a closed pipe with status 1.
         with cli.make_context("ragidx", list(sys.argv[1:] if args is None else args)) as context:
@@ -86,14 +92,15 @@ def main(args: list[str] | None = None) -> None:
         fault.show()
         _leave(2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Interrupted.", err=True)
-        _leave(130)
+        _interrupted()
     except RagidxError as fault:
         _debug()
+        _leave_if_interrupted()
         _tell(f"Error: {fault}")
         _leave(fault.exit_code)
     except Exception as fault:  # noqa: BLE001 - the outermost place: a defect is one line too, unless RAGIDX_DEBUG=1
         _debug()
+        _leave_if_interrupted()
         if isinstance(fault, OSError) and fault.errno in _OUTPUT_LOST and fault.filename is None:
             reason = os.strerror(fault.errno)
             _tell(f"Error: standard output: cannot write: {reason}\n  hint: send it to a place with room")
@@ -105,6 +112,17 @@ def main(args: list[str] | None = None) -> None:
         _leave(2)
     else:
         _leave(result if isinstance(result, int) else 0)
+
+
+def _leave_if_interrupted() -> None:
+    """A failure after Ctrl-C is what a library made of it."""
+    if interrupts.was_interrupted():
+        _interrupted()
+
+
+def _interrupted() -> None:
+    click.echo("Interrupted.", err=True)
+    _leave(130)
 
 
 def _debug() -> None:

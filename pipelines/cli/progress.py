@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import click
 
-from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.forecast_tables import prediction_lines
 from ragidx.pipelines.report import PLANNING, OnProgress, Prediction, Progress
 
@@ -69,6 +69,8 @@ class ProgressLine:
         return self._seen is not None and self._seen.fitting  # the same object at every call
 
     def _show(self, progress: Progress) -> None:
+        if not progress.last:
+            interrupts.check()
         self._seen = progress
         if progress.stage != self._stage:  # a stage takes its own time
             self._stage, self._started = progress.stage, time.perf_counter()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli import console, interrupts, words
 
 if TYPE_CHECKING:
     from ragidx.pipelines.reshape import ReshapeReport
@@ -46,6 +46,7 @@ class StageLine:
 
     def on_stage(self, stage: str, rows: int, done: int) -> None:
         """Show it."""
+        interrupts.check()
         now = time.perf_counter()
         if (stage, rows) != self._stage or done < self._done:  # the next segment may be like the last
             self._stage, self._started = (stage, rows), now
@@ -75,17 +76,10 @@ def tell(report: ReshapeReport, *, as_json: bool) -> None:
     rows = [
         ("index", f"{r.index} (generation {r.generation}{unchanged})"),
         ("holds", f"{console.plural(r.n_chunks, 'chunk')} in {console.plural(r.n_segments, 'segment')}"),
-        ("vectors", f"{r.dim} numbers, {made(r.index_type, r.made)}"),
+        ("vectors", f"{r.dim} numbers, {words.searched(r.index_type, r.made, r.recall)}"),
     ]
     if r.committed:
         dropped = f", {console.plural(r.n_dropped, 'dead row')} dropped" if r.n_dropped else ""
         rows.append(("rewritten", console.plural(r.n_rewritten, "segment") + dropped))
     rows.append(("size", f"{console.n_bytes(r.bytes_after)}, before {console.n_bytes(r.bytes_before)}"))
     console.print_fields(rows)
-
-
-def made(index_type: str, recipes: list[str]) -> str:
-    """`auto: HNSW16 2x, flat`, what the segments of an index have."""
-    counts = {recipe: recipes.count(recipe) for recipe in recipes}
-    found = ", ".join(recipe + (f" {count}x" if count > 1 else "") for recipe, count in counts.items())
-    return index_type if counts.keys() <= {index_type} else f"{index_type}: {found}"

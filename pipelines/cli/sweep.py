@@ -14,7 +14,7 @@ import click
 
 from ragidx.indexer.index_types import FLAT, INDEX_TYPES
 from ragidx.indexer.specs import FILTERS
-from ragidx.pipelines.cli import console, sweep_tables
+from ragidx.pipelines.cli import console, interrupts, sweep_tables
 from ragidx.pipelines.cli.options import (
     chunk_options,
     corpus_options,
@@ -152,6 +152,7 @@ class _Lines:
 
     def stage(self, stage: Stage) -> None:
         """A stage begins."""
+        interrupts.check()
         if self._as_json:
             click.echo(json.dumps({"stage": dataclasses.asdict(stage)}), err=True)
             return

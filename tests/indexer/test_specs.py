@@ -67,6 +67,12 @@ def test_the_fingerprint_knows_the_weights_and_not_the_name_of_the_model() -> No
     assert dataclasses.replace(spec, weights="2").fingerprint() != spec.fingerprint()
 
 
+def test_a_whole_number_is_one_choice_however_it_is_written() -> None:
+    whole, point = FilterSpec(tau=2), FilterSpec(tau=2.0)
+    assert (str(point), point.to_json(), point.fingerprint()) == (str(whole), whole.to_json(), whole.fingerprint())
+    assert FilterSpec.from_json({"tau": 2.5}).tau == 2.5
+
+
 def test_the_fingerprint_of_given_vectors_knows_how_questions_are_encoded_and_no_names() -> None:
     asks = EncoderSpec(model="a", method="classical", instruction="one")
     spec = IndexSpec(query_encoder=asks)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fault_reader import sign
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
@@ -358,3 +359,19 @@ def test_a_build_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(wait_s: f
     assert report["n_encoded"] + report["n_reused"] == 600
     ragidx.build(corpus, tmp_path / "whole", method="echo", dim=64, dtype="float32")
     _same(index, tmp_path / "whole")
+
+
+def test_an_index_goes_on_whichever_way_its_tau_was_written(tmp_path: Path) -> None:
+    corpus, index = tmp_path / "one.txt", tmp_path / "index"
+    corpus.write_text("One text.")
+    ragidx.build(corpus, index, tau=2)
+    for tau in (None, 2, 2.0):
+        assert not ragidx.build(corpus, index, tau=tau).committed
+
+    state = json.loads((index / "manifest.json").read_bytes())  # as the command line wrote it once
+    state["spec"]["filter"]["tau"], state["fingerprint"] = 2.0, "5e5f" * 16
+    sign(index, state)
+    corpus.write_text("One text more.")
+    report = ragidx.build(corpus, index, tau=2)
+
+    assert (report.n_changed, report.n_chunks, Store.open(index).manifest.fingerprint) == (1, 1, "5e5f" * 16)

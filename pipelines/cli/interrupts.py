@@ -1,0 +1,54 @@
+"""Ctrl-C that is not lost: libraries swallow a KeyboardInterrupt that reaches them inside an import or a callback.
+
+The handler raises as Python's own does, and notes it. Whoever shows progress looks at the note, in our own code, where
+nothing can swallow it; and a failure after it is the interruption, whatever a library made of it.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_noted = False
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Note Ctrl-C from here on; where it is ignored, as behind `nohup`, or handled by others, leave that."""
+    global _noted  # noqa: PLW0603 - there is one Ctrl-C a process
+    _noted = False
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if ours:
+        signal.signal(signal.SIGINT, _note)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def was_interrupted() -> bool:
+    """Whether Ctrl-C came."""
+    return _noted
+
+
+def check() -> None:
+    """End here where Ctrl-C came and was swallowed.
+
+    Raises:
+        KeyboardInterrupt: it did.
+    """
+    if _noted:
+        raise KeyboardInterrupt
+
+
+def _note(number: int, frame: FrameType | None) -> None:
+    global _noted  # noqa: PLW0603
+    _noted = True
+    raise KeyboardInterrupt
