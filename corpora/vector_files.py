@@ -3,8 +3,9 @@
     path -> VectorBatch, bounded in size, all of one width
 
 A broken row is reported and left out. A file that cannot be read, has no vectors, or has vectors of another width
-throughout is an error at once: unlike a folder of documents, it is all or nothing. Whether a vector is finite, or zero,
-is not looked at here, nor what an index holds.
+throughout is an error at once: unlike a folder of documents, it is all or nothing. So is a file that changes while it
+is read: before and after each batch its size, time and inode are what they were at first, or the reading ends. Whether
+a vector is finite, or zero, is not looked at here, nor what an index holds.
 """
 
 from __future__ import annotations
@@ -12,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tokenize import TokenError
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
@@ -25,13 +24,15 @@ from ragidx.corpora.records import OnSkip
 from ragidx.corpora.source_file import SourceFile
 from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.vector_batch import VectorBatch, batch_rows, check_width, row_ids
+from ragidx.corpora.vector_npy import open_npy
 
 __all__ = ["ENDINGS", "VectorBatch", "VectorOptions", "vector_batches", "vector_bytes"]
 
 _NPY = ".npy"
-_NPY_FAULTS = (ValueError, TypeError, OverflowError, SyntaxError, TokenError, EOFError, MemoryError)  # of its header
 ENDINGS = (".parquet", ".arrow", ".feather", ".ipc", _NPY)
 """Lower case, below `.gz` and `.zst`."""
+
+_GIVE = f"give one of {', '.join(ENDINGS)}, or a folder of them"
 
 Reader: TypeAlias = Callable[[SourceFile, "VectorOptions", int | None, bool], Iterator[VectorBatch]]
 
@@ -75,14 +76,15 @@ def vector_batches(
         on_source: called when a file is begun.
 
     Raises:
-        CorpusError: there is no such file; one cannot be read; it has no vectors, or vectors of another width.
+        CorpusError: there is no such file; one cannot be read, or changes while it is; it has no vectors, or vectors of
+            another width.
         SpecError: a glob is none.
     """
     options = options or VectorOptions()
     reading = ReadOptions(options.text_field, options.id_field, options.limits)
     is_folder = Path(path).is_dir()
     with OfficeConverter(options.limits) as office:  # a SourceFile has one; it is never started here
-        for source in sources(path, include=include, exclude=exclude, on_skip=on_skip):
+        for source in _sources(path, include, exclude, on_skip):
             file = SourceFile(source=source, options=reading, on_skip=on_skip, office=office)
             reader = _reader(file, is_folder=is_folder)
             if reader is None:
@@ -96,12 +98,23 @@ def vector_batches(
 
 def vector_bytes(path: str | Path, *, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> int:
     """What there is to read: sizes alone, nothing is opened."""
-    found = sources(path, include=include, exclude=exclude, on_skip=lambda _: None)
+    found = _sources(path, include, exclude, lambda _: None)
     return sum(
         source.size
         for source in found
         if source.name.lower().removesuffix(".gz").removesuffix(".zst").endswith(ENDINGS)
     )
+
+
+def _sources(path: str | Path, include: Sequence[str], exclude: Sequence[str], on_skip: OnSkip) -> Iterator[Source]:
+    """As `sources`; standard input, which has no ending that says what it holds, is none of them."""
+    name = str(path)
+    try:
+        if name == "-":
+            raise CorpusError("vectors are not read from standard input", _GIVE, where=name)
+        return sources(path, include=include, exclude=exclude, on_skip=on_skip)
+    except CorpusError as fault:
+        raise CorpusError(fault.message, _GIVE, where=fault.where) from fault
 
 
 def _reader(file: SourceFile, *, is_folder: bool) -> Reader | None:
@@ -111,20 +124,51 @@ def _reader(file: SourceFile, *, is_folder: bool) -> Reader | None:
     if is_folder:
         file.skip("no file of vectors")
         return None
-    raise CorpusError(
-        "it is no file of vectors", f"give one of {', '.join(ENDINGS)}, or a folder of them", where=file.source.name
-    )
+    raise CorpusError("it is no file of vectors", _GIVE, where=file.source.name)
 
 
 def _told(file: SourceFile, batches: Iterator[VectorBatch]) -> Iterator[VectorBatch]:
     """The batches; what is wrong with the file becomes an error that names it."""
-    hint = "mend the file, or leave it out"
+    hint, name = "mend the file, or leave it out", file.source.name
+    before = _state(file)
+    while True:
+        _check_unchanged(file, before)  # before what is mapped of it is touched: it may be shorter now
+        try:
+            batch = next(batches, None)
+        except (UnreadableError, CorpusError, OSError) as fault:
+            _check_unchanged(file, before)  # then that is what is wrong
+            if isinstance(fault, CorpusError):
+                raise
+            reason = f"cannot be read: {fault.strerror or fault}" if isinstance(fault, OSError) else str(fault)
+            raise CorpusError(reason, hint, where=name) from fault
+        _check_unchanged(file, before)
+        if batch is None:
+            return
+        yield batch
+
+
+def _state(file: SourceFile) -> tuple[int, ...]:
+    """What tells that a file was written to or replaced; empty where it is not there, which reading it tells."""
+    assert file.source.path is not None
     try:
-        yield from batches
-    except UnreadableError as fault:
-        raise CorpusError(str(fault), hint, where=file.source.name) from fault
-    except OSError as fault:
-        raise CorpusError(f"cannot be read: {fault.strerror or fault}", hint, where=file.source.name) from fault
+        found = file.source.path.stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _check_unchanged(file: SourceFile, before: tuple[int, ...]) -> None:
+    """Whether the file is what it was when its reading began.
+
+    Raises:
+        CorpusError: it is not; what was read of it may be of two states.
+    """
+    if _state(file) != before:
+        raise CorpusError(
+            "the file changed while it was read",
+            "wait until nothing writes it, and run the same command again",
+            where=file.source.name,
+        )
 
 
 def _read_columns(file: SourceFile, options: VectorOptions, dim: int | None, is_folder: bool) -> Iterator[VectorBatch]:
@@ -134,22 +178,20 @@ def _read_columns(file: SourceFile, options: VectorOptions, dim: int | None, is_
 
 
 def _read_npy(file: SourceFile, options: VectorOptions, dim: int | None, is_folder: bool) -> Iterator[VectorBatch]:
-    """A matrix, mapped; its ids are the row numbers."""
+    """A matrix, block by block; its ids are the row numbers."""
     if (options.vector_field, options.id_field, options.text_field) != (None, None, None):
         raise CorpusError(
             "an .npy file has no columns",
             "leave out --vector-field, --id-field and --text-field, or give a parquet or arrow file",
             where=file.source.name,
         )
-    with file.path() as path:
-        matrix = _mapped(path, file.source.name)
-        total, width = matrix.shape
-        check_width(width, dim, "the array", file.source.name)
-        if not total:
+    with file.path() as path, open_npy(path, file.source.name) as matrix:
+        check_width(matrix.width, dim, "the array", file.source.name)
+        if not matrix.total:
             file.skip("holds no row")
-        step = batch_rows(width)
-        for start in range(0, total, step):
-            vectors = np.array(matrix[start : start + step], matrix.dtype.newbyteorder("="))  # this machine's order
+        step = batch_rows(matrix.width)
+        for start in range(0, matrix.total, step):
+            vectors = matrix.rows(start, step)
             rows = np.arange(start, start + len(vectors))
             yield VectorBatch(
                 file=file.source.name,
@@ -159,27 +201,5 @@ def _read_npy(file: SourceFile, options: VectorOptions, dim: int | None, is_fold
                 texts=[""] * len(rows),
                 doc_ids=None,
                 metadata=[{}] * len(rows),
-                share=(start + len(rows)) / total,
+                share=(start + len(rows)) / matrix.total,
             )
-
-
-def _mapped(path: Path, name: str) -> NDArray[Any]:
-    """The matrix of an .npy file; nothing is unpickled: an array of objects is refused."""
-    try:
-        matrix = np.lib.format.open_memmap(path, mode="r")
-    except _NPY_FAULTS as fault:
-        first = (str(fault).splitlines() or [type(fault).__name__])[0][:200]
-        raise CorpusError(
-            f"damaged .npy data: {first}", "write it with numpy.save, as an array of numbers", where=name
-        ) from fault
-    if matrix.dtype.kind != "f" or matrix.dtype.itemsize > 8:
-        raise CorpusError(
-            f"the array holds {matrix.dtype}, not float16, float32 or float64",
-            "convert it with array.astype('float32')",
-            where=name,
-        )
-    if matrix.ndim != 2:
-        raise CorpusError(
-            f"the array has the shape {matrix.shape}, not (rows, width)", "write a vector in each row", where=name
-        )
-    return matrix

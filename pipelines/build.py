@@ -344,6 +344,7 @@ class _Build:
         r.model, r.method = self.plan.spec.encoder.model, self.plan.spec.encoder.method
         r.encoder, r.filter, r.dim = str(self.plan.spec.encoder), str(self.plan.spec.filter), store.manifest.dim
         r.generation, r.n_chunks = store.manifest.generation, store.manifest.n_chunks
+        r.take_index(store.manifest)
         r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places
         r.index_bytes = sum(entry.bytes for entry in files_of(store.manifest).values())
         if self._encoder is not None:

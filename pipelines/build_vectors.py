@@ -159,7 +159,9 @@ class _Build:
         r.n_added, r.n_changed, r.n_unchanged = done.n_added, done.n_changed, done.n_unchanged
         r.n_removed = done.n_removed
         r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places
-        r.index_bytes = sum(entry.bytes for entry in files_of(read_manifest(self.index)).values())
+        manifest = read_manifest(self.index)
+        r.take_index(manifest)
+        r.index_bytes = sum(entry.bytes for entry in files_of(manifest).values())
         r.seconds = time.perf_counter() - started
         self.progress.last = True
         self._tell(at_once=True)

@@ -22,6 +22,7 @@ from ragidx.indexer.models import ModelFiles, locate, weights_fingerprint
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, differences
 from ragidx.indexer.store import Store
 from ragidx.indexer.templates import load_template
+from ragidx.pipelines.otherwise import made_otherwise
 
 if TYPE_CHECKING:
     from ragidx.indexer.calibration import Sample
@@ -129,7 +130,7 @@ class Plan:
         return self.files.hidden or self.encoder.hidden
 
     def fingerprint(self) -> str:
-        """The index's own where one is gone on with, else as `fingerprint_of`; a filter is made only if it is fitted."""
+        """The index's own where one is gone on with, else `fingerprint_of`; a filter is made for it only if fitted."""
         if self.stored is not None:
             return self.stored.manifest.fingerprint  # the specs were compared; older ones wrote 2.0 for 2
         return fingerprint_of(self.spec, self.blobs() if FILTERS[self.spec.filter.name].calibrated else {})
@@ -187,11 +188,7 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
     if old is not None and stored is not None:
         changes = differences(old, spec)
         if changes:
-            raise SpecError(
-                "the index was made otherwise: " + "; ".join(changes),
-                "leave the option out to go on with the index, or replace it with --rebuild",
-                where=str(index),
-            )
+            raise made_otherwise(changes, spec.index_type, str(index))
     plan = Plan(spec, files, options, stored)
     plan.index_options()  # what is wrong with them shows now
     return plan

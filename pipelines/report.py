@@ -8,11 +8,15 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
+from ragidx.indexer.index_types import FLAT
+
+if TYPE_CHECKING:
+    from ragidx.indexer.manifest import Manifest
 
 INDEXING = "indexing"
 PLANNING = "planning"
@@ -183,7 +187,9 @@ class BuildReport:
 
     `n_added`, `n_changed`, `n_unchanged`, `n_removed` count documents; `n_encoded` chunks that went through the model
     and `n_reused` chunks of new or changed documents whose vector was known already. `n_fitted` is how many
-    chunks the filter was fitted on, 0 where it was not; they went through the model once, for both.
+    chunks the filter was fitted on, 0 where it was not; they went through the model once, for both. How the index is
+    searched: `index_type` was asked for, `made` is what each segment has (flat, or a factory string), and `recall` the
+    least ann_recall@10 that was measured, None where every vector is compared.
     """
 
     index: str
@@ -212,6 +218,9 @@ class BuildReport:
     seconds: float = 0.0
     encode_seconds: float = 0.0
     index_bytes: int = 0
+    index_type: str = ""
+    made: list[str] = field(default_factory=list)
+    recall: float | None = None
     device: str = ""
     dtype: str = ""
     prediction: Prediction | None = None  # made while a long build ran
@@ -232,6 +241,11 @@ class BuildReport:
             return fields
         return fields | {"forecast": {"predicted": prediction, "actual": self.actual()}}
 
+    def take_index(self, manifest: Manifest) -> None:
+        """Note how the committed index is searched."""
+        self.index_type = manifest.index.index_type
+        self.made, self.recall = made_in(manifest)
+
     def actual(self) -> dict[str, float]:
         """What came of the things that a prediction tells."""
         return {
@@ -240,3 +254,10 @@ class BuildReport:
             "seconds": self.seconds,
             "index_bytes": self.index_bytes,
         }
+
+
+def made_in(manifest: Manifest) -> tuple[list[str], float | None]:
+    """What each segment has, flat or a factory string; the least ann_recall@10 measured, None where there is none."""
+    found = [entry.ann for entry in manifest.segments]
+    recalls = [one.recall for one in found if one is not None and one.recall is not None]
+    return [FLAT if one is None else str(one.recipe) for one in found], min(recalls, default=None)

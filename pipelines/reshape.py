@@ -16,7 +16,7 @@ import numpy as np
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import rewrite
-from ragidx.indexer.index_types import FLAT, IndexOptions, check_index_type
+from ragidx.indexer.index_types import IndexOptions, check_index_type
 from ragidx.indexer.manifest import files_of
 from ragidx.indexer.methods import VECTORS
 from ragidx.indexer.rewrite import Change, Rewritten
@@ -24,6 +24,7 @@ from ragidx.indexer.specs import FILTERS, IndexSpec
 from ragidx.indexer.store import Store
 from ragidx.indexer.tuning import OnStage
 from ragidx.pipelines.plan import FILTER_FILE, fingerprint_of
+from ragidx.pipelines.report import made_in
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class ReshapeReport:
         dim: numbers a vector.
         index_type: as asked for.
         made: what each segment has: flat, or a factory string.
+        recall: the least ann_recall@10 that was measured; None: every vector is compared.
         n_chunks: in it.
         n_segments: in it; `n_rewritten` is how many of the old ones were rewritten.
         n_dropped: dead rows that are gone.
@@ -50,6 +52,7 @@ class ReshapeReport:
     dim: int
     index_type: str
     made: list[str]
+    recall: float | None
     n_chunks: int
     n_segments: int
     n_rewritten: int
@@ -112,7 +115,7 @@ def reindex(
 
     Args:
         index: the index folder, which is only read.
-        target: a folder that is empty or not there yet.
+        target: a folder that is empty or not there yet, outside the index; where this fails, it is so again.
         dim: numbers a vector; None: as many as there are.
         index_type: a name or a factory string; None: as it was.
         target_recall: as in a build; None: as it was.
@@ -120,7 +123,7 @@ def reindex(
         on_stage: told what is done, how many rows there are, and how many are done.
 
     Raises:
-        SpecError: an option is out of range, or there is an index in `target`.
+        SpecError: an option is out of range, there is an index in `target`, or it lies in `index`.
         IndexFormatError: there is no index, or it is damaged.
         RagidxError: the folder cannot be written.
     """
@@ -189,13 +192,15 @@ def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -
 
 def _report(index: Path, done: Rewritten) -> ReshapeReport:
     manifest = done.manifest
+    made, recall = made_in(manifest)
     return ReshapeReport(
         index=str(index),
         generation=manifest.generation,
         committed=done.committed,
         dim=manifest.dim,
         index_type=manifest.index.index_type,
-        made=[str(entry.ann.recipe) if entry.ann else FLAT for entry in manifest.segments],
+        made=made,
+        recall=recall,
         n_chunks=manifest.n_chunks,
         n_segments=len(manifest.segments),
         n_rewritten=done.n_segments,

@@ -84,7 +84,8 @@ class Room:
 
     Attributes:
         n_chunks: in the index after the build, dead ones included.
-        index_bytes: of its files: `vector_bytes`, `text_bytes` (with metadata and ids) and what the index type adds.
+        index_bytes: of its files: `vector_bytes`, `text_bytes` (with metadata and ids), `filter_bytes`, and what the
+            index type adds.
         journal_bytes: more, until the build is committed.
         free_bytes: on the disk of the index.
         build_bytes: peak memory of the build, on the host.
@@ -98,6 +99,7 @@ class Room:
     index_bytes: int
     vector_bytes: int
     text_bytes: int
+    filter_bytes: int
     journal_bytes: int
     free_bytes: int
     build_bytes: int
@@ -203,19 +205,19 @@ def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_
     Raises:
         SpecError: nothing fits into `--max-memory`.
     """
-    had_rows, had_bytes = _stored(plan)
+    had_rows, had_bytes, had_text = _stored(plan)
     rows = had_rows + n_new
     options = plan.index_options()
     mean_text = text_bytes // max(1, n_new)
     new = new_segments(plan, dim, n_new=n_new, text_bytes=text_bytes)
     parts = segments(rows, dim, mean_text)
     new_text = round(packed.ratio * text_bytes)
-    blobs = 0 if plan.stored is not None else _filter_bytes(plan, dim)
+    blobs = _filter_bytes(plan, dim)
     index_bytes = (
         had_bytes
         + sum(footprint_of(one, part, padded(dim)).disk_bytes + packed.header_bytes for part, one in new)
         + new_text
-        + blobs
+        + (blobs if plan.stored is None else 0)
     )
     base = peak_bytes() + _held(rows, n_new, dim, plan.hidden, mean_text)
     here = _type_room(options, parts, dim, 0, base)
@@ -225,7 +227,8 @@ def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_
         n_chunks=rows,
         index_bytes=index_bytes,
         vector_bytes=2 * padded(dim) * rows,
-        text_bytes=new_text,
+        text_bytes=had_text + new_text,
+        filter_bytes=blobs,
         journal_bytes=(2 * dim + _RECORD_BYTES) * n_new,
         free_bytes=shutil.disk_usage(next(p for p in (index.absolute(), *index.absolute().parents) if p.exists())).free,
         build_bytes=types[0].build_bytes,
@@ -271,16 +274,20 @@ def peak_bytes() -> int:
     return most if sys.platform == "darwin" else most * 1024
 
 
-def _stored(plan: Plan) -> tuple[int, int]:
-    """Rows and bytes of the index that is gone on with."""
+def _stored(plan: Plan) -> tuple[int, int, int]:
+    """Rows and bytes of the index that is gone on with, and how many of these are texts."""
     if plan.stored is None:
-        return 0, 0
+        return 0, 0, 0
     manifest = plan.stored.manifest
-    return sum(segment.rows for segment in manifest.segments), sum(e.bytes for e in files_of(manifest).values())
+    rows = sum(segment.rows for segment in manifest.segments)
+    texts = sum(segment.files[CHUNKS].bytes for segment in manifest.segments)
+    return rows, sum(e.bytes for e in files_of(manifest).values()), texts
 
 
 def _filter_bytes(plan: Plan, dim: int) -> int:
     """What the filter takes in the index; of one that is still to be fitted, its matrix."""
+    if plan.stored is not None:
+        return sum(entry.bytes for entry in plan.stored.manifest.files.values())
     return 4 * dim * plan.hidden if plan.wants_a_sample else sum(map(len, plan.blobs().values()))
 
 

@@ -24,6 +24,7 @@ from ragidx.pipelines.sweep_series import Widths, check_filters, fitted_sample, 
 from ragidx.pipelines.sweep_source import IndexSource, SweepSource, evaluation_of
 
 _FILTER_FIELDS = ("offset", "seed", "sample", "topk")
+_NPY = (".npy", ".npy.gz", ".npy.zst")
 _OF_A_BUILD = ("strict", "rebuild", "max_memory")
 _NAMED_OTHERWISE = {"tau": "taus", "dim": "dims", "filter": "filters", "index_type": "index_types"}
 
@@ -37,6 +38,7 @@ def sweep(
     filters: Sequence[str] | None = None,
     queries: str | Path | None = None,
     qrels: str | Path | None = None,
+    query_vectors: str | Path | None = None,
     target_recall: float = DEFAULT_RECALL,
     out: str | Path | None = None,
     on_progress: OnStage | None = None,
@@ -50,9 +52,11 @@ def sweep(
         dims: widths.
         taus: more widths, as hidden width / tau; neither: tau = 1, 2, 4, 8, 16.
         index_types: names or factory strings.
-        filters: whose widths; None: an index's own, else EmbedFilter for decoders, truncation and PCA for others.
+        filters: whose widths; None: an index's own; without one EmbedFilter for decoders, else truncation and PCA.
         queries: JSON lines or a BEIR folder; None: those of a BEIR corpus, else chunks that are held out.
         qrels: that judge them; None: those of a BEIR corpus, else there is no nDCG.
+        query_vectors: of an index: the vectors of the queries, one for each in their order, as an .npy array or JSON;
+            without `queries`, they ask and nothing judges them.
         target_recall: ann_recall@10 that approximate indexes are tuned to.
         out: a folder for sweep.json, sweep.csv, sweep.svg and sweep.png.
         on_progress: called when a stage begins.
@@ -70,13 +74,16 @@ def sweep(
     check_filters(filters or ())
     asked, judged = (None if path is None else Path(path) for path in (queries, qrels))
     asked, judged = evaluation_of(source, asked, judged)
+    is_index = (Path(source) / MANIFEST).exists()
+    if not is_index:
+        _check_corpus(source, query_vectors)
     if out is not None:
         check_out(Path(out))
     tell = Stages(on_progress)
     with tempfile.TemporaryDirectory(prefix="ragidx-sweep-") as temporary:
         folder = Path(temporary)
-        if (Path(source) / MANIFEST).exists():
-            opened: SweepSource = IndexSource(source, options)
+        if is_index:
+            opened: SweepSource = IndexSource(source, options, query_vectors)
         else:
             tell("encoding the corpus")
             sample = fitted_sample(filters, fields)
@@ -90,6 +97,22 @@ def sweep(
     if out is not None:
         report = write_out(report, Path(out))
     return report
+
+
+def _check_corpus(source: str | Path, query_vectors: str | Path | None) -> None:
+    path = Path(source)
+    if path.name.lower().endswith(_NPY) and path.is_file():
+        raise SpecError(
+            "a file of vectors is no corpus: there is no text that a model could read",
+            f"make an index of it and sweep that: ragidx build --vectors {path.name} --index DIR",
+            where=str(source),
+        )
+    if query_vectors is not None:
+        raise SpecError(
+            "of a corpus the queries are encoded by the model that encodes the documents",
+            "leave it out, or sweep an index of given vectors",
+            where="--query-vectors",
+        )
 
 
 def _check_options(options: dict[str, Any]) -> None:

@@ -2,8 +2,9 @@
 
 Colours are filters, markers index types; both come from a palette that colour-blind readers can tell apart (Okabe and
 Ito 2008). Bars are 95 % intervals, hollow marks real losses against the full width, which is the dashed line. Storage
-and time depend on the filter only by noise, so there a point is the median over the filters. Without qrels the top
-panel has the overlap. Needs the extra `plot`; the same report gives the same bytes.
+and time depend on the filter only by noise, so there a point is the median over the filters; widths beside each other
+that are stored alike, such as 255 and 256, are one point. Without qrels the top panel has the overlap. Needs the extra
+`plot`; the same report gives the same bytes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ragidx.corpora.errors import SpecError
+from ragidx.indexer.index_types import padded
 from ragidx.pipelines.spectrum_plot import check_plot
 from ragidx.pipelines.sweep_report import SweepReport, SweepRow
 
@@ -28,6 +30,7 @@ _LINES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 _FULL = "#555555"
 _DPI = 160
 _APART = 1.12  # ticks nearer than this ratio would lie over each other
+_LEAST_RANGE = 6.0  # of an axis, from end to end: always two of 1, 2, 5, 10, and two doublings
 _NUDGE = 0.05  # of an octave, by which lines stand beside each other
 _SPREAD = 0.2  # of all lines of a width, at most
 
@@ -94,6 +97,8 @@ def _line(report: SweepReport, name: str, kind: str) -> list[SweepRow]:
 
 
 def _draw_quality(axes: Axes, report: SweepReport) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     judged = report.reference_ndcg is not None
     names, kinds = _filters(report), _types(report)
     lines = len(names) * len(kinds)
@@ -108,7 +113,9 @@ def _draw_quality(axes: Axes, report: SweepReport) -> None:
         axes.axhspan(report.reference_ndcg.low, report.reference_ndcg.high, color=_FULL, alpha=0.08, linewidth=0)
         axes.axhline(report.reference_ndcg.mean, color=_FULL, linewidth=0.9, dashes=(5, 3))
     else:
-        axes.set_ylim(min(0.98, *(row.overlap for row in report.rows)) - 0.03, 1.015)
+        low = min(0.98, *(row.overlap for row in report.rows)) - 0.03
+        axes.set_ylim(low, 1 + 0.03 * (1 - low))  # room for the points at 1, which is the most that a share can be
+        axes.set_yticks([tick for tick in MaxNLocator(6).tick_values(low, 1.0) if low <= tick <= 1 + 1e-9])
     axes.set_ylabel("nDCG@10" if judged else "overlap@10 with full width")
 
 
@@ -145,28 +152,34 @@ def _draw_latency(axes: Axes, report: SweepReport) -> None:
             axes.plot([x, x], [low, top], color="black", linewidth=0.9, alpha=0.5)
         axes.plot(dims, middle, color="black", marker=_MARKERS[number % len(_MARKERS)], markersize=5, linewidth=1.2)
         axes.lines[-1].set_linestyle(_LINES[number % len(_LINES)])  # type: ignore[arg-type]  # of matplotlib's stubs
-        for dim, value in zip(dims, middle, strict=True):
-            if dim not in _ticks(report):  # a width beside another one may take many times as long
-                axes.annotate(f"{dim:,}", (dim, value), (-6, 0), textcoords="offset points", ha="right", va="center")
     axes.set_yscale("log")
     _plain(axes, 10)
     axes.set_ylabel("ms a query, one thread\nmedian to 95th percentile")
 
 
 def _by_dim(report: SweepReport, kind: str, values: Sequence[float]) -> tuple[list[int], list[float]]:
-    """For each width of a type the median of a value over the filters."""
+    """For each width of a type the median of a value over the filters, and over widths that are stored alike."""
     found: dict[int, list[float]] = {}
+    ticks = _ticks(report)
     for row, value in zip(report.rows, values, strict=True):
         if _kind(row) == kind:
-            found.setdefault(row.dim, []).append(value)
+            found.setdefault(_stored_as(row.dim, ticks), []).append(value)
     dims = sorted(found)
     return dims, [median(found[dim]) for dim in dims]
 
 
+def _stored_as(dim: int, ticks: Sequence[int]) -> int:
+    """The tick beside a width that takes the same bytes, and so the same time; else the width itself."""
+    return next((tick for tick in ticks if dim < tick < dim * _APART and padded(tick) == padded(dim)), dim)
+
+
 def _plain(axes: Axes, base: int) -> None:
-    """Numbers as people write them: at doublings, or at 1, 2 and 5 of each decade."""
+    """Numbers as people write them: at doublings, or at 1, 2 and 5 of each decade; at least two of them."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+    low, high = axes.get_ylim()
+    wider = max(1.0, (_LEAST_RANGE * low / high) ** 0.5)
+    axes.set_ylim(low / wider, high * wider)
     axes.yaxis.set_major_locator(LogLocator(base=base, subs=(1, 2, 5) if base == 10 else (1,)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.yaxis.set_minor_locator(NullLocator())
@@ -175,13 +188,15 @@ def _plain(axes: Axes, base: int) -> None:
 
 def _scale_dimensions(lowest: Axes, top: Axes, report: SweepReport) -> None:
     """Doublings of the width are equally far apart; ticks stand where something was measured."""
-    from matplotlib.ticker import FixedLocator, NullLocator
+    from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
     ticks = _ticks(report)
+    between = [row.dim for row in report.rows if row.dim not in ticks]
     lowest.set_xscale("log", base=2)
     lowest.set_xlim(min(row.dim for row in report.rows) / 1.25, ticks[0] * 1.25)
     lowest.xaxis.set_major_locator(FixedLocator(ticks))
-    lowest.xaxis.set_minor_locator(NullLocator())
+    lowest.xaxis.set_minor_locator(FixedLocator(between))  # marks without a number, which would lie over others
+    lowest.xaxis.set_minor_formatter(NullFormatter())
     lowest.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     lowest.set_xlabel("dimensions")
     above = top.secondary_xaxis("top")

@@ -84,7 +84,7 @@ class Sweep:
         self._series = [self._full, *_without_full(series, self._full)]
         self._folder, self._tell = folder, tell
         self._k = min(K, source.n_rows)
-        self._notes: list[str] = [*source.notes, *questions.notes]
+        self._notes: list[str] = [*source.notes, *questions.notes, *(note for one in series for note in one.left_out)]
         doc_ids = source.doc_ids()
         self._doc_ids = list(dict.fromkeys(doc_ids))
         numbers = {doc_id: number for number, doc_id in enumerate(self._doc_ids)}
@@ -193,8 +193,8 @@ class Sweep:
         kept = "the raw vectors" if source.is_raw else f"the index's vectors, after the filter '{spec.filter.name}'"
         return SweepReport(
             source=source.name,
-            model=spec.encoder.model,
-            encoder=str(spec.encoder),
+            model=source.encoder_spec.model,
+            encoder=str(source.encoder_spec),
             hidden=source.hidden,
             reference=kept,
             reference_dim=source.dim,

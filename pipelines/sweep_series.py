@@ -7,6 +7,7 @@ prefixes of what it stores.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -38,12 +39,14 @@ class Series:
         widths: falling.
         map: what is applied to the source's vectors before they are cut; None: nothing.
         is_unit: the source's vectors have unit length, and are compared as they are where nothing is cut.
+        left_out: notes on widths that cannot be had.
     """
 
     name: str
     widths: tuple[int, ...]
     map: Filter | None = None
     is_unit: bool = False
+    left_out: tuple[str, ...] = ()
 
     def narrow(self, vectors: Floats, width: int) -> Floats:
         """(n, dim) of the source to (n, width) of unit length; what is zero stays zero."""
@@ -130,8 +133,8 @@ def series_of(
         fields: of the filters: offset, seed, sample, topk; each goes to those that have it.
 
     Raises:
-        SpecError: the index keeps no raw vectors for another filter, a filter cannot be made so, or a width is larger
-            than what there is.
+        SpecError: the index keeps no raw vectors for another filter, a filter that was named cannot be made so, or a
+            width is larger than what there is, or not that of the one filter `none`.
         ModelError: the model has no unembedding matrix, and the filter needs one.
     """
     if not source.is_raw:
@@ -147,29 +150,54 @@ def series_of(
     wanted = _suitable(source) if names is None else list(dict.fromkeys(names))
     check_filters(wanted)
     _check_fields(wanted, fields)
-    return [_series(source, name, widths, fields) for name in wanted]
+    if wanted == ["none"]:
+        _check_none(widths, source.hidden)
+    return [_series(source, name, widths, fields, named=names is not None) for name in wanted]
 
 
 def _suitable(source: SweepSource) -> list[str]:
     """EmbedFilter for decoders; truncation and PCA where no unembedding matrix belongs to the vectors."""
-    has_none = source.spec.encoder.method in (SENTENCE_TRANSFORMERS, VECTORS)
+    has_none = source.encoder_spec.method in (SENTENCE_TRANSFORMERS, VECTORS)
     return ["truncation", "pca"] if has_none else ["embedfilter"]
 
 
-def _series(source: SweepSource, name: str, widths: Widths, fields: Mapping[str, Any]) -> Series:
+def _check_none(widths: Widths, hidden: int) -> None:
+    """Whether `none`, swept alone, has all the widths that are wanted."""
+    if not (widths.dims or widths.taus):
+        return
+    narrower = [width for width in widths.of(hidden, hidden) if width < hidden]
+    if narrower:
+        raise SpecError(
+            f"filter 'none' keeps all {hidden:,} numbers, and has no width of {narrower[0]:,}",
+            "leave --dim and --tau out, or take the first numbers: --filter truncation",
+            where="--filter",
+        )
+
+
+def _series(source: SweepSource, name: str, widths: Widths, fields: Mapping[str, Any], *, named: bool) -> Series:
+    """What is fitted leaves out widths that the sample is too poor for; all of them only where nobody named it."""
     if name == "none":
         return Series(name, (source.hidden,), None, source.is_unit)
     if name == "truncation":
         return Series(name, widths.of(source.hidden, source.hidden), None, source.is_unit)
     own = {field: value for field, value in fields.items() if field in FILTERS[name].fields and value is not None}
     if name == "embedfilter" and "offset" not in own:
-        own["offset"] = default_filter(source.encoder.files, source.spec.encoder).offset
+        own["offset"] = default_filter(source.encoder.files, source.encoder_spec).offset
     wanted = widths.of(source.hidden, source.hidden - (own.get("offset") or 0))
     spec = FilterSpec(name=name, dim=wanted[0], **own)
-    sample = None
-    if FILTERS[name].calibrated:
-        sample = source.sample(spec, tokens=FILTERS[name].head)
-    return Series(name, wanted, make_filter(spec, _Maker(source), sample))
+    if not FILTERS[name].calibrated:
+        return Series(name, wanted, make_filter(spec, _Maker(source)))
+    sample, left_out = source.sample(spec, tokens=FILTERS[name].head), []
+    for place, width in enumerate(wanted):
+        try:
+            made = make_filter(dataclasses.replace(spec, dim=width), _Maker(source), sample)
+        except SpecError as fault:  # the sample varies in fewer directions
+            if named and width == wanted[-1]:
+                raise
+            left_out.append(f"{name} at {width:,} dimensions is left out: {fault.message}.")
+            continue
+        return Series(name, wanted[place:], made, left_out=tuple(left_out))
+    return Series(name, (), left_out=tuple(left_out))
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """What a sweep measures: vectors with their documents, and the queries that are asked of them.
 
 An index or a corpus -> rows, (n, dim) float32 a block, with the document of each; queries -> (q, dim) float32, encoded
-by the same model, or taken from among the rows, which then are searched no more. Raw vectors (filter none) have the
-model's own lengths where a corpus was encoded, and length 1 in an index; every filter can be applied to them. An index
-of filtered vectors is swept under its own filter. What is measured, and how, is not known here.
+by the same model, given as vectors, or taken from among the rows, which then are searched no more. Raw vectors (filter
+none) have the model's own lengths where a corpus was encoded, and length 1 in an index; every filter can be applied to
+them. An index of filtered vectors is swept under its own filter. What is measured, and how, is not known here.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, ModelError, QueryError, SpecError
 from ragidx.corpora.evalsets import Qrels, load_qrels, load_queries
 from ragidx.indexer.calibration import Sample, lowest
 from ragidx.indexer.encoder import Encoder
 from ragidx.indexer.filters import Filter
-from ragidx.indexer.specs import FilterSpec, IndexSpec
+from ragidx.indexer.methods import VECTORS
+from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
 from ragidx.indexer.store import Store
+from ragidx.indexer.unit import unit_rows
+from ragidx.retriever.query_vectors import read_query_vectors
 from ragidx.retriever.retriever import FILTER_FILE, Retriever
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -64,6 +67,7 @@ class SweepSource(ABC):
         dim: width of these.
         n_documents: they are from.
         notes: what was left out.
+        given: (q, dim) of the queries, in their order, where they came as vectors; None: they are encoded.
         is_unit: they have unit length as far as float16 goes, and are compared as they are.
     """
 
@@ -73,6 +77,7 @@ class SweepSource(ABC):
     dim: int
     n_documents: int
     notes: tuple[str, ...] = ()
+    given: Floats | None = None
     is_unit = False
     _kept: NDArray[np.bool_]  # of all rows, those that are searched
 
@@ -85,6 +90,11 @@ class SweepSource(ABC):
     def is_raw(self) -> bool:
         """Whether every filter can be applied to them."""
         return self.spec.filter.name == "none"
+
+    @property
+    def encoder_spec(self) -> EncoderSpec:
+        """How questions become vectors: as the rows were made, or as the model is asked that made given ones."""
+        return self.spec.query_encoder or self.spec.encoder
 
     @property
     @abstractmethod
@@ -136,30 +146,40 @@ class SweepSource(ABC):
         return np.concatenate(parts)
 
     def ask(self, queries: Path | None, qrels: Path | None) -> Questions:
-        """The queries of a file, those that are judged where there are qrels; without a file, some of the rows.
+        """The queries of a file, those that are judged where there are qrels; without a file, given vectors or
+        some of the rows.
 
         Args:
             queries: a file or a BEIR folder.
-            qrels: likewise.
+            qrels: likewise; not without queries.
 
         Raises:
             CorpusError: a file cannot be read, queries, qrels and documents do not belong together, or there is
                 nothing to search.
             QueryError: the model makes nothing of a query.
-            ModelError: the index's model is not here.
+            ModelError: the index's model is not here, or it has none.
         """
         if not self.n_rows:
             raise CorpusError("there is no vector to search", "add documents", where=self.name)
+        given = self.given
         if queries is None:
-            return self._held_out()
+            return self._held_out() if given is None else Questions(given, None, f"{len(given):,} without qrels")
         asked = load_queries(queries)
+        if given is not None and len(given) != len(asked):
+            raise CorpusError(
+                f"there are {len(given):,} vectors and {len(asked):,} queries",
+                "give a vector for each query, in the order of their file",
+                where=str(queries),
+            )
         if qrels is None:
-            return Questions(self.encode(list(asked.values())), None, f"{len(asked):,} without qrels")
+            made = self.encode(list(asked.values())) if given is None else given
+            return Questions(made, None, f"{len(asked):,} without qrels")
         found = load_qrels(qrels)
         _check_judged(asked, found, qrels)
         judged = {name: text for name, text in asked.items() if name in found}
+        rows = [row for row, name in enumerate(asked) if name in found]
         return Questions(
-            self.encode(list(judged.values())),
+            self.encode(list(judged.values())) if given is None else given[rows],
             [found[name] for name in judged],
             f"{len(judged):,} that are judged",
             tuple(self._missing(found, asked, qrels)),
@@ -198,15 +218,17 @@ class IndexSource(SweepSource):
     Args:
         path: of the index.
         options: where its model is now, and how it runs: model, adapters, pooler, device, dtype; and the instruction.
+        query_vectors: a file of the vectors of the queries; None: its model encodes them.
 
     Raises:
         IndexFormatError: the index is damaged.
         SpecError: an option says how vectors are made.
+        QueryError: the query vectors cannot be read, or are not of the index's width.
     """
 
     is_unit = True
 
-    def __init__(self, path: str | Path, options: Mapping[str, Any]) -> None:
+    def __init__(self, path: str | Path, options: Mapping[str, Any], query_vectors: str | Path | None = None) -> None:
         made = sorted(name for name in options.keys() - _OPENING if options[name] not in _UNSAID)
         if made:
             raise SpecError(
@@ -224,6 +246,7 @@ class IndexSource(SweepSource):
         pairs = zip(store.segments, store.dead, strict=True)
         self._rows = [np.arange(s.entry.rows) if dead is None else np.flatnonzero(~dead) for s, dead in pairs]
         self._kept = np.ones(sum(map(len, self._rows)), np.bool_)
+        self.given = None if query_vectors is None else self._read(Path(query_vectors))
 
     @property
     def encoder(self) -> Encoder:
@@ -232,6 +255,13 @@ class IndexSource(SweepSource):
 
     def encode(self, queries: Sequence[str]) -> Floats:
         """Of unit length, through the index's filter."""
+        if self.encoder_spec.method == VECTORS:
+            raise ModelError(
+                "the index holds vectors that were made elsewhere: no query in words can be encoded for it",
+                "give the vectors of the queries, in their order, with --query-vectors FILE; or name the model that "
+                "made them when the index is built: ragidx build --vectors FILE --model M --rebuild",
+                where=self.name,
+            )
         return self._retriever.encode(queries, self._instruction)
 
     def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
@@ -241,6 +271,22 @@ class IndexSource(SweepSource):
             return Sample(embeddings=self.rows(chosen))
         texts = self._names("text")
         return Sample(ids=self.encoder.tokenizer.ids([texts[row] for row in chosen.tolist()]))
+
+    def _read(self, path: Path) -> Floats:
+        """Query vectors of unit length; of the width that was given before a shrink, they are cut as the rows were."""
+        found = read_query_vectors(path)
+        width, given = found.shape[1], self.spec.given_dim
+        if width not in (self.dim, given):
+            before = "" if given is None else f", and had {given:,} as they were given"
+            raise QueryError(
+                f"the vectors have {width:,} numbers, those of the index have {self.dim:,}{before}",
+                "make them as the vectors of the index were made",
+                where=str(path),
+            )
+        unit = unit_rows(found[:, : self.dim].astype(np.float64))
+        for row, reason in unit.faults:
+            raise QueryError(reason, "give another vector, and leave no query out", where=f"{path}: vector {row + 1:,}")
+        return unit.vectors
 
     def _all(self) -> Iterator[Floats]:
         for segment, rows in zip(self._store.segments, self._rows, strict=True):

@@ -11,6 +11,7 @@ from ragidx.indexer.index_types import IndexOptions, check_index_type
 from ragidx.indexer.manifest import MANIFEST, Manifest, read_manifest
 from ragidx.indexer.methods import VECTORS, given_vectors
 from ragidx.indexer.specs import FilterSpec, IndexSpec, differences
+from ragidx.pipelines.otherwise import made_otherwise
 
 
 def committed(index: Path) -> Manifest | None:
@@ -70,11 +71,7 @@ def spec_of_vectors(
     if dim not in (old.dim, have.given_dim):
         changes.insert(0, f"vectors have {old.dim:,} numbers in the index, {dim:,} now")
     if changes:
-        raise SpecError(
-            "the index was made otherwise: " + "; ".join(changes),
-            "leave the option out to go on with the index, or replace it with --rebuild",
-            where=where,
-        )
+        raise made_otherwise(changes, want.index_type, where)
     return want
 
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.spec import Json
-from ragidx.corpora.vector_batch import batch_rows
+from ragidx.corpora.vector_batch import MAX_WIDTH, batch_rows
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
 from ragidx.indexer.known_rows import KnownRows, document_numbers
 from ragidx.indexer.rows import Row
@@ -75,7 +75,7 @@ class IndexWriter:
         replace: the new state has only what this writer adds; the old one stays until then.
 
     Raises:
-        SpecError: the index in the folder holds something else.
+        SpecError: the index in the folder holds something else, or `dim` is no width.
         BusyError: another writer holds the index.
         IndexFormatError: the folder is something else, or the index in it is damaged or newer.
     """
@@ -92,6 +92,7 @@ class IndexWriter:
         queries: Plan | None = None,
         replace: bool = False,
     ) -> None:
+        dim = _width(dim)
         self.path, self.dim = Path(path), dim
         old = None if replace else committed(self.path)
         asks = None if queries is None else queries.spec
@@ -282,6 +283,15 @@ class IndexWriter:
         self._writer.delete_rows(self._known.drop(numbers))
         self._n_removed += len(numbers)
         return len(numbers)
+
+
+def _width(dim: object) -> int:
+    """`dim`, where it is a width."""
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or not 1 <= dim <= MAX_WIDTH:
+        raise SpecError(
+            f"dim is {dim!r}, no whole number from 1 to {MAX_WIDTH:,}", "give the width of the vectors that are added"
+        )
+    return int(dim)
 
 
 def _hashes(rows: VectorRows, unit: NDArray[np.float32], sound: NDArray[np.int64]) -> list[bytes]:

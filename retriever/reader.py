@@ -1,8 +1,9 @@
 """IndexReader: a committed state of an index, searched with vectors.
 
 query vectors (q, dim), of any length but zero -> unit length -> search each segment -> merge -> hits. A reader is a
-snapshot: what is committed later does not change it, and `refresh` gives a reader of the newest state. Questions in
-words, and the models that encode them, are `Retriever`'s.
+snapshot: what is committed later does not change it, and `refresh` gives a reader of the newest state. An index of
+given vectors that was shrunk takes query vectors as wide as those were, too, and cuts them as it did those. Questions
+in words, and the models that encode them, are `Retriever`'s.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import QueryError
+from ragidx.indexer.devices import check_device
 from ragidx.indexer.manifest import read_manifest
 from ragidx.indexer.merge import Place
 from ragidx.indexer.rows import Row
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store import Store
-from ragidx.indexer.unit import unit_rows
+from ragidx.indexer.unit import ZERO, unit_rows
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.matching import matching_rows, schema_of
 from ragidx.retriever.where import parse
@@ -33,20 +35,29 @@ class IndexReader:
 
     Args:
         store: the opened index; `IndexReader.open` opens one.
+        device: where it searches, for the readers that `refresh` gives.
     """
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, *, device: str = "cpu") -> None:
+        self.store, self._device = store, device
         self.spec = IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
 
     @classmethod
-    def open(cls, path: str | Path = "ragidx-index") -> IndexReader:
+    def open(cls, path: str | Path = "ragidx-index", *, device: str = "cpu") -> IndexReader:
         """The index in a folder.
+
+        Args:
+            path: the index folder.
+            device: `cuda` or `cuda:1` searches there, with torch, as far as its memory goes; anything else on the CPU.
 
         Raises:
             IndexFormatError: there is no index, or it is damaged or newer.
+            SpecError: there is no device of that name.
         """
-        return cls(Store.open(path))
+        check_device(device)
+        store = Store.open(path)
+        store.move(device)
+        return cls(store, device=device)
 
     def refresh(self) -> IndexReader:
         """A reader of the newest state; this one where nothing was committed since.
@@ -59,7 +70,7 @@ class IndexReader:
                 return self
         except FileNotFoundError:
             pass  # opening says it better
-        return IndexReader.open(self.store.path)
+        return IndexReader.open(self.store.path, device=self._device)
 
     @property
     def generation(self) -> int:
@@ -92,17 +103,19 @@ class IndexReader:
         """The k best chunks for each query, best first; fewer only if the index, or `where`, has no more.
 
         Args:
-            vectors: (q, dim) numbers; brought to length 1.
+            vectors: (q, dim) numbers; brought to length 1. Of an index of given vectors that was shrunk, also (q, as
+                many as were given): cut to the first `dim`.
             k: 1 or more.
             where: a condition on metadata, such as `subject == "history" and year >= 1900`.
             dim: compare only the first `dim` numbers; None: all.
             rerank_dim: compare what was found so again, by this many numbers; None: not again.
 
         Raises:
-            QueryError: a vector is zero, not finite or of another width, k is below 1, or the condition is wrong.
+            QueryError: a vector is zero, not finite or of another width, k is no whole number from 1 on, or the
+                condition is wrong.
         """
         self.check(k, where)
-        queries = self._queries(vectors)
+        k, queries = int(k), self._queries(vectors)  # faiss takes no integer of numpy's
         allowed = None if where is None else matching_rows(self.store, where)
         scores, places = self.store.search(queries, k, allowed, **_widths(dim, rerank_dim))
         rows = iter(self.store.rows([place for of_query in places for place in of_query]))
@@ -125,7 +138,7 @@ class IndexReader:
         Args and errors are those of `search`.
         """
         self.check(k, where)
-        queries = self._queries(vectors)
+        k, queries = int(k), self._queries(vectors)  # faiss takes no integer of numpy's
         allowed = None if where is None else matching_rows(self.store, where)
         answers: list[list[tuple[str, float]]] = [[] for _ in queries]
         waiting, wide = list(range(len(queries))), k
@@ -172,11 +185,17 @@ class IndexReader:
         """Whether a search can be asked for so, before anything is encoded for it.
 
         Raises:
-            QueryError: k is below 1, or the condition is wrong.
+            QueryError: k is no whole number from 1 on, or the condition is wrong.
         """
+        if isinstance(k, bool) or not isinstance(k, int | np.integer):
+            raise QueryError(f"k={k!r} is no whole number", "give 1 or more", where="-k")
         if k < 1:
             raise QueryError(f"k={k} asks for no hit", "give 1 or more", where="-k")
         if where is not None:
+            if not isinstance(where, str):
+                raise QueryError(
+                    f"the condition is {where!r}, no text", "write one such as 'year >= 1900'", where="condition"
+                )
             parse(where, self.schema)
 
     def _queries(self, vectors: ArrayLike) -> NDArray[np.float32]:
@@ -186,13 +205,22 @@ class IndexReader:
             raise ValueError(
                 f"query vectors have the shape {matrix.shape} and hold {matrix.dtype}, not (q, {self.dim})"
             )
-        if matrix.shape[1] != self.dim:
+        width, given = matrix.shape[1], self.spec.given_dim
+        if width not in (self.dim, given):
+            before = "" if given is None else f", and had {given:,} as they were given"
             raise QueryError(
-                f"the query's vector has {matrix.shape[1]:,} numbers, those of the index have {self.dim:,}",
+                f"the query's vector has {width:,} numbers, those of the index have {self.dim:,}{before}",
                 "make it as the vectors of the index were made",
                 where=str(self.store.path),
             )
         unit = unit_rows(matrix)
+        if width != self.dim:
+            whole = dict(unit.faults)
+            unit = unit_rows(unit.vectors[:, : self.dim])
+            nothing = f"the first {self.dim:,} of {width:,} numbers of the vector are zero"
+            unit.faults[:] = [
+                (row, whole.get(row, nothing if reason == ZERO else reason)) for row, reason in unit.faults
+            ]
         for row, reason in unit.faults:
             where = f"query {row + 1}" if len(matrix) > 1 else ""
             raise QueryError(reason.replace("the vector", "the query's vector"), "give another vector", where=where)

@@ -2,7 +2,8 @@
 
 question + instruction -> query vector (the index's own spec) -> filter -> unit length -> `IndexReader` -> hits. The
 encoder is loaded when the first question comes, and must be the one the index was made with, by the content of its
-weights. Searching with vectors is `IndexReader`'s.
+weights. It runs where `device` says, which for `auto` is a GPU where there is one; searching takes place there only
+where `device` names it, `cuda`. Searching with vectors is `IndexReader`'s.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Retriever:
         device: str = "auto",
         dtype: str = "auto",
     ) -> None:
-        self.reader = IndexReader(store)
+        self.reader = IndexReader(store, device=device)
         self.store, self.spec = store, self.reader.spec
         self._model, self._adapters, self._pooler = model, adapters, pooler
         self._device, self._dtype = device, dtype
@@ -104,7 +105,7 @@ class Retriever:
             rerank_dim: compare what was found so again, by this many numbers; None: not again.
 
         Raises:
-            QueryError: the question is empty, k is below 1, or the condition is wrong.
+            QueryError: the question is empty, k is no whole number from 1 on, or the condition is wrong.
             ModelError: the index's model is not here, or is another.
         """
         return self.search_batch([query], k, instruction, where, dim=dim, rerank_dim=rerank_dim)[0]

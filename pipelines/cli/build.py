@@ -136,6 +136,7 @@ def _tell(report: BuildReport) -> None:
                 f"{r.n_documents:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} as before{gone}",
             ),
             ("chunks", f"{r.n_chunks:,}: {r.n_encoded:,} encoded, {r.n_reused:,} known already"),
+            *words.searched_field(r.index_type, r.made, r.recall),
             ("size", f"{console.n_bytes(r.index_bytes)}, {r.index_bytes / max(1, r.n_chunks):,.0f} bytes a chunk"),
             ("time", f"{r.seconds:.1f} s, {rate}" + (f" ({r.device}, {r.dtype})" if r.device else "")),
         ]

@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.options import index_option, json_option
 
+if TYPE_CHECKING:
+    from ragidx.pipelines.delete import DeleteReport
+
 
 @click.command("delete")
-@click.option("--id", "ids", multiple=True, metavar="ID", help="A document's id, as queries show it; may be repeated.")
-@click.option("--where", metavar="EXPR", help="Documents whose metadata match, such as 'year < 1900'.")
+@click.option(
+    "--id",
+    "ids",
+    multiple=True,
+    metavar="ID",
+    help="A document's id, as queries show it; of vectors made elsewhere, also a row's. May be repeated.",
+)
+@click.option("--where", metavar="EXPR", help="What has such metadata: 'year < 1900'; with --id, both must hold.")
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
 @index_option
 @json_option
 def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path, as_json: bool) -> None:
-    """Delete documents from an index, all of them in one commit; `ragidx rollback` brings them back.
+    """Delete from an index by id, by a condition on metadata, or by both at once, in one commit.
 
-    The corpus is not touched: a document that still stands there comes back with the next `ragidx build`.
+    A document of a corpus goes whole, even where just one of its chunks matches --where. Of vectors made elsewhere the
+    rows go that match, or that --id names, and no others: a document's id names all of its rows. With --id and
+    --where, both must hold. All of what --where can say stands in docs/conditions.md.
+
+    The corpus is not touched: what still stands there comes back with the next `ragidx build`. `ragidx rollback`
+    brings back what was deleted.
 
     \b
         ragidx delete --id lease.txt
@@ -31,11 +46,23 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
     if as_json:
         console.print_json(report.to_json())
         return
-    what = f"{console.plural(report.n_documents, 'document')}, {console.plural(report.n_chunks, 'chunk')}"
-    left = f"{console.plural(report.left_documents, 'document')}, {console.plural(report.left_chunks, 'chunk')}"
-    rows = [("would be deleted" if dry_run else "deleted", what)]
+    rows = [("would be deleted" if dry_run else "deleted", _what(report))]
     if report.documents:
-        rows.append(("which", ", ".join(report.documents[:3]) + (" ..." if report.n_documents > 3 else "")))
+        n_touched = report.n_documents + report.n_partly
+        rows.append(("which", ", ".join(report.documents[:3]) + (" ..." if n_touched > 3 else "")))
+    left = f"{console.plural(report.left_documents, 'document')}, {console.plural(report.left_chunks, 'chunk')}"
     unchanged = "" if report.committed else ", unchanged"
     rows.append(("index", f"{index} (generation {report.generation}{unchanged}): {left}"))
     console.print_fields(rows)
+
+
+def _what(r: DeleteReport) -> str:
+    """How much goes: documents and chunks, and what of them was not asked for by itself."""
+    chunks = console.plural(r.n_chunks, "chunk")
+    whole = console.plural(r.n_documents, "document")
+    if r.n_partly:
+        parts = f"a part of {console.plural(r.n_partly, 'document')}"
+        return f"{chunks}: " + (f"{whole} whole, {parts}" if r.n_documents else parts)
+    match = "1 matches" if r.n_matched == 1 else f"{r.n_matched:,} match"
+    also = f": {match}, and documents go whole" if r.n_matched < r.n_chunks else ""
+    return f"{whole}, {chunks}{also}"

@@ -178,13 +178,20 @@ def _fields(f: Forecast) -> list[tuple[str, str]]:
         *([("index", _making(f))] if f.index_seconds else []),
         (
             "disk",
-            f"{console.n_bytes(room.index_bytes)}: vectors {console.n_bytes(room.vector_bytes)}, "
-            f"texts {console.n_bytes(room.text_bytes)}; {console.n_bytes(room.journal_bytes)} more until it is "
-            f"committed, {console.n_bytes(room.free_bytes)} free",
+            f"{console.n_bytes(room.index_bytes)}: {_parts(room)}; {console.n_bytes(room.journal_bytes)} more until "
+            f"it is committed, {console.n_bytes(room.free_bytes)} free",
         ),
         ("memory", f"{console.n_bytes(room.build_bytes)} at most, the model included"),
     ]
     return fields
+
+
+def _parts(room: Room) -> str:
+    """What the index consists of; the few bytes of its headers are left out."""
+    parts = {"vectors": room.vector_bytes, "texts": room.text_bytes, "the filter": room.filter_bytes}
+    if not room.index_types[0].exact:
+        parts[room.index_types[0].recipe] = room.index_bytes - sum(parts.values())
+    return ", ".join(f"{name} {console.n_bytes(size)}" for name, size in parts.items() if size > 0)
 
 
 def _speed(f: Forecast) -> str:

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from ragidx.indexer.specs import EncoderSpec
-from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli import console, words
 from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.query_model import QUERY_OPTIONS
 from ragidx.pipelines.report import BuildReport, Queries
@@ -25,6 +25,7 @@ _TAKEN = (
     "strict",
     "rebuild",
 )
+_TIMED_ROWS = 10_000  # as many as say something of a rate
 _COMMON = ("vectors", "vector_field", "index", "as_json", "model", "offline")
 
 
@@ -80,7 +81,6 @@ def _tell(r: BuildReport) -> None:
 
     made_by = EncoderSpec.parse(r.encoder).model
     gone = f", {r.n_removed:,} gone" if r.n_removed else ""
-    n_read = r.n_added + r.n_changed + r.n_unchanged
     checking = f" (and {r.encode_seconds:.1f} s for the model)" if r.encode_seconds else ""
     seconds = r.seconds - r.encode_seconds
     console.print_fields(
@@ -93,13 +93,20 @@ def _tell(r: BuildReport) -> None:
                 f"{r.n_chunks:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} as before{gone}",
             ),
             ("documents", f"{r.n_documents:,}"),
+            *words.searched_field(r.index_type, r.made, r.recall),
             ("size", f"{console.n_bytes(r.index_bytes)}, {r.index_bytes / max(1, r.n_chunks):,.0f} bytes a row"),
-            ("time", f"{seconds:.1f} s, {n_read / max(seconds, 1e-9):,.0f} vectors/s{checking}"),
+            ("time", f"{seconds:.1f} s{_rate(r, seconds)}{checking}"),
         ]
     )
     if r.given_dim is not None:
         console.note(f"Cut: the vectors of the file have {r.given_dim:,} numbers, the index keeps the first {r.dim:,}.")
     tell_skips(r)
+
+
+def _rate(r: BuildReport, seconds: float) -> str:
+    """How fast rows were taken in; nothing where few were: then it is the starting and ending that took the time."""
+    n_new = r.n_added + r.n_changed
+    return f", {n_new / max(seconds, 1e-9):,.0f} vectors/s" if n_new >= _TIMED_ROWS and not r.n_unchanged else ""
 
 
 def _questions(queries: Queries) -> str:

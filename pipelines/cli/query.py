@@ -68,6 +68,10 @@ def command(
 ) -> None:
     """Print the hits for TEXT, best first; or for vectors; or answer a file of queries with a TREC run.
 
+    The question is encoded on --device, for which auto takes a GPU where there is one. The search runs on the CPU,
+    but where --device is cuda or cuda:N: then on the GPU, with the segments that its memory takes; --dim compares on
+    the CPU. All of what --where can say stands in docs/conditions.md.
+
     \b
         ragidx query "who signed the lease?" -k 3
         ragidx query "treaties" --where 'subject == "history" and year >= 1900'
@@ -81,8 +85,8 @@ def command(
     if (text, vector, queries).count(None) != 2:
         raise click.UsageError("give a question, or --vector FILE, or --queries FILE with --run FILE")
     if vector is not None:
-        _refuse_encoding(instruction, model, adapters, pooler)
-        _answer_vectors(index, vector, k, where, dim, rerank_dim, as_json)
+        _refuse_encoding(instruction, model, adapters, pooler, dtype)
+        _answer_vectors(index, vector, k, where, (dim, rerank_dim), device, as_json)
         return
     retriever = Retriever.open(index, model=model, adapters=adapters or None, pooler=pooler, device=device, dtype=dtype)
     if queries is not None and run is not None:
@@ -106,31 +110,52 @@ def _tell_if_few(hits: list[Hit], k: int, where: str | None) -> None:
 
 
 def show(hits: list[Hit], query: str) -> None:
-    """A table: rank, score, source, and below it the passage that is nearest to the query's words."""
+    """A table: rank, score, source, and below it the passage that is nearest to the query's words.
+
+    Of a document of given vectors the row is named too: it has an id of its own.
+    """
     room = console.width(sys.stdout)
     click.echo(click.style(" #  score  source", bold=True))
     for hit in hits:
         source = console.printable(hit.doc_id) + (f"  › {console.printable(hit.heading)}" if hit.heading else "")
+        if hit.chunk_id not in (hit.doc_id, f"{hit.doc_id}:{hit.start}-{hit.end}"):
+            source += f"  row {console.printable(hit.chunk_id)}"
         click.echo(f"{hit.rank:>2}  {hit.score:5.3f}  {click.style(source, fg='cyan')}")
         for line in textwrap.wrap(console.passage(hit.text, query), room - 11):
             click.echo(f"           {line}")
 
 
-def _refuse_encoding(instruction: str | None, model: str | None, adapters: tuple[str, ...], pooler: str | None) -> None:
+def _refuse_encoding(
+    instruction: str | None, model: str | None, adapters: tuple[str, ...], pooler: str | None, dtype: str
+) -> None:
     """Options that say how a question is encoded say nothing beside a vector."""
-    given = {"--instruction": instruction, "--model": model, "--adapter": adapters or None, "--pooler": pooler}
+    given = {
+        "--instruction": instruction,
+        "--model": model,
+        "--adapter": adapters or None,
+        "--pooler": pooler,
+        "--dtype": None if dtype == "auto" else dtype,
+    }
     for option, value in given.items():
         if value is not None:
             raise click.UsageError(f"{option} and --vector exclude each other: nothing is encoded")
 
 
 def _answer_vectors(
-    index: Path, vector: str, k: int, where: str | None, dim: int | None, rerank_dim: int | None, as_json: bool
+    index: Path,
+    vector: str,
+    k: int,
+    where: str | None,
+    widths: tuple[int | None, int | None],
+    device: str,
+    as_json: bool,
 ) -> None:
     from ragidx.retriever.query_vectors import read_query_vectors
     from ragidx.retriever.reader import IndexReader
 
-    answers = IndexReader.open(index).search(read_query_vectors(vector), k, where, dim=dim, rerank_dim=rerank_dim)
+    dim, rerank_dim = widths
+    reader = IndexReader.open(index, device=device)
+    answers = reader.search(read_query_vectors(vector), k, where, dim=dim, rerank_dim=rerank_dim)
     if as_json:
         found = [{"hits": [hit.to_json() for hit in hits]} for hits in answers]
         console.print_json({"vector": vector, "where": where, "k": k, "answers": found})

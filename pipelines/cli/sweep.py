@@ -59,7 +59,8 @@ _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
     multiple=True,
     metavar="F",
     help=f"What widths are taken from: {', '.join(_NESTED)}; may be repeated"
-    " [default: an index's own; embedfilter for decoders; truncation and pca for sentence-transformers].",
+    " [default: that of an index that has one; else embedfilter for decoders, truncation and pca for"
+    " sentence-transformers and for vectors made elsewhere].",
 )
 @click.option("--filter-offset", type=int, metavar="N", help="embedfilter: first kept direction of the spectrum.")
 @click.option("--filter-seed", type=int, metavar="N", help="Of the sample that filters are fitted on [default: 0].")
@@ -76,6 +77,12 @@ _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Their judgements, BEIR or TREC [default: those of a BEIR folder].",
+)
+@click.option(
+    "--query-vectors",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="For an index: the vectors of the queries, in their order: an .npy file or JSON, as query --vector has it.",
 )
 @click.option(
     "--target-recall",
@@ -109,6 +116,7 @@ def command(source: str, as_json: bool, out: Path | None, **options: Any) -> Non
         ragidx sweep docs/ --queries queries.jsonl --qrels qrels.tsv --out report/
         ragidx sweep scifact/ --filter embedfilter --filter pca --dim 256 --dim 128 --dim 64
         ragidx sweep ragidx-index --tau 1 --tau 4 --index-type flat --index-type hnsw
+        ragidx sweep own-vectors --queries q.jsonl --query-vectors q.npy --qrels qrels.tsv
     """
     from ragidx.pipelines.sweep import sweep
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ragidx.indexer.methods import VECTORS
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.cli import console, words
 
@@ -30,12 +31,7 @@ def print_report(report: SweepReport) -> None:
                 "source",
                 f"{r.source}: {console.plural(r.n_documents, 'document')}, {console.plural(r.n_chunks, 'chunk')}",
             ),
-            (
-                "model",
-                f"{r.model}: {words.encoder(EncoderSpec.parse(r.encoder))}"
-                if r.model
-                else "none: the vectors were made elsewhere",
-            ),
+            ("model", _model(r)),
             ("queries", r.queries),
             ("full width", f"{r.reference}, {console.plural(r.reference_dim, 'dimension')}, float32, exact{full}"),
         ]
@@ -52,6 +48,13 @@ def print_report(report: SweepReport) -> None:
     click.echo(textwrap.fill(r.recommendation(), room))
     for note in r.notes:
         console.note(note)
+
+
+def _model(report: SweepReport) -> str:
+    spec = EncoderSpec.parse(report.encoder)
+    if spec.method == VECTORS:
+        return "none: the vectors were made elsewhere" + (f", by {report.model}" if report.model else "")
+    return f"{report.model}: {words.encoder(spec)}"
 
 
 def _table(report: SweepReport) -> list[str]:

@@ -14,17 +14,22 @@ from ragidx.pipelines.cli.options import index_option, json_option
 @index_option
 @json_option
 def command(index: Path, as_json: bool) -> int:
-    """Read a whole index and check every byte; exit status 1 if something is damaged."""
+    """Read a whole index and check every byte; exit status 1 if the committed state is damaged.
+
+    What is wrong with the generations kept before it is told on stderr: only `ragidx rollback` needs them.
+    """
     from ragidx.indexer.manifest import MANIFEST
     from ragidx.indexer.store import Store
-    from ragidx.indexer.verify import verify
+    from ragidx.indexer.verify import verify_committed, verify_kept
 
     if not (index / MANIFEST).is_file():
         Store.open(index)  # says what is there instead
-    faults = verify(index)
+    faults, kept = verify_committed(index), verify_kept(index)
     if as_json:
-        console.print_json({"path": str(index), "faults": faults})
+        console.print_json({"path": str(index), "faults": faults, "kept": kept})
     else:
+        for fault in kept:
+            console.note(fault)
         for fault in faults:
             click.echo(console.printable_lines(fault))
         if not faults:

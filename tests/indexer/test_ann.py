@@ -16,6 +16,26 @@ GRAPH = Recipe.parse("HNSW16")
 BEAM = Effort(beam=64)
 
 
+def by_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few rows there are, the index is searched."""
+    monkeypatch.setattr(ann, "cost_of", lambda *_: 0)
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What each search that follows was done by, in turn."""
+    done: list[str] = []
+    for name in ("_approximate", "search_exact"):
+        function = getattr(ann, name)
+
+        def noted(*asked, function=function, name=name):
+            done.append(name.strip("_"))
+            return function(*asked)
+
+        monkeypatch.setattr(ann, name, noted)
+    return done
+
+
 @pytest.fixture
 def small(tmp_path, ann_kit):
     """Mapped vectors, 300 of 8 dimensions, and a graph over them."""
@@ -52,7 +72,7 @@ def test_a_graph_that_reaches_too_few_rows_is_helped_out_by_the_exact_index(smal
 
 
 def test_a_graph_that_many_rows_pass_is_used_and_gives_allowed_rows_only(small, ann_kit, monkeypatch):
-    monkeypatch.setattr(ann, "EXACT_ROWS", 10)
+    by_the_index(monkeypatch)
     vectors, graph = small
     allowed, queries = np.arange(ROWS) % 3 == 0, ann_kit.clustered(10, DIM, seed=1)
 
@@ -113,12 +133,13 @@ def test_every_type_finds_nearly_all_and_its_scores_are_those_of_exact_search(cl
     assert (np.diff(scores, axis=1) <= 0).all()
 
 
-@pytest.mark.parametrize("exact_rows", [1, ann.EXACT_ROWS], ids=["by the index", "one by one"])
+@pytest.mark.parametrize("forced", [True, False], ids=["by the index", "by what costs less"])
 @pytest.mark.parametrize("factory", EVERY)
 def test_under_a_condition_there_are_k_allowed_rows_whenever_there_are_k(
-    clustered, ann_kit, monkeypatch, factory, exact_rows
+    clustered, ann_kit, monkeypatch, factory, forced
 ):
-    monkeypatch.setattr(ann, "EXACT_ROWS", exact_rows)
+    if forced:
+        by_the_index(monkeypatch)
     vectors, make = clustered
     queries, n = ann_kit.clustered(20, seed=7), vectors.ntotal
     rng = np.random.default_rng(0)
@@ -135,6 +156,105 @@ def test_under_a_condition_there_are_k_allowed_rows_whenever_there_are_k(
         assert allowed[rows[:, :there]].all()
         assert all(len(set(one)) == there for one in rows[:, :there].tolist())
         assert there == 0 or recall(rows[:, :there], exact[:, :there]) > (0.9 if count == n // 2 else 0.85)
+
+
+@pytest.fixture(scope="module")
+def wide(ann_kit, tmp_path_factory):
+    """Rows of 32 dimensions around 200 centres, 6,000 of them, and a graph over them."""
+    folder = tmp_path_factory.mktemp("wide")
+    vectors = ann_kit.write(folder, ann_kit.clustered(6000))
+    return vectors, ann_kit.open(ann_kit.make(folder, str(GRAPH), vectors), str(GRAPH), vectors)
+
+
+def test_one_deleted_row_does_not_turn_a_graph_off(wide, ann_kit, searches):
+    vectors, graph = wide
+    queries = ann_kit.clustered(50, seed=7)
+    best = ann.search_exact(vectors, queries, 1, None)[1][:, 0]
+    searches.clear()
+    allowed = np.ones(6000, np.bool_)
+    allowed[best[0]] = False
+
+    _, rows = ann.search(graph, GRAPH, BEAM, vectors, queries, 10, allowed)
+
+    assert searches == ["approximate"]
+    assert best[0] not in rows
+    assert recall(rows, ann.search_exact(vectors, queries, 10, allowed)[1]) > 0.95
+
+
+def test_a_mask_that_all_rows_pass_is_none(wide, ann_kit):
+    vectors, graph = wide
+    queries = ann_kit.clustered(5, seed=7)
+
+    masked = ann.search(graph, GRAPH, BEAM, vectors, queries, 10, np.ones(6000, np.bool_))
+
+    for one, other in zip(masked, ann.search(graph, GRAPH, BEAM, vectors, queries, 10, None), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("k", "share", "by"), [
+    (10, 1.0, "approximate"), (20, 1.0, "approximate"), (500, 1.0, "search_exact"),
+    (10, 0.9, "approximate"), (10, 0.2, "search_exact"),
+])  # fmt: skip
+def test_more_hits_and_fewer_rows_are_answered_by_what_costs_less(wide, ann_kit, searches, k, share, by):
+    vectors, graph = wide
+    allowed = None if share == 1 else np.random.default_rng(0).random(6000) < share
+
+    ann.search(graph, GRAPH, BEAM, vectors, ann_kit.clustered(1, seed=7), k, allowed)
+
+    assert searches == [by]
+
+
+def test_ten_hits_are_those_the_index_was_tuned_for_whatever_they_cost(small, ann_kit, searches):
+    vectors, graph = small
+
+    for k in (10, 11):
+        ann.search(graph, GRAPH, BEAM, vectors, ann_kit.clustered(1, DIM, seed=1), k, None)
+
+    assert searches == ["approximate", "search_exact"]
+
+
+def test_a_question_whose_neighbours_are_all_deleted_gets_the_best_of_the_others(wide, ann_kit, searches):
+    """As after the deletion of a whole topic: what the search passed on its way there is no answer."""
+    vectors, graph = wide
+    query = ann_kit.clustered(1, seed=7)
+    near = ann.search_exact(vectors, query, 500, None)[1][0]
+    allowed = np.ones(6000, np.bool_)
+    allowed[near] = False
+    exact = ann.search_exact(vectors, query, 10, allowed)
+    searches.clear()
+
+    scores, rows = ann.search(graph, GRAPH, BEAM, vectors, query, 10, allowed)
+
+    assert searches == ["approximate", "search_exact"]
+    np.testing.assert_array_equal(rows, exact[1])
+    np.testing.assert_array_equal(scores, exact[0])
+
+
+def test_many_queries_of_a_graph_are_sifted_in_blocks(wide, ann_kit, monkeypatch):
+    vectors, graph = wide
+    queries, allowed = ann_kit.clustered(9, seed=7), np.arange(6000) % 10 > 0
+    together = ann.search(graph, GRAPH, BEAM, vectors, queries, 10, allowed)
+    monkeypatch.setattr(ann, "_BLOCK_FOUND", 200)  # two queries a block
+
+    for one, other in zip(ann.search(graph, GRAPH, BEAM, vectors, queries, 10, allowed), together, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "effort", "cost"),
+    [
+        ("HNSW16", Effort(beam=100), 40 * 100 + 80),
+        ("HNSW32", Effort(beam=100), 80 * 100 + 80),
+        ("HNSW16", Effort(beam=1), 40 * 10 + 0.8),  # never fewer in view than hits
+        ("HNSW16", Effort(beam=10**6), 40 * 1000 + 8000),  # never more than rows
+        ("IVF64,SQfp16", Effort(lists=16), 250 + 50),
+        ("IVF64,SQ8", Effort(lists=16, factor=4), 125 + 200),
+        ("IVF64,SQ8", Effort(lists=200, factor=400), 500 + 5000),
+        ("SQ8", Effort(factor=4), 500 + 200),
+    ],
+)
+def test_what_a_search_costs_by_hand(recipe, effort, cost):
+    assert ann.cost_of(Recipe.parse(recipe), effort, 1000, 10) == pytest.approx(cost)
 
 
 @pytest.mark.parametrize("factory", EVERY)

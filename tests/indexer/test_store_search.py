@@ -121,6 +121,37 @@ def test_many_queries_at_once_equal_one_at_a_time(tmp_path, kit):
         np.testing.assert_array_equal(alone.scores[0], together.scores[row])
 
 
+def test_no_score_is_above_one_and_those_that_would_be_stand_by_chunk_id(tmp_path, kit):
+    """float16 makes some vectors longer than 1, and a vector that asks as it stands is then nearer than a cosine is."""
+    raw = np.array([2048, 2047, 2, 1, 0, 0, 0, 0])
+    directions = np.stack([np.roll(raw, turn) for turn in range(3)] * 40) + np.random.default_rng(0).random((120, 8))
+    unit = (directions / np.linalg.norm(directions, axis=1, keepdims=True)).astype(np.float32)
+    for first in (60, 0):
+        with kit.writer(tmp_path / "index") as writer:
+            for number in range(first, first + 60):
+                writer.add(kit.rows(f"d{number:03d}", [f"t{number}"]), unit[number : number + 1])
+            writer.commit({}, 120)
+    store = Store.open(tmp_path / "index")
+    vectors, ids, places = stored(store)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert lengths.max() > 1 + 1e-5
+
+    scores, found = store.search(unit, 120)
+
+    raw_scores = unit @ vectors.T
+    assert raw_scores.max() > 1 + 1e-5
+    assert (scores.max(), scores.min() >= -1) == (1.0, True)
+    names = dict(zip(places, ids, strict=True))
+    for query in range(120):
+        ranked = [(-score, names[place]) for score, place in zip(scores[query].tolist(), found[query], strict=True)]
+        assert ranked == sorted(ranked)
+    cut = store.search(unit, 3)
+    assert [of[:3] for of in found] == cut.places
+    assert store.search(unit, 3, dim=2).scores.max() <= 1
+    assert store.search(unit, 3, dim=2, rerank_dim=4).scores.max() <= 1
+    assert store.search(-unit, 120).scores.min() == -1
+
+
 def test_a_query_of_another_dimension_is_refused(tmp_path, kit):
     kit.build(tmp_path / "index", {"a": ["x"]})
 

@@ -608,7 +608,9 @@ def test_a_flipped_byte_is_told_and_a_rebuild_mends_it(run: Run, index: Path, na
         )
 
     assert _documents(run("build", "corpus", *TINY, "--rebuild")) == 6
-    assert run("verify") == (0, "ragidx-index: whole\n", "")
+    status, out, err = run("verify")
+    assert (status, out) == (0, "ragidx-index: whole\n")
+    assert "there is no rollback to generation 1; the committed state is not touched" in err
 
 
 def test_a_missing_segment_is_told_and_a_rebuild_mends_it(run: Run, index: Path) -> None:
@@ -622,7 +624,9 @@ def test_a_missing_segment_is_told_and_a_rebuild_mends_it(run: Run, index: Path)
         )
 
     assert _documents(run("build", "corpus", *TINY, "--rebuild")) == 6
-    assert run("verify") == (0, "ragidx-index: whole\n", "")
+    status, out, err = run("verify")
+    assert (status, out) == (0, "ragidx-index: whole\n")
+    assert "there is no rollback to generation 1; the committed state is not touched" in err
 
 
 @pytest.mark.usefixtures("small_corpus", "model")
@@ -630,16 +634,15 @@ def test_a_missing_segment_is_told_and_a_rebuild_mends_it(run: Run, index: Path)
     ("options", "difference"),
     [
         ("--model mini", "encoder.model is 'tiny' in the index, 'mini' now"),
-        ("--dim 4", "filter.tau is 2.0 in the index, None now; filter.dim is None in the index, 4 now"),
-        ("--tau 4", "filter.tau is 2.0 in the index, 4.0 now"),
+        ("--dim 4", "filter.tau is 2 in the index, None now; filter.dim is None in the index, 4 now"),
+        ("--tau 4", "filter.tau is 2 in the index, 4 now"),
         (
             "--filter none",
-            "filter.name is 'embedfilter' in the index, 'none' now; filter.tau is 2.0 in the index, None now",
+            "filter.name is 'embedfilter' in the index, 'none' now; filter.tau is 2 in the index, None now",
         ),
         ("--chunk-size 32", "chunk.size is 256 in the index, 32 now"),
         ("--chunk-size none", "chunk.size is 256 in the index, None now"),
         ("--pooling last", "encoder.pooling is 'mean' in the index, 'last' now"),
-        ("--index-type hnsw", "index_type is 'auto' in the index, 'hnsw' now"),
     ],
 )
 def test_another_spec_for_an_index_is_an_error_that_says_what_differs(run: Run, options: str, difference: str) -> None:
@@ -654,6 +657,20 @@ def test_another_spec_for_an_index_is_an_error_that_says_what_differs(run: Run, 
         "  hint: leave the option out to go on with the index, or replace it with --rebuild\n",
     )
     assert json.loads(run("info", "--json").out)["generation"] == 1
+
+
+@pytest.mark.usefixtures("index")
+def test_another_index_type_is_an_error_that_names_the_way_without_encoding(run: Run) -> None:
+    done = run("build", "corpus", "--index-type", "hnsw")
+
+    assert done == (
+        2,
+        "",
+        "Error: ragidx-index: the index was made otherwise: index_type is 'auto' in the index, 'hnsw' now\n"
+        "  hint: leave the option out to go on with the index, or replace it with --rebuild; 'ragidx reindex DIR "
+        "--index ragidx-index --index-type hnsw' makes one of that type beside it, and encodes nothing\n",
+    )
+    assert run("reindex", "DIR", "--index", "ragidx-index", "--index-type", "hnsw").status == 0
 
 
 def test_two_builds_at_once_are_one_build_and_an_error(run: Run, index: Path) -> None:

@@ -369,7 +369,7 @@ def test_verify_finds_a_whole_index_whole_and_names_what_is_damaged(run: Run, in
     assert whole == (0, "ragidx-index: whole\n", "")
     assert damaged == (1, f"{fault}\n", "")
     assert (for_machines.status, for_machines.err) == (1, "")
-    assert json.loads(for_machines.out) == {"path": "ragidx-index", "faults": [fault]}
+    assert json.loads(for_machines.out) == {"path": "ragidx-index", "faults": [fault], "kept": []}
 
 
 @pytest.mark.usefixtures("small_corpus", "model")
@@ -639,6 +639,7 @@ def test_a_kept_generation_whose_manifest_is_damaged_is_told_and_the_rest_goes_o
     assert (listed.status, listed.err) == (0, f"Left out: {what}; {hint}\n")
     assert [kept["generation"] for kept in for_machines["generations"]] == [2]
     assert for_machines["faults"] == [f"{what}; {hint}"]
-    assert run("verify") == (1, f"{what}; {hint}\n", "")
+    assert run("verify") == (0, "ragidx-index: whole\n", f"{what}; {hint}\n")
+    assert json.loads(run("verify", "--json").out)["kept"] == [f"{what}; {hint}"]
     assert run("rollback", "1") == (2, "", f"Error: {what}\n  hint: {hint}\n")
     assert run("query", "bees").status == 0

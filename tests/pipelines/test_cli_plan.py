@@ -49,7 +49,8 @@ def test_a_plan_tells_what_a_build_would_do_and_does_nothing(run: Run) -> None:
         [
             r"speed      [\d,]+ tokens/s \(cpu, float32\): the median of \d+ measured, 6 chunks, [\d,]+ to [\d,]+",
             rf"time       {TIME} \({TIME} to {TIME}\), {TIME} of it encoding",
-            rf"disk       {SIZE}: vectors 192 B, texts {SIZE}; 312 B more until it is committed, {SIZE} free",
+            rf"disk       {SIZE}: vectors 192 B, texts {SIZE}, the filter {SIZE}; 312 B more until it is committed, "
+            rf"{SIZE} free",
             rf"memory     {SIZE} at most, the model included",
         ],
         strict=True,
@@ -203,6 +204,17 @@ def found(small_corpus: Path, model: Path) -> Forecast:
 
 def _with_room(f: Forecast, **changes: Any) -> Forecast:
     return dataclasses.replace(f, room=dataclasses.replace(f.room, **changes))
+
+
+def test_the_parts_of_the_disk_add_up(found: Forecast, capsys: pytest.CaptureFixture[str]) -> None:
+    kib, (first, *others) = 1 << 10, found.room.index_types
+    graph = (dataclasses.replace(first, exact=False, recipe="HNSW16"), *others)
+    parts = {"index_bytes": 10 * kib, "vector_bytes": 1 * kib, "text_bytes": 2 * kib, "filter_bytes": 3 * kib}
+
+    forecast_tables.print_forecast(_with_room(found, **parts, index_types=graph))
+
+    told = "disk       10.0 KiB: vectors 1.0 KiB, texts 2.0 KiB, the filter 3.0 KiB, HNSW16 4.0 KiB; "
+    assert told in capsys.readouterr().out
 
 
 def test_advice_where_the_disk_is_too_small(found: Forecast) -> None:

@@ -16,7 +16,7 @@ import ragidx
 from ragidx.indexer import index_types, tuning
 from ragidx.indexer.lock import Lock
 from ragidx.indexer.store import Store
-from ragidx.pipelines.cli import console, reshaped
+from ragidx.pipelines.cli import console, reshaped, words
 from ragidx.pipelines.cli.options import Bytes
 
 from .conftest import Done
@@ -52,8 +52,18 @@ def fields(done: Done) -> dict[str, str]:
     pairs = (re.fullmatch(r"(\S+) +(.*)", line) for line in done.out.splitlines())
     found = {pair[1]: pair[2] for pair in pairs if pair}
     if "size" in found:
-        assert re.fullmatch(r"[\d.]+ (B|KiB|MiB), (before [\d.]+ (B|KiB|MiB)|[\d,]+ bytes a chunk)", found.pop("size"))
+        assert re.fullmatch(
+            r"[\d.]+ (B|KiB|MiB), (before [\d.]+ (B|KiB|MiB)|[\d,]+ bytes a (chunk|row))", found.pop("size")
+        )
     return found
+
+
+def recall_of(index: Path) -> float:
+    """What was measured when its one segment was made."""
+    (segment,) = Store.open(index).manifest.segments
+    assert segment.ann is not None
+    assert segment.ann.recall is not None
+    return segment.ann.recall
 
 
 @pytest.mark.usefixtures("given")
@@ -95,6 +105,7 @@ def test_compact_for_machines(run: Run) -> None:
         "dim": 16,
         "index_type": "auto",
         "made": ["flat"],
+        "recall": None,
         "n_chunks": 430,
         "n_segments": 1,
         "n_rewritten": 3,
@@ -133,7 +144,7 @@ def test_reindex_makes_another_index_and_info_tells_how_it_is_searched(run: Run)
     assert fields(done) == {
         "index": "graph (generation 1)",
         "holds": "430 chunks in 1 segment",
-        "vectors": "16 numbers, hnsw: HNSW16",
+        "vectors": f"16 numbers, hnsw: HNSW16, ann_recall@10 {recall_of(Path('graph')):.3f} measured",
         "rewritten": "3 segments, 20 dead rows dropped",
     }
     shown = fields(run("info", "--index", "graph"))
@@ -149,6 +160,41 @@ def test_reindex_makes_another_index_and_info_tells_how_it_is_searched(run: Run)
     assert Store.open(INDEX).manifest.generation == 3
 
 
+def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few rows there are, an index is made of them."""
+    for module in (index_types, tuning):
+        monkeypatch.setattr(module, "MIN_ROWS", 1)
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_a_build_names_the_index_that_it_made_and_its_recall(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_any_size(monkeypatch)
+
+    told = fields(run("build", "corpus", "--index", "graph", "--index-type", "hnsw"))
+    for_machines = json.loads(run("build", "corpus", "--index", "graph", "--json").out)  # which changes nothing
+
+    recall = recall_of(Path("graph"))
+    assert told["searched"] == f"hnsw: HNSW16, ann_recall@10 {recall:.3f} measured"
+    assert (for_machines["index_type"], for_machines["made"], for_machines["recall"]) == ("hnsw", ["HNSW16"], recall)
+    assert for_machines["committed"] is False
+    assert "searched" not in fields(run("build", "corpus"))  # every vector is compared
+
+
+@pytest.mark.usefixtures("folder")
+def test_so_does_a_build_of_given_vectors(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_any_size(monkeypatch)
+    np.save("rows.npy", np.random.default_rng(0).standard_normal((300, 16)).astype(np.float32))
+
+    told = fields(run("build", "--vectors", "rows.npy", "--index-type", "SQ8"))
+    flat = fields(run("build", "--vectors", "rows.npy", "--index", "other"))
+    for_machines = json.loads(run("build", "--vectors", "rows.npy", "--json").out)
+
+    recall = recall_of(INDEX)
+    assert told["searched"] == f"SQ8, ann_recall@10 {recall:.3f} measured"
+    assert (for_machines["index_type"], for_machines["made"], for_machines["recall"]) == ("SQ8", ["SQ8"], recall)
+    assert "searched" not in flat
+
+
 @pytest.mark.usefixtures("given", "large")
 def test_info_tells_apart_what_large_and_small_segments_have(run: Run) -> None:
     run("reindex", "codes", "--index-type", "SQ8")
@@ -162,7 +208,8 @@ def test_info_tells_apart_what_large_and_small_segments_have(run: Run) -> None:
         r"16 x float16, SQ8: SQ8 for 430 rows, flat for 2 rows, ann_recall@10 [01]\.\d{3} \(asked for: 0\.95\)",
         shown["vectors"],
     )
-    assert fields(run("compact", "--index", "codes"))["vectors"] == "16 numbers, SQ8"
+    compacted = fields(run("compact", "--index", "codes"))["vectors"]
+    assert compacted == f"16 numbers, SQ8, ann_recall@10 {recall_of(Path('codes')):.3f} measured"
 
 
 @pytest.mark.parametrize(
@@ -281,9 +328,19 @@ def test_each_segment_starts_its_own_bar(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_what_segments_have_is_told_in_short() -> None:
-    assert reshaped.made("flat", ["flat", "flat"]) == "flat"
-    assert reshaped.made("auto", []) == "auto"
-    assert reshaped.made("auto", ["HNSW16", "flat", "HNSW16"]) == "auto: HNSW16 2x, flat"
+    assert words.searched("flat", ["flat", "flat"], None) == "flat"
+    assert words.searched("auto", [], None) == "auto"
+    assert words.searched("auto", ["HNSW16", "flat", "HNSW16"], 0.9567) == (
+        "auto: HNSW16 2x, flat, ann_recall@10 0.957 measured"
+    )
+
+
+def test_a_report_of_a_build_names_how_it_is_searched_where_not_all_vectors_are_compared() -> None:
+    assert words.searched_field("auto", ["flat"], None) == []
+    assert words.searched_field("auto", [], None) == []
+    assert words.searched_field("hnsw", ["HNSW16", "flat"], 0.96) == [
+        ("searched", "hnsw: HNSW16, flat, ann_recall@10 0.960 measured")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,34 @@ def test_the_table_has_a_line_for_each_width(run: Run) -> None:
     assert "Without qrels the overlap tells" in done.out
 
 
+@pytest.mark.usefixtures("given_index")
+def test_vectors_of_queries_are_judged_too(run: Run, folder: Path) -> None:
+    np.save(folder / "q.npy", np.load(folder / "own.npy")[:2])
+    (folder / "q.jsonl").write_text("".join(json.dumps({"_id": f"q{n}", "text": "any"}) + "\n" for n in range(2)))
+    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq0\t0\t1\nq1\t1\t1\n")
+
+    done = run(
+        "sweep", "own", "--queries", "q.jsonl", "--query-vectors", "q.npy", "--qrels", "qrels.tsv",
+        "--filter", "truncation", "--dim", "8",
+    )  # fmt: skip
+
+    assert (done.status, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[2:4] == [
+        "queries     2 that are judged",
+        "full width  the raw vectors, 8 dimensions, float32, exact, nDCG@10 1.000 ± 0.000",
+    ]
+
+
+def test_the_vectors_name_who_made_them(run: Run, folder: Path) -> None:
+    np.save(folder / "own.npy", np.random.default_rng(0).standard_normal((40, 8)).astype("f4"))
+    ragidx.build_vectors(folder / "own.npy", folder / "own", index_type="flat", made_by="house/model")
+
+    done = run("sweep", "own", "--filter", "truncation", "--dim", "8")
+
+    assert done.out.splitlines()[1] == "model       none: the vectors were made elsewhere, by house/model"
+
+
 @pytest.mark.usefixtures("judged")
 def test_with_qrels_the_table_says_which_differences_are_real(run: Run) -> None:
     done = run("sweep", "corpus", "--queries", "queries.jsonl", "--qrels", "qrels.tsv", "--dim", "32", "--dim", "1")
@@ -152,6 +180,12 @@ def test_without_matplotlib_the_rest_is_written_and_the_extra_named(
         (["own", "--chunk-size", "64"],
          "Error: own: the index says how its vectors are made: chunk_size cannot be chosen\n"
          "  hint: leave it out, or sweep a corpus in place of the index\n"),
+        (["own", "--filter", "none", "--tau", "4"],
+         "Error: --filter: filter 'none' keeps all 8 numbers, and has no width of 2\n"
+         "  hint: leave --dim and --tau out, or take the first numbers: --filter truncation\n"),
+        (["own.npy"],
+         "Error: own.npy: a file of vectors is no corpus: there is no text that a model could read\n"
+         "  hint: make an index of it and sweep that: ragidx build --vectors own.npy --index DIR\n"),
         (["nowhere"], "Error: nowhere: cannot be opened: No such file or directory\n"),
         (["own", "--queries", "none.jsonl"], "Error: none.jsonl: "),
     ],

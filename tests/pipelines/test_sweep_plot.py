@@ -11,7 +11,7 @@ import pytest
 
 from ragidx.corpora.errors import RagidxError, SpecError
 from ragidx.indexer.index_types import Effort
-from ragidx.pipelines.sweep_plot import draw
+from ragidx.pipelines.sweep_plot import _stored_as, draw
 from ragidx.pipelines.sweep_quality import difference, interval
 from ragidx.pipelines.sweep_report import SweepReport, SweepRow, Times
 
@@ -71,6 +71,10 @@ def _words(svg: bytes) -> list[str]:
     return [text.strip() for text in re.findall(r"<!--(.*?)-->", svg.decode())]
 
 
+def _number(word: str) -> float:
+    return float(word.replace(",", ""))
+
+
 def test_the_picture_names_what_it_shows() -> None:
     words = _words(draw(_report(), "svg"))
 
@@ -101,7 +105,34 @@ def test_ticks_never_lie_over_each_other() -> None:
     near = SweepRow(**{name: getattr(report.rows[1], name) for name in report.rows[1].__slots__} | {"dim": 255})
     crowded = SweepReport(**{name: getattr(report, name) for name in report.__slots__} | {"rows": (*report.rows, near)})
 
-    assert _words(draw(crowded, "svg")).count("255") == 1  # beside its point, not as a tick
+    assert "255" not in _words(draw(crowded, "svg"))
+
+
+def test_widths_that_are_stored_alike_are_one_point_below() -> None:
+    assert [_stored_as(dim, [256, 128]) for dim in (256, 255, 249, 248, 240, 128)] == [256, 256, 256, 248, 240, 128]
+
+
+def test_an_overlap_has_no_tick_above_1() -> None:
+    numbers = {word for word in _words(draw(_report(judged=False, rows=1), "svg")) if re.fullmatch(r"[01]\.\d+", word)}
+
+    assert "1.00" in numbers
+    assert max(map(float, numbers)) == 1
+
+
+@pytest.mark.parametrize("width", [1, 3, 96, 384])
+def test_of_one_width_the_axis_of_bytes_has_two_doublings(width: int) -> None:
+    one = _report(rows=1)
+    row = SweepRow(
+        **{name: getattr(one.rows[0], name) for name in one.rows[0].__slots__}
+        | {"dim": width, "disk_bytes": 2 * 1000 * width}
+    )
+    alone = SweepReport(**{name: getattr(one, name) for name in one.__slots__} | {"rows": (row,)})
+
+    words = _words(draw(alone, "svg"))
+
+    between = words[words.index("nDCG@10") + 1 : words.index("bytes a vector")]
+    assert len(between) >= 2
+    assert min(map(_number, between)) <= 2 * width <= max(map(_number, between))
 
 
 @pytest.mark.parametrize("source", ["$x^2$", "Привет/мир", "-", "/"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -585,7 +587,7 @@ def test_a_damaged_file_is_an_error_that_names_it(name: str, data: bytes, messag
         (np.zeros(4), "the array has the shape (4,), not (rows, width)"),
         (np.zeros((2, 2), np.int64), "the array holds int64, not float16, float32 or float64"),
         (np.zeros((2, 2), np.complex64), "the array holds complex64, not float16, float32 or float64"),
-        (np.array([[object()]]), "damaged .npy data: Array can't be memory-mapped: Python objects in dtype."),
+        (np.array([[object()]]), "the array holds object, not float16, float32 or float64"),
         (np.zeros((3, 0)), "the array holds vectors of 0 numbers"),
     ],
 )
@@ -612,8 +614,21 @@ def test_a_folder_without_files_of_vectors_is_an_error(tmp_path: Path) -> None:
         build_vectors(tmp_path / "empty", tmp_path / "index")
 
     assert fault.value.message == "there is no file of vectors"
-    with pytest.raises(CorpusError, match="cannot be opened: No such file"):
-        build_vectors(tmp_path / "nowhere", tmp_path / "index")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nowhere.npy", "nowhere.npy: cannot be opened: No such file or directory"),
+        ("-", "-: vectors are not read from standard input"),
+    ],
+)
+def test_a_file_of_vectors_that_is_not_there_is_an_error_that_says_which_there_can_be(path: str, message: str) -> None:
+    with pytest.raises(CorpusError) as fault:
+        build_vectors(path, "index")
+
+    forms = "give one of .parquet, .arrow, .feather, .ipc, .npy, or a folder of them"
+    assert str(fault.value) == f"{message}\n  hint: {forms}"
 
 
 def test_a_file_that_breaks_in_the_middle_leaves_the_index_as_it_was(
@@ -673,6 +688,85 @@ def test_a_header_of_numpy_that_does_not_end_is_an_error(tmp_path: Path) -> None
 
     with pytest.raises(CorpusError, match=r"v\.npy: damaged \.npy data: "):
         build_vectors(tmp_path / "v.npy", tmp_path / "index")
+
+
+def test_an_array_that_is_shorter_than_its_header_says_is_an_error(tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", np.ones((4, 4), np.float32))
+    data = (tmp_path / "v.npy").read_bytes()
+    (tmp_path / "v.npy").write_bytes(data[:-1])
+
+    with pytest.raises(CorpusError) as fault:
+        build_vectors(tmp_path / "v.npy", tmp_path / "index")
+
+    assert fault.value.message == "damaged .npy data: 63 bytes of numbers, not the 64 of the shape (4, 4)"
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_an_array_of_many_batches_is_read_as_numpy_reads_it(
+    order: Any, version: tuple[int, int], tmp_path: Path
+) -> None:
+    matrix = np.asarray(np.random.default_rng(0).standard_normal((9_000, 7)), ">f4", order=order)
+    with (tmp_path / "v.npy").open("wb") as file:
+        np.lib.format.write_array(file, matrix, version=version)
+
+    batches = list(vector_batches(tmp_path / "v.npy", on_skip=lambda skip: None))
+
+    assert [len(batch.rows) for batch in batches] == [4096, 4096, 808]
+    assert np.array_equal(np.concatenate([batch.vectors for batch in batches]), matrix)
+    assert all(batch.vectors.dtype.isnative and batch.vectors.flags.c_contiguous for batch in batches)
+    assert batches[-1].share == 1.0
+
+
+# a file that is written while it is read
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "cut": lambda path: os.truncate(path, path.stat().st_size // 3),
+    "emptied": lambda path: os.truncate(path, 0),
+    "appended to": lambda path: path.write_bytes(path.read_bytes() + b"more"),
+    "overwritten in place": lambda path: path.write_bytes(path.read_bytes()),
+    "replaced": lambda path: shutil.copy(path, path.with_suffix(".new")) and path.with_suffix(".new").replace(path),
+    "removed": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", ["v.npy", "v.parquet", "v.arrow", "v.npy.gz"])
+def test_a_file_that_changes_while_it_is_read_ends_the_build_and_is_named(
+    name: str, change: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    vectors = np.random.default_rng(0).standard_normal((40_000, 8)).astype(np.float32)
+    if name.startswith("v.npy"):
+        np.save(tmp_path / "v.npy", vectors)
+        if name.endswith(".gz"):
+            path.write_bytes(gzip.compress((tmp_path / "v.npy").read_bytes(), 1))
+    elif name == "v.parquet":
+        pq.write_table(_table(vectors), path, row_group_size=5_000)
+    else:
+        table = _table(vectors)
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table, max_chunksize=5_000)
+    with IndexWriter(tmp_path / "index", 8) as writer:
+        writer.add(["kept"], np.ones((1, 8)))
+        writer.commit()
+    waiting = [CHANGES[change]]
+
+    def on_progress(_: object) -> None:
+        if waiting:
+            waiting.pop()(path)
+
+    os.utime(path, (1, 1))  # whatever is written now has another time
+    with pytest.raises(CorpusError) as fault:
+        build_vectors(path, tmp_path / "index", on_progress=on_progress)
+
+    assert not waiting
+    assert str(fault.value) == (
+        f"{name}: the file changed while it was read\n"
+        "  hint: wait until nothing writes it, and run the same command again"
+    )
+    reader = IndexReader.open(tmp_path / "index")
+    assert (reader.generation, len(reader), reader.get(["kept"])[0].chunk_id) == (1, 1, "kept")
 
 
 # what the index is
@@ -740,10 +834,29 @@ def test_a_writer_of_another_width_or_type_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(SpecError, match="vectors have 4 numbers in the index, 3 now"):
         IndexWriter(tmp_path / "index", 3)
-    with pytest.raises(SpecError, match="index_type is 'flat' in the index, 'hnsw' now"):
+    with pytest.raises(SpecError) as fault:
         IndexWriter(tmp_path / "index", 4, index_type="hnsw")
+    assert str(fault.value) == (
+        f"{tmp_path / 'index'}: the index was made otherwise: index_type is 'flat' in the index, 'hnsw' now\n"
+        "  hint: leave the option out to go on with the index, or replace it with --rebuild; "
+        f"'ragidx reindex DIR --index {tmp_path / 'index'} --index-type hnsw' makes one of that type beside it, and "
+        "encodes nothing"
+    )
     with pytest.raises(SpecError, match="unknown index type 'hnws'; did you mean 'hnsw'"):
         IndexWriter(tmp_path / "other", 4, index_type="hnws")
+
+
+@pytest.mark.parametrize("dim", ["x", "4", 4.0, None, True, 0, -1, 65_537], ids=repr)
+def test_a_width_that_is_none_is_an_error_and_makes_no_folder(dim: Any, tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as fault:
+        IndexWriter(tmp_path / "index", dim)
+
+    assert str(fault.value) == (
+        f"dim is {dim!r}, no whole number from 1 to 65,536\n  hint: give the width of the vectors that are added"
+    )
+    assert not (tmp_path / "index").exists()
+    with IndexWriter(tmp_path / "index", np.int64(4)) as writer:  # a number of numpy's is one
+        writer.commit()
 
 
 def test_an_option_that_is_none_is_an_error(tmp_path: Path) -> None:

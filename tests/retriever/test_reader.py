@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragidx
-from ragidx.corpora.errors import IndexFormatError, ModelError, QueryError
+from ragidx.corpora.errors import IndexFormatError, ModelError, QueryError, SpecError
 from ragidx.indexer.unit import NOT_FINITE, ZERO, unit_rows
+from ragidx.pipelines.reshape import shrink
 from ragidx.retriever.query_vectors import read_query_vectors
 from ragidx.retriever.reader import IndexReader
 from ragidx.retriever.retriever import Retriever
@@ -61,7 +62,83 @@ def test_a_condition_holds_for_vectors_too(reader: IndexReader) -> None:
     [hits] = reader.search([[1, 0, 0, 0]], k=9, where='n >= 2 and doc_id == "y"')
 
     assert [hit.chunk_id for hit in hits] == ["c", "d"]
-    assert reader.schema == {"doc_id": "string", "heading": "string", "n": "int"}
+    assert reader.schema == {"doc_id": "string", "n": "int"}
+
+
+def test_a_field_called_heading_is_one_like_any_other_where_there_are_no_headings(tmp_path: Path) -> None:
+    with ragidx.IndexWriter(tmp_path / "index", 2) as writer:
+        metadata = [{"heading": "h", "doc_id": "m"}, {"heading": "i", "doc_id": "n"}]
+        writer.add(["a", "b"], np.eye(2), metadata=metadata, doc_ids=["x", "y"])
+        writer.commit()
+    reader = IndexReader.open(tmp_path / "index")
+
+    def found(where: str) -> list[str]:
+        return [hit.chunk_id for hit in reader.search([[1.0, 1.0]], where=where)[0]]
+
+    assert reader.schema == {"doc_id": "string", "metadata.doc_id": "string", "heading": "string"}
+    assert (found('heading == "h"'), found('doc_id == "y"'), found('metadata.doc_id == "m"')) == (["a"], ["b"], ["a"])
+    assert reader.search([[1.0, 0.0]], k=1)[0][0].metadata == {"heading": "h", "doc_id": "m"}
+
+
+def test_of_a_corpus_the_built_in_names_mean_what_they_mean_in_a_hit(
+    tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "corpus").mkdir()
+    fields = "---\nheading: own\nmetadata.heading: odd\n---\n"
+    (tmp_path / "corpus" / "a.md").write_text(f"{fields}# Top\n\nWhat is told.\n")
+    ragidx.build(tmp_path / "corpus", tmp_path / "index", model=str(tiny_model("llama")), method="classical")
+    reader = IndexReader.open(tmp_path / "index")
+    [[hit]] = reader.search(np.ones((1, reader.dim)))
+
+    def matches(where: str) -> bool:
+        return len(reader.search(np.ones((1, reader.dim)), where=where)[0]) == 1
+
+    assert (hit.heading, hit.metadata["heading"], hit.metadata["metadata.heading"]) == ("Top", "own", "odd")
+    assert matches('heading == "Top" and metadata.heading == "odd" and metadata.metadata.heading == "own"')
+    assert not matches('heading == "own"')
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wide_query_vectors_are_cut_as_the_vectors_were_when_the_index_was_shrunk(seed: int, tmp_path: Path) -> None:
+    chance = np.random.default_rng(seed)
+    vectors, queries = chance.standard_normal((40, 12)), chance.standard_normal((5, 12))
+    for name, width in (("wide", 12), ("cut", 5)):
+        with ragidx.IndexWriter(tmp_path / name, width) as writer:
+            writer.add(range(40), vectors[:, :width])
+            writer.commit()
+    shrink(tmp_path / "wide", dim=5)
+    reader, other = IndexReader.open(tmp_path / "wide"), IndexReader.open(tmp_path / "cut")
+
+    cut, narrow, made_so = (
+        [[(hit.chunk_id, hit.score) for hit in hits] for hits in found]
+        for found in (reader.search(queries, 9), reader.search(queries[:, :5], 9), other.search(queries[:, :5], 9))
+    )
+    for one, same, near in zip(cut, narrow, made_so, strict=True):
+        assert [name for name, _ in one] == [name for name, _ in same]
+        assert [score for _, score in one] == pytest.approx([score for _, score in same], abs=1e-6)
+        assert [score for _, score in one] == pytest.approx([score for _, score in near], abs=2e-3)  # rounded twice
+    assert [len(found) for found in reader.search_documents(queries, k=2)] == [2] * 5
+
+
+@pytest.mark.parametrize(
+    ("vector", "message"),
+    [
+        ([1.0], "the query's vector has 1 numbers, those of the index have 2, and had 4 as they were given"),
+        ([0.0, 0.0, 1.0, 0.0], "the first 2 of 4 numbers of the query's vector are zero"),
+        ([0.0] * 4, "the query's vector is zero"),
+        ([0.0, 1.0, np.inf, 0.0], "the query's vector holds a number that is not finite"),
+    ],
+)
+def test_a_wide_query_vector_that_cannot_be_cut_is_an_error(vector: list[float], message: str, index: Path) -> None:
+    with ragidx.IndexWriter(index, 4) as writer:
+        writer.delete(["c", "d"])
+        writer.commit()
+    shrink(index, dim=2)
+
+    with pytest.raises(QueryError) as fault:
+        IndexReader.open(index).search([vector])
+
+    assert fault.value.message == message
 
 
 def test_documents_count_by_their_best_chunk(reader: IndexReader) -> None:
@@ -139,6 +216,38 @@ def test_no_hit_at_all_and_a_wrong_condition_are_errors(reader: IndexReader) -> 
         reader.search(AXES, k=0)
     with pytest.raises(QueryError, match="year"):
         reader.search(AXES, where="year > 3")
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"k": 1.5}, "-k: k=1.5 is no whole number\n  hint: give 1 or more"),
+        ({"k": "3"}, "-k: k='3' is no whole number\n  hint: give 1 or more"),
+        ({"k": True}, "-k: k=True is no whole number\n  hint: give 1 or more"),
+        ({"k": None}, "-k: k=None is no whole number\n  hint: give 1 or more"),
+        ({"where": 5}, "condition: the condition is 5, no text\n  hint: write one such as 'year >= 1900'"),
+        (
+            {"where": ["n > 1"]},
+            "condition: the condition is ['n > 1'], no text\n  hint: write one such as 'year >= 1900'",
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_of_another_type_is_an_error_that_shows_it(
+    asked: dict[str, object], message: str, reader: IndexReader
+) -> None:
+    for search in (reader.search, reader.search_documents):
+        with pytest.raises(QueryError) as fault:
+            search(AXES, **asked)  # type: ignore[operator]
+
+        assert str(fault.value) == message
+    assert len(reader.search(AXES, k=np.int64(2))[0]) == 2
+
+
+def test_a_reader_opens_on_a_device_and_refuses_one_that_there_is_not(index: Path) -> None:
+    assert IndexReader.open(index, device="cuda:99").search(AXES, k=1)[0][0].chunk_id == "a"
+    with pytest.raises(SpecError, match="unknown device 'gpu'"):
+        IndexReader.open(index, device="gpu")
 
 
 def test_rows_come_by_id_in_the_order_asked_for(reader: IndexReader) -> None:
