@@ -12,7 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = Path(__file__).with_name("figures.jsonl")
 QUALITY = ("scifact quality", "mini by method and filter")
-SETTINGS = ("model", "options", "method", "filter", "rows", "corpus_bytes")  # what tells two rows of a figure apart
+# What tells two rows of a figure apart.
+SETTINGS = ("model", "options", "method", "filter", "index", "rows", "corpus_bytes")
 QUALITIES = ("sample nDCG@10", "STS-B test Spearman", "SciFact nDCG@10")
 
 
@@ -21,9 +22,7 @@ def rows(path=FIGURES):
     found = {}
     for line in path.read_text("utf-8").splitlines():
         row = json.loads(line)
-        named = {
-            name: row["setting"].get(name) for name in ("model", "options", "method", "filter", "rows", "corpus_bytes")
-        }
+        named = {name: row["setting"].get(name) for name in SETTINGS}
         size = row["values"].get("chunks") if row["figure"] == "build at scale" else None
         key = json.dumps([row["figure"], named, size])
         if row["figure"] == "mini by method and filter" and key in found:
@@ -141,6 +140,8 @@ def engine(found):
     parts += [compaction(row) for row in found if row["figure"] == "compaction"]
     parts += [search(row) for row in found if row["figure"] == "search beside FAISS"]
     parts += [rivals(row) for row in found if row["figure"] == "auto against hnswlib and usearch"]
+    asked = [row for row in found if row["figure"] == "recall told and real"]
+    parts += [recalls(asked)] if asked else []
     parts += [incremental(row) for row in found if row["figure"] == "incremental build"]
     foreseen = [row for row in found if row["figure"] == "plan against build"]
     swept = [row for row in found if row["figure"] == "sweep"]
@@ -191,6 +192,19 @@ def rivals(row):
             f"| {name} | {v['made']} | {v['effort']} | {v['ann_recall@10']:.3f} | {v['queries/s single']:,}"
             f" | {v['queries/s batch 1,000']:,} | {v['build s']:.0f} s |"
         )
+    return "\n".join(lines)
+
+
+def recalls(found):
+    """What builds were told and what real questions found, a line a type."""
+    rows, target = found[0]["setting"]["rows"], found[0]["setting"]["target"]
+    lines = [
+        f"| recall of ten, {target} asked for, {rows:,} vectors | made | by the build | by 1,000 real questions |",
+        "| --- |" + " --- |" * 3,
+    ]
+    for row in found:
+        v = row["values"]
+        lines.append(f"| {row['setting']['index']} | {v['made']} | {v['told']:.3f} | {v['real']:.3f} |")
     return "\n".join(lines)
 
 
