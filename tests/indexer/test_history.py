@@ -143,6 +143,7 @@ def test_a_folder_that_is_no_index_is_told(tmp_path: Path) -> None:
         history(tmp_path / "none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", range(3))
 def test_a_rollback_that_is_killed_leaves_one_of_both_states(index: Path, write: int) -> None:
     """Killed before the n-th of its files is renamed into place: deletions or not, numbered manifest, manifest."""

@@ -308,6 +308,7 @@ def test_an_index_that_is_empty_has_nothing_to_delete(given: Path) -> None:
         delete(ids=["d"])
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given_(
     owners=st.lists(st.sampled_from("abc"), min_size=1, max_size=12),

@@ -23,6 +23,8 @@ from ragidx.pipelines.build_vectors import build_vectors
 from ragidx.pipelines.query_model import N_TEXTS, TextSample
 from ragidx.pipelines.reshape import reindex, shrink
 
+pytestmark = pytest.mark.slow  # a model is loaded, again and again
+
 INDEX = "ragidx-index"
 TEXTS = [
     "The lease of the house by the lake was signed by Ada Lovelace.",
