@@ -67,16 +67,16 @@ def search_segments(
         ]
         best, numbers, rows = _sorted(found)
         shared = ((best[:, 1:] == best[:, :-1]) & (best[:, 1:] > -np.inf))[:, :wide].any(axis=1)
-        for row in range(len(block)):
-            if shared[row]:
-                one = [(part_scores[row], part_rows[row]) for part_scores, part_rows in found]
-                ranked = _best(segments, allowed, block[row : row + 1], wide, width, one)
-                scores[start + row, : len(ranked)] = [score for score, _ in ranked]
-                places.append([place for _, place in ranked])
-            else:
-                count = min(wide, int(np.count_nonzero(rows[row] >= 0)))
-                scores[start + row, :count] = best[row, :count]
-                places.append(list(zip(numbers[row, :count].tolist(), rows[row, :count].tolist(), strict=True)))
+        scores[start : start + len(block)] = best[:, :wide]
+        counts = np.count_nonzero(rows[:, :wide] >= 0, axis=1).tolist()
+        pairs = zip(numbers[:, :wide].tolist(), rows[:, :wide].tolist(), counts, strict=True)
+        places += [list(zip(owners[:count], mine[:count], strict=True)) for owners, mine, count in pairs]
+        for row in np.flatnonzero(shared).tolist():
+            one = [(part_scores[row], part_rows[row]) for part_scores, part_rows in found]
+            ranked = _best(segments, allowed, block[row : row + 1], wide, width, one)
+            scores[start + row] = -np.inf
+            scores[start + row, : len(ranked)] = [score for score, _ in ranked]
+            places[start + row] = [place for _, place in ranked]
     return Found(scores, places or [[] for _ in queries])
 
 
