@@ -8,6 +8,7 @@ What a file must look like is `faiss_files`', which recipe is taken and how hard
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -221,7 +222,7 @@ def _by_graph(index: Any, beam: int, queries: Floats, k: int, allowed: Bools | N
     FAISS, told which rows it may give, fills up with whatever it passed on the way there: a question whose neighbours
     were all deleted would get rows from anywhere. Here it comes out short, and is answered exactly.
     """
-    params = faiss().SearchParametersHNSW(efSearch=beam)
+    params = _beam_of(beam)
     if allowed is None:
         found: tuple[Floats, Ints] = index.search(queries, k, params=params)
         return found
@@ -235,6 +236,11 @@ def _by_graph(index: Any, beam: int, queries: Floats, k: int, allowed: Bools | N
         scores[start : start + step] = np.where(kept, np.take_along_axis(seen, order, axis=1), -np.inf)
         rows[start : start + step] = np.where(kept, np.take_along_axis(numbers, order, axis=1), -1)
     return scores, rows
+
+
+@functools.lru_cache
+def _beam_of(nodes: int) -> Any:
+    return faiss().SearchParametersHNSW(efSearch=nodes)  # made once: a fortieth of a query, else
 
 
 def _selector(allowed: Bools) -> Any:

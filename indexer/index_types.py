@@ -151,6 +151,8 @@ class Effort:
 
     def at(self, k: int, share: float) -> Effort:
         """The same for another number of hits, and where only a share of the rows may be found."""
+        if k <= TUNED_K and share == 1:
+            return self
         wider = max(1.0, k / TUNED_K)
         return Effort(
             math.ceil(self.beam * wider / share), math.ceil(self.lists * math.sqrt(wider) / share), self.factor
