@@ -30,6 +30,7 @@ _PREPARE = "import ragidx.pipelines.build, sys; sys.exit(0)"
 def build(corpus, index):
     """The report of a build, its seconds, and the bytes that it wrote."""
     started = time.perf_counter()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
     command = [sys.executable, "-m", "ragidx", "build", str(corpus), "--index", str(index), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     told = process.stdout.read()

@@ -14,12 +14,14 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer import atomic
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.manifest import Manifest, SegmentEntry, deletions_path, read_regular
+from ragidx.indexer.rows import numbers_of, true_places
 
 Masks: TypeAlias = list[NDArray[np.bool_] | None]
 
@@ -83,12 +85,12 @@ def _read_masks(data: bytes, manifest: Manifest, dead: Masks) -> None:
     for part in range(reader.num_record_batches):
         batch = reader.get_batch(part)
         batch.validate(full=True)
-        names, rows = batch.column(0), batch.column(1).to_numpy(zero_copy_only=False)
+        names, rows = batch.column(0), numbers_of(batch.column(1), "<i4")
         for name in names.unique().to_pylist():
             if name not in numbers:
                 raise ValueError(f"it names the segment {name!a}, which the manifest does not")
             number = numbers[name]
-            chosen = rows[pa.compute.equal(names, name).to_numpy(zero_copy_only=False)]
+            chosen = rows[true_places(pc.equal(names, name))]
             _mark(dead, number, manifest.segments[number].rows, chosen)
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.indexer.digests import Digests, DigestTable, as_digests, digest
-from ragidx.indexer.rows import places_of
+from ragidx.indexer.rows import numbers_of, places_of, true_places
 from ragidx.indexer.segment import Segment
 
 _RUN = np.dtype(
@@ -54,11 +54,14 @@ class Documents:
         for batch in segment.batches(["doc_id", "doc_hash"]):
             ids, hashes = batch.column(0), batch.column(1)
             gone = np.zeros(len(ids), np.bool_) if dead is None else dead[first : first + len(ids)]
-            changes = pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
-            starts = np.flatnonzero(np.concatenate([[True], changes | (gone[1:] != gone[:-1])]))
+            changes = np.zeros(len(ids), np.bool_)
+            changes[0] = True
+            changes[1 + true_places(pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)))] = True
+            changes[1:] |= gone[1:] != gone[:-1]
+            starts = np.flatnonzero(changes)
             runs = np.zeros(len(starts), _RUN)
             runs["document"] = as_digests([digest(doc_id) for doc_id in ids.take(places_of(starts)).to_pylist()])
-            runs["hash"] = np.frombuffer(hashes.buffers()[1], "V16", len(hashes), 16 * hashes.offset)[starts]
+            runs["hash"] = numbers_of(hashes, "V16")[starts]
             runs["segment"], runs["first"] = number, first + starts
             runs["count"] = np.diff(starts, append=len(ids))
             found.append(runs[~gone[starts]])

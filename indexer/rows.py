@@ -81,6 +81,19 @@ def kind_of(value: Scalar) -> str | None:
     raise TypeError(f"metadata value {value!r} is a {type(value).__name__}, not a scalar")
 
 
+def numbers_of(column: Any, kind: str) -> NDArray[Any]:
+    """The numbers of an Arrow array of fixed width without nulls, not copied; `to_numpy` would import pandas, too."""
+    width = np.dtype(kind).itemsize
+    if not len(column):
+        return np.zeros(0, kind)
+    return np.frombuffer(column.buffers()[1], kind, len(column), width * column.offset)
+
+
+def true_places(mask: Any) -> NDArray[np.uint64]:
+    """Where an Arrow array of booleans is true."""
+    return numbers_of(pc.indices_nonzero(mask), "<u8")
+
+
 def places_of(numbers: NDArray[np.int64]) -> Any:
     """Row numbers as Arrow's `take` wants them; `pyarrow.array` would import pandas, where that is installed."""
     return pa.Int64Array.from_buffers(
