@@ -86,11 +86,12 @@ def _read_masks(data: bytes, manifest: Manifest, dead: Masks) -> None:
         batch = reader.get_batch(part)
         batch.validate(full=True)
         names, rows = batch.column(0), numbers_of(batch.column(1), "<i4")
-        for name in names.unique().to_pylist():
+        for one in names.unique():
+            name = one.as_py()
             if name not in numbers:
                 raise ValueError(f"it names the segment {name!a}, which the manifest does not")
             number = numbers[name]
-            chosen = rows[true_places(pc.equal(names, name))]
+            chosen = rows[true_places(pc.equal(names, one))]
             _mark(dead, number, manifest.segments[number].rows, chosen)
 
 
