@@ -228,7 +228,8 @@ def sweeps(found):
     for row in found:
         v, s = row["values"], row["setting"]
         name = f"{s['model']}, {s['filter']}, {s['options'].removeprefix('--dim ')}"
-        difference = f"{v['against full width']:+.3f}" + (f", p {v['p']:.3f}" if v["against full width"] else "")
+        chance = "p < 0.001" if v["p"] < 0.001 else f"p {v['p']:.3f}"
+        difference = f"{v['against full width']:+.3f}" + (f", {chance}" if v["against full width"] else "")
         lines.append(
             f"| {name} | {v['vector bytes']} | {v['nDCG@10']:.3f} ({v['low']:.3f} to {v['high']:.3f})"
             f" | {difference} | {v['p50 ms']:.2f} |"
