@@ -110,6 +110,7 @@ def search(arguments, options):
     values = {"made": str(made.recipe) if made else "flat"}
     for batch in (1, 64):
         blocks = [queries[start : start + batch] for start in range(0, len(queries), batch)][: 480 if made else 60]
+        blocks *= max(1, 120 // len(blocks))
         ours, theirs, half = [], [], len(blocks) // 2
         for number, block in enumerate(blocks):
             other = blocks[number - half]  # who comes second with the same query would find it in the caches
