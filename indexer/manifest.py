@@ -270,10 +270,11 @@ def read_regular(path: Path, limit: int) -> bytes:
         if fault.errno == errno.ELOOP:
             raise ValueError("it is a link, and is not followed") from fault
         raise
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)  # `fdopen` refuses a folder in words of its own
+        raise ValueError("it is no plain file")
     with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is no plain file")
         if status.st_size > limit:
             raise ValueError(f"it has {status.st_size:,} bytes, more than {limit:,}")
         return file.read(status.st_size + 1)

@@ -157,6 +157,7 @@ class _Build:
 
         check_folder(self.index)
         check_fit(self.plan, self.corpus)
+        self.progress.total_bytes = self.reading.total_bytes()
         self.progress.stage = f"fitting filter {self.plan.spec.filter.name}"
         self._tell(at_once=True)
         drawn = draw(self.reading.documents(self.skips.add), self.plan.spec, self._tell)

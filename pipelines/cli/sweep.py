@@ -123,6 +123,7 @@ def command(source: str, as_json: bool, out: Path | None, **options: Any) -> Non
     options["filters"] = options["filters"] or None
     with _Lines(as_json=as_json) as lines:
         report = sweep(source, out=out, on_progress=lines.stage, on_build=lines.build, **options)
+    interrupts.check()  # after the last stage nobody looked
     if as_json:
         console.print_json(report.to_json())
     else:

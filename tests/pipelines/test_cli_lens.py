@@ -66,7 +66,7 @@ def test_options_of_a_build_say_how_the_vector_is_made(run: Run, model: Path) ->
 
     assert (default["hidden"], default["dim"], default["filter"]) == (32, 16, "FilterSpec(tau=2)")
     assert (wide["dim"], wide["filter"]) == (3, "FilterSpec(dim=3, offset=2)")
-    assert other["filter"] == 'FilterSpec(name="random", tau=2.0, seed=4)'
+    assert other["filter"] == 'FilterSpec(name="random", tau=2, seed=4)'
     assert default["lens"]["before"] == wide["lens"]["before"] == other["lens"]["before"]
     assert wide["lens"]["removed_share"] > default["lens"]["removed_share"]
     assert len(default["lens"]["after"]) == 10
