@@ -4,7 +4,7 @@ vectors (rows, dim) float16 -> on one GPU, or cut into as many runs of rows as t
 block is compared in float32, so the scores are those of the CPU to the order in which numbers are added. This needs
 torch alone, which the encoder needs anyway. Where the installed faiss has GPU code, lists of float16, 8-bit and product
 codes (IVF) are searched there, and what they find is compared exactly as everywhere. Graphs and other codes are
-answered by exact search, which on a GPU reads a million vectors of 384 numbers in about a millisecond.
+answered by exact search, which loses no recall: a GPU reads vectors far faster than a CPU follows links.
 """
 
 from __future__ import annotations
