@@ -199,8 +199,11 @@ def test_what_goes_wrong_is_told_in_one_block(run: Run, arguments: list[str], me
 
 def test_ctrl_c_leaves_nothing_behind(given_index: Path, folder: Path) -> None:
     (folder / "tmp").mkdir()
+    # Where the tests run in the background SIGINT is ignored, and a child would inherit that.
+    code = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from ragidx.pipelines.cli.main import main\nmain()"
     process = subprocess.Popen(
-        [sys.executable, "-m", "ragidx", "sweep", "own", "--json", "--filter", "truncation"],
+        [sys.executable, "-c", code, "sweep", "own", "--json", "--filter", "truncation"],
         cwd=folder,
         env=os.environ | {"TMPDIR": str(folder / "tmp")},
         stdout=subprocess.PIPE,
