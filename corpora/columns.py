@@ -2,8 +2,8 @@
 
     file -> record batches -> Documents; dates as ISO text, decimals as float, lists and structs as JSON text
 
-Columns of bytes and other types that are no metadata are left out and reported once. An Arrow file is mapped and each
-batch is checked in full before a value is touched: its offsets may lie. Which field is the text is not known here.
+Columns of bytes and other types that are no metadata are left out and reported once. Each batch of an Arrow file is
+checked in full before a value is touched: its offsets may lie. Which field is the text is not known here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.limits import UnreadableError
@@ -23,8 +21,6 @@ from ragidx.corpora.source_file import SourceFile
 from ragidx.corpora.values import from_value
 
 _BATCH_ROWS = 256
-_ARROW_MARK = b"ARROW1"
-_FEATHER_1_MARK = b"FEA1"
 
 
 def read_parquet(file: SourceFile) -> Iterator[Document]:
@@ -46,36 +42,14 @@ def read_arrow(file: SourceFile) -> Iterator[Document]:
     """One Document a row of an Arrow IPC file or stream; Feather is the same."""
     import pyarrow as pa
 
+    from ragidx.corpora.arrow_files import open_arrow  # loads pyarrow
+
     with file.path() as path:
         try:
             with open_arrow(path) as (schema, batches):
                 yield from _documents(file, kept_columns(file, schema), (batch for batch, _ in batches))
         except (pa.ArrowException, OSError) as fault:
             raise UnreadableError(f"damaged Arrow data: {_first_line(fault)}") from fault
-
-
-@contextmanager
-def open_arrow(path: Path) -> Iterator[tuple[Any, Iterator[tuple[Any, float]]]]:
-    """The schema of an Arrow IPC file or stream, and its record batches with the share of the file behind each.
-
-    Raises:
-        UnreadableError: it is a Feather file of version 1.
-        pyarrow.ArrowException, OSError: it is damaged.
-    """
-    import pyarrow as pa
-
-    with pa.memory_map(str(path)) as mapped:
-        size, mark = mapped.size(), mapped.read(len(_ARROW_MARK))
-        mapped.seek(0)
-        if mark.startswith(_FEATHER_1_MARK):
-            raise UnreadableError("Feather version 1: write it again as version 2")
-        if mark == _ARROW_MARK:
-            reader = pa.ipc.open_file(mapped)
-            count = reader.num_record_batches
-            yield reader.schema, ((reader.get_batch(i), (i + 1) / count) for i in range(count))
-        else:
-            reader = pa.ipc.open_stream(mapped)
-            yield reader.schema, ((batch, mapped.tell() / size) for batch in reader)
 
 
 def _documents(file: SourceFile, names: list[str], batches: Iterator[Any]) -> Iterator[Document]:

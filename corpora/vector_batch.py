@@ -78,9 +78,12 @@ def check_width(width: int, dim: int | None, what: str, where: str) -> None:
             f"{what} holds vectors of {width:,} numbers", f"give vectors of 1 to {MAX_WIDTH:,}", where=where
         )
     if dim is not None and width != dim:
+        hint = "vectors of two models do not stand together: choose another --index, or replace it with --rebuild"
+        if width > dim:  # one that was shrunk before indexes said what they were cut from
+            hint += f"; an index that was shrunk takes the first {dim:,} numbers of each vector"
         raise CorpusError(
             f"{what} holds vectors of {width:,} numbers; those of the index, or of the files before, have {dim:,}",
-            "vectors of two models do not stand together: choose another --index, or replace it with --rebuild",
+            hint,
             where=where,
         )
 

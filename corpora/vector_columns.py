@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import types
 
-from ragidx.corpora.columns import column_values, open_arrow
+from ragidx.corpora.arrow_files import open_arrow
+from ragidx.corpora.columns import column_values
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.records import Scalar
 from ragidx.corpora.source_file import SourceFile
@@ -86,6 +87,7 @@ def _arrow(file: SourceFile, vector_field: str | None, rows: _Rows) -> Iterator[
         columns = VectorColumns.choose(file, schema, vector_field)
         for batch, share in batches:
             yield from rows.batches(columns, batch.select(columns.names), share)
+            del batch  # before the next is read: one at a time is held
         rows.end()
 
 
@@ -202,7 +204,7 @@ def _usual(lengths: NDArray[np.int64]) -> int | None:
 
 
 def _matrix(column: Any, dim: int, faults: Faults) -> NDArray[Any]:
-    """(rows, dim) of a column of lists; rows that are none are noted in `faults`, and zero."""
+    """(rows, dim) of a column of lists, in memory of its own; rows that are none are noted in `faults`, and zero."""
     valid, lengths = _valid(column), _lengths(column)
     if types.is_fixed_size_list(column.type):
         starts = (column.offset + np.arange(len(column), dtype=np.int64)) * column.type.list_size
@@ -216,7 +218,7 @@ def _matrix(column: Any, dim: int, faults: Faults) -> NDArray[Any]:
     if whole.all() and len(starts) and (np.diff(starts) == dim).all():
         child = child.slice(int(starts[0]), len(starts) * dim)
         numbers, holes = _numbers(child)
-        matrix = numbers.reshape(len(starts), dim)
+        matrix = numbers.reshape(len(starts), dim).copy()  # a view would keep the whole record batch in memory
         gone = None if holes is None else holes.reshape(len(starts), dim)
     else:
         numbers, holes = _numbers(child)

@@ -132,7 +132,7 @@ def _told(file: SourceFile, batches: Iterator[VectorBatch]) -> Iterator[VectorBa
     hint, name = "mend the file, or leave it out", file.source.name
     before = _state(file)
     while True:
-        _check_unchanged(file, before)  # before what is mapped of it is touched: it may be shorter now
+        _check_unchanged(file, before)  # of a file that is another by now, nothing is parsed
         try:
             batch = next(batches, None)
         except (UnreadableError, CorpusError, OSError) as fault:

@@ -731,7 +731,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("name", ["v.npy", "v.parquet", "v.arrow", "v.npy.gz"])
+@pytest.mark.parametrize("name", ["v.npy", "v.parquet", "v.arrow", "v.ipc", "v.feather", "v.npy.gz"])
 def test_a_file_that_changes_while_it_is_read_ends_the_build_and_is_named(
     name: str, change: str, tmp_path: Path
 ) -> None:
@@ -743,9 +743,11 @@ def test_a_file_that_changes_while_it_is_read_ends_the_build_and_is_named(
             path.write_bytes(gzip.compress((tmp_path / "v.npy").read_bytes(), 1))
     elif name == "v.parquet":
         pq.write_table(_table(vectors), path, row_group_size=5_000)
+    elif name == "v.feather":
+        feather.write_feather(_table(vectors), path, chunksize=5_000)
     else:
         table = _table(vectors)
-        with pa.ipc.new_file(path, table.schema) as file:
+        with (pa.ipc.new_file if name == "v.arrow" else pa.ipc.new_stream)(path, table.schema) as file:
             file.write_table(table, max_chunksize=5_000)
     with IndexWriter(tmp_path / "index", 8) as writer:
         writer.add(["kept"], np.ones((1, 8)))
