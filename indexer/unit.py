@@ -1,7 +1,8 @@
 """Unit length: vectors of any floating type become float32 rows of length 1, and rows that cannot are named.
 
-(n, dim) float16, float32 or float64 -> (n, dim) float32. Lengths are taken in float64, whatever the input: the squares
-of float16 and float32 numbers leave their own range long before the numbers do.
+(n, dim) float16, float32 or float64 -> (n, dim) float32; of those, the first numbers again. Lengths are taken in
+float64, whatever the input: the squares of float16 and float32 numbers leave their own range long before the numbers
+do.
 """
 
 from __future__ import annotations
@@ -61,3 +62,22 @@ def unit_rows(vectors: NDArray[Any]) -> UnitRows:
             faults.append((row, ZERO if peak == 0 else NOT_FINITE))
             unit[row] = 0
     return UnitRows(unit, faults)
+
+
+def cut_rows(unit: UnitRows, dim: int) -> UnitRows:
+    """The first `dim` numbers of each row, brought to length 1 again; `unit` itself where it is as wide.
+
+    A row that was broken stays so for its own reason; one with nothing among those numbers is broken now.
+
+    >>> cut = cut_rows(unit_rows(np.array([[3.0, 0.0, 4.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]])), 2)
+    >>> cut.vectors.tolist()
+    [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+    >>> cut.faults
+    [(1, 'the first 2 of 3 numbers of the vector are zero'), (2, 'the vector is zero')]
+    """
+    width = unit.vectors.shape[1]
+    if width == dim:
+        return unit
+    cut, before = unit_rows(unit.vectors[:, :dim]), dict(unit.faults)
+    nothing = f"the first {dim:,} of {width:,} numbers of the vector are zero"  # of a finite row, nothing else can be
+    return UnitRows(cut.vectors, [(row, before.get(row, nothing)) for row, _ in cut.faults])

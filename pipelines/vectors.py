@@ -29,7 +29,7 @@ from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digest
 from ragidx.indexer.known_rows import KnownRows, document_numbers
 from ragidx.indexer.rows import Row
 from ragidx.indexer.store import Store, StoreWriter
-from ragidx.indexer.unit import ZERO, UnitRows, unit_rows
+from ragidx.indexer.unit import UnitRows, cut_rows, unit_rows
 from ragidx.pipelines.vector_rows import NOTHING_ADDED, VectorRows, checked_rows, names_of, shown
 from ragidx.pipelines.vector_spec import committed, index_options, spec_of_vectors
 
@@ -241,12 +241,7 @@ class IndexWriter:
     def _unit(self, vectors: NDArray[Any]) -> tuple[UnitRows, UnitRows]:
         """Vectors of length 1, as wide as they are given, and as wide as they are stored."""
         given = unit_rows(vectors)
-        if self.stored_dim == self.dim:
-            return given, given
-        kept, broken = unit_rows(given.vectors[:, : self.stored_dim]), dict(given.faults)
-        nothing = f"the first {self.stored_dim} of {self.dim} numbers of the vector are zero"
-        faults = {row: broken.get(row, nothing if reason == ZERO else reason) for row, reason in kept.faults}
-        return given, UnitRows(kept.vectors, list(faults.items()))
+        return given, cut_rows(given, self.stored_dim)
 
     def _put(
         self,

@@ -24,7 +24,7 @@ from ragidx.indexer.merge import Place
 from ragidx.indexer.rows import Row
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store import Store
-from ragidx.indexer.unit import ZERO, unit_rows
+from ragidx.indexer.unit import cut_rows, unit_rows
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.matching import matching_rows, schema_of
 from ragidx.retriever.where import parse
@@ -213,14 +213,7 @@ class IndexReader:
                 "make it as the vectors of the index were made",
                 where=str(self.store.path),
             )
-        unit = unit_rows(matrix)
-        if width != self.dim:
-            whole = dict(unit.faults)
-            unit = unit_rows(unit.vectors[:, : self.dim])
-            nothing = f"the first {self.dim:,} of {width:,} numbers of the vector are zero"
-            unit.faults[:] = [
-                (row, whole.get(row, nothing if reason == ZERO else reason)) for row, reason in unit.faults
-            ]
+        unit = cut_rows(unit_rows(matrix), self.dim)
         for row, reason in unit.faults:
             where = f"query {row + 1}" if len(matrix) > 1 else ""
             raise QueryError(reason.replace("the vector", "the query's vector"), "give another vector", where=where)
