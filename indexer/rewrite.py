@@ -44,6 +44,7 @@ from ragidx.indexer.store import Store
 from ragidx.indexer.sweep import check_folder, sweep
 from ragidx.indexer.tuning import OnStage
 
+_PARTS = (SEGMENTS, DELETIONS, FILES)  # folders of an index
 DEAD_SHARE = 0.1  # a segment with more dead rows than this is rewritten without them
 
 
@@ -139,6 +140,7 @@ def replace(folder: Path, decide: Decision, *, on_stage: OnStage = lambda stage,
         store = Store.open(folder)
         change = decide(store)
         if change is None:
+            sweep(folder)  # what a rewriting that was killed had written
             return unchanged(store)
         return _rewrite(store, folder, range(len(store.segments)), change, {}, on_stage)
     finally:
@@ -150,7 +152,8 @@ def copy(
 ) -> Rewritten:
     """As `replace`, into a folder that is empty or not there yet; the old index is only read, at one state of it.
 
-    Where it fails, folders that it made are gone again, and one that was empty is empty.
+    Where it fails, folders that it made are gone again, and one that was empty is empty. Where it is killed, the folder
+    keeps what it wrote, and the next copying into it begins anew.
 
     Raises:
         SpecError: there is an index in `target`, or one of the folders lies in the other, or as in `replace`.
@@ -190,17 +193,22 @@ def _worth_rewriting(store: Store, *, everything: bool) -> Sequence[int]:
 
 @contextlib.contextmanager
 def _locked(target: Path) -> Iterator[None]:
-    """Hold the lock of a folder that is to become an index, and leave an empty one empty where nothing is committed."""
-    was_empty = not any(target.iterdir())
+    """Hold the lock of a folder that is to become an index; where nothing is committed, it is empty again.
+
+    So is one that holds no more than a copying left that was killed; what a build left, which goes on from it, stays.
+    """
     lock = Lock(target)
     try:
-        yield
-    except BaseException:
-        # Who comes now is told that it is busy; `_rewrite` has swept what was in the folders.
-        if was_empty and not (target / MANIFEST).exists():
-            _remove_empty(target / name for name in (SEGMENTS, DELETIONS, FILES))
-            atomic.remove(target / LOCK)
-        raise
+        sweep(target)
+        holds = {path.name for path in target.iterdir()}
+        try:
+            yield
+        except BaseException:
+            # Who comes now is told that it is busy; `_rewrite` has swept what was in the folders.
+            if holds <= {LOCK, *_PARTS} and not (target / MANIFEST).exists():
+                _remove_empty(target / name for name in _PARTS)
+                atomic.remove(target / LOCK)
+            raise
     finally:
         lock.release()
 

@@ -172,7 +172,10 @@ def _committed(folder: Path) -> Manifest:
         if not folder.exists():
             message, hint = "there is no such folder", "build the index first, or name another folder with --index"
         elif (folder / LOCK).exists():
-            message, hint = "the index is not built yet: nothing was committed", "run the same 'ragidx build' again"
+            message, hint = (
+                "the index is not built yet: nothing was committed",
+                "run the same 'ragidx build' or 'ragidx reindex' again",
+            )
         else:
             message, hint = f"it is no index: {MANIFEST} is missing", "name another folder with --index"
         raise IndexFormatError(message, hint, where=str(folder)) from fault

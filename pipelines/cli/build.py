@@ -9,7 +9,7 @@ import click
 
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
-from ragidx.pipelines.cli import console, forecast_tables, words
+from ragidx.pipelines.cli import console, forecast_tables, interrupts, words
 from ragidx.pipelines.cli.options import (
     ann_options,
     chunk_options,
@@ -93,19 +93,19 @@ def command(
     from ragidx.pipelines.build import build
 
     line = ProgressLine(as_json=as_json)
-    try:
-        with line:
-            report = build(corpus, index, on_progress=line.callback, **options)
-    except KeyboardInterrupt:
-        kept = "the filter was not fitted yet, the same command begins anew"
-        if not line.fitting:
-            kept = "what was encoded is kept, the same command goes on"
-        console.note(f"Interrupted: nothing was committed; {kept}.")
-        raise click.exceptions.Exit(130) from None
+    with interrupts.told(lambda: _what_next(line)), line:
+        report = build(corpus, index, on_progress=line.callback, **options)
     if as_json:
         console.print_json(report.to_json())
     else:
         _tell(report)
+
+
+def _what_next(line: ProgressLine) -> str:
+    """What an interrupted build leaves, for the next one."""
+    if line.fitting:
+        return f"the filter was not fitted yet, {interrupts.BEGINS_ANEW}"
+    return "what was encoded is kept, the same command goes on"
 
 
 def _plan(corpus: str, index: Path, options: dict[str, Any], *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from ragidx.indexer.specs import EncoderSpec
-from ragidx.pipelines.cli import console, words
+from ragidx.pipelines.cli import console, interrupts, words
 from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.query_model import QUERY_OPTIONS
 from ragidx.pipelines.report import BuildReport, Queries
@@ -63,12 +63,8 @@ def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, op
 
     taken = {name: options[name] for name in ("model", *QUERY_OPTIONS, *_TAKEN)}
     line = ProgressLine(as_json=as_json)
-    try:
-        with line:
-            report = build_vectors(vectors, index, on_progress=line.callback, vector_field=vector_field, **taken)
-    except KeyboardInterrupt:
-        console.note("Interrupted: nothing was committed; the same command begins anew.")
-        raise click.exceptions.Exit(130) from None
+    with interrupts.told(lambda: interrupts.BEGINS_ANEW), line:
+        report = build_vectors(vectors, index, on_progress=line.callback, vector_field=vector_field, **taken)
     if as_json:
         console.print_json(report.to_json())
     else:

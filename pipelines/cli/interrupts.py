@@ -1,16 +1,23 @@
 """Ctrl-C that is not lost: libraries swallow a KeyboardInterrupt that reaches them inside an import or a callback.
 
 The handler raises as Python's own does, and notes it. Whoever shows progress looks at the note, in our own code, where
-nothing can swallow it; and a failure after it is the interruption, whatever a library made of it.
+nothing can swallow it; and a failure after it is the interruption, whatever a library made of it. And what a build says
+of it.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+import click
+
+from ragidx.pipelines.cli import console
+
+BEGINS_ANEW = "the same command begins anew"
 
 _noted = False
 
@@ -46,6 +53,23 @@ def check() -> None:
     """
     if _noted:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def told(what_next: Callable[[], str]) -> Iterator[None]:
+    """Say of a build that Ctrl-C ends what is left of it, and end with status 130.
+
+    Args:
+        what_next: what is kept, and what the same command does now; asked when Ctrl-C came.
+
+    Raises:
+        click.exceptions.Exit: it came, and that was told.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.note(f"Interrupted: nothing was committed; {what_next()}.")
+        raise click.exceptions.Exit(130) from None
 
 
 def _note(number: int, frame: FrameType | None) -> None:

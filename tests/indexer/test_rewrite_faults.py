@@ -130,6 +130,95 @@ def test_wherever_it_is_killed_one_of_both_states_is_left(
         assert (outcome["again"], outcome["segments"], outcome["faults"], outcome["left"]) == (True, 1, [], []), outcome
 
 
+# The same of a copying into a folder that is not there yet. What is left of it is killed once more, somewhere else.
+COPYING = """
+    import json, os, shutil, sys
+    from pathlib import Path
+
+    folder, source, root = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    sys.path.insert(0, folder)
+    from faults import Disk, Killed
+    from states import content_of
+    from ragidx.corpora.errors import IndexFormatError, SpecError
+    from ragidx.indexer.rewrite import Change, copy
+    from ragidx.indexer.store import Store
+
+    target, blobs = root / "new" / "target", {}
+
+    def change(store):
+        old = store.manifest
+        return Change(old.spec, old.fingerprint, old.dim, old.index, {name: store.blob(name) for name in old.files})
+
+    def operate():
+        copy(source, target, change)
+
+    def killed(at, lose):
+        pid = os.fork()
+        if pid == 0:
+            with Killed(root, at, lose=lose):
+                operate()
+            os._exit(0)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def state():
+        try:
+            return Store.open(target).verify()
+        except IndexFormatError as fault:
+            return fault.message
+
+    root.mkdir()
+    with Disk(root) as disk:
+        operate()
+    new, tree = content_of(target), sorted(str(path) for path in target.rglob("*"))
+    assert new == content_of(source)
+    commit = next(step.number for step in disk.steps if step.path.name == "manifest.json" and step.call != "open")
+    for at in range(len(disk.steps)):
+        shutil.rmtree(root)
+        root.mkdir()
+        after = {"at": at, "power": at % 2 == 1, "ending": killed(at, at if at % 2 else None), "state": state()}
+        if not (target / "manifest.json").exists():
+            after["twice"] = killed(at // 2, None)
+        try:
+            operate()
+            after["again"] = "made"
+        except SpecError as fault:
+            after["again"] = fault.message
+        after["whole"] = content_of(target) == new and Store.open(target).verify() == []
+        after["like new"] = sorted(str(path) for path in target.rglob("*")) == tree
+        print(json.dumps(after), flush=True)
+    print(json.dumps({"commit": commit, "steps": len(disk.steps)}))
+"""
+
+
+@pytest.mark.slow
+def test_wherever_a_copying_is_killed_the_next_one_begins_anew(before: Callable[[str], Path], tmp_path: Path) -> None:
+    source = before("compact")
+    old = content_of(source)
+    child = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(COPYING)]
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    done = subprocess.run(
+        [*child, str(Path(__file__).parent), str(source), str(tmp_path / "root")],
+        capture_output=True,
+        text=True,
+        env=os.environ | one_thread,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    *outcomes, summary = map(json.loads, done.stdout.splitlines())
+    assert len(outcomes) == summary["steps"]
+    assert any(outcome["at"] > summary["commit"] for outcome in outcomes)
+    for outcome in outcomes:
+        assert outcome["ending"] == -9, outcome
+        committed = outcome["state"] == []
+        assert committed or outcome["at"] <= summary["commit"] or outcome["power"], outcome
+        assert not committed or outcome["at"] > summary["commit"], outcome
+        assert outcome["again"] == ("there is an index already" if committed else "made"), outcome
+        assert outcome["whole"], outcome
+        assert committed or outcome["like new"], outcome
+    assert content_of(source) == old
+
+
 def one_of_each_call(steps: list[Step], commit: int) -> list[int]:
     """The first and the last step of each kind of call before the commit, and the first after it."""
     kinds: dict[tuple[str, bool], list[int]] = {}

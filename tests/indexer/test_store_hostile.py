@@ -81,7 +81,7 @@ def test_an_index_whose_first_build_was_interrupted(tmp_path, kit):
 
     assert refused(tmp_path / "index") == (
         f"{tmp_path / 'index'}: the index is not built yet: nothing was committed\n"
-        "  hint: run the same 'ragidx build' again"
+        "  hint: run the same 'ragidx build' or 'ragidx reindex' again"
     )
 
 

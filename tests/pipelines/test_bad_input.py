@@ -537,7 +537,8 @@ def test_where_there_is_no_index_the_message_says_what_is_there(run: Run, small_
         "nowhere": "there is no such folder\n  hint: build the index first, or name another folder with --index\n",
         "corpus": f"it is no index: manifest.json is missing\n{name_another}",
         "corpus/lease.txt": f"it is a file, not a folder\n{name_another}",
-        "begun": "the index is not built yet: nothing was committed\n  hint: run the same 'ragidx build' again\n",
+        "begun": "the index is not built yet: nothing was committed\n"
+        "  hint: run the same 'ragidx build' or 'ragidx reindex' again\n",
     }
 
     for command in (["query", "x"], ["info"], ["verify"]):

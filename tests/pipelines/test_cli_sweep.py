@@ -18,20 +18,12 @@ import numpy as np
 import pytest
 
 import ragidx
-from ragidx.pipelines import sweep_measure
 
 from .conftest import Done
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("briefly")]
 
 Run = Callable[..., Done]
-
-
-@pytest.fixture(autouse=True)
-def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few calls are timed, not a thousand: no test looks at how long they take."""
-    for name in ("_SINGLE_CALLS", "_BATCH_CALLS", "_LEAST_CALLS"):
-        monkeypatch.setattr(sweep_measure, name, 2)
 
 
 @pytest.fixture
