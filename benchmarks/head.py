@@ -47,11 +47,11 @@ def write_head(folder, rows, width):
 
 def measure(folder, what):
     """Seconds by step, and a digest of what was found; in a process of its own."""
-    from ragidx.indexer import unembedding
+    from ragidx.indexer import checkpoint, unembedding
     from ragidx.indexer.models import locate
 
     files = locate(str(folder))
-    head = unembedding.find_unembedding(files)  # loads transformers' table of architectures, which is not the question
+    head = unembedding.find_unembedding(files)
     clock = [time.perf_counter()]
 
     def lap():
@@ -73,7 +73,7 @@ def measure(folder, what):
         seconds["eigenvectors"] = lap()
         directions, values = found.directions, found.values
     else:
-        whole = torch.cat(list(unembedding.blocks(head))).to(torch.float32)
+        whole = torch.from_numpy(np.concatenate(list(checkpoint.blocks(head))).astype(np.float32))
         _, values, rows = torch.linalg.svd(whole, full_matrices=False)
         seconds = {"svd": lap()}
         directions, values = rows.T.numpy(), values.numpy()

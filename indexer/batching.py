@@ -12,32 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.encoder import Batch
 from ragidx.indexer.rendering import Rendered
 
 CPU_BUDGET = 2048
 CPU_BUDGETS = (1024, 2048, 4096, 8192, 16384)  # tried by measurement
 GPU_BUDGET = 32768
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Vectors of some rows of a call.
-
-    Attributes:
-        rows: which texts of the call, in the vectors' order.
-        vectors: (len(rows), k) float32, or (len(rows), t, k) where every token has one.
-        n_tokens: tokens the model read for them, padding left out.
-        n_truncated: how many of the texts were cut.
-    """
-
-    rows: list[int]
-    vectors: NDArray[np.float32]
-    n_tokens: int
-    n_truncated: int
 
 
 @dataclass

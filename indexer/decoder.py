@@ -12,19 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.corpora.errors import SpecError
 from ragidx.indexer import pooling, precision
 from ragidx.indexer.backbone import load_backbone
-from ragidx.indexer.encoder import BatchEncoder, Floats, check_texts
+from ragidx.indexer.batch_encoder import BatchEncoder
+from ragidx.indexer.encoder import Floats, check_texts
 from ragidx.indexer.models import ModelFiles
-from ragidx.indexer.rendering import Rendered, Rules, n_copies, render, render_words, text_limit
+from ragidx.indexer.prompts import Prompts
+from ragidx.indexer.rendering import Rendered, render_words
 from ragidx.indexer.specs import EncoderSpec
-from ragidx.indexer.templates import DEFAULT_INSTRUCTION, load_template
-from ragidx.indexer.tokens import TextTokenizer, load_tokenizer
+from ragidx.indexer.tokens import check_vocabulary, load_tokenizer
 from ragidx.indexer.trainable import TrainablePooling, load_pooling
 from ragidx.indexer.words import positions_of_words
-
-_SPANS = {"eos": "eos", "bos": "bos", "trainable": "all"}  # poolings that read something else than the template's span
 
 
 class DecoderEncoder(BatchEncoder):
@@ -35,48 +34,36 @@ class DecoderEncoder(BatchEncoder):
     ) -> None:
         super().__init__(device, dtype, measured=measured)
         self.files, self.spec = files, spec
-        self.template = load_template(spec.template, files.family, method=spec.method, copies=spec.copies)
-        self.rules = Rules(spec.pool_eos, spec.truncate, _SPANS.get(spec.pooling, ""))
         self.tokenizer = load_tokenizer(files)
         self.backbone = load_backbone(files, spec, device=device, dtype=precision.DTYPES[dtype], implementation=attn)
         if dtype == "mixed":
             precision.use_mixed(self.backbone.model)
-        _check_vocabulary(self.tokenizer, self.backbone.n_tokens, files.name)
+        check_vocabulary(self.tokenizer, self.backbone.n_tokens, files.name)
         self.hidden, self.apart = self.backbone.hidden, self.backbone.positions_change_at
-        known = [n for n in (self.tokenizer.max_length, self.backbone.max_positions) if n]
-        self.max_length: int | None = min(known) if known else None
+        self.prompts = Prompts(files, spec, self.tokenizer, self.backbone.max_positions)
         self._pooler = self._load_pooler()
-        self._limits: dict[str | None, int | None] = {}
 
     def default_instruction(self) -> str:
-        """The retrieval instruction for methods trained with one, none for zero-shot methods."""
-        return DEFAULT_INSTRUCTION if self.template.instructed else ""
+        """The template's."""
+        return self.prompts.instruction
 
     def text_limit(self, instruction: str | None = None) -> int | None:
         """The most tokens of a text that are read; with an instruction, of a query."""
-        if instruction not in self._limits:
-            fitting = text_limit(self.template, self.tokenizer, self.max_length, instruction, self.rules)
-            asked = self.spec.max_length
-            if asked is not None and self.spec.compute_matched:
-                asked = max(1, asked // n_copies(self.template, instruction))
-            limits = [limit for limit in (fitting, asked) if limit is not None]
-            self._limits[instruction] = min(limits) if limits else None
-        return self._limits[instruction]
+        return self.prompts.text_limit(instruction)
 
     def template_content(self) -> str:
         """The template's pieces as they are."""
-        return self.template.content()
+        return self.prompts.template.content()
 
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
         """Ids and pooled span of each text."""
-        limit = self.text_limit(instruction)
-        return render(self.template, texts, self.tokenizer, instruction=instruction, limit=limit, rules=self.rules)
+        return self.prompts.rendered(texts, instruction)
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:
         """Hidden states pooled in float32, whatever the backbone computes in; prompts for one text averaged."""
         vectors = self._pooled(ids, attention, pooled)
-        n_prompts = 1 + len(self.template.also)
+        n_prompts = 1 + len(self.prompts.template.also)
         return vectors if n_prompts == 1 else vectors.view(-1, n_prompts, self.hidden).mean(dim=1)
 
     def module(self) -> torch.nn.Module:
@@ -94,7 +81,7 @@ class DecoderEncoder(BatchEncoder):
         Raises:
             SpecError: the method reads no words (a prompt's last token), or a text is longer than the model reads.
         """
-        if self.template.span == "last" or self._pooler is not None:
+        if self.prompts.template.span == "last" or self._pooler is not None:
             raise SpecError(
                 f"{self.spec.method} with {self.spec.pooling} pooling has one vector a text and none for its words",
                 "use --method llm2vec, reba or classical",
@@ -103,7 +90,7 @@ class DecoderEncoder(BatchEncoder):
             previous = self.spec.method == "llm2vec" and bool(self.files.adapters)
         for words in texts:
             check_texts(words)
-        rows = render_words(self.template, [" ".join(words) for words in texts], self.tokenizer)
+        rows = render_words(self.prompts.template, [" ".join(words) for words in texts], self.tokenizer)
         limit = self.text_limit()
         for number, (_, spans) in enumerate(rows):
             if limit is not None and len(spans) > limit:
@@ -155,20 +142,3 @@ class DecoderEncoder(BatchEncoder):
         rows = self.backbone.layers(ids, attention, lambda states: pooling.pooled(states, weights))
         every = torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device)
         return pooler(rows, every)  # type: ignore[no-any-return]
-
-
-def _check_vocabulary(tokenizer: TextTokenizer, n_tokens: int, name: str) -> None:
-    """Every id that the tokenizer can give has a row among the model's embeddings; a padding id needs none.
-
-    Raises:
-        ModelError: it has more tokens than the model.
-    """
-    own = [number for number in (tokenizer.bos, tokenizer.eos) if number is not None]
-    size = max(tokenizer.pieces.get_vocab_size(with_added_tokens=False), *(number + 1 for number in own), 0)
-    if size > n_tokens:
-        raise ModelError(
-            f"the tokenizer of '{name}' has {size} tokens, the model has embeddings for {n_tokens}",
-            "put the tokenizer that belongs to the weights beside them",
-        )
-    if tokenizer.pad >= n_tokens:  # an adapter's tokenizer often brings a padding token that its base does not know
-        tokenizer.pad = 0

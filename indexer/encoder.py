@@ -1,28 +1,28 @@
 """Encoders: texts to raw vectors (n, hidden) float32, neither filtered nor normalised.
 
-What both kinds share is here: batches, and the two paths. Documents and queries are encoded by different calls, so that
-an instruction can never be forgotten on one of them. The kinds are `ragidx.indexer.decoder` and
-`ragidx.indexer.wrapped`.
+What all kinds share is here. Documents and queries are encoded by different calls, so that an instruction can never be
+forgotten on one of them. The kinds are `ragidx.indexer.decoder`, `ragidx.indexer.wrapped` and, for what no network is
+needed, `ragidx.indexer.static`: torch and transformers take seconds to load, so nothing here imports them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Unpack, runtime_checkable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ragidx.corpora.errors import ModelError, SpecError, lone_surrogate
-from ragidx.indexer import batching, precision
-from ragidx.indexer.batching import Batch, Budget
+from ragidx.indexer.devices import check_device, check_dtype
 from ragidx.indexer.instructions import instruction as sentence_of
-from ragidx.indexer.methods import SENTENCE_TRANSFORMERS, EncoderOptions, resolve
-from ragidx.indexer.models import ModelFiles, locate
+from ragidx.indexer.methods import SENTENCE_TRANSFORMERS, EncoderOptions, located, resolve
+from ragidx.indexer.models import ModelFiles
 from ragidx.indexer.rendering import Rendered
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.indexer.tokens import TextTokenizer
@@ -32,6 +32,23 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 log = logging.getLogger("ragidx.indexer")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Vectors of some rows of a call.
+
+    Attributes:
+        rows: which texts of the call, in the vectors' order.
+        vectors: (len(rows), k) float32, or (len(rows), t, k) where every token has one.
+        n_tokens: tokens the model read for them, padding left out.
+        n_truncated: how many of the texts were cut.
+    """
+
+    rows: list[int]
+    vectors: NDArray[np.float32]
+    n_tokens: int
+    n_truncated: int
 
 
 @runtime_checkable
@@ -59,6 +76,10 @@ class Encoder(Protocol):
         """Vectors as they come; `instruction` None: documents. `project` is applied on the device."""
         ...
 
+    def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
+        """What the model reads for each text; `instruction` None: documents."""
+        ...
+
     def text_limit(self) -> int | None:
         """The most tokens of a document that the model reads whole; None: no limit."""
         ...
@@ -75,23 +96,20 @@ class Encoder(Protocol):
         """Measure, on texts that are about to be encoded, which number format and batch size are fastest here."""
         ...
 
+    def on_threads(self, count: int | None) -> AbstractContextManager[None]:
+        """Compute on `count` threads inside, where the model's library can be told; None changes nothing."""
+        ...
 
-class BatchEncoder(ABC):
-    """What both kinds of encoder share: rendering is theirs, batches are here."""
+
+class TextEncoder(ABC):
+    """What all kinds of encoder share: both paths, and the checks of what comes out of them."""
 
     spec: EncoderSpec
     hidden: int
     files: ModelFiles
     tokenizer: TextTokenizer
-
-    def __init__(self, device: str, dtype: str, *, measured: bool) -> None:
-        self.device = device
-        self.dtype = dtype
-        self._measured = measured  # the user left the dtype to us
-        self._tuned = False
-        self.threads: int | None = None  # None: as torch is set
-        self.apart: int | None = None  # longer rows share no batch with shorter ones
-        self.budget = Budget(batching.CPU_BUDGET if device == "cpu" else batching.GPU_BUDGET)
+    device: str
+    dtype: str
 
     def encode_document(self, texts: Sequence[str]) -> Floats:
         """(n, hidden) float32 of documents, raw: neither filtered nor normalised.
@@ -132,81 +150,29 @@ class BatchEncoder(ABC):
         """What queries carry when nobody says anything."""
         return ""
 
+    @abstractmethod
     def batches(
         self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None
     ) -> Iterator[Batch]:
-        """Vectors as they come, longest texts first.
+        """Vectors as they come, in the order that suits the encoder.
 
         Args:
             texts: what to encode.
             instruction: None for documents; for queries the instruction, or the empty string.
-            project: a filter, applied in float32 on the device.
+            project: a filter, applied in float32.
         """
-        matrix = None if project is None else torch.from_numpy(project.matrix).to(self.device)
-        shift = None if project is None or project.shift is None else torch.from_numpy(project.shift).to(self.device)
-
-        def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
-            with precision.threads(self.threads):
-                vectors = self.forward(ids, attention, pooled, instruction)
-                if matrix is None:
-                    return vectors
-                # A zero vector, which says that nothing was pooled, stays one.
-                shifted = vectors @ matrix if shift is None else vectors @ matrix - shift
-                return shifted * vectors.any(dim=1, keepdim=True)
-
-        yield from self._run(self.rendered(texts, instruction), forward)
-
-    def tune(self, texts: Sequence[str]) -> None:
-        """Measure, once, on texts that are about to be encoded: threads, batch size, and whether `mixed` pays.
-
-        Only on a CPU, where the best of each differs by machine and by what else runs on it; the dtype only if it was
-        left to us.
-        """
-        if self._tuned or self.device != "cpu" or not texts:
-            return
-        self._tuned = True
-        rows = sorted(self.rendered(texts[:512], None), key=lambda row: -row.width)
-        self.threads = precision.best_threads(self._sample(rows, self.budget.tokens)[0])
-        with precision.threads(self.threads):
-            self.budget.tokens = self._best_budget(rows)
-            if self._measured and precision.faster_mixed(self.module(), self._sample(rows, self.budget.tokens)[0]):
-                self.dtype = "mixed"
-
-    def _best_budget(self, rows: Sequence[Rendered]) -> int:
-        """The batch size with the most tokens a second: larger ones are tried as long as they are faster."""
-        best, fastest = 0, 0.0
-        for budget in batching.CPU_BUDGETS:
-            forward, n_tokens = self._sample(rows, budget)
-            rate = n_tokens / precision.seconds(forward)
-            if rate <= fastest:
-                break
-            best, fastest = budget, rate
-        return best
-
-    def _sample(self, rows: Sequence[Rendered], budget: int) -> tuple[Callable[[], Tensor], int]:
-        """A forward pass over a batch of typical rows, and how many tokens it reads."""
-        middle = rows[len(rows) // 4 :]
-        taken = middle[: max(1, budget // max(1, middle[0].width))]
-        batch = batching.collate(taken, self.tokenizer.pad, torch.device(self.device))
-        return lambda: self.forward(*batch, None), sum(row.n_tokens for row in taken)
 
     @abstractmethod
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
         """What the model reads for each text."""
 
-    @abstractmethod
-    def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:
-        """One padded batch to (b, hidden) float32."""
+    def tune(self, texts: Sequence[str]) -> None:
+        """Measure what is fastest here, on texts that are about to be encoded; without a network there is no choice."""
+        return
 
-    @abstractmethod
-    def module(self) -> torch.nn.Module:
-        """The network, for the choice of its number format."""
-
-    def _run(self, rows: Sequence[Rendered], forward: batching.Forward) -> Iterator[Batch]:
-        place = torch.device(self.device)
-        yield from batching.run(
-            rows, forward, budget=self.budget, pad=self.tokenizer.pad, device=place, apart=self.apart
-        )
+    def on_threads(self, count: int | None) -> AbstractContextManager[None]:
+        """Compute on `count` threads inside; without a network there is nothing to share among them."""
+        return contextlib.nullcontext()
 
     def _collect(self, texts: Sequence[str], instruction: str | None) -> Floats:
         check_texts(texts)
@@ -255,7 +221,7 @@ def load_encoder(
 
     Args:
         model: `mini`, a folder, or a hub id. A folder that holds a LoRA adapter stands for its base with it.
-        device: auto, cuda, mps, cpu.
+        device: auto, cuda, mps, cpu. A static model (layer 0, mean) takes the CPU for auto: it runs no network.
         dtype: auto, float32, bfloat16, float16, mixed.
         attn: how a decoder's attention is computed, a name of transformers': sdpa, eager, flash_attention_2; auto.
         options:
@@ -279,12 +245,7 @@ def load_encoder(
         ModelError: the model cannot be found or loaded, or does not attend as the method needs.
         SpecError: an unknown name, a value out of range, or options that do not go together.
     """
-    files = locate(
-        model,
-        revision=options.get("revision"),
-        adapters=options.get("adapters") or (),
-        pooler=options.get("pooler"),
-    )
+    files = located(model, options)
     return encoder_of(files, resolve(files, **options), device=device, dtype=dtype, attn=attn)
 
 
@@ -292,6 +253,15 @@ def encoder_of(
     files: ModelFiles, spec: EncoderSpec, *, device: str = "auto", dtype: str = "auto", attn: str = "auto"
 ) -> Encoder:
     """The encoder a whole spec describes."""
+    check_device(device)
+    check_dtype(dtype)
+    if device in ("auto", "cpu") and dtype in ("auto", "float32") and attn == "auto":
+        from ragidx.indexer.static import StaticEncoder, is_static
+
+        if is_static(files, spec):
+            return StaticEncoder(files, spec)
+    from ragidx.indexer import precision
+
     place = precision.choose_device(device)
     kind = precision.choose_dtype(dtype, place)
     if spec.method == SENTENCE_TRANSFORMERS:

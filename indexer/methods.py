@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.instructions import instruction
-from ragidx.indexer.models import ModelFiles
+from ragidx.indexer.models import ModelFiles, locate
 from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec
 from ragidx.indexer.templates import Template, default_copies, load_template, template_of_model
 
@@ -72,6 +72,16 @@ class EncoderOptions(TypedDict, total=False):
 
 
 ENCODER_OPTIONS = tuple(EncoderOptions.__annotations__)
+
+
+def located(model: str, options: EncoderOptions) -> ModelFiles:
+    """The files of a model, with the adapters and the pooler that the options name; errors as of `locate`."""
+    return locate(
+        model,
+        revision=options.get("revision"),
+        adapters=options.get("adapters") or (),
+        pooler=options.get("pooler"),
+    )
 
 
 def resolve(files: ModelFiles, **asked: Any) -> EncoderSpec:

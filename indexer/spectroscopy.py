@@ -10,10 +10,10 @@ model does to its logits afterwards (a scale, a cap) play no part.
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ragidx.indexer.unembedding import Spectrum, Unembedding, blocks
+from ragidx.indexer.checkpoint import blocks
+from ragidx.indexer.unembedding import Spectrum, Unembedding
 
 Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
@@ -64,7 +64,7 @@ def average_of_log_p(head: Unembedding, spectrum: Spectrum, log_p: Floats) -> Fl
     carried = np.zeros(head.shape[1])
     start = 0
     for rows in blocks(head):
-        carried += log_p[start : start + len(rows)] @ rows.to(torch.float64).numpy()
+        carried += log_p[start : start + len(rows)] @ rows.astype(np.float64)
         start += len(rows)
     squared = np.square(spectrum.values)
     inverse = np.divide(1.0, squared, out=np.zeros_like(squared), where=_kept(head, spectrum))
@@ -108,7 +108,7 @@ def head_rows(head: Unembedding, ids: ArrayLike) -> NDArray[np.float32]:
     for rows in blocks(head):
         here = np.flatnonzero((wanted >= start) & (wanted < start + len(rows)))
         if here.size:
-            out[here] = rows[torch.from_numpy(wanted[here] - start)].to(torch.float32).numpy()
+            out[here] = rows[wanted[here] - start]
         start += len(rows)
     return out
 
@@ -131,7 +131,7 @@ def top_logits(head: Unembedding, vectors: ArrayLike, k: int) -> tuple[Ids, Floa
     for rows in blocks(head):
         here = np.broadcast_to(np.arange(start, start + len(rows)), (len(asked), len(rows)))
         ids = np.concatenate([ids, here], axis=1)
-        values = np.concatenate([values, asked @ rows.to(torch.float64).numpy().T], axis=1)
+        values = np.concatenate([values, asked @ rows.astype(np.float64).T], axis=1)
         # Earlier blocks stand first and hold smaller ids, so a stable sort settles ties by id.
         order = np.argsort(-values, axis=1, kind="stable")[:, :k]
         ids, values = np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1)
@@ -142,7 +142,7 @@ def top_logits(head: Unembedding, vectors: ArrayLike, k: int) -> tuple[Ids, Floa
 def logits(head: Unembedding, vectors: ArrayLike) -> Floats:
     """All logits of a few vectors, (n, d) -> (n, V)."""
     asked = np.asarray(vectors, dtype=np.float64)
-    return np.concatenate([asked @ rows.to(torch.float64).numpy().T for rows in blocks(head)], axis=1)
+    return np.concatenate([asked @ rows.astype(np.float64).T for rows in blocks(head)], axis=1)
 
 
 def token_coordinates(head: Unembedding, spectrum: Spectrum, vectors: ArrayLike) -> Floats:

@@ -7,10 +7,12 @@ who puts a text into a template decides what is cut.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from tokenizers import Tokenizer
 
@@ -19,6 +21,15 @@ from ragidx.indexer.models import ModelFiles
 
 _CHARS_A_TOKEN = 16
 _SLACK = 64
+_NO_LIMIT = 10**9
+_PLAIN_FAMILIES = frozenset({"llama"})
+_PLAIN_CLASSES = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
+_PLAIN_SETTINGS = frozenset(
+    {
+        *("tokenizer_class", "backend", "model_max_length", "padding_side", "clean_up_tokenization_spaces"),
+        *("bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token", "mask_token"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +43,11 @@ class Tokens:
 class TextTokenizer:
     """A fast tokenizer as this package uses it.
 
+    Args:
+        backend: of the `tokenizers` library.
+        bos, eos, pad, unk: ids of the special tokens, None where the model has none.
+        max_length: the longest input that its configuration names; transformers writes 10^30 for none.
+
     Attributes:
         texts: the backend for texts: special tokens in them are ordinary characters. Chunking counts with it.
         bos, eos: ids of the special tokens, None where the model has none.
@@ -39,25 +55,49 @@ class TextTokenizer:
         max_length: the longest input its configuration names, None where it names none.
     """
 
-    def __init__(self, tokenizer: Any, *, model: str) -> None:
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        if backend is None:
-            raise ModelError(
-                f"the tokenizer of '{model}' has no fast version",
-                "save it as tokenizer.json (the `tokenizers` format) beside the weights",
-            )
+    def __init__(
+        self,
+        backend: Tokenizer,
+        *,
+        bos: int | None,
+        eos: int | None,
+        pad: int | None,
+        unk: int | None,
+        max_length: int | None,
+    ) -> None:
         self.pieces = _plain(backend)
         self.texts = _plain(backend)
         self.texts.encode_special_tokens = True
         added = self.pieces.get_added_tokens_decoder().items()
         special = {number: token.content for number, token in added if token.special}
         self._named = re.compile("|".join(map(re.escape, special.values())) or r"(?!)")
-        self._special = set(special) - {tokenizer.unk_token_id}  # any text may hold an unknown character
-        self.bos: int | None = tokenizer.bos_token_id
-        self.eos: int | None = tokenizer.eos_token_id
-        self.pad: int = next((i for i in (tokenizer.pad_token_id, self.eos, 0) if i is not None), 0)
+        self._special = set(special) - {unk}  # any text may hold an unknown character
+        self.bos, self.eos = bos, eos
+        self.pad: int = next((i for i in (pad, eos, 0) if i is not None), 0)
         self.prefix, self.suffix = _surroundings(self.pieces)
-        self.max_length: int | None = tokenizer.model_max_length if tokenizer.model_max_length < 10**9 else None
+        self.max_length = None if max_length is None or max_length >= _NO_LIMIT else max_length
+
+    @classmethod
+    def of(cls, tokenizer: Any, *, model: str) -> Self:
+        """A tokenizer of transformers.
+
+        Raises:
+            ModelError: it has no fast version.
+        """
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise ModelError(
+                f"the tokenizer of '{model}' has no fast version",
+                "save it as tokenizer.json (the `tokenizers` format) beside the weights",
+            )
+        return cls(
+            backend,
+            bos=tokenizer.bos_token_id,
+            eos=tokenizer.eos_token_id,
+            pad=tokenizer.pad_token_id,
+            unk=tokenizer.unk_token_id,
+            max_length=tokenizer.model_max_length,
+        )
 
     def piece(self, text: str) -> list[int]:
         """The ids of a literal of a template, where a special token's name stands for itself."""
@@ -133,6 +173,9 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
     Raises:
         ModelError: there is none, or none that is fast.
     """
+    plain = _read_plain(files.folder) if is_plain(files) else None
+    if plain is not None:
+        return plain
     from transformers import AutoTokenizer
 
     folder = files.tokenizer_folder
@@ -145,7 +188,74 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
             "copy its tokenizer.json and tokenizer_config.json into the model's folder",
             where=str(folder),
         ) from fault
-    return TextTokenizer(tokenizer, model=files.name)
+    return TextTokenizer.of(tokenizer, model=files.name)
+
+
+def is_plain(files: ModelFiles) -> bool:
+    """Whether a model says that its tokenizer is its tokenizer.json as it stands.
+
+    Then it is read without transformers, which take seconds to load. Any setting that they could change it by, and a
+    family whose tokenizer they may build otherwise, means no.
+    """
+    if files.family not in _PLAIN_FAMILIES or files.adapters or not (files.folder / "tokenizer.json").is_file():
+        return False
+    settings = _settings(files.folder)
+    special = (value for name, value in settings.items() if name.endswith("_token"))
+    return (
+        settings.get("tokenizer_class") in _PLAIN_CLASSES
+        and settings.keys() <= _PLAIN_SETTINGS
+        and isinstance(settings.get("model_max_length"), int)
+        and all(isinstance(value, str) for value in special)
+    )
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """The folder's tokenizer_config.json; empty where it cannot be read: transformers then say what is wrong."""
+    try:
+        found = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _read_plain(folder: Path) -> TextTokenizer | None:
+    """The tokenizer of a folder whose settings are plain; None where transformers would change what the file holds."""
+    try:
+        backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception:  # noqa: BLE001 - the library raises this class itself; transformers then say what is wrong
+        return None
+    settings = _settings(folder)
+    special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    named = {name: settings.get(f"{name}_token") for name in ("bos", "eos", "pad", "unk", "cls", "sep", "mask")}
+    changed = backend.truncation or backend.padding or backend.post_processor is None
+    if changed or any(token is not None and token not in special for token in named.values()):
+        return None
+    numbers = {name: None if token is None else backend.token_to_id(token) for name, token in named.items()}
+    return TextTokenizer(
+        backend,
+        bos=numbers["bos"],
+        eos=numbers["eos"],
+        pad=numbers["pad"],
+        unk=numbers["unk"],
+        max_length=settings["model_max_length"],
+    )
+
+
+def check_vocabulary(tokenizer: TextTokenizer, n_tokens: int, name: str) -> None:
+    """Every id that the tokenizer can give has a row among the model's embeddings; a padding id needs none.
+
+    Raises:
+        ModelError: it has more tokens than the model.
+    """
+    own = [number for number in (tokenizer.bos, tokenizer.eos) if number is not None]
+    size = max(tokenizer.pieces.get_vocab_size(with_added_tokens=False), *(number + 1 for number in own), 0)
+    if size > n_tokens:
+        raise ModelError(
+            f"the tokenizer of '{name}' has {size} tokens, the model has embeddings for {n_tokens}",
+            "put the tokenizer that belongs to the weights beside them",
+        )
+    if tokenizer.pad >= n_tokens:  # an adapter's tokenizer often brings a padding token that its base does not know
+        tokenizer.pad = 0
 
 
 def _plain(backend: Tokenizer) -> Tokenizer:

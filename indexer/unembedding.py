@@ -10,27 +10,24 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer import checkpoint
+from ragidx.indexer.checkpoint import StoredTensor
 from ragidx.indexer.models import ModelFiles
 
+_DECODERS = frozenset({"llama"})  # known to be none, so transformers, which takes seconds to load, is not asked
 _HEADS = (".lm_head.weight", ".embed_out.weight", ".output.weight")
-_INPUTS = (".embed_tokens.weight", ".wte.weight", ".word_embeddings.weight", ".embed_in.weight")
-_DTYPES = {"F64", "F32", "F16", "BF16"}
-_BLOCK = 4096
 _CACHED_FROM = 1024  # below this width the decomposition takes less than a second
 _NO_HEAD = "use --filter none, or one that reads no head: truncation, random, whitening, pca"
 
@@ -49,13 +46,10 @@ class Spectrum:
 
 
 @dataclass(frozen=True)
-class Unembedding:
-    """Where a model's head lies."""
+class Unembedding(StoredTensor):
+    """Where a model's head lies; `tied` where it is the input embedding matrix."""
 
-    path: Path
-    tensor: str
-    shape: tuple[int, int]
-    tied: bool
+    tied: bool = False
 
 
 def find_unembedding(files: ModelFiles) -> Unembedding:
@@ -64,26 +58,23 @@ def find_unembedding(files: ModelFiles) -> Unembedding:
     Raises:
         ModelError: the model has no head, or it is stored in a quantised dtype.
     """
-    names = {} if _is_encoder(files) else _tensors(files)
+    names = {} if _is_encoder(files) else checkpoint.tensors(files)
     config = files.config.get("text_config") or files.config
     tied = bool(config["tie_word_embeddings"] if "tie_word_embeddings" in config else _tied_by_default(files.config))
-    found = sorted((name for name in names if f".{name}".endswith(_INPUTS if tied else _HEADS)), key=len)
-    if not found:
+    found = checkpoint.ending(names, checkpoint.INPUTS if tied else _HEADS)
+    if found is None:
         raise ModelError(
             f"'{files.name}' has no unembedding matrix, so it has no spectrum",
             _NO_HEAD,
             where=str(files.folder),
         )
-    name = found[0]
-    with _opened(names[name], name) as part:
-        kind, shape = str(part.get_dtype()), tuple(int(n) for n in part.get_shape())
-    if kind not in _DTYPES or len(shape) != 2:
+    if found.kind not in checkpoint.FLOATS or len(found.shape) != 2:
         raise ModelError(
-            f"the unembedding matrix '{name}' is stored as {kind}, which has no spectrum",
+            f"the unembedding matrix '{found.name}' is stored as {found.kind}, which has no spectrum",
             f"use a checkpoint with the head in float16, bfloat16 or float32; or {_NO_HEAD}",
-            where=str(names[name]),
+            where=str(found.path),
         )
-    return Unembedding(names[name], name, (shape[0], shape[1]), tied)
+    return Unembedding(found.path, found.name, found.kind, found.shape, tied)
 
 
 def spectrum_of(files: ModelFiles) -> Spectrum:
@@ -103,17 +94,6 @@ def spectrum_of(files: ModelFiles) -> Spectrum:
     return spectrum
 
 
-def blocks(head: Unembedding) -> Iterator[torch.Tensor]:
-    """The rows of a head in order, at most 4,096 at a time, (n, d) in the dtype in which they are stored.
-
-    Raises:
-        ModelError: the file cannot be read.
-    """
-    with _opened(head.path, head.tensor) as part:
-        for start in range(0, head.shape[0], _BLOCK):
-            yield part[start : start + _BLOCK]
-
-
 def decompose(gram: NDArray[np.float64]) -> Spectrum:
     """Directions and singular values of a matrix X from X^T X (d, d)."""
     values, vectors = np.linalg.eigh(gram)
@@ -126,14 +106,12 @@ def decompose(gram: NDArray[np.float64]) -> Spectrum:
 
 def _gram(head: Unembedding) -> NDArray[np.float64]:
     gram = np.zeros((head.shape[1], head.shape[1]))
-    for block in blocks(head):
-        rows = block.to(torch.float64).numpy()
-        gram += (
-            rows.T @ rows
-        )  # NumPy sees one buffer twice and computes half of the products (BLAS syrk); torch does not
+    for block in checkpoint.blocks(head):
+        rows = block.astype(np.float64)
+        gram += rows.T @ rows  # NumPy sees one buffer twice and computes half of the products (BLAS syrk)
     if not np.isfinite(gram).all():
         raise ModelError(
-            f"the unembedding matrix '{head.tensor}' holds numbers that are not finite",
+            f"the unembedding matrix '{head.name}' holds numbers that are not finite",
             "download or copy the model again",
             where=str(head.path),
         )
@@ -142,9 +120,9 @@ def _gram(head: Unembedding) -> NDArray[np.float64]:
 
 def _content(head: Unembedding) -> str:
     digest = hashlib.sha256(f"{head.shape}".encode())
-    for block in blocks(head):
-        digest.update(str(block.dtype).encode())
-        digest.update(block.contiguous().view(torch.uint8).numpy().data)
+    digest.update(head.kind.encode())
+    for stored in checkpoint.stored_bytes(head):
+        digest.update(stored)
     return digest.hexdigest()
 
 
@@ -172,43 +150,10 @@ def _keep(path: Path, spectrum: Spectrum) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _tensors(files: ModelFiles) -> dict[str, Path]:
-    """Tensor names and the file of each; names of shards are untrusted and stay in the folder."""
-    index = files.folder / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            shards = dict(json.loads(index.read_text("utf-8"))["weight_map"])
-        except (ValueError, TypeError, KeyError) as fault:
-            raise ModelError(
-                "it does not say which file holds which weight", "download or copy the model again", where=str(index)
-            ) from fault
-        return {str(name): files.folder / Path(str(shard)).name for name, shard in shards.items()}
-    names: dict[str, Path] = {}
-    for path in files.weight_files:
-        with _reading(path), safe_open(str(path), framework="pt") as file:
-            names |= dict.fromkeys(file.keys(), path)
-    return names
-
-
-@contextlib.contextmanager
-def _opened(path: Path, tensor: str) -> Iterator[Any]:
-    """A tensor of a checkpoint, of which slices can be read."""
-    with _reading(path), safe_open(str(path), framework="pt") as file:
-        yield file.get_slice(tensor)
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (SafetensorError, OSError) as fault:
-        raise ModelError(
-            f"the weights cannot be read: {fault}", "download or copy the model again", where=str(path)
-        ) from fault
-
-
 def _is_encoder(files: ModelFiles) -> bool:
     """Whether the family fills masks: no vector of it was trained against its input embeddings."""
+    if files.family in _DECODERS:
+        return False
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
     return files.family in MODEL_FOR_MASKED_LM_MAPPING_NAMES

@@ -17,7 +17,7 @@ from torch import Tensor
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer import precision
 from ragidx.indexer.backbone import silence_transformers
-from ragidx.indexer.encoder import BatchEncoder
+from ragidx.indexer.batch_encoder import BatchEncoder
 from ragidx.indexer.models import ModelFiles
 from ragidx.indexer.rendering import Rendered
 from ragidx.indexer.specs import EncoderSpec
@@ -36,7 +36,7 @@ class WrappedEncoder(BatchEncoder):
         self.model = _load(files, device, precision.DTYPES[dtype])
         if dtype == "mixed":
             precision.use_mixed(self.model)
-        self.tokenizer = TextTokenizer(self.model.tokenizer, model=files.name)
+        self.tokenizer = TextTokenizer.of(self.model.tokenizer, model=files.name)
         self.hidden = int(self.model.get_embedding_dimension())
         known = [n for n in (self.model.max_seq_length, self.tokenizer.max_length) if n]
         self.max_length: int | None = min(known) if known else None

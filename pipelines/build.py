@@ -34,8 +34,7 @@ from ragidx.pipelines.report import INDEXING, BuildReport, OnProgress, Progress,
 from ragidx.pipelines.seen import SeenFiles
 
 if TYPE_CHECKING:
-    from ragidx.indexer.batching import Batch
-    from ragidx.indexer.encoder import Encoder
+    from ragidx.indexer.encoder import Batch, Encoder
     from ragidx.indexer.filters import Filter
 
 _WINDOW_CHUNKS = 4096

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.corpora.records import Document
-from ragidx.indexer.batching import Batch
 from ragidx.indexer.calibration import DocumentSample, Sample, lowest
+from ragidx.indexer.encoder import Batch
 from ragidx.indexer.specs import FILTERS, IndexSpec
 from ragidx.indexer.unembedding import find_unembedding
 from ragidx.pipelines.cutting import Cutter, Item

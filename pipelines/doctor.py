@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Unpack
 
 from ragidx.corpora.errors import ModelError, SpecError
-from ragidx.indexer.methods import EncoderOptions, default_filter, resolve
-from ragidx.indexer.models import ModelFiles, locate
+from ragidx.indexer.methods import EncoderOptions, default_filter, located, resolve
+from ragidx.indexer.models import ModelFiles
 from ragidx.indexer.specs import FILTERS, EncoderSpec
+from ragidx.indexer.unembedding import find_unembedding
 from ragidx.pipelines.diagnosis import Check, Report
 from ragidx.pipelines.machine import findings
 
@@ -47,12 +48,7 @@ def examine(
                 where=option,
             )
         return Report(tuple(findings()))
-    files = locate(
-        model,
-        revision=options.get("revision"),
-        adapters=options.get("adapters") or (),
-        pooler=options.get("pooler"),
-    )
+    files = located(model, options)
     spec = resolve(files, **options)
     about = tuple(findings())
     from ragidx.pipelines.probes import probe  # loads torch
@@ -64,8 +60,6 @@ def examine(
 
 def default_filter_check(files: ModelFiles, spec: EncoderSpec) -> Check:
     """Whether the model has the unembedding matrix that the filter of a build reads, where no other is asked for."""
-    from ragidx.indexer.unembedding import find_unembedding  # loads torch
-
     name = default_filter(files, spec).name
     title = f"head for the default filter, {name}"
     if not FILTERS[name].head:

@@ -331,7 +331,4 @@ class _Drawn:
 
 def _n_tokens(encoder: Encoder, texts: Sequence[str]) -> int:
     """Tokens that the model reads for documents, all copies and prompts together."""
-    from ragidx.indexer.encoder import BatchEncoder
-
-    assert isinstance(encoder, BatchEncoder)  # both kinds are
     return sum(row.n_tokens for row in encoder.rendered(texts, None)) if texts else 0

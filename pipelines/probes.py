@@ -25,6 +25,7 @@ from ragidx.indexer.encoder import Encoder, encoder_of
 from ragidx.indexer.models import ModelFiles
 from ragidx.indexer.rendering import Rendered
 from ragidx.indexer.specs import EncoderSpec
+from ragidx.indexer.static import StaticEncoder
 from ragidx.pipelines.diagnosis import Check, measured
 
 Floats = NDArray[np.float32]
@@ -43,6 +44,7 @@ SEEN = 1e-6  # of the largest state: more is an effect, less is none
 _PADDINGS = {"no padding": (0, 0), "padded right": (0, 5), "padded left": (5, 0)}  # tokens before and behind
 _OWN_MODULES = "the model's own modules decide"
 _NO_ATTENTION = "layer 0, the input embeddings, has no attention"
+_NO_PADDING = "each text is pooled by itself, so nothing is padded"
 _SEES = "it sees later tokens: use --attention bidirectional, or another version of transformers"
 _BLIND = "it does not see later tokens: use a causal method such as --method echo, or another version of transformers"
 _NEIGHBOURS = (
@@ -109,10 +111,10 @@ def directions(encoder: Encoder) -> list[Check]:
     """
     both_ways = encoder.spec.attention == "bidirectional"
     names = {padding: f"{encoder.spec.attention} attention, {padding}" for padding in _PADDINGS}
+    if isinstance(encoder, StaticEncoder) or (isinstance(encoder, DecoderEncoder) and encoder.backbone.layer == 0):
+        return [_left_out(name, encoder, _NO_ATTENTION) for name in names.values()]
     if not isinstance(encoder, DecoderEncoder):
         return [_left_out(f"direction of attention, {padding}", encoder, _OWN_MODULES) for padding in _PADDINGS]
-    if encoder.backbone.layer == 0:
-        return [_left_out(name, encoder, _NO_ATTENTION) for name in names.values()]
     row = max(_rows(encoder), key=lambda row: len(row.ids)).ids
     other = [*row[:-1], next(token for token in row if token != row[-1])]
     checks = []
@@ -137,6 +139,8 @@ def samenesses(encoder: Encoder, vectors: Floats) -> list[Check]:
     alone = np.concatenate([_vectors(encoder, [text]) for text in TEXTS])
     checks = [_same("alone and in a batch", encoder, vectors, alone, _NEIGHBOURS)]
     names = {padding: f"alone and {padding}" for padding in _PADDINGS if any(_PADDINGS[padding])}
+    if isinstance(encoder, StaticEncoder):
+        return checks + [_left_out(name, encoder, _NO_PADDING) for name in names.values()]
     if not isinstance(encoder, DecoderEncoder):
         return checks + [_left_out(name, encoder, _OWN_MODULES) for name in names.values()]
     rows = _rows(encoder)
@@ -189,7 +193,7 @@ def _vectors(encoder: Encoder, texts: Sequence[str]) -> Floats:
 def _rows(encoder: DecoderEncoder) -> list[Rendered]:
     """What the model reads for the texts that leave room for padding, each prompt for a text as a row of its own."""
     rows = [row for first in encoder.rendered(TEXTS, None) for row in (first, *first.also)]
-    room = encoder.max_length
+    room = encoder.prompts.max_length
     padding = max(map(max, _PADDINGS.values()))
     return [row for row in rows if room is None or len(row.ids) + padding <= room] or rows
 

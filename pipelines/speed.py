@@ -78,8 +78,6 @@ def measure(
     Returns:
         The speed, and vectors (n, k) of the texts that were encoded, each once, not normalised.
     """
-    from ragidx.indexer import precision
-
     on_cpu = encoder.device == "cpu"
     rate, threads = _first_rate(encoder, texts[:1], project, None), None
     if on_cpu and (alone := _first_rate(encoder, texts[:1], project, 1)) > rate:
@@ -88,7 +86,7 @@ def measure(
     if tuned:
         encoder.tune(texts)
         threads = None  # it has its own
-    with precision.threads(threads):
+    with encoder.on_threads(threads):
         rates, n_chunks, vectors = _rates(encoder, texts, project)
     speed = Speed(
         statistics.median(rates),
@@ -131,9 +129,7 @@ def _rates(
 
 def _first_rate(encoder: Encoder, texts: Sequence[str], project: Filter | None, threads: int | None) -> float:
     """Tokens a second on so many threads; the second of two calls where they are quick: the first warms up."""
-    from ragidx.indexer import precision
-
-    with precision.threads(threads):
+    with encoder.on_threads(threads):
         rate, seconds, _ = _rate(encoder, texts, project)
         return rate if seconds > BUDGET_S / 4 else _rate(encoder, texts, project)[0]
 

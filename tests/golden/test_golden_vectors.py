@@ -174,7 +174,8 @@ def _pooler(case: Case, folder: Path) -> Path:
 
 def _vectors(encoder: DecoderEncoder, rows: list[Rendered]) -> np.ndarray:
     """The product's own forward pass; rows with further prompts are averaged by it."""
-    encoder.template = dataclasses.replace(encoder.template, also=(encoder.template,) * len(rows[0].also))
+    template = encoder.prompts.template
+    encoder.prompts.template = dataclasses.replace(template, also=(template,) * len(rows[0].also))
     return encoder.forward(*collate(rows, pad=0, device=CPU), None).numpy()
 
 

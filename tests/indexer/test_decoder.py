@@ -93,7 +93,7 @@ def load(folder: Path, **options: Any) -> DecoderEncoder:
     encoder = load_encoder(str(folder), device="cpu", dtype="float32", **options)
     assert isinstance(encoder, DecoderEncoder)
     # The limit of the tokenizer is that of a model of 128 positions; those with 256 read as much as they can.
-    encoder.max_length = encoder.backbone.max_positions
+    encoder.prompts.max_length = encoder.backbone.max_positions
     return encoder
 
 
@@ -526,7 +526,8 @@ def test_the_final_norm_belongs_to_an_earlier_layer_only_on_demand(tiny_model: M
     norm = encoder.backbone.model.norm
 
     for layer in (0, 1, 2, -2):
-        plain, with_norm = (load(folder, method="classical", layer=layer, layer_norm=on) for on in (False, True))
+        options = {"method": "classical", "layer": layer, "attn": "sdpa"}
+        plain, with_norm = (load(folder, **options, layer_norm=on) for on in (False, True))
         states, _ = by_hand(plain, "a mill")
 
         close(plain.encode_document(["a mill"])[0], states[1:].mean(dim=0).numpy())

@@ -74,14 +74,14 @@ def test_a_layer_is_what_transformers_calls_that_hidden_state(tiny_model: Callab
     states = model(ids, output_hidden_states=True).hidden_states
 
     for layer in (0, 1, 2, -1, -2):
-        encoder = load_encoder(str(folder), method="classical", layer=layer, device="cpu")
+        encoder = load_encoder(str(folder), method="classical", layer=layer, device="cpu", attn="sdpa")
         ours = encoder.backbone.states(ids, None)  # type: ignore[attr-defined]
 
         assert torch.allclose(ours, states[layer], atol=1e-5), layer
 
 
 def test_layers_behind_the_one_asked_for_are_dropped(tiny_model: Callable[..., Path]) -> None:
-    encoder = load_encoder(str(tiny_model("llama")), method="classical", layer=0, device="cpu")
+    encoder = load_encoder(str(tiny_model("llama")), method="classical", layer=0, device="cpu", attn="sdpa")
 
     assert len(encoder.backbone.model.layers) == 1  # type: ignore[attr-defined]
 

@@ -31,7 +31,7 @@ def tokenizer(tiny_tokenizer: Any) -> TextTokenizer:
     """The tiny tokenizer with the special tokens of the chat forms, which no text may spell."""
     chatty = copy.deepcopy(tiny_tokenizer)
     chatty.add_special_tokens({"additional_special_tokens": CHAT})
-    return TextTokenizer(chatty, model="tiny")
+    return TextTokenizer.of(chatty, model="tiny")
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +43,14 @@ def closing(tiny_tokenizer: Any) -> TextTokenizer:
     other.backend_tokenizer.post_processor = TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
     )
-    return TextTokenizer(other, model="tiny")
+    return TextTokenizer.of(other, model="tiny")
 
 
 def bare(tiny_tokenizer: Any, *, bos: bool = False, eos: bool = False) -> TextTokenizer:
     """A tokenizer that puts nothing around a text, with or without the two tokens."""
     other = copy.deepcopy(tiny_tokenizer)
     other.backend_tokenizer.post_processor = None
-    tokenizer = TextTokenizer(other, model="tiny")
+    tokenizer = TextTokenizer.of(other, model="tiny")
     tokenizer.prefix, tokenizer.bos, tokenizer.eos = [], 0 if bos else None, 1 if eos else None
     return tokenizer
 

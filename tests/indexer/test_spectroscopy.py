@@ -38,6 +38,9 @@ Made = Callable[..., tuple[Unembedding, Spectrum]]
 SHAPES = {"rows": st.integers(3, 40), "width": st.integers(1, 6), "seed": st.integers(0, 2**32 - 1)}
 
 
+_KINDS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+
+
 @pytest.fixture(scope="session")
 def head_of(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """`head_of(matrix)`: a head file that holds it, and its spectrum."""
@@ -47,7 +50,7 @@ def head_of(tmp_path_factory: pytest.TempPathFactory) -> Made:
         stored = torch.as_tensor(np.asarray(matrix)).to(dtype).contiguous()
         save_file({"lm_head.weight": stored}, path)
         exact = stored.to(torch.float64).numpy()
-        head = Unembedding(path, "lm_head.weight", (exact.shape[0], exact.shape[1]), False)
+        head = Unembedding(path, "lm_head.weight", _KINDS[dtype], (exact.shape[0], exact.shape[1]))
         return head, decompose(exact.T @ exact)
 
     return make

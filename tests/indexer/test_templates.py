@@ -24,7 +24,7 @@ from ragidx.indexer.tokens import TextTokenizer
 
 @pytest.fixture(scope="module")
 def tokenizer(tiny_tokenizer: Any) -> TextTokenizer:
-    return TextTokenizer(tiny_tokenizer, model="tiny")
+    return TextTokenizer.of(tiny_tokenizer, model="tiny")
 
 
 def _read(tokenizer: TextTokenizer, row: Rendered) -> str:
@@ -372,7 +372,7 @@ def test_a_template_that_fills_the_model_is_refused(tokenizer: TextTokenizer) ->
 
 def test_a_tokenizer_without_a_fast_version_is_refused() -> None:
     with pytest.raises(ModelError, match="the tokenizer of 'old' has no fast version"):
-        TextTokenizer(object(), model="old")
+        TextTokenizer.of(object(), model="old")
 
 
 def test_templates_that_differ_have_other_content() -> None:

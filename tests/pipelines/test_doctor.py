@@ -320,12 +320,23 @@ def test_prompts_for_one_text_and_backward_attention_are_examined_too(tiny_model
 
 
 def test_input_embeddings_have_no_direction(tiny_model: Make) -> None:
-    report = examine(str(tiny_model("llama")), method="classical", layer=0, device="cpu", dtype="float32")
+    report = examine(str(tiny_model("llama")), method="classical", layer=0, device="cpu", dtype="float32", attn="sdpa")
 
     without = [check for check in report.checks if check.status == "not applicable"]
     assert [check.name for check in without] == [f"causal attention, {padding}" for padding in PADDINGS]
     assert {check.hint for check in without} == {"layer 0, the input embeddings, has no attention"}
     assert [check.name for check in report.checks if check.status == "ok"] == [*SAME, HEAD]
+
+
+def test_a_static_model_has_no_direction_and_no_padding(tiny_model: Make) -> None:
+    report = examine(str(tiny_model("llama")), method="classical", layer=0, device="cpu")
+
+    done = [(check.name, check.dtype) for check in report.checks if check.status == "ok"]
+    assert done == [(SAME[0], "float32"), (HEAD, "-")]
+    left_out = {check.name: check.hint for check in report.checks if check.status == "not applicable"}
+    directions = [f"causal attention, {padding}" for padding in PADDINGS]
+    no_direction = dict.fromkeys(directions, "layer 0, the input embeddings, has no attention")
+    assert left_out == no_direction | dict.fromkeys(SAME[1:], "each text is pooled by itself, so nothing is padded")
 
 
 def test_a_model_with_modules_of_its_own_is_examined_through_them(tiny_sentence_transformer: Path) -> None:

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import ragidx
 from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
 from ragidx.corpora.measures import measure
-from ragidx.indexer.encoder import BatchEncoder
 from ragidx.indexer.faiss_files import HEADER_BYTES
+from ragidx.indexer.static import StaticEncoder
 from ragidx.pipelines import sweep_measure
 from ragidx.pipelines.reshape import shrink
 from ragidx.pipelines.sweep import sweep
@@ -35,14 +35,9 @@ from ragidx.pipelines.sweep_rows import Stage
 from ragidx.pipelines.sweep_series import Widths, series_of
 from ragidx.pipelines.sweep_source import IndexSource
 
+pytestmark = pytest.mark.usefixtures("briefly")
+
 SUBJECTS = ["river", "mill", "lease", "tower", "bees", "planet", "printing", "bread", "music", "bridge", "medicine"]
-
-
-@pytest.fixture(autouse=True)
-def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few calls are timed, not a thousand: no test looks at how long they take."""
-    for name in ("_SINGLE_CALLS", "_BATCH_CALLS", "_LEAST_CALLS"):
-        monkeypatch.setattr(sweep_measure, name, 2)
 
 
 @pytest.fixture
@@ -531,14 +526,14 @@ def test_an_index_of_filtered_vectors_is_swept_under_its_filter_alone(beir: Path
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every document that goes through a model, in order."""
     seen: list[str] = []
-    batches = BatchEncoder.batches
+    batches = StaticEncoder.batches
 
-    def counted(self: BatchEncoder, texts: Sequence[str], **options: Any) -> Any:
+    def counted(self: StaticEncoder, texts: Sequence[str], **options: Any) -> Any:
         if options.get("instruction") is None:
             seen.extend(texts)
         return batches(self, texts, **options)
 
-    monkeypatch.setattr(BatchEncoder, "batches", counted)
+    monkeypatch.setattr(StaticEncoder, "batches", counted)
     return seen
 
 

@@ -43,7 +43,7 @@ def test_a_token_of_another_tokenizer_is_shown_as_it_is_spelt(tiny_model: TinyMo
     names = ["[UNK]", "▁the", "##ing", "<0x0A>", "a b", "\u202e"]
     backend = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
     backend.decoder = decoders.WordPiece()
-    tokenizer = TextTokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]"), model="words")
+    tokenizer = TextTokenizer.of(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]"), model="words")
 
     found = Vocabulary(locate(str(tiny_model("llama"))), tokenizer)
 
