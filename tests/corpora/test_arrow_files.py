@@ -96,6 +96,7 @@ except CorpusError as fault:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_shrinks_while_a_batch_is_read_is_one_error(kind: str, tmp_path: Path) -> None:
     name, write = KINDS[kind]

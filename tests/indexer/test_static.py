@@ -257,6 +257,7 @@ def test_the_families_that_are_known_to_be_decoders_fill_no_masks() -> None:
     assert static._FAMILIES <= unembedding._DECODERS
 
 
+@pytest.mark.slow
 def test_building_and_asking_with_mini_load_neither_torch_nor_transformers(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.txt").write_text("The mill by the river grinds flour.", "utf-8")
