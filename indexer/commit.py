@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ragidx.indexer import atomic
-from ragidx.indexer.manifest import MANIFEST, Manifest, manifest_bytes, numbered_path, parse_manifest
+from ragidx.indexer.atomic import FileEntry
+from ragidx.indexer.manifest import (
+    MANIFEST,
+    Manifest,
+    blob_path,
+    file_entry,
+    manifest_bytes,
+    numbered_path,
+    parse_manifest,
+)
+
+
+def write_blobs(folder: Path, blobs: Mapping[str, bytes]) -> dict[str, FileEntry]:
+    """Write the small files that belong to a spec; what the manifest says of them, by name.
+
+    Raises:
+        RagidxError: the disk is full or failed.
+    """
+    entries = {name: file_entry(data) for name, data in blobs.items()}
+    for name, entry in entries.items():
+        path = folder / blob_path(name, entry)
+        atomic.make_folder(path.parent)
+        atomic.write_file(path, blobs[name])  # also over one that is there: it may be damaged
+    return entries
 
 
 def commit(folder: Path, manifest: Manifest) -> None:

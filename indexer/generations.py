@@ -1,4 +1,4 @@
-"""The generations of an index that are kept before the committed one, each read from its own copy of its manifest.
+"""The generations of an index: the committed one, and those kept before it, each by its own copy of its manifest.
 
 Damage and a file that cannot be read now are told apart: what a damaged manifest named nobody can open any more, while
 a disk that failed once may give the file back. The files that a manifest names are not looked at here.
@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError
-from ragidx.indexer.manifest import KEPT, Manifest, NewerFormatError, UnreadableError, numbered_path, read_manifest
+from ragidx.indexer.lock import LOCK
+from ragidx.indexer.manifest import (
+    KEPT,
+    MANIFEST,
+    Manifest,
+    NewerFormatError,
+    UnreadableError,
+    numbered_path,
+    read_manifest,
+)
 
 STANDS = "the committed state is not touched"  # what every message about an earlier generation ends with
 
@@ -33,6 +42,29 @@ class Earlier:
         return tuple(
             number for number, fault in self.faults.items() if isinstance(fault, (UnreadableError, NewerFormatError))
         )
+
+
+def committed(folder: Path) -> Manifest:
+    """The manifest of the committed state.
+
+    Raises:
+        IndexFormatError: there is none, the message says what is there instead; or it is damaged, or newer.
+    """
+    if folder.is_file():
+        raise IndexFormatError("it is a file, not a folder", "name another folder with --index", where=str(folder))
+    try:
+        return read_manifest(folder)
+    except FileNotFoundError as fault:
+        if not folder.exists():
+            message, hint = "there is no such folder", "build the index first, or name another folder with --index"
+        elif (folder / LOCK).exists():
+            message, hint = (
+                "the index is not built yet: nothing was committed",
+                "run the same 'ragidx build' or 'ragidx reindex' again",
+            )
+        else:
+            message, hint = f"it is no index: {MANIFEST} is missing", "name another folder with --index"
+        raise IndexFormatError(message, hint, where=str(folder)) from fault
 
 
 def earlier(folder: Path, generation: int) -> Earlier:

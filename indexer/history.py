@@ -1,22 +1,23 @@
 """The past of an index: the generations whose files are kept, and going back to one of them.
 
 Going back is a commit like any other: a new generation that holds what an earlier one held, so that readers see the
-state before or after it, and going back can itself be undone. What a spec means is not known here.
+state before or after it, and going back can itself be undone. Of the committed state nothing but its manifest is
+needed: a damaged file of it is what one goes back from. What a spec means is not known here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.commit import commit
 from ragidx.indexer.deletions import read_deletions, write_deletions
-from ragidx.indexer.generations import earlier
+from ragidx.indexer.generations import committed, earlier
 from ragidx.indexer.lock import Lock, now
-from ragidx.indexer.manifest import Manifest
-from ragidx.indexer.store import Store
+from ragidx.indexer.manifest import Manifest, files_of
 from ragidx.indexer.sweep import sweep
 from ragidx.indexer.verify import check_files
 
@@ -24,7 +25,7 @@ ROLLED_BACK = "rolled_back_to"  # a note of the manifest
 
 
 def history(folder: Path, on_fault: Callable[[IndexFormatError], None] = lambda fault: None) -> list[Manifest]:
-    """The kept generations of an index, the committed one first.
+    """The kept generations of an index, the committed one first. Only manifests are read.
 
     Args:
         folder: of the index.
@@ -33,7 +34,7 @@ def history(folder: Path, on_fault: Callable[[IndexFormatError], None] = lambda 
     Raises:
         IndexFormatError: there is no index, or its manifest is damaged.
     """
-    current = Store.open(folder).manifest
+    current = committed(folder)
     before = earlier(folder, current.generation)
     for fault in before.faults.values():
         on_fault(fault)
@@ -54,11 +55,12 @@ def rollback(folder: Path, generation: int) -> Manifest:
         BusyError: a writer holds the index.
         RagidxError: the folder cannot be written; the committed state is what it was.
     """
-    Store.open(folder)  # says what is there instead of an index
+    committed(folder)  # says what is there instead of an index
     lock = Lock(folder)
     try:
-        current = Store.open(folder).manifest
+        current = committed(folder)
         if generation == current.generation:
+            check_files(folder, current)
             return current
         target = _kept(folder, generation, current.generation)
         check_files(folder, target)
@@ -68,6 +70,40 @@ def rollback(folder: Path, generation: int) -> Manifest:
         return manifest
     finally:
         lock.release()
+
+
+@contextlib.contextmanager
+def with_way_back(folder: Path, manifest: Manifest) -> Iterator[None]:
+    """Let the hint about a damaged file of the committed state name the kept generation that is whole without it.
+
+    The files of that generation are compared as they are when it is opened: by size, and small ones by checksum.
+    """
+    try:
+        yield
+    except IndexFormatError as fault:
+        whole = _whole_without(fault.where, folder, manifest)
+        if whole is None:
+            raise
+        hint = f"put it back from a copy, go back with 'ragidx rollback {whole}', or build again with --rebuild"
+        raise IndexFormatError(fault.message, hint, where=fault.where) from fault
+
+
+def _whole_without(lost: str, folder: Path, manifest: Manifest) -> int | None:
+    """The newest kept generation that does not name a damaged file of the committed one and is whole; None: there is
+    none, or it is no such file.
+    """
+    if lost not in _paths(folder, manifest):
+        return None
+    for past in reversed(earlier(folder, manifest.generation).manifests):
+        if lost not in _paths(folder, past):
+            with contextlib.suppress(IndexFormatError):
+                check_files(folder, past)
+                return past.generation
+    return None
+
+
+def _paths(folder: Path, manifest: Manifest) -> set[str]:
+    return {str(folder / path) for path in files_of(manifest)}
 
 
 def _kept(folder: Path, generation: int, current: int) -> Manifest:

@@ -110,11 +110,6 @@ class Journal:
                 os.close(self._handle)
             self._handle = -1
 
-    def discard(self) -> None:
-        """Close the file and remove it: what it held is committed."""
-        self.close()
-        atomic.remove(self.path)
-
     def _write(self, data: bytes) -> None:
         end = self._offset(self._count)
         with atomic.writing(self.path, len(data)):

@@ -52,7 +52,9 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FINGERPRINT = re.compile(r"[A-Za-z0-9]{16,128}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CREATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_NUMBERED = re.compile(r"manifest\.([1-9][0-9]{0,15})\.json")
 _KINDS = ("bool", "int", "float", "string")
+_GO_BACK = f"copy the newest manifest.<number>.json beside it over {MANIFEST}, or build again with --rebuild"
 
 
 class UnreadableError(IndexFormatError):
@@ -215,6 +217,12 @@ def numbered_path(generation: int) -> str:
     return f"manifest.{generation}.json"
 
 
+def numbered(name: str) -> int | None:
+    """The generation whose own copy of its manifest has this name; None: it is no such name."""
+    found = _NUMBERED.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
 def files_of(manifest: Manifest) -> dict[str, FileEntry]:
     """Every file a manifest names, by its path in the index, the small ones that are read at once first."""
     found = {blob_path(name, entry): entry for name, entry in manifest.files.items()}
@@ -239,15 +247,18 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     """The manifest in an index folder.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is none, and nothing was ever committed.
         NewerFormatError: it was written by a later version.
         UnreadableError: the system does not give it.
-        IndexFormatError: it is damaged; the message says how.
+        IndexFormatError: it is damaged, the message says how; or lost, and copies of earlier commits are there.
     """
     path = folder / name
     try:
         return parse_manifest(read_regular(path, _MAX_MANIFEST_BYTES))
-    except FileNotFoundError:
+    except FileNotFoundError as fault:
+        if name == MANIFEST and (newest := _newest_copy(folder)) > 1:
+            reason = f"the manifest is missing, but {numbered_path(newest)} is there"
+            raise IndexFormatError(reason, _GO_BACK, where=str(path)) from fault
         raise
     except NewerFormatError as fault:
         raise NewerFormatError(fault.message, fault.hint, where=str(path)) from fault
@@ -255,11 +266,7 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
         reason = f"the manifest cannot be read: {fault.strerror}"
         raise UnreadableError(reason, "look at the disk, and try again", where=str(path)) from fault
     except (ValueError, RecursionError) as fault:
-        raise IndexFormatError(
-            f"the manifest is damaged: {fault}",
-            f"copy the newest manifest.<number>.json beside it over {MANIFEST}, or build again with --rebuild",
-            where=str(path),
-        ) from fault
+        raise IndexFormatError(f"the manifest is damaged: {fault}", _GO_BACK, where=str(path)) from fault
 
 
 def read_regular(path: Path, limit: int) -> bytes:
@@ -302,6 +309,14 @@ def parse_manifest(data: bytes) -> Manifest:
     if _with_checksum(rest) != data:
         refuse("checksum", "it does not fit the rest")
     return Manifest.from_json(rest)
+
+
+def _newest_copy(folder: Path) -> int:
+    """The highest generation with a copy of its manifest; a first build that is killed in its commit leaves 1 alone."""
+    try:
+        return max((numbered(path.name) or 0 for path in folder.iterdir()), default=0)
+    except OSError:
+        return 0
 
 
 def _with_checksum(data: Mapping[str, Any]) -> bytes:

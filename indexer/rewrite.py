@@ -25,7 +25,7 @@ from ragidx.corpora.spec import Json
 from ragidx.indexer import atomic
 from ragidx.indexer.assembly import Copier, Part, derived, is_full, is_small
 from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.commit import commit
+from ragidx.indexer.commit import commit, write_blobs
 from ragidx.indexer.deletions import write_deletions
 from ragidx.indexer.history import ROLLED_BACK
 from ragidx.indexer.index_types import IndexOptions
@@ -36,9 +36,8 @@ from ragidx.indexer.manifest import (
     MANIFEST,
     SEGMENTS,
     Manifest,
-    blob_path,
-    file_entry,
     files_of,
+    read_manifest,
 )
 from ragidx.indexer.store import Store
 from ragidx.indexer.sweep import check_folder, sweep
@@ -230,12 +229,22 @@ def _check_apart(folder: Path, target: Path) -> None:
 
 
 def _check_vacant(target: Path) -> None:
-    if (target / MANIFEST).exists():
+    if _is_index(target):
         raise SpecError("there is an index already", "name another folder, or remove that one", where=str(target))
     try:
         check_folder(target)
     except IndexFormatError as fault:  # its hint speaks of --index, which is the other folder here
         raise IndexFormatError(fault.message, "name another folder", where=str(target)) from fault
+
+
+def _is_index(target: Path) -> bool:
+    """Whether anything was committed there, be it damaged or without its manifest now."""
+    try:
+        return target.is_dir() and bool(read_manifest(target))
+    except FileNotFoundError:
+        return False
+    except IndexFormatError:
+        return True
 
 
 def _rewrite(
@@ -278,12 +287,6 @@ def _manifest(
 ) -> Manifest:
     """The new state."""
     segments = tuple(part.entry for part in parts)
-    files = dict(kept)
-    for name, data in change.blobs.items():
-        files[name] = file_entry(data)
-        path = target / blob_path(name, files[name])
-        atomic.make_folder(path.parent)
-        atomic.write_file(path, data)
     return dataclasses.replace(
         base,
         generation=generation,
@@ -293,7 +296,7 @@ def _manifest(
         dim=change.dim,
         index=change.index,
         segments=segments,
-        files=files,
+        files={**kept, **write_blobs(target, change.blobs)},
         deletions=write_deletions(target, generation, segments, [part.dead for part in parts]),
         notes={name: note for name, note in base.notes.items() if name != ROLLED_BACK},  # this is no going back
         ragidx=ragidx.__version__,

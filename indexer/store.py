@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import IndexFormatError, QueryError
 from ragidx.indexer import ann
 from ragidx.indexer.deletions import Masks, read_deletions
+from ragidx.indexer.generations import committed
 from ragidx.indexer.gpu import gpus, room_on
-from ragidx.indexer.lock import LOCK
-from ragidx.indexer.manifest import MANIFEST, Manifest, blob_path, read_manifest, read_regular
+from ragidx.indexer.history import with_way_back
+from ragidx.indexer.manifest import Manifest, blob_path, read_regular
 from ragidx.indexer.merge import Found, Place, rescore, search_segments
 from ragidx.indexer.prefixes import check_width, shortened
 from ragidx.indexer.rows import Row
@@ -55,15 +56,16 @@ class Store:
         """
         folder = Path(path)
         for _ in range(_ATTEMPTS):
-            manifest = _committed(folder)
+            manifest = committed(folder)
             try:
-                check_files(folder, manifest)
-                segments = segments_of(folder, manifest)
-                for segment in segments:
-                    segment.map()
-                return cls(folder, manifest, segments, read_deletions(folder, manifest))
+                with with_way_back(folder, manifest):
+                    check_files(folder, manifest)
+                    segments = segments_of(folder, manifest)
+                    for segment in segments:
+                        segment.map()
+                    return cls(folder, manifest, segments, read_deletions(folder, manifest))
             except IndexFormatError:
-                if _committed(folder).generation == manifest.generation:
+                if committed(folder).generation == manifest.generation:
                     raise
         raise IndexFormatError("the index changes faster than it can be opened", "try again", where=str(folder))
 
@@ -161,21 +163,3 @@ class Store:
                 raise ValueError(f"mask {number} has the shape {mask.shape}, not ({segment.entry.rows},)")
             masks.append(mask if dead is None else ~dead if mask is None else mask & ~dead)
         return masks
-
-
-def _committed(folder: Path) -> Manifest:
-    if folder.is_file():
-        raise IndexFormatError("it is a file, not a folder", "name another folder with --index", where=str(folder))
-    try:
-        return read_manifest(folder)
-    except FileNotFoundError as fault:
-        if not folder.exists():
-            message, hint = "there is no such folder", "build the index first, or name another folder with --index"
-        elif (folder / LOCK).exists():
-            message, hint = (
-                "the index is not built yet: nothing was committed",
-                "run the same 'ragidx build' or 'ragidx reindex' again",
-            )
-        else:
-            message, hint = f"it is no index: {MANIFEST} is missing", "name another folder with --index"
-        raise IndexFormatError(message, hint, where=str(folder)) from fault

@@ -1,9 +1,9 @@
 """Sweeping: removing what no kept generation names, as a crash, an interrupted build or an old commit left it.
 
 Kept are the committed state and the two generations before it. What counts is read from the disk each time, so that a
-sweep is right whatever happened before it. While the committed state cannot be read, nothing is removed; while an
-earlier manifest cannot be read, nothing that it may name. Only names that ragidx itself gives are looked at. Journals
-are not swept: they are what an interrupted build goes on from.
+sweep is right whatever happened before it. While the committed state cannot be read, or its manifest is lost, nothing
+is removed; while an earlier manifest cannot be read, nothing that it may name. Only names that ragidx itself gives are
+looked at. Journals are not swept: they are what an interrupted build goes on from.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from ragidx.indexer.manifest import (
     Manifest,
     files_of,
     is_segment_id,
-    numbered_path,
+    numbered,
     read_manifest,
 )
 
-_NUMBERED = re.compile(r"manifest\.([0-9]{1,16})\.json")
 _BLOB = re.compile(r"[0-9a-f]{16}-[A-Za-z0-9][A-Za-z0-9._-]*")
 _DELETIONS = re.compile(r"[0-9]{8,16}\.arrow")
 
@@ -43,10 +42,10 @@ def sweep(folder: Path) -> None:
         return
     named = {path for manifest in kept for path in files_of(manifest)}
     segments = {path.split("/")[1] for path in named if path.startswith(f"{SEGMENTS}/")}
-    numbered = {numbered_path(number) for number in (*(manifest.generation for manifest in kept), *unknown)}
+    copies = {None, *(manifest.generation for manifest in kept), *unknown}
     newest = max(unknown, default=0)  # a generation names what was written up to its own time, nothing later
 
-    _remove(folder, lambda name: bool(_NUMBERED.fullmatch(name)) and name not in numbered)
+    _remove(folder, lambda name: numbered(name) not in copies)
     _remove(
         folder / SEGMENTS,
         lambda name: is_segment_id(name) and name not in segments and _written(name) > newest,
@@ -69,7 +68,7 @@ def _kept(folder: Path) -> tuple[list[Manifest], tuple[int, ...]]:
     """The manifests of the kept generations, and the generations whose manifest cannot be read now.
 
     Raises:
-        IndexFormatError: the committed state cannot be read.
+        IndexFormatError: the committed state cannot be read, or its manifest is lost.
     """
     try:
         current = read_manifest(folder)
@@ -88,7 +87,7 @@ def _remove(folder: Path, is_left: Callable[[str], bool]) -> None:
 
 def highest_generation(folder: Path) -> int:
     """The highest generation that any name in the folder shows; 0 where there is none."""
-    numbers = [int(found[1]) for path in _entries(folder) if (found := _NUMBERED.fullmatch(path.name))]
+    numbers = [numbered(path.name) or 0 for path in _entries(folder)]
     numbers += [_written(path.name) for path in _entries(folder / SEGMENTS) if is_segment_id(path.name)]
     return max(numbers, default=0)
 
@@ -106,7 +105,8 @@ def check_folder(path: Path) -> None:
     if path.is_dir():
         names = {entry.name for entry in path.iterdir()}
         ours = {name for name in names if name in (*parts, LOCK, SEEN) or _is_ours(name)}
-        if MANIFEST not in names and (names - ours or (names and LOCK not in names)):
+        is_begun = LOCK in names or any((numbered(name) or 0) > 1 for name in names)
+        if MANIFEST not in names and (names - ours or (names and not is_begun)):
             raise IndexFormatError("it is not an index, and not empty", hint, where=str(path))
     for name in parts:
         if (path / name).is_symlink():
@@ -115,7 +115,7 @@ def check_folder(path: Path) -> None:
 
 def _is_ours(name: str) -> bool:
     """Whether a file directly in an index folder is a manifest's numbered copy or a temporary file."""
-    return _NUMBERED.fullmatch(name) is not None or (name.startswith(".") and name.endswith(atomic.TEMPORARY))
+    return numbered(name) is not None or (name.startswith(".") and name.endswith(atomic.TEMPORARY))
 
 
 def _written(name: str) -> int:

@@ -8,15 +8,18 @@
 
 The order on disk: new segments, deletions, `manifest.<generation>.json`, each synced with its folder; then
 `manifest.json` is renamed into place. Before that rename every reader sees the old state, after it the new one.
-A writer that ends without `commit`, however it ends, leaves the old state and the journal of what it encoded.
+A writer that ends without `commit`, however it ends, leaves the old state and the journal of what it encoded. One
+that fails on the way takes nothing more: what it has written may be half of something.
 What a spec means, and which documents a corpus has, is not known here.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,12 +27,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.corpora.spec import Json
 from ragidx.indexer import atomic
 from ragidx.indexer.assembly import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, Copier, Part, derived, merged
-from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.commit import commit
+from ragidx.indexer.commit import commit, write_blobs
 from ragidx.indexer.deletions import Masks, read_deletions, write_deletions
 from ragidx.indexer.documents import Documents
 from ragidx.indexer.faiss_files import load_faiss
@@ -41,22 +42,19 @@ from ragidx.indexer.manifest import (
     MAX_DIM,
     SEGMENTS,
     Manifest,
-    NewerFormatError,
     SegmentEntry,
-    blob_path,
     file_entry,
     is_file_name,
     is_fingerprint,
-    read_manifest,
     segment_id,
 )
+from ragidx.indexer.resume import read_base, retuned
 from ragidx.indexer.reuse import CommittedVectors
 from ragidx.indexer.rows import Row, union
-from ragidx.indexer.segment import segments_of
+from ragidx.indexer.segment import Segment, segments_of
 from ragidx.indexer.segment_writer import SegmentWriter
-from ragidx.indexer.sweep import check_folder, highest_generation, sweep
+from ragidx.indexer.sweep import check_folder, sweep
 from ragidx.indexer.tuning import OnStage
-from ragidx.indexer.verify import check_files
 
 
 class StoreWriter:
@@ -67,16 +65,18 @@ class StoreWriter:
         spec: how the vectors are made, to be kept in the manifest.
         fingerprint: of the spec and the weights: vectors of different fingerprints are never mixed.
         dim: width of the vectors.
-        index: which index large segments get; its type must be that of the index in the folder.
+        index: which index large segments get; its type must be that of the index in the folder. Where its recall is
+            another, the segments that are there are tuned for it, too.
         blobs: small files that belong to the spec, by name.
         replace: the new state has only what this writer adds; the old one stays until then.
-        journal: whether vectors are kept as soon as they are added; not for those that lie ready anyway.
+        journal: whether vectors are kept as soon as they are added, until they are committed; not for those that lie
+            ready anyway. What is there of an interrupted build stays then.
         on_stage: told at the commit how far the indexes of large segments are.
 
     Raises:
         BusyError: another writer holds the index.
         IndexFormatError: the folder is something else, or the index in it is damaged or newer.
-        SpecError: the index in it was made with another spec.
+        SpecError: the index in it was made with another spec, or cannot do what `index` asks for.
         RagidxError: the folder cannot be written.
     """
 
@@ -104,9 +104,11 @@ class StoreWriter:
         atomic.make_folder(self.path)
         self._lock = Lock(self.path)
         try:
-            self.base, self._generation = self._read_base()
+            self.base, self._generation = read_base(
+                self.path, fingerprint=fingerprint, dim=dim, index_type=index.index_type, replace=replace
+            )
             sweep(self.path)
-            self._segments = [] if self.base is None or replace else segments_of(self.path, self.base)
+            self._segments = [] if self.base is None or replace else self._tuned_segments(self.base)
             self._dead: Masks = [] if self.base is None or replace else read_deletions(self.path, self.base)
         except BaseException:
             self._lock.release()
@@ -117,7 +119,7 @@ class StoreWriter:
         self._finished: list[tuple[SegmentEntry, Mapping[str, str]]] = []
         self._dead_again: list[tuple[int, int, int]] = []  # runs that this writer added and deleted
         self._journal: Journal | None = None
-        self._ended = False
+        self._ended = self._failed = False
 
     def __enter__(self) -> Self:
         return self
@@ -129,27 +131,32 @@ class StoreWriter:
 
     def known_documents(self) -> Documents:
         """The documents of the committed state, less those deleted, and those added here."""
+        self._check_running()
         return self._documents
 
     def keep_document(self, doc_id: str) -> None:
         """Note that the document is still in the corpus, so that `delete_others` leaves it."""
+        self._check_running()
         self._documents.keep(doc_id)
 
     def delete_document(self, doc_id: str) -> bool:
         """Mark all rows of a document dead; False if it has none."""
-        return self._delete(self._documents.pop(doc_id)) > 0
+        with self.whole():
+            return self._delete(self._documents.pop(doc_id)) > 0
 
     def delete_others(self) -> int:
         """Delete every document that was neither added nor kept; how many went."""
-        count = self._documents.count_others()
-        self._delete(self._documents.pop_others())
-        return count
+        with self.whole():
+            count = self._documents.count_others()
+            self._delete(self._documents.pop_others())
+            return count
 
     def reuse(self, hashes: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
         """The vectors that are known already, by text hash: committed and alive, or in the journal.
 
         They have the precision of float16: added as they are, they are stored bit for bit as they were.
         """
+        self._check_running()
         found = self._committed.get(hashes)
         journal = self._open_journal(make=False)
         missing = [key for key in hashes if key not in found]
@@ -157,6 +164,7 @@ class StoreWriter:
 
     def remember(self, hashes: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
         """Put vectors into the journal as soon as they are encoded, in whatever order; `add` does it as well."""
+        self._check_running()
         journal = self._open_journal(make=True)
         assert journal is not None
         journal.append(hashes, vectors)
@@ -170,19 +178,19 @@ class StoreWriter:
         """
         if vectors.shape != (len(rows), self._dim):
             raise ValueError(f"vectors have the shape {vectors.shape}, not ({len(rows)}, {self._dim})")
-        self._check_running()
-        if self._keeps_journal:
-            fresh = np.flatnonzero(~self._committed.known([row.text_hash for row in rows])).tolist()
-            self.remember([rows[place].text_hash for place in fresh], vectors[fresh])
-        start = 0
-        for (doc_id, doc_hash), group in itertools.groupby(rows, key=lambda row: (row.doc_id, row.doc_hash)):
-            members = list(group)
-            segment = self._segment_for(members)
-            number = len(self._segments) + len(self._finished)
-            first = segment.n_rows
-            segment.add(members, vectors[start : start + len(members)])
-            self._documents.add(doc_id, doc_hash, number, first, len(members), kept=True)
-            start += len(members)
+        with self.whole():
+            if self._keeps_journal:
+                fresh = np.flatnonzero(~self._committed.known([row.text_hash for row in rows])).tolist()
+                self.remember([rows[place].text_hash for place in fresh], vectors[fresh])
+            start = 0
+            for (doc_id, doc_hash), group in itertools.groupby(rows, key=lambda row: (row.doc_id, row.doc_hash)):
+                members = list(group)
+                segment = self._segment_for(members)
+                number = len(self._segments) + len(self._finished)
+                first = segment.n_rows
+                segment.add(members, vectors[start : start + len(members)])
+                self._documents.add(doc_id, doc_hash, number, first, len(members), kept=True)
+                start += len(members)
 
     def add_rows(self, rows: Sequence[Row], vectors: NDArray[np.float32]) -> None:
         """As `add`, of rows that are told apart by their own ids: no table of documents is kept, and no journal.
@@ -191,12 +199,28 @@ class StoreWriter:
             ModelError: a vector is not finite or not of unit length.
             CorpusError: a string cannot be written as UTF-8.
         """
-        self._check_running()
-        self._segment_for(rows).add(rows, vectors)
+        with self.whole():
+            self._segment_for(rows).add(rows, vectors)
 
     def delete_rows(self, runs: Iterable[tuple[int, int, int]]) -> None:
         """Mark rows of the committed state dead, given as (number of the segment, first row, count)."""
-        self._delete(runs)
+        with self.whole():
+            self._delete(runs)
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[None]:
+        """A block that is done wholly or was the last: where it fails, this writer takes nothing more but `close`.
+
+        What a file has of a write that failed nobody knows, nor which rows are in and which are not: a commit after it
+        would make that the state of the index.
+        """
+        self._check_running()
+        try:
+            yield
+        except BaseException:
+            self._failed = True
+            self._drop_segment()
+            raise
 
     def commit(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
         """Make everything visible at once, and end this writer.
@@ -212,26 +236,22 @@ class StoreWriter:
                 of the folder failed, this one: running again tells.
             SpecError: nothing that fits into the memory reaches the recall asked for.
         """
-        self._check_running()
-        if self._is_unchanged(n_documents):
-            assert self.base is not None
+        with self.whole():
+            if self._is_unchanged(n_documents):
+                assert self.base is not None
+                self._end()
+                return self.base
+            self._finish_segment()
+            self.__dict__.pop("_documents", None)  # the making of an index had better have the memory
+            manifest = self._write_state(notes, n_documents)
+            commit(self.path, manifest)
             self._end()
-            return self.base
-        self._finish_segment()
-        self.__dict__.pop("_documents", None)  # the making of an index had better have the memory
-        manifest = self._write_state(notes, n_documents)
-        commit(self.path, manifest)
-        self._end()
-        return manifest
+            return manifest
 
     def close(self) -> None:
         """Let go of the index. Without a commit before, what was added is gone, but its vectors stay in the journal."""
-        if self._current is not None:
-            self._current.abort()
-            self._current = None
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+        self._drop_segment()
+        self._close_journal()
         try:
             if not self._ended:
                 self._ended = True
@@ -256,40 +276,17 @@ class StoreWriter:
             if not is_file_name(name):
                 raise ValueError(f"{name!r} is no plain file name")
 
-    def _read_base(self) -> tuple[Manifest | None, int]:
-        """The committed state, if there is one that can be read, and the generation that this writer makes."""
-        try:
-            base = read_manifest(self.path)
-        except FileNotFoundError:
-            return None, 1
-        except NewerFormatError:
-            raise
-        except IndexFormatError:
-            if not self._replace:
-                raise
-            return None, highest_generation(self.path) + 1
-        if not self._replace:
-            self._check_same(base)
-            check_files(self.path, base)
-        return base, base.generation + 1
-
-    def _check_same(self, base: Manifest) -> None:
-        ours = {"fingerprint": self._fingerprint, "dim": self._dim, "index_type": self._index.index_type}
-        theirs = {"fingerprint": base.fingerprint, "dim": base.dim, "index_type": base.index.index_type}
-        for name, value in ours.items():
-            if theirs[name] != value:
-                raise SpecError(
-                    f"the index was made with another {name}: {theirs[name]}, not {value}",
-                    "build with the same options as before, or replace the index with --rebuild",
-                    where=str(self.path),
-                )
+    def _tuned_segments(self, base: Manifest) -> list[Segment]:
+        entries = retuned(self.path, base, self._index)
+        return segments_of(self.path, dataclasses.replace(base, segments=entries))
 
     def _check_running(self) -> None:
         if self._ended:
             raise ValueError("this writer has committed or was closed; make another one")
+        if self._failed:
+            raise ValueError("this writer failed, and what it wrote may be incomplete; make another one")
 
     def _delete(self, runs: Iterable[tuple[int, int, int]]) -> int:
-        self._check_running()
         count = 0
         for number, first, length in runs:
             count += 1
@@ -308,6 +305,11 @@ class StoreWriter:
         if self._journal is None and (make or Journal.path_of(folder, self._fingerprint).exists()):
             self._journal = Journal.open(folder, self._fingerprint, self._dim)
         return self._journal
+
+    def _close_journal(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
 
     def _segment_for(self, rows: Sequence[Row]) -> SegmentWriter:
         """The segment being written, or another one where that is full or its columns cannot hold the rows."""
@@ -329,12 +331,17 @@ class StoreWriter:
             self._finished.append((self._current.finish(), self._current.schema))
             self._current = None
 
+    def _drop_segment(self) -> None:
+        if self._current is not None:
+            self._current.abort()
+            self._current = None
+
     def _is_unchanged(self, n_documents: int) -> bool:
         base = self.base
         return (
             base is not None
             and not (self._replace or self._finished or self._current or self._deleted)
-            and (base.n_documents, dict(base.spec)) == (n_documents, self._spec)
+            and (base.n_documents, dict(base.spec), base.index) == (n_documents, self._spec, self._index)
             and base.files == {name: file_entry(data) for name, data in self._blobs.items()}
         )
 
@@ -367,28 +374,19 @@ class StoreWriter:
             index=self._index,
             schema=schema,
             segments=segments,
-            files=self._write_blobs(),
+            files=write_blobs(self.path, self._blobs),
             deletions=write_deletions(self.path, self._generation, segments, [part.dead for part in parts]),
             n_chunks=sum(entry.rows - (0 if mask is None else int(mask.sum())) for entry, mask, _ in parts),
             n_documents=n_documents,
             notes=notes,
         )
 
-    def _write_blobs(self) -> dict[str, FileEntry]:
-        entries = {name: file_entry(data) for name, data in self._blobs.items()}
-        for name, entry in entries.items():
-            path = self.path / blob_path(name, entry)
-            atomic.make_folder(path.parent)
-            atomic.write_file(path, self._blobs[name])  # also over one that is there: it may be damaged
-        return entries
-
     def _end(self) -> None:
         """After a commit: remove what is not needed any more."""
         self._ended = True
-        journal = self._open_journal(make=False)
-        if journal is not None:
-            journal.discard()
-            self._journal = None
+        self._close_journal()
+        if self._keeps_journal:  # what it holds is committed
+            atomic.remove(Journal.path_of(self.path / JOURNAL, self._fingerprint))
         if self._replace:
             atomic.remove(self.path / JOURNAL)
         sweep(self.path)

@@ -111,6 +111,7 @@ def _writer(index: str | Path, store: Store) -> StoreWriter:
         dim=manifest.dim,
         index=manifest.index,
         blobs={name: store.blob(name) for name in manifest.files},
+        journal=False,  # nothing is encoded: what an interrupted build has encoded stays for the next one
     )
 
 

@@ -17,6 +17,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.devices import check_device, check_dtype, check_implementation
 from ragidx.indexer.index_types import AUTO, IndexOptions, check_index_type
+from ragidx.indexer.manifest import read_manifest
 from ragidx.indexer.methods import ENCODER_OPTIONS, SENTENCE_TRANSFORMERS, VECTORS, filter_spec, gone_on_with, resolve
 from ragidx.indexer.models import ModelFiles, locate, weights_fingerprint
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, differences
@@ -196,7 +197,9 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
 
 def _stored(index: Path) -> Store | None:
     """The committed state, None where nothing is committed yet."""
-    if not (index / "manifest.json").exists():
+    try:
+        read_manifest(index)
+    except FileNotFoundError:
         return None
     return Store.open(index)
 

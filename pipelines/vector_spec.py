@@ -8,7 +8,7 @@ from pathlib import Path
 from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.index_types import IndexOptions, check_index_type
-from ragidx.indexer.manifest import MANIFEST, Manifest, read_manifest
+from ragidx.indexer.manifest import Manifest, read_manifest
 from ragidx.indexer.methods import VECTORS, given_vectors
 from ragidx.indexer.specs import FilterSpec, IndexSpec, differences
 from ragidx.pipelines.otherwise import made_otherwise
@@ -20,7 +20,10 @@ def committed(index: Path) -> Manifest | None:
     Raises:
         IndexFormatError: it is damaged or newer.
     """
-    return read_manifest(index) if (index / MANIFEST).exists() else None
+    try:
+        return read_manifest(index)
+    except FileNotFoundError:
+        return None
 
 
 def spec_of_vectors(

@@ -64,6 +64,8 @@ class WriteReport:
 class IndexWriter:
     """The one writer of an index of given vectors, until `close`. A context manager.
 
+    Rows that are broken are refused, and it goes on. Where writing fails, it takes nothing more: make another one.
+
     Args:
         path: the index folder; made if it is missing.
         dim: width of the vectors that are added: the index's, or what it was before it was shrunk; they are cut then.
@@ -162,8 +164,9 @@ class IndexWriter:
         if faults:
             row = min(faults)
             raise CorpusError(faults[row], NOTHING_ADDED, where=shown(rows.ids[row]))
-        for part in rows.parts():
-            self.add_sound(part)
+        with self._writer.whole():
+            for part in rows.parts():
+                self.add_sound(part)
 
     def add_sound(self, rows: VectorRows) -> dict[int, str]:
         """As `add`, of rows that are clean but for their vectors and ids: those that are broken are left out.
@@ -178,7 +181,9 @@ class IndexWriter:
         sound = np.array([row for row in range(len(keys)) if row not in faults], np.int64)
         if len(sound):
             hashes = _hashes(rows, given.vectors, sound)
-            self._put(rows, kept.vectors, [keys[row] for row in sound.tolist()] if faults else keys, hashes, sound)
+            sound_keys = [keys[row] for row in sound.tolist()] if faults else keys
+            with self._writer.whole():
+                self._put(rows, kept.vectors, sound_keys, hashes, sound)
         return faults
 
     def delete(self, ids: Iterable[str | int]) -> int:
@@ -207,11 +212,14 @@ class IndexWriter:
 
         Raises:
             RagidxError: the disk is full or failed; the committed state is what it was.
+            SpecError: nothing that fits into the memory reaches the recall asked for.
+            ValueError: this writer committed, was closed, or failed before.
         """
-        n_documents = len(np.unique(np.concatenate([self._known.documents(), *self._new_documents])))
-        # What is known of a million rows takes 100 MB, which the making of an index had better use.
-        self._known, self._seen, self._new_documents = KnownRows(None), DigestTable(), []
-        manifest = self._writer.commit(notes or {}, n_documents)
+        with self._writer.whole():  # from here on there is no way back: what is known of the rows goes
+            n_documents = len(np.unique(np.concatenate([self._known.documents(), *self._new_documents])))
+            # What is known of a million rows takes 100 MB, which the making of an index had better use.
+            self._known, self._seen, self._new_documents = KnownRows(None), DigestTable(), []
+            manifest = self._writer.commit(notes or {}, n_documents)
         return WriteReport(
             generation=manifest.generation,
             committed=self._writer.base is None or manifest.generation != self._writer.base.generation,
@@ -275,7 +283,8 @@ class IndexWriter:
         return own if rows.doc_ids is None else as_digests([digest(rows.doc_ids[row]) for row in places.tolist()])
 
     def _remove(self, numbers: NDArray[np.int64]) -> int:
-        self._writer.delete_rows(self._known.drop(numbers))
+        with self._writer.whole():
+            self._writer.delete_rows(self._known.drop(numbers))
         self._n_removed += len(numbers)
         return len(numbers)
 

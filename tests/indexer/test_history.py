@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -118,13 +119,76 @@ def test_a_generation_that_is_not_kept_is_refused(index: Path, generation: int, 
 
 def test_a_generation_with_a_damaged_file_is_refused_and_the_state_stays(index: Path) -> None:
     lost = index / "segments" / history(index)[-1].segments[0].id / "chunks.arrow"
-    content = bytearray(lost.read_bytes())
-    content[len(content) // 2] ^= 1
     kept = {manifest.generation for manifest in history(index) if any(s.id in str(lost) for s in manifest.segments)}
-    lost.write_bytes(content)
+    flip(lost)
 
     with pytest.raises(IndexFormatError, match="damaged"):
         rollback(index, min(kept))
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGED: dict[str, Callable[[Path], None]] = {
+    "flipped": flip,
+    "gone": Path.unlink,
+    "cut": lambda path: os.truncate(path, 9),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+@pytest.mark.parametrize(
+    "name", ["segments/00000003-0000/vectors.faiss", "segments/00000003-0000/chunks.arrow", "deletions/00000003.arrow"]
+)
+def test_what_the_committed_state_alone_has_does_not_bar_the_way_back(index: Path, name: str, damage: str) -> None:
+    DAMAGED[damage](index / name)
+
+    with pytest.raises(IndexFormatError) as caught:
+        Store.open(index)
+    assert caught.value.where == str(index / name)
+    assert caught.value.hint == (
+        "put it back from a copy, go back with 'ragidx rollback 2', or build again with --rebuild"
+    )
+    assert [manifest.generation for manifest in history(index)] == [3, 2, 1]
+    assert rollback(index, 2).generation == 4
+    assert texts_of(index) == state(2)
+
+
+def test_a_writer_names_the_way_back_too(index: Path, kit: Any) -> None:
+    flip(index / "segments/00000003-0000/vectors.faiss")
+
+    with pytest.raises(IndexFormatError, match="go back with 'ragidx rollback 2'"):
+        kit.writer(index)
+
+
+def test_the_way_back_is_to_the_newest_generation_that_is_whole(index: Path) -> None:
+    flip(index / "segments/00000003-0000/vectors.faiss")
+    flip(index / "segments/00000002-0000/vectors.faiss")
+
+    with pytest.raises(IndexFormatError, match="go back with 'ragidx rollback 1'"):
+        Store.open(index)
+    with pytest.raises(IndexFormatError, match=r"00000002-0000/vectors\.faiss: the file is damaged"):
+        rollback(index, 2)
+    assert rollback(index, 1).generation == 4
+
+
+def test_a_file_that_every_generation_needs_has_no_way_back(index: Path) -> None:
+    flip(index / "segments/00000001-0000/vectors.faiss")  # of the bee, who was there from the first
+
+    with pytest.raises(IndexFormatError) as caught:
+        Store.open(index)
+
+    assert caught.value.hint == "put it back from a copy, or build again with --rebuild"
+
+
+def test_a_damaged_state_is_not_gone_back_to_though_it_is_the_committed_one(index: Path) -> None:
+    flip(index / "segments/00000003-0000/vectors.faiss")
+
+    with pytest.raises(IndexFormatError, match="its checksum differs"):
+        rollback(index, 3)
 
 
 def test_one_writer_at_a_time(index: Path) -> None:

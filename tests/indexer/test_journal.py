@@ -124,14 +124,6 @@ def test_a_journal_of_another_key_or_dimension_is_begun_anew(tmp_path, key, dim)
     journal.close()
 
 
-def test_discarding_removes_the_file(tmp_path):
-    journal = Journal.open(tmp_path / "journal", KEY, 3)
-
-    journal.discard()
-
-    assert list((tmp_path / "journal").iterdir()) == []
-
-
 def test_a_wrong_shape_is_named(tmp_path):
     journal = Journal.open(tmp_path, KEY, 3)
 

@@ -20,7 +20,7 @@ from ragidx.indexer import atomic, prefixes
 from ragidx.indexer.faiss_files import HEADER_BYTES, VECTORS, map_vectors
 from ragidx.indexer.prefixes import check_width, is_whole, open_prefixes, shortened
 from ragidx.indexer.store import Store
-from ragidx.indexer.verify import verify
+from ragidx.indexer.verify import verify, verify_committed, verify_kept
 
 SEGMENT = "segments/00000001-0000"
 DOCUMENTS = {f"d{n:02d}": [f"t{n} {part}" for part in range(5)] for n in range(40)}
@@ -224,9 +224,11 @@ def test_verify_names_a_damaged_copy_as_one_that_can_be_made_again(index, kit):
     data[-1] ^= 1
     path.write_bytes(data)
 
-    assert verify(index) == [
+    told = [
         f"{path}: the file is damaged: its checksum differs from the one in its name; it can be made again: delete it"
     ]
+    assert verify(index) == verify_kept(index) == told
+    assert verify_committed(index) == []
     assert Store.open(index).search(kit.queries(1), 3, dim=4).scores.shape == (1, 3)
 
 

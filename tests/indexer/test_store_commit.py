@@ -298,6 +298,23 @@ def test_a_writer_that_ends_without_a_commit_leaves_the_state_and_keeps_its_vect
     assert list((index / "journal").iterdir()) == []
 
 
+@pytest.mark.parametrize("change", [True, False], ids=["commits", "changes nothing"])
+def test_a_writer_that_keeps_no_journal_leaves_that_of_an_interrupted_build(tmp_path, kit, change):
+    kit.build(tmp_path / "index", {"a": ["one"], "b": ["two"]})
+    with kit.writer(tmp_path / "index") as writer:
+        kit.add(writer, kit.rows("c", ["encoded, not committed"]))
+
+    with kit.writer(tmp_path / "index", journal=False) as writer:
+        if change:
+            writer.delete_document("b")
+        generation = writer.commit({}, 1 if change else 2).generation
+
+    assert generation == (2 if change else 1)
+    _, encoded = kit.build(tmp_path / "index", {"a": ["one"], "c": ["encoded, not committed"]})
+    assert encoded == 0
+    assert not list((tmp_path / "index" / "journal").iterdir())
+
+
 def test_the_journal_of_another_spec_survives_a_commit(tmp_path, kit):
     index = tmp_path / "index"
     kit.build(index, SIX)

@@ -23,6 +23,8 @@ from ragidx.indexer.store import Store
 PUT_BACK = "  hint: put it back from a copy, or build again with --rebuild"
 GO_BACK = "  hint: copy the newest manifest.<number>.json beside it over manifest.json, or build again with --rebuild"
 
+WAY_BACK = "  hint: put it back from a copy, go back with 'ragidx rollback 1', or build again with --rebuild"
+
 SEGMENT = "segments/00000001-0000"
 
 
@@ -421,7 +423,7 @@ def test_deletions_of_rows_that_are_not_there(index):
     plant(index, f"deletions/{path.name}", content)
 
     assert refused(index) == (
-        f"{path}: the file is damaged: it names a row that segment 0 of 300 rows does not have\n{PUT_BACK}"
+        f"{path}: the file is damaged: it names a row that segment 0 of 300 rows does not have\n{WAY_BACK}"
     )
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from faults import Disk, Step
 from hypothesis import HealthCheck, settings
 from hypothesis import given as given_
 from hypothesis import strategies as st
 
 import ragidx
-from ragidx.corpora.errors import BusyError, IndexFormatError, QueryError
+from ragidx.corpora.errors import BusyError, IndexFormatError, QueryError, RagidxError
 from ragidx.indexer.history import rollback
 from ragidx.indexer.lock import Lock
 from ragidx.indexer.store import Store
@@ -46,6 +49,27 @@ def test_a_document_goes_by_its_id_and_is_found_no_more() -> None:
     assert len(hits) == 5
     assert "lease.txt" not in {hit.doc_id for hit in hits}
     assert Store.open("ragidx-index").verify() == []
+
+
+class Full(Disk):
+    """No room any more when the columns of a segment are to be written: everything is encoded by then."""
+
+    def before(self, step: Step) -> None:
+        if step.path.name == "chunks.arrow":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(step.path))
+
+
+@pytest.mark.parametrize("where", [HISTORY, 'doc_id == "nobody"'], ids=["something", "nothing"])
+def test_what_an_interrupted_build_encoded_is_there_after_a_deletion(index: Path, folder: Path, where: str) -> None:
+    (folder / "corpus" / "new.txt").write_text("A new document, encoded and not committed.")
+    with Full(folder), pytest.raises(RagidxError, match="No space left on device"):
+        ragidx.build("corpus")
+
+    report = delete(where=where)
+
+    assert report.n_documents == (2 if where == HISTORY else 0)
+    built = ragidx.build("corpus", exclude=["mill.md", "facts.jsonl"])
+    assert (built.n_added, built.n_encoded) == (1, 0)
 
 
 @pytest.mark.usefixtures("index")
