@@ -74,22 +74,26 @@ def check_file(path: Path, entry: FileEntry, *, read: bool) -> None:
 def verify(folder: Path) -> list[str]:
     """Read everything; one line for each fault: the file, what is wrong, what to do. Empty: all is whole.
 
-    The committed state's faults, then those of the generations kept before it.
+    The committed state's faults, then those of what is kept beside it.
     """
     return verify_committed(folder) + verify_kept(folder)
 
 
 def verify_kept(folder: Path) -> list[str]:
-    """The faults of what is kept beside the committed state: no answer depends on it, only going back does."""
+    """The faults of what is kept beside the committed state, on which no answer depends.
+
+    That is narrower copies of its vectors, which are made again, and the generations before it, which can be gone
+    back to.
+    """
     try:
         manifest = read_manifest(folder)
     except (FileNotFoundError, IndexFormatError):
         return []  # which generations are kept is not known
-    return _own_copy_faults(folder, manifest) + _past_faults(folder, manifest)
+    return _damaged_prefixes(folder, manifest) + _own_copy_faults(folder, manifest) + _past_faults(folder, manifest)
 
 
 def verify_committed(folder: Path) -> list[str]:
-    """The faults of the committed state, and of narrower copies of its vectors."""
+    """The faults of the committed state."""
     try:
         manifest = read_manifest(folder)
     except FileNotFoundError:
@@ -104,7 +108,7 @@ def verify_committed(folder: Path) -> list[str]:
             faults.append(line_of(fault))
     if not faults:  # a file that is not the committed one needs no second line about what is in it
         faults = _content_faults(folder, manifest)
-    return faults + _damaged_prefixes(folder, manifest)
+    return faults
 
 
 def line_of(fault: IndexFormatError) -> str:

@@ -31,11 +31,13 @@ from ragidx.pipelines.plan import make_plan
 from ragidx.pipelines.prediction import Foresight, is_long
 from ragidx.pipelines.reading import Reading, build_options, chunker_of, document_hash, too_long
 from ragidx.pipelines.report import INDEXING, BuildReport, OnProgress, Progress, Skips, StrictError, Teller
-from ragidx.pipelines.seen import SeenFiles
+from ragidx.pipelines.seen import REPEATED, SeenFiles
+from ragidx.pipelines.vacancy import vacated_if_refused
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoder import Batch, Encoder
     from ragidx.indexer.filters import Filter
+    from ragidx.indexer.manifest import Manifest
 
 _WINDOW_CHUNKS = 4096
 _WINDOW_CHARS = 4 << 20
@@ -102,11 +104,14 @@ class _Build:
         self.plan = make_plan(self.index, self.options)
         if self.plan.wants_a_sample:
             self._fit()
-        with self._writer() as writer:
+        with vacated_if_refused(self.index), self._writer() as writer:
             self.writer = writer
             known = writer.known_documents()
-            self._seen = SeenFiles(self.index, self.reading.read_options, known, reread=self.options.reread)
             had = writer.base is not None and not self.options.rebuild
+            self._cut_before = _n_truncated(writer.base) if had else 0
+            self._looks_again = self.options.strict and self._cut_before > 0
+            reread = self.options.reread or self._looks_again
+            self._seen = SeenFiles(self.index, self.reading.read_options, known, reread=reread)
             with contextlib.ExitStack() as self._open:
                 for document in self.reading.documents(self._left_out, self._begin):
                     for items in self._take(document, known.get(document.id)):
@@ -179,13 +184,17 @@ class _Build:
 
     def _take(self, document: Document, had: bytes | None) -> Iterable[list[Item]]:
         """Begin to cut a document that is new or changed; gives the items of documents that are cut by now."""
-        self._count(1)
         doc_hash = document_hash(document)
-        self._seen.document(document.id, doc_hash)
+        if not self._seen.document(document.id, doc_hash):
+            self._left_out(Skip(document.id, REPEATED))
+            return ()
+        self._count(1)
         self._foresight.read(document, is_new=had != doc_hash)
         if had == doc_hash:
             self.report.n_unchanged += 1
             self.writer.keep_document(document.id)
+            if self._looks_again:
+                self._check_whole(document)
             return ()
         if had is not None:
             self.writer.delete_document(document.id)
@@ -295,6 +304,12 @@ class _Build:
             self.report.prediction = self.progress.prediction = made
             self._tell(at_once=True)
 
+    def _check_whole(self, document: Document) -> None:
+        """Whether a document that is known was indexed whole; a build that was not strict may have cut it."""
+        with Cutter(self._chunker()) as cutter:
+            for items in (*cutter.submit(document, b""), *cutter.drain()):
+                self._count_truncated(items)
+
     def _count_truncated(self, items: Sequence[Item]) -> None:
         found = too_long(items, self._loaded(), self.plan.spec.chunk)
         self.report.n_truncated += len(found)
@@ -329,7 +344,8 @@ class _Build:
         notes = {
             "corpus": str(self.corpus),
             "skipped": dict(self.skips.counts),
-            "truncated": r.n_truncated,
+            # of the index, at most: some of those before may be gone, unless each was looked at again
+            "truncated": r.n_truncated + (0 if self._looks_again else self._cut_before),
             "device": self._encoder.device if self._encoder else "",
             "dtype": self._encoder.dtype if self._encoder else "",
         }
@@ -353,6 +369,12 @@ class _Build:
         self.progress.total_bytes = self.progress.total_bytes or self.progress.n_bytes
         self.progress.last = True
         self._tell(at_once=True)
+
+
+def _n_truncated(manifest: Manifest | None) -> int:
+    """How many documents of an index were cut, at most."""
+    told = 0 if manifest is None else manifest.notes.get("truncated")
+    return told if isinstance(told, int) else 0
 
 
 def _unit(vectors: NDArray[np.float32], names: Sequence[str]) -> NDArray[np.float32]:

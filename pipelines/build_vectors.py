@@ -7,8 +7,9 @@ questions: then some texts of the file are, to see that it made the vectors.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,10 @@ from ragidx.indexer.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.methods import VECTORS
 from ragidx.indexer.specs import IndexSpec
 from ragidx.pipelines.plan import BuildOptions
-from ragidx.pipelines.query_model import QUERY_OPTIONS, TextSample, compare, model_of_queries
+from ragidx.pipelines.query_model import N_TEXTS, QUERY_OPTIONS, TextSample, compare, model_of_queries
 from ragidx.pipelines.reading import without_index
 from ragidx.pipelines.report import BuildReport, OnProgress, Progress, Queries, Skips, Teller
+from ragidx.pipelines.vacancy import vacated_if_refused
 from ragidx.pipelines.vector_rows import VectorRows
 from ragidx.pipelines.vector_spec import check_given, committed
 from ragidx.pipelines.vectors import IndexWriter
@@ -129,24 +131,26 @@ class _Build:
             check_width(dim, old.dim, "the file", first.file)
         asked = time.perf_counter()
         plan = self._model(old, dim if old is None else old.dim)
-        with IndexWriter(
-            self.index,
-            dim,
-            index_type=o.index_type,
-            target_recall=o.target_recall,
-            max_memory=o.max_memory,
-            made_by=o.made_by,
-            queries=plan,
-            replace=o.rebuild,
-        ) as writer:
-            sample = None if plan is None else TextSample()
-            self.report.encode_seconds = 0.0 if plan is None else time.perf_counter() - asked
-            self._add(writer, first, sample)
-            for batch in batches:
-                self._add(writer, batch, sample)
+        self.report.encode_seconds = 0.0 if plan is None else time.perf_counter() - asked
+        with (
+            vacated_if_refused(self.index),
+            IndexWriter(
+                self.index,
+                dim,
+                index_type=o.index_type,
+                target_recall=o.target_recall,
+                max_memory=o.max_memory,
+                made_by=o.made_by,
+                queries=plan,
+                replace=o.rebuild,
+            ) as writer,
+        ):
+            check = None if plan is None else _ModelCheck(plan, str(self.vectors), self.report)
+            for batch in itertools.chain([first], batches):
+                self._add(writer, batch, check)
             if not self.report.n_chunks:
                 raise self._nothing_read()
-            self.report.queries = self._queries(writer.spec, plan, sample)
+            self.report.queries = self._queries(writer.spec, check)
             writer.delete_others()
             done = writer.commit({"corpus": str(self.vectors), "skipped": dict(self.skips.counts)})
         r, spec = self.report, writer.spec
@@ -172,16 +176,11 @@ class _Build:
         queries = self.options.queries
         return None if queries.model is None else model_of_queries(self.index, old, queries, width)
 
-    def _queries(self, spec: IndexSpec, plan: Plan | None, sample: TextSample | None) -> Queries | None:
+    def _queries(self, spec: IndexSpec, check: _ModelCheck | None) -> Queries | None:
         """What is told of the model of questions; one that is named has to have made the vectors."""
-        if plan is None or sample is None:
+        if check is None:
             return None if spec.query_encoder is None else Queries(str(spec.query_encoder))
-        started = time.perf_counter()
-        found = compare(plan, sample, str(self.vectors))
-        if found.n_checked:
-            self.report.device, self.report.dtype = plan.encoder.device, plan.encoder.dtype
-            self.report.encode_seconds += time.perf_counter() - started
-        return found
+        return check.last()
 
     def _batches(self, dim: int | None) -> Iterator[VectorBatch]:
         o = self.options
@@ -195,11 +194,11 @@ class _Build:
             on_source=self._begin,
         )
 
-    def _add(self, writer: IndexWriter, batch: VectorBatch, sample: TextSample | None) -> None:
+    def _add(self, writer: IndexWriter, batch: VectorBatch, check: _ModelCheck | None) -> None:
         rows = VectorRows(batch.ids, batch.vectors, batch.texts, batch.metadata, batch.doc_ids)
         faults = writer.add_sound(rows)
-        if sample is not None:
-            sample.add(batch.ids, batch.texts, batch.vectors, without=faults)
+        if check is not None:
+            check.add(batch, faults)
         for row in sorted(faults):
             self.skips.add(Skip(batch.where(row), f"{faults[row]}: '{batch.ids[row]}'"))
         assert self._begun is not None
@@ -222,3 +221,45 @@ class _Build:
             "mend the file, or name another",
             where=str(self.vectors),
         )
+
+
+class _ModelCheck:
+    """Whether the model made the vectors: asked after the first batches that have enough texts, and at the end of all.
+
+    Args:
+        plan: of the model.
+        where: the vectors, for messages.
+        report: gets the seconds, and what the model ran on.
+    """
+
+    def __init__(self, plan: Plan, where: str, report: BuildReport) -> None:
+        self._plan, self._where, self._report = plan, where, report
+        self._sample = TextSample()
+        self._has_begun = False
+
+    def add(self, batch: VectorBatch, faults: Collection[int]) -> None:
+        """Take note of a batch, without its broken rows.
+
+        Raises:
+            SpecError: of the texts of the batches before it, the model made the vector of none.
+        """
+        if not self._has_begun and len(self._sample) == N_TEXTS:
+            self._has_begun = True
+            self._compare(is_last=False)
+        self._sample.add(batch.ids, batch.texts, batch.vectors, without=faults)
+
+    def last(self) -> Queries:
+        """What the sample of all says.
+
+        Raises:
+            SpecError: the model did not make the vectors.
+        """
+        return self._compare(is_last=True)
+
+    def _compare(self, *, is_last: bool) -> Queries:
+        started = time.perf_counter()
+        found = compare(self._plan, self._sample, self._where, is_last=is_last)
+        if found.n_checked:
+            self._report.device, self._report.dtype = self._plan.encoder.device, self._plan.encoder.dtype
+            self._report.encode_seconds += time.perf_counter() - started
+        return found

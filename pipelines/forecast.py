@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import SpecError
-from ragidx.corpora.records import Skip
+from ragidx.corpora.records import Document, Skip
+from ragidx.indexer.digests import DigestTable, digest
 from ragidx.indexer.index_types import FLAT
 from ragidx.indexer.sweep import check_folder
 from ragidx.pipelines.calibrate import check_fit
@@ -36,6 +37,7 @@ from ragidx.pipelines.reading import Reading, build_options, chunker_of, documen
 from ragidx.pipelines.report import PLANNING, OnProgress, Progress, Skips, Teller
 from ragidx.pipelines.room import Room, SampleRows, new_segments, pack, room, with_times
 from ragidx.pipelines.sampling import Estimate, Extrapolation, Tally
+from ragidx.pipelines.seen import REPEATED
 from ragidx.pipelines.speed import Speed, measure
 
 if TYPE_CHECKING:
@@ -149,6 +151,7 @@ class _Forecaster:
         self.samples = SampleRows()
         self._texts = _Drawn()
         self._cutter: Cutter | None = None
+        self._ids = DigestTable()  # of the documents of a corpus that is read whole
         self._load_seconds = 0.0
         self._count_seconds = 0.0  # of counting tokens, which a build does while it encodes
 
@@ -194,6 +197,9 @@ class _Forecaster:
         tally, cut = Tally(piece.ending, piece.n_bytes), Tally(piece.ending, piece.n_bytes)
         n_chars = n_cut_chars = 0
         for document in piece.documents(self.reading, lambda skip: self._skip(skip, tally)):
+            if piece.source is None and self._is_repeated(document):  # those of a sample may be numbered alike
+                self._skip(Skip(document.id, REPEATED), tally)
+                continue
             self.progress.n_documents += 1
             kind = self.knowledge.of_document(document)
             for name in ("documents", kind):
@@ -209,6 +215,14 @@ class _Forecaster:
         for name, count in cut.counts.items():
             tally.counts[name] += count * (piece.share if name == "empty" else n_chars / max(1, n_cut_chars))
         return tally
+
+    def _is_repeated(self, document: Document) -> bool:
+        """Whether another document had its id before."""
+        key = digest(document.id)
+        if self._ids.find(key):
+            return True
+        self._ids.add(key, 0)
+        return False
 
     def _skip(self, skip: Skip, tally: Tally) -> None:
         one = Skips()

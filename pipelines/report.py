@@ -25,6 +25,7 @@ DERIVING = "making the index"
 _EXAMPLES = 5
 _REASONS = 5
 _TELL_EVERY_S = 0.2
+_MEMORY_MARGIN = 1 << 20  # bytes: headers of files, and limits that no index could be seen to exceed
 _HEAD = re.compile(
     r"(?:'[^']*'|\([^)]*\)|[^:(']|[:('])*?(?=: |$)", re.DOTALL
 )  # colons in quotes and brackets are names
@@ -64,6 +65,19 @@ class Queries:
     n_checked: int | None = None
     median_cosine: float | None = None
     least_cosine: float | None = None
+
+
+@dataclass(frozen=True)
+class OverMemory:
+    """That a search needs more memory than was allowed: small segments are compared whole, whatever they take.
+
+    Attributes:
+        search_bytes: what a search keeps reading, all segments together.
+        max_memory: what was allowed.
+    """
+
+    search_bytes: int
+    max_memory: int
 
 
 @dataclass
@@ -226,14 +240,16 @@ class BuildReport:
     prediction: Prediction | None = None  # made while a long build ran
     queries: Queries | None = None  # of vectors that were made elsewhere, where a model encodes questions for them
     given_dim: int | None = None  # numbers of a vector as it was given, where only the first `dim` are kept
+    over_memory: OverMemory | None = None  # where a search needs a MiB more than was allowed, or more
 
     def to_json(self) -> dict[str, Any]:
         """All fields; stable, documented in the README.
 
-        `forecast` is there where a prediction was made; `queries` and `given_dim` where they say something.
+        `forecast` is there where a prediction was made; `queries`, `given_dim` and `over_memory` where they say
+        something.
         """
         fields = dataclasses.asdict(self)
-        for name in ("queries", "given_dim"):
+        for name in ("queries", "given_dim", "over_memory"):
             if fields[name] is None:
                 del fields[name]
         prediction = fields.pop("prediction")
@@ -242,9 +258,14 @@ class BuildReport:
         return fields | {"forecast": {"predicted": prediction, "actual": self.actual()}}
 
     def take_index(self, manifest: Manifest) -> None:
-        """Note how the committed index is searched."""
+        """Note how the committed index is searched, and whether that is in the memory that was allowed."""
+        from ragidx.indexer.assembly import memory_bytes  # numpy and pyarrow, which no --help needs
+
         self.index_type = manifest.index.index_type
         self.made, self.recall = made_in(manifest)
+        needed, allowed = sum(map(memory_bytes, manifest.segments)), manifest.index.max_memory
+        if allowed is not None and needed > allowed + _MEMORY_MARGIN:
+            self.over_memory = OverMemory(needed, allowed)
 
     def actual(self) -> dict[str, float]:
         """What came of the things that a prediction tells."""

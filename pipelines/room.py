@@ -52,7 +52,8 @@ class TypeRoom:
         search_bytes: what a search keeps reading.
         build_bytes: peak memory of the build.
         exact: whether a search compares every vector.
-        fits: whether that is within `max_memory`; what does not fit is not made.
+        fits: whether `search_bytes` are within `max_memory`; what does not fit is not made, but that small segments are
+            compared whole, whatever they take.
         recipe: of the largest segment, as a factory string or flat: the first that fits, where one does.
         index_seconds: to make it of all segments; None where that was not measured.
     """
@@ -304,14 +305,15 @@ def _type_room(options: IndexOptions, parts: Sequence[int], dim: int, beside: in
     limited = options if is_held else dataclasses.replace(options, max_memory=None)
     made = recipes(limited, parts, dim)
     prints = [footprint_of(one, part, padded(dim)) for part, one in zip(parts, made, strict=True)]
+    search_bytes = sum(one.memory_bytes for one in prints)
     return TypeRoom(
         options.index_type,
         INDEX_TYPES.get(options.index_type, "a factory string"),
         beside + sum(one.disk_bytes for one in prints),
-        sum(one.memory_bytes for one in prints),
+        search_bytes,
         base + max((one.build_bytes for one in prints), default=0),
         all(one is None for one in made),
-        is_held,
+        is_held and (options.max_memory is None or search_bytes <= options.max_memory),
         str(made[0] or FLAT) if made else FLAT,
     )
 

@@ -6,7 +6,8 @@ Kept beside the index, in `sources.cache`. It is asked, never believed: a file i
 all its documents with the same hashes, so a cache that is lost, old or damaged costs time, never a wrong answer. What
 makes a file another one is what git looks at: size, time of the last write, time of the last change of the inode (which
 nobody can set), inode and device. A file that was touched in the last two seconds before it was read is not noted: a
-later write could have the same time.
+later write could have the same time. One write goes unseen, here as in git: through a memory mapping that was written
+through before and not flushed since, which sets no time again; `reread` finds it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from ragidx.indexer import atomic
 from ragidx.indexer.digests import DIGEST_BYTES, DigestTable, digest
 from ragidx.indexer.documents import Documents
 from ragidx.indexer.manifest import SEEN, read_regular
+
+REPEATED = "its id is another document's"
+"""Why a document is left out whose id another one had before it in the same build."""
 
 _RECORD = np.dtype([("source", "S16"), ("document", "S16"), ("hash", "V16")])  # those of a source stand together
 _FORMAT = 1
@@ -63,6 +67,7 @@ class SeenFiles:
         self._source: Source | None = None  # that is being read; None: it is not to be noted
         self._begun = 0
         self._read_here: list[bytes] = []
+        self._taken = DigestTable()  # the documents that were read
 
     def passes(self, source: Source) -> int:
         """How many documents of the index a file still is; 0: it has to be read. Files come one after another."""
@@ -80,9 +85,19 @@ class SeenFiles:
         self._new += self._old[start * _RECORD.itemsize : end * _RECORD.itemsize]
         return end - start
 
-    def document(self, doc_id: str, doc_hash: bytes) -> None:
-        """A document of the file that is being read."""
-        self._read_here.append(digest(doc_id) + doc_hash)
+    def document(self, doc_id: str, doc_hash: bytes) -> bool:
+        """A document of the file that is being read; False: one that came before it in this build has the same id.
+
+        A file that is still to come, and has it too, is then read, and told of.
+        """
+        key = digest(doc_id)
+        known = self._by_document.find(key) if doc_id in self._documents else []
+        if self._taken.find(key) or self._passed[known].any():
+            return False
+        self._same[known] = False
+        self._taken.add(key, 0)
+        self._read_here.append(key + doc_hash)
+        return True
 
     def left_out(self, where: str) -> None:
         """Something was; if it is of the file that is being read, the file is read again the next time, and told of."""
@@ -131,8 +146,16 @@ class SeenFiles:
 
     @functools.cached_property
     def _table(self) -> DigestTable:
+        return self._table_of("source")
+
+    @functools.cached_property
+    def _by_document(self) -> DigestTable:
+        return self._table_of("document")
+
+    def _table_of(self, field: str) -> DigestTable:
+        """The places of records, by one of their digests."""
         table = DigestTable()
-        table.extend(self._records["source"], np.arange(len(self._records)))
+        table.extend(self._records[field], np.arange(len(self._records)))
         return table
 
     def _read(self, most: int) -> bytes:

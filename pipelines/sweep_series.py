@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.corpora.errors import ModelError, SpecError, unknown_name
 from ragidx.indexer.filters import Filter, make_filter
 from ragidx.indexer.methods import SENTENCE_TRANSFORMERS, VECTORS, default_filter
 from ragidx.indexer.models import ModelFiles
@@ -135,7 +135,7 @@ def series_of(
     Raises:
         SpecError: the index keeps no raw vectors for another filter, a filter that was named cannot be made so, or a
             width is larger than what there is, or not that of the one filter `none`.
-        ModelError: the model has no unembedding matrix, and the filter needs one.
+        ModelError: the filter needs an unembedding matrix, and the model has none, or the index has no model.
     """
     if not source.is_raw:
         own = source.spec.filter.name
@@ -150,6 +150,7 @@ def series_of(
     wanted = _suitable(source) if names is None else list(dict.fromkeys(names))
     check_filters(wanted)
     _check_fields(wanted, fields)
+    _check_model(wanted, source)
     if wanted == ["none"]:
         _check_none(widths, source.hidden)
     return [_series(source, name, widths, fields, named=names is not None) for name in wanted]
@@ -159,6 +160,19 @@ def _suitable(source: SweepSource) -> list[str]:
     """EmbedFilter for decoders; truncation and PCA where no unembedding matrix belongs to the vectors."""
     has_none = source.encoder_spec.method in (SENTENCE_TRANSFORMERS, VECTORS)
     return ["truncation", "pca"] if has_none else ["embedfilter"]
+
+
+def _check_model(names: Sequence[str], source: SweepSource) -> None:
+    """Whether there is a model for the filters that are made of one."""
+    wanting = [name for name in names if FILTERS[name].head]
+    if wanting and source.encoder_spec.method == VECTORS:
+        raise ModelError(
+            f"filter '{wanting[0]}' is made of a model's unembedding matrix, and the index names no model: its vectors "
+            "were made elsewhere",
+            "take truncation or pca, or name the model that made them when the index is built: "
+            "ragidx build --vectors FILE --model M --rebuild",
+            where="--filter",
+        )
 
 
 def _check_none(widths: Widths, hidden: int) -> None:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import CorpusError, ModelError, QueryError, SpecError
+from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.corpora.evalsets import Qrels, load_qrels, load_queries
 from ragidx.indexer.calibration import Sample, lowest
 from ragidx.indexer.encoder import Encoder
@@ -25,8 +25,7 @@ from ragidx.indexer.filters import Filter
 from ragidx.indexer.methods import VECTORS
 from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
 from ragidx.indexer.store import Store
-from ragidx.indexer.unit import unit_rows
-from ragidx.retriever.query_vectors import read_query_vectors
+from ragidx.retriever.query_vectors import read_query_vectors, unit_queries
 from ragidx.retriever.retriever import FILTER_FILE, Retriever
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -275,18 +274,7 @@ class IndexSource(SweepSource):
     def _read(self, path: Path) -> Floats:
         """Query vectors of unit length; of the width that was given before a shrink, they are cut as the rows were."""
         found = read_query_vectors(path)
-        width, given = found.shape[1], self.spec.given_dim
-        if width not in (self.dim, given):
-            before = "" if given is None else f", and had {given:,} as they were given"
-            raise QueryError(
-                f"the vectors have {width:,} numbers, those of the index have {self.dim:,}{before}",
-                "make them as the vectors of the index were made",
-                where=str(path),
-            )
-        unit = unit_rows(found[:, : self.dim].astype(np.float64))
-        for row, reason in unit.faults:
-            raise QueryError(reason, "give another vector, and leave no query out", where=f"{path}: vector {row + 1:,}")
-        return unit.vectors
+        return unit_queries(found, self.dim, self.spec.given_dim, index=self.name, file=path)
 
     def _all(self) -> Iterator[Floats]:
         for segment, rows in zip(self._store.segments, self._rows, strict=True):

@@ -24,9 +24,9 @@ from ragidx.indexer.merge import Place
 from ragidx.indexer.rows import Row
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store import Store
-from ragidx.indexer.unit import cut_rows, unit_rows
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.matching import matching_rows, schema_of
+from ragidx.retriever.query_vectors import unit_queries
 from ragidx.retriever.where import parse
 
 
@@ -200,24 +200,7 @@ class IndexReader:
 
     def _queries(self, vectors: ArrayLike) -> NDArray[np.float32]:
         """(q, dim) of length 1."""
-        matrix = np.asarray(vectors)
-        if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
-            raise ValueError(
-                f"query vectors have the shape {matrix.shape} and hold {matrix.dtype}, not (q, {self.dim})"
-            )
-        width, given = matrix.shape[1], self.spec.given_dim
-        if width not in (self.dim, given):
-            before = "" if given is None else f", and had {given:,} as they were given"
-            raise QueryError(
-                f"the query's vector has {width:,} numbers, those of the index have {self.dim:,}{before}",
-                "make it as the vectors of the index were made",
-                where=str(self.store.path),
-            )
-        unit = cut_rows(unit_rows(matrix), self.dim)
-        for row, reason in unit.faults:
-            where = f"query {row + 1}" if len(matrix) > 1 else ""
-            raise QueryError(reason.replace("the vector", "the query's vector"), "give another vector", where=where)
-        return unit.vectors
+        return unit_queries(vectors, self.dim, self.spec.given_dim, index=self.store.path)
 
     def _document_ids(self, places: Sequence[Place]) -> list[str]:
         ids: dict[Place, str] = {}

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ragidx.corpora.sources import BY_RULE
+from ragidx.indexer.index_types import MIN_ROWS
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.cli import console, forecast_tables, interrupts, words
 from ragidx.pipelines.cli.options import (
@@ -55,7 +56,12 @@ _REASONS = 12  # shown on a terminal; a broken export can have as many as it has
 @corpus_options
 @click.option("--strict", is_flag=True, help="End with status 1 at the first thing left out or cut.")
 @click.option("--plan", is_flag=True, help="Say what the build would take, and build nothing.")
-@click.option("--reread", is_flag=True, help="Open every file again, those too whose size and times are as they were.")
+@click.option(
+    "--reread",
+    is_flag=True,
+    help="Open every file again, those too whose size and times are as they were: a write through a memory mapping "
+    "that was open before may leave them so.",
+)
 @click.option("--rebuild", is_flag=True, help="Replace the index, whatever it was made with.")
 @offline_option
 @json_option
@@ -125,6 +131,7 @@ def _tell(report: BuildReport) -> None:
     r = report
     rate = f"{r.n_encoded / r.encode_seconds:,.0f} chunks/s" if r.encode_seconds > 0 and r.n_encoded else "-"
     gone = f", {r.n_removed:,} gone" if r.n_removed else ""
+    unopened = f", {console.plural(r.n_unopened, 'file')} not opened" if r.n_unopened else ""
     fitted = f", fitted on {console.plural(r.n_fitted, 'chunk')} of the corpus" if r.n_fitted else ""
     console.print_fields(
         [
@@ -133,7 +140,8 @@ def _tell(report: BuildReport) -> None:
             ("filter", words.filter_(FilterSpec.parse(r.filter), r.dim) + fitted),
             (
                 "documents",
-                f"{r.n_documents:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} as before{gone}",
+                f"{r.n_documents:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} as before"
+                f"{gone}{unopened}",
             ),
             ("chunks", f"{r.n_chunks:,}: {r.n_encoded:,} encoded, {r.n_reused:,} known already"),
             *words.searched_field(r.index_type, r.made, r.recall),
@@ -150,7 +158,19 @@ def _tell(report: BuildReport) -> None:
         )
     if r.n_empty:
         console.note(f"Without text: {console.plural(r.n_empty, 'document')}.")
+    tell_memory(r)
     tell_skips(r)
+
+
+def tell_memory(r: BuildReport) -> None:
+    """On stderr: that a search needs more than was allowed."""
+    if r.over_memory is not None:
+        least = f"{MIN_ROWS:,} vectors"
+        remedy = f"; `ragidx compact` makes one of the {len(r.made)} there are" if len(r.made) > 1 else ""
+        console.note(
+            f"Over --max-memory: a search reads {console.n_bytes(r.over_memory.search_bytes)} of vectors, more than "
+            f"{console.n_bytes(r.over_memory.max_memory)}; segments of fewer than {least} are compared whole{remedy}."
+        )
 
 
 def tell_skips(r: BuildReport) -> None:

@@ -119,9 +119,13 @@ def n_bytes(count: int) -> str:
     return f"{count} B" if unit == 0 else f"{size:.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
 
 
-def plural(count: int, noun: str) -> str:
-    """`1 chunk`, `2 chunks`."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """A number of things; `nouns` where another s does not make the plural.
+
+    >>> plural(1, "chunk"), plural(2_000, "chunk"), plural(2, "query", "queries")
+    ('1 chunk', '2,000 chunks', '2 queries')
+    """
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
 def is_terminal() -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ragidx.corpora.sources import BY_RULE
-from ragidx.indexer.index_types import AUTO
+from ragidx.indexer.index_types import AUTO, MIN_ROWS
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.cli import console, words
 
@@ -58,6 +58,12 @@ def advice(f: Forecast) -> list[str]:
         lines.append(
             f"This process may use {console.n_bytes(room.limit_bytes)} of memory, and the build needs "
             f"{console.n_bytes(room.build_bytes)}: take a smaller model, or --dtype bfloat16."
+        )
+    chosen = room.index_types[0]
+    if room.max_memory is not None and not chosen.fits:
+        lines.append(
+            f"A search reads {console.n_bytes(chosen.search_bytes)} of vectors, more than --max-memory "
+            f"{console.n_bytes(room.max_memory)}: segments of fewer than {MIN_ROWS:,} vectors are compared whole."
         )
     if f.encode_seconds > _LONG_SECONDS:
         times = spec.copies or _TIMES.get(spec.method, 1)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from ragidx.corpora.errors import lone_surrogate
-from ragidx.indexer.index_types import INDEX_TYPES
+from ragidx.indexer.index_types import INDEX_TYPES, MIN_ROWS
 from ragidx.indexer.methods import METHODS
 from ragidx.indexer.specs import ATTENTIONS, FILTERS, POOLINGS
 
@@ -200,7 +200,11 @@ _ANN = (
         help="ann_recall@10 against exact search that an approximate index is tuned to [default: its own, else 0.95].",
     ),
     click.option(
-        "--max-memory", type=Bytes(), metavar="SIZE", help="What the indexes may take in memory, such as 2GB."
+        "--max-memory",
+        type=Bytes(),
+        metavar="SIZE",
+        help="What the indexes may take in memory, such as 2GB; a segment of fewer than "
+        f"{MIN_ROWS:,} vectors is compared whole, whatever it takes.",
     ),
 )
 

@@ -189,4 +189,4 @@ def _answer_file(
     if as_json:
         console.print_json({"queries": len(asked), "run": str(run), "k": k, "documents": sum(map(len, found))})
     else:
-        console.note(f"{console.plural(len(asked), 'query').replace('querys', 'queries')} answered, run in {run}")
+        console.note(f"{console.plural(len(asked), 'query', 'queries')} answered, run in {run}")

@@ -16,7 +16,8 @@ from ragidx.pipelines.cli.options import index_option, json_option
 def command(index: Path, as_json: bool) -> int:
     """Read a whole index and check every byte; exit status 1 if the committed state is damaged.
 
-    What is wrong with the generations kept before it is told on stderr: only `ragidx rollback` needs them.
+    What is wrong beside it is told on stderr: with the generations kept before it, which only `ragidx rollback` needs,
+    and with narrower copies of its vectors, which are made again when they are asked for.
     """
     from ragidx.indexer.manifest import MANIFEST
     from ragidx.indexer.store import Store

@@ -294,6 +294,59 @@ def test_strict_refuses_to_cut_a_document(run: Run, small_corpus: Path) -> None:
     assert json.loads(run("info", "--json").out)["n_documents"] == 6
 
 
+@pytest.mark.usefixtures("model")
+def test_strict_refuses_a_document_that_an_earlier_build_has_cut(run: Run, small_corpus: Path) -> None:
+    (small_corpus / "long.txt").write_text(LONG)
+    assert run("build", "corpus", *WHOLE).status == 0
+    (small_corpus / "new.txt").write_text("Another one, and short.")
+    assert run("build", "corpus", *WHOLE).status == 0
+
+    idle = run("build", "corpus", *WHOLE, "--strict")
+    (small_corpus / "long.txt").write_text("No longer long.")
+    mended = [run("build", "corpus", *WHOLE, "--strict").status for _ in range(2)]
+
+    assert idle == (
+        1,
+        "",
+        "Error: long.txt: the document has more than the 127 tokens that the model reads\n"
+        "  hint: cut documents with --chunk-size, or build without --strict\n",
+    )
+    assert mended == [0, 0]
+    assert [note["truncated"] for note in _notes()] == [1, 1, 0]
+
+
+def _notes() -> list[Any]:
+    """What the kept generations' builds noted, the first first."""
+    return [json.loads(path.read_text())["notes"] for path in sorted(Path("ragidx-index").glob("manifest.?.json"))]
+
+
+@pytest.mark.usefixtures("model")
+def test_of_two_documents_with_one_id_the_second_is_left_out_and_the_next_build_is_idle(
+    run: Run, small_corpus: Path
+) -> None:
+    (small_corpus / "a.jsonl").write_text('{"id": "x.md", "text": "The record."}\n')
+    (small_corpus / "a.jsonl#x.md").write_text("The file.")
+
+    plan = run("build", "corpus", *TINY, "--plan")
+    first, again = run("build", "corpus", *TINY), run("build", "corpus", *TINY)
+    strict = run("build", "corpus", *TINY, "--strict")
+
+    told = "Left out: 1 x its id is another document's\n    a.jsonl#x.md\n"
+    assert (_documents(first), first.err, again.err) == (7, told, told)
+    assert "documents  7: 7 new, 0 changed, 0 as before\n" in plan.out
+    assert "left out   1 x its id is another document's\n" in plan.out
+    assert again.out.startswith("index      ragidx-index (generation 1, unchanged)\n")
+    assert "documents  7: 0 new, 0 changed, 7 as before\n" in again.out
+    assert strict == (
+        1,
+        "",
+        "Error: a.jsonl#x.md: left out: its id is another document's\n"
+        "  hint: mend or exclude it, or build without --strict\n",
+    )
+    hit = json.loads(run("query", "The record.", "-k", "1", "--json").out)["hits"][0]
+    assert (hit["doc_id"], hit["text"]) == ("a.jsonl#x.md", "The record.")
+
+
 @pytest.mark.parametrize("text", ["", " \n\t"])
 @pytest.mark.usefixtures("index")
 def test_an_empty_query_is_an_error(run: Run, text: str) -> None:

@@ -372,6 +372,21 @@ def test_verify_finds_a_whole_index_whole_and_names_what_is_damaged(run: Run, in
     assert json.loads(for_machines.out) == {"path": "ragidx-index", "faults": [fault], "kept": []}
 
 
+def test_a_damaged_copy_that_no_search_reads_leaves_the_index_whole(run: Run, index: Path) -> None:
+    assert run("query", QUESTION, "--dim", "8").status == 0
+    copy = next(index.glob("segments/*/prefix-8-*.faiss"))
+    copy.write_bytes(copy.read_bytes()[:-1] + b"\x7f")
+
+    done = run("verify")
+
+    assert done == (
+        0,
+        "ragidx-index: whole\n",
+        f"{copy.relative_to(index.parent)}: the file is damaged: its checksum differs from the one in its name; "
+        "it can be made again: delete it\n",
+    )
+
+
 @pytest.mark.usefixtures("small_corpus", "model")
 def test_the_environment_names_the_index_and_the_option_outdoes_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGIDX_INDEX", "elsewhere")

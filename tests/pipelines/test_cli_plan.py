@@ -301,11 +301,21 @@ def test_where_memory_is_limited_each_index_type_says_whether_it_fits(
 
 
 @pytest.mark.usefixtures("small_corpus", "model")
-def test_a_plan_with_little_memory_for_a_small_index_is_a_plan(run: Run) -> None:
-    done = run("build", "corpus", "--plan", "--max-memory", "1KB", *TINY)
+@pytest.mark.parametrize(("memory", "fits"), [("1KB", "yes"), ("192", "yes"), ("191", "no")])
+def test_a_plan_with_little_memory_for_a_small_index_says_whether_its_vectors_fit(
+    memory: str, fits: str, run: Run
+) -> None:
+    done = run("build", "corpus", "--plan", "--max-memory", memory, *TINY)  # six chunks, 16 numbers of 2 bytes
 
+    head, *rows = done.out[done.out.index("index type") :].splitlines()[:8]
     assert (done.status, done.err) == (0, "")
-    assert re.search(r"exact  fits into \S+ \S+$", done.out, re.MULTILINE)
+    assert re.search(r"exact  fits into \S+ \S+$", head)
+    assert [row.split()[-1] for row in rows] == [fits] * 7
+    advice = (
+        "A search reads 192 B of vectors, more than --max-memory 191 B: segments of fewer than 10,000 vectors are "
+        "compared whole."
+    )
+    assert (advice in done.out.splitlines()) == (fits == "no")
 
 
 def test_a_speed_that_tuning_may_better_says_so(found: Forecast, capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,6 +126,25 @@ def test_arguments_that_do_not_go_together_are_named(args: tuple[str, ...], mess
     assert done.err.splitlines()[-1] == f"Error: {message}"
 
 
+def test_small_segments_that_take_more_memory_than_was_allowed_are_told(run: Run, folder: Path) -> None:
+    np.save(folder / "v.npy", np.random.default_rng(0).standard_normal((600, 1024), np.float32))
+
+    first = run("build", "--vectors", "v.npy", "--max-memory", "900")
+    np.save(folder / "v.npy", np.random.default_rng(1).standard_normal((700, 1024), np.float32))
+    second = run("build", "--vectors", "v.npy", "--json")
+    enough = run("build", "--vectors", "v.npy", "--max-memory", "1MB", "--rebuild")
+
+    assert (first.status, first.err) == (
+        0,
+        "Over --max-memory: a search reads 1.2 MiB of vectors, more than 900 B; segments of fewer than 10,000 vectors "
+        "are compared whole.\n",
+    )
+    report = json.loads(second.out)
+    assert report["over_memory"] == {"search_bytes": report["over_memory"]["search_bytes"], "max_memory": 900}
+    assert report["over_memory"]["search_bytes"] == pytest.approx(700 * 2 * 1024, rel=0.01)
+    assert (enough.status, enough.err) == (0, "")
+
+
 @pytest.mark.usefixtures("vectors")
 def test_info_says_in_words_that_the_vectors_were_made_elsewhere(run: Run) -> None:
     run("build", "--vectors", "vectors.parquet")

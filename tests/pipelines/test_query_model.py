@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ragidx
+from ragidx.corpora import vector_batch
 from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.indexer.digests import digest
 from ragidx.indexer.store import Store
@@ -193,7 +194,49 @@ def test_a_model_that_did_not_make_the_vectors_is_refused_and_nothing_is_committ
         "'tiny' did not make these vectors: of 6 texts encoded again, the median cosine"
     )
     assert fault.value.hint == f"name the model, --method, --pooling and --filter that made them, {WITHOUT}"
-    assert not (folder / INDEX / "manifest.json").exists()
+    assert not (folder / INDEX).exists()
+
+
+MANY = [f"Text number {n} is about {n * n}." for n in range(300)]
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read 64 rows at a time."""
+    monkeypatch.setattr(vector_batch, "_BATCH_ROWS", (16, 64))
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_model_that_made_none_of_the_first_vectors_is_refused_before_the_rest_is_read(
+    folder: Path, write: Callable[..., str], encode: Callable[..., Any]
+) -> None:
+    write(encode(MANY), list(MANY))
+    read: list[int] = []
+
+    with pytest.raises(SpecError) as fault:
+        _build(method="echo", on_progress=lambda progress: read.append(progress.n_chunks))
+
+    assert fault.value.message.startswith(
+        "'tiny' did not make these vectors: of 32 texts encoded again, the median cosine"
+    )
+    assert max(read) <= 128
+    assert not (folder / INDEX).exists()
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize(("n_mended", "is_refused"), [(50, False), (250, True)])
+def test_a_beginning_that_is_unlike_the_rest_is_no_reason_to_refuse(
+    n_mended: int, is_refused: bool, write: Callable[..., str], encode: Callable[..., Any]
+) -> None:
+    """Of the first batch some texts are as they were, so it is the sample of all that says the word."""
+    mended = range(14, 14 + n_mended)
+    write(encode(MANY), [f"{text} It was mended." if n in mended else text for n, text in enumerate(MANY)])
+
+    if not is_refused:
+        assert _build().queries.n_checked == 32
+        return
+    with pytest.raises(SpecError, match="'tiny' did not make these vectors: of 32 texts encoded again"):
+        _build()
 
 
 def test_one_wrong_text_among_many_is_told_and_no_reason_to_refuse(
@@ -310,7 +353,7 @@ def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str, 
         _build(**options)
 
     assert str(fault.value) == message
-    assert not (folder / INDEX / "manifest.json").exists()
+    assert not (folder / INDEX).exists()
 
 
 # the next build

@@ -21,7 +21,7 @@ from ragidx.indexer.manifest import SEEN
 from ragidx.indexer.store import Store
 from ragidx.pipelines import seen
 from ragidx.pipelines.delete import delete
-from ragidx.pipelines.report import BuildReport
+from ragidx.pipelines.report import BuildReport, StrictError
 
 from .conftest import Done
 
@@ -165,6 +165,57 @@ def test_what_is_left_out_of_a_file_is_told_at_every_build(corpus: Path, index: 
         report = ragidx.build(corpus, index)
         assert _counts(report) == (unopened, unchanged, added, 0, 0)
         assert sum(report.skipped.values()) == 2
+
+
+def test_a_file_whose_id_is_that_of_a_file_passed_over_is_left_out(corpus: Path, index: Path) -> None:
+    """The other way round, too: whichever is read, the first of the two in the walk is the one that counts."""
+    (corpus / "d.jsonl#x.md").write_text("The file.")
+    _settle()
+    ragidx.build(corpus, index)
+    (corpus / "d.jsonl").write_text('{"id": "x.md", "text": "The record."}')
+    _settle()
+
+    counts = []
+    for _ in range(3):
+        report = ragidx.build(corpus, index)
+        counts.append((*_counts(report), report.n_documents, report.committed, report.skipped))
+
+    told = {seen.REPEATED: 1}
+    assert counts == [
+        (3, 3, 0, 1, 0, 4, True, told),  # the record takes the file's place
+        (4, 4, 0, 0, 0, 4, False, told),
+        (4, 4, 0, 0, 0, 4, False, told),
+    ]
+    assert _texts(index)["d.jsonl#x.md:0-11"] == "The record."
+
+
+def test_the_report_says_how_many_files_were_not_opened(corpus: Path, index: Path, run: Callable[..., Done]) -> None:
+    lines = []
+    for _ in range(2):
+        lines.append(run("build", str(corpus), "--index", str(index)).out.splitlines()[3])
+        for name in ("a.txt", "c.txt"):
+            (corpus / name).touch()
+
+    assert lines == [
+        "documents  3: 0 new, 0 changed, 3 as before, 3 files not opened",
+        "documents  3: 0 new, 0 changed, 3 as before, 1 file not opened",
+    ]
+
+
+def test_strict_opens_the_files_of_an_index_in_which_a_document_is_cut(
+    corpus: Path, index: Path, tiny_model: Callable[..., Path]
+) -> None:
+    whole: dict[str, Any] = {"model": str(tiny_model("llama")), "method": "classical", "chunk_size": "none"}
+    ragidx.build(corpus, index, rebuild=True, **whole)
+    assert _counts(ragidx.build(corpus, index, strict=True))[0] == 3
+    (corpus / "long.txt").write_text("7" * 500)
+    _settle()
+    assert ragidx.build(corpus, index).n_truncated == 1
+
+    with pytest.raises(StrictError) as fault:
+        ragidx.build(corpus, index, strict=True)
+
+    assert (fault.value.where, Store.open(index).manifest.generation) == ("long.txt", 3)
 
 
 def test_a_deleted_document_comes_back_with_its_untouched_file(corpus: Path, index: Path) -> None:

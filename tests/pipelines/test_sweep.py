@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ragidx
-from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
+from ragidx.corpora.errors import CorpusError, ModelError, QueryError, RagidxError, SpecError
 from ragidx.corpora.measures import measure
 from ragidx.indexer.faiss_files import HEADER_BYTES
 from ragidx.indexer.static import StaticEncoder
@@ -330,13 +330,11 @@ def test_vectors_of_queries_that_do_not_fit_are_refused(
     )
     np.save(path, np.ones((2, 5), "f4"))
     assert message(**asked) == (
-        f"{path}: the vectors have 5 numbers, those of the index have 4\n"
-        "  hint: make them as the vectors of the index were made"
+        f"{path}: the query's vector has 5 numbers, those of the index have 4\n"
+        "  hint: make it as the vectors of the index were made"
     )
     np.save(path, np.eye(4, dtype="f4")[:2] * [[1], [0]])
-    assert message(**asked) == (
-        f"{path}: vector 2: the vector is zero\n  hint: give another vector, and leave no query out"
-    )
+    assert message(**asked) == f"{path}: query 2: the query's vector is zero\n  hint: give another vector"
     assert message(source=small_corpus, query_vectors=path) == (
         "--query-vectors: of a corpus the queries are encoded by the model that encodes the documents\n"
         "  hint: leave it out, or sweep an index of given vectors"
@@ -345,6 +343,40 @@ def test_vectors_of_queries_that_do_not_fit_are_refused(
         f"{index}: the index holds vectors that were made elsewhere: no query in words can be encoded for it\n"
         "  hint: give the vectors of the queries, in their order, with --query-vectors FILE; or name the model that"
         " made them when the index is built: ragidx build --vectors FILE --model M --rebuild"
+    )
+
+
+def test_after_a_shrink_a_sweep_refuses_what_a_query_refuses(
+    given_index: Callable[..., Path], asked: dict[str, Path]
+) -> None:
+    vectors = np.array([[1, 2, 0, 0], [3, 4, 0, np.nan]], "f4")
+    np.save(asked["query_vectors"], vectors)
+    narrow = given_index(_random(20, 4))
+    shrink(narrow, dim=2)
+
+    with pytest.raises(QueryError) as fault:
+        sweep(narrow, dims=[2], query_vectors=asked["query_vectors"])
+    with pytest.raises(QueryError) as of_query:
+        ragidx.IndexReader.open(narrow).search(vectors)
+
+    assert str(of_query.value) == (
+        "query 2: the query's vector holds a number that is not finite\n  hint: give another vector"
+    )
+    assert str(fault.value) == f"{asked['query_vectors']}: {of_query.value}"
+
+
+@pytest.mark.parametrize("name", ["embedfilter", "optimal", "bulk"])
+def test_a_filter_that_is_made_of_the_model_needs_one(name: str, given_index: Callable[..., Path]) -> None:
+    index = given_index(_random(20, 4))
+
+    with pytest.raises(ModelError) as fault:
+        sweep(index, filters=["truncation", name], dims=[2])
+
+    assert str(fault.value) == (
+        f"--filter: filter '{name}' is made of a model's unembedding matrix, and the index names no model: its vectors "
+        "were made elsewhere\n"
+        "  hint: take truncation or pca, or name the model that made them when the index is built: "
+        "ragidx build --vectors FILE --model M --rebuild"
     )
 
 
