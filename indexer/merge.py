@@ -66,18 +66,38 @@ def search_segments(
             for segment, mask in zip(segments, allowed, strict=True)
         ]
         best, numbers, rows = _sorted(found)
-        shared = ((best[:, 1:] == best[:, :-1]) & (best[:, 1:] > -np.inf))[:, :wide].any(axis=1)
         scores[start : start + len(block)] = best[:, :wide]
-        counts = np.count_nonzero(rows[:, :wide] >= 0, axis=1).tolist()
-        pairs = zip(numbers[:, :wide].tolist(), rows[:, :wide].tolist(), counts, strict=True)
-        places += [list(zip(owners[:count], mine[:count], strict=True)) for owners, mine, count in pairs]
-        for row in np.flatnonzero(shared).tolist():
+        places += _places(None if numbers is None else numbers[:, :wide], rows[:, :wide])
+        for row in _shared(best, wide):
             one = [(part_scores[row], part_rows[row]) for part_scores, part_rows in found]
             ranked = _best(segments, allowed, block[row : row + 1], wide, width, one)
             scores[start + row] = -np.inf
             scores[start + row, : len(ranked)] = [score for score, _ in ranked]
             places[start + row] = [place for _, place in ranked]
     return Found(scores, places or [[] for _ in queries])
+
+
+def _places(numbers: Ints | None, rows: Ints) -> list[list[Place]]:
+    """Segments and rows (q, k) as pairs, up to the first row that is none; `numbers` None: all of one segment."""
+    pairs: list[list[Place]]
+    if numbers is None:
+        pairs = [[(0, row) for row in mine] for mine in rows.tolist()]
+    else:
+        both = zip(numbers.tolist(), rows.tolist(), strict=True)
+        pairs = [list(zip(owners, mine, strict=True)) for owners, mine in both]
+    if rows.min(initial=0) >= 0:
+        return pairs
+    counts = np.count_nonzero(rows >= 0, axis=1).tolist()
+    return [found[:count] for found, count in zip(pairs, counts, strict=True)]
+
+
+def _shared(scores: Floats, wide: int) -> list[int]:
+    """Which queries have two rows of one score among the first `wide`, or at their edge."""
+    falls = scores[:, 1:] < scores[:, :-1]
+    if falls.all():
+        return []
+    same = ~falls & (scores[:, 1:] > -np.inf)
+    return np.flatnonzero(same[:, :wide].any(axis=1)).tolist()
 
 
 def _search(
@@ -89,14 +109,16 @@ def _search(
 
 def _cosines(scores: Floats) -> Floats:
     """The same, none beyond 1 or -1; -inf, which stands for no row, stays."""
+    if scores.max(initial=0) <= 1 and scores.min(initial=0) >= -1:  # as good as always, and a tenth of the time
+        return scores
     bounded: Floats = np.where(np.isneginf(scores), scores, np.clip(scores, -1, 1))
     return bounded
 
 
-def _sorted(found: Sequence[tuple[Floats, Ints]]) -> tuple[Floats, Ints, Ints]:
-    """What the segments found as (q, n) scores, numbers of segments and rows, best first."""
+def _sorted(found: Sequence[tuple[Floats, Ints]]) -> tuple[Floats, Ints | None, Ints]:
+    """What the segments found as (q, n) scores, numbers of segments (None: there is one) and rows, best first."""
     if len(found) == 1:
-        return found[0][0], np.zeros_like(found[0][1]), found[0][1]
+        return found[0][0], None, found[0][1]
     scores = np.concatenate([part for part, _ in found], axis=1)
     rows = np.concatenate([part for _, part in found], axis=1)
     numbers = np.repeat(np.arange(len(found)), [part.shape[1] for part, _ in found])
