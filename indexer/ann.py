@@ -9,6 +9,7 @@ What a file must look like is `faiss_files`', which recipe is taken and how hard
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,12 +32,15 @@ BUILD_BEAM = 200  # of a graph (efConstruction): half takes half as long, and a 
 # What a search costs, in rows that exact search would read; measured with 50,000 real vectors of 384 numbers, one
 # query and one thread, where exact search takes 31 ns a row (7 ns at 128 numbers, where all else gains less).
 RANDOM_ROW = 5  # a row from anywhere: 5 in a graph (160 ns a distance), 4 to 10 where rows are compared again
+MEASURED_DIM = 384  # a narrower row from anywhere takes as long: 40 of 48 numbers are read in their order meanwhile
 BEAM_ROWS = 0.5  # distances for each node in view and link: 8.5 for 16 links at a beam of 1,000, 13 at 200
 BEAM_SQUARED = 1 / 125  # FAISS looks through all that is in view for the next: 1.6 ms at a beam of 1,000, 13 at 5,000
 CODE_ROW = 0.5  # of a list or of all codes: RaBitQ 0.3, PQ32 0.5, SQ8 0.7 to 0.9, a list of float16 1.06
 
 _BLOCK_BYTES = 8 << 20  # of float32 rows
-_BLOCK_FOUND = 1 << 22  # of a graph, rows and scores that are held before those are left out that are not allowed
+_BLOCK_FOUND = 1 << 22  # rows and scores that are held before those are left out that are not allowed
+_DEVIATIONS = 3  # more than k are expected to pass: by chance alone hardly one query in a hundred then finds too few
+_RARER = 4  # where one does, the allowed rows near it are taken to be so many times rarer
 
 
 def read_blocks(path: Path, dim: int, rows: int) -> Iterator[Floats]:
@@ -97,9 +101,12 @@ def search(
 ) -> tuple[Floats, Ints]:
     """As `search_exact`, by an index: which rows are found is approximate, their scores are not.
 
-    The ten best of all rows are found as the index was tuned for. With more hits, or where only some rows are allowed,
-    a search takes more effort, and all allowed rows are compared wherever that costs less (`cost_of`): so many hits are
-    faster, and what few rows pass loses no recall. Exact, too, where the index finds fewer rows than there are.
+    The ten best of all rows are found as the index was tuned for, more hits with more effort. Where only some rows are
+    allowed, so many of all are found that k allowed ones are expected among them, and those are kept: a hit is then one
+    of as many hits as the effort is for, whatever the condition has to do with the query. A query that finds fewer, for
+    its neighbourhood is what a condition or a deletion took away, is asked again for more. All allowed rows are
+    compared as soon as the attempts would cost as much (`cost_of`): what few rows pass loses no recall, and no search
+    costs more than about two exact ones. Exact, too, where the index finds fewer rows than there are.
 
     Args:
         index: what `map_ann` or `make` gave.
@@ -116,29 +123,38 @@ def search(
         return search_exact(vectors, queries, k, allowed)
     if count == vectors.ntotal:
         allowed = None
-    tried = effort.at(width, count / vectors.ntotal)
     as_tuned = allowed is None and width <= TUNED_K
-    if not as_tuned and cost_of(recipe, tried, vectors.ntotal, width) >= count:
+    attempts = _attempts(recipe, effort, width, count, vectors.ntotal)
+    found, tried = next(attempts)
+    spent = 0.0 if as_tuned else cost_of(recipe, tried, vectors.ntotal, vectors.d, found)
+    if spent >= count:
         return search_exact(vectors, queries, k, allowed)
-    scores, rows = _approximate(index, recipe, tried, vectors, queries, width, allowed)
-    if rows.min(initial=0) < 0:
-        short = np.flatnonzero((rows < 0).any(axis=1))
-        scores[short], rows[short] = search_exact(vectors, queries[short], width, allowed)
+    scores, rows = _approximate(index, recipe, tried, vectors, queries, found, width, allowed)
+    left = np.flatnonzero(rows[:, -1] < 0)
+    for found, tried in attempts:
+        spent += cost_of(recipe, tried, vectors.ntotal, vectors.d, found)
+        if not len(left) or spent >= count:
+            break
+        scores[left], rows[left] = _approximate(index, recipe, tried, vectors, queries[left], found, width, allowed)
+        left = left[rows[left, -1] < 0]
+    if len(left):
+        scores[left], rows[left] = search_exact(vectors, queries[left], width, allowed)
     return _padded(scores, rows, k)
 
 
-def cost_of(recipe: Recipe, effort: Effort, rows: int, k: int) -> float:
+def cost_of(recipe: Recipe, effort: Effort, rows: int, dim: int, k: int) -> float:
     """What a query costs by an index, in rows that exact search would read in the same time.
 
     Args:
         recipe: of the index.
-        effort: of this search, for its number of hits and its share of rows that are allowed.
+        effort: of this search.
         rows: in the index.
-        k: hits that are asked for.
+        dim: their width.
+        k: rows that are to be found: the hits, and those that are found and not allowed.
 
-    >>> cost_of(Recipe(links=16), Effort(beam=64), 100_000, 10)  # ten hits
+    >>> cost_of(Recipe(links=16), Effort(beam=64), 100_000, 384, 10)  # ten hits
     2592.768
-    >>> cost_of(Recipe(links=16), Effort(beam=6400), 100_000, 1000)  # a thousand: more than there are
+    >>> cost_of(Recipe(links=16), Effort(beam=6400), 100_000, 384, 1000)  # a thousand: more than there are
     583680.0
     """
     if recipe.links is not None:
@@ -146,7 +162,7 @@ def cost_of(recipe: Recipe, effort: Effort, rows: int, k: int) -> float:
         return RANDOM_ROW * BEAM_ROWS * recipe.links * beam + BEAM_SQUARED * beam**2
     share = 1.0 if recipe.lists is None else min(recipe.lists, max(1, effort.lists)) / recipe.lists
     scanned = share * rows * (1.0 if recipe.code == "SQfp16" else CODE_ROW)
-    return scanned + RANDOM_ROW * min(rows, k * effort.factor)
+    return scanned + RANDOM_ROW * max(1.0, MEASURED_DIM / dim) * min(rows, k * effort.factor)
 
 
 def checked_queries(queries: Floats, dim: int) -> Floats:
@@ -179,63 +195,95 @@ def _new_graph(links: int, dim: int, rows: int) -> Any:
     return graph
 
 
-def _trained(recipe: Recipe, path: Path, dim: int, rows: int) -> Any:
-    """An index of codes, trained on rows that are spread evenly over the file."""
+def untrained(recipe: Recipe, dim: int) -> Any:
+    """An empty index of codes, told how to train on a sample that is bounded on purpose."""
     index = empty(recipe, dim)
     core = inner(index)
     if recipe.lists is not None:
-        core.cp.min_points_per_centroid = 1  # the sample is bounded on purpose: no warning on the user's terminal
+        core.cp.min_points_per_centroid = 1  # no warning on the user's terminal
     if recipe.code.startswith("PQ"):
-        core.pq.cp.min_points_per_centroid, core.pq.cp.max_points_per_centroid = 1, 64
-        core.pq.cp.niter = 10  # of a table for each few numbers: more takes minutes and finds as much
+        bound_tables(core.pq)
         core.do_polysemous_training = False  # it orders the codes for a search by bits, which is not used here
+    return index
+
+
+def bound_tables(quantizer: Any) -> None:
+    """Tell a product quantizer how its tables are trained, one for each few numbers: with more it takes minutes.
+
+    They find as much: 10 rounds over 64 rows for each of 256 entries.
+    """
+    quantizer.cp.min_points_per_centroid, quantizer.cp.max_points_per_centroid = 1, 64
+    quantizer.cp.niter = 10
+
+
+def _trained(recipe: Recipe, path: Path, dim: int, rows: int) -> Any:
+    """An index of codes, trained on rows that are spread evenly over the file."""
+    index = untrained(recipe, dim)
     wanted = np.linspace(0, rows - 1, train_rows(recipe, rows, dim)).astype(np.int64)
     codes = np.memmap(path, "<f2", mode="r", offset=HEADER_BYTES, shape=(rows, dim))
     index.train(codes[wanted].astype(np.float32))
     return index
 
 
-def _approximate(
-    index: Any, recipe: Recipe, effort: Effort, vectors: Any, queries: Floats, k: int, allowed: Bools | None
-) -> tuple[Floats, Ints]:
-    if recipe.links is not None:
-        return _by_graph(index, min(vectors.ntotal, max(k, effort.beam)), queries, k, allowed)
-    module = faiss()
-    chosen = {} if allowed is None else {"sel": _selector(allowed)}
-    if recipe.lists is None:
-        inside = module.SearchParameters(**chosen)
-    else:
-        inside = module.SearchParametersIVF(**chosen, nprobe=min(recipe.lists, max(1, effort.lists)))
-    if recipe.rotate:
-        inside = module.SearchParametersPreTransform(index_params=inside)
-    again = module.IndexRefine(index, vectors)
-    factor = max(1, min(effort.factor, vectors.ntotal // k))
-    found: tuple[Floats, Ints] = again.search(
-        queries, k, params=module.IndexRefineSearchParameters(k_factor=factor, base_index_params=inside)
-    )
-    return found
+def _attempts(recipe: Recipe, effort: Effort, k: int, count: int, rows: int) -> Iterator[tuple[int, Effort]]:
+    """How many rows to find for k that are among the `count` allowed ones, and by which effort: one try after another.
 
-
-def _by_graph(index: Any, beam: int, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
-    """The k best of the rows that end in view, of those that are allowed; -1 where there are fewer.
-
-    FAISS, told which rows it may give, fills up with whatever it passed on the way there: a question whose neighbours
-    were all deleted would get rows from anywhere. Here it comes out short, and is answered exactly.
+    A graph is asked once: the last of what is in its view are found less surely than the first.
     """
-    params = _beam_of(beam)
+    share = count / rows
+    if recipe.links is not None:
+        tried = effort.at(k, share)
+        yield (k if count == rows else min(rows, max(k, tried.beam))), tried
+        return
+    k = max(k, TUNED_K)  # of one hit, `factor` codes would be compared again, and not the ten times as many of tuning
+    if count == rows:
+        yield min(rows, k), effort.at(k, 1.0)
+        return
+    found = 0
+    while found < rows:
+        passing = k + _DEVIATIONS * math.sqrt(k * (1 - share))
+        found = min(rows, math.ceil(passing / share))
+        yield found, effort.at(passing, share)
+        share /= _RARER
+
+
+def _approximate(
+    index: Any, recipe: Recipe, effort: Effort, vectors: Any, queries: Floats, found: int, k: int, allowed: Bools | None
+) -> tuple[Floats, Ints]:
+    """The k best allowed of the `found` best rows for each query, -inf and -1 where fewer of them are.
+
+    They are sifted afterwards. FAISS, told which rows it may give, would read as many lists and not find the better
+    ones in others, and a graph would fill up with whatever it passed on the way to a neighbourhood that was deleted.
+    """
+    factor = max(1.0, min(effort.factor, vectors.ntotal / found))
+    if recipe.links is not None:
+        searched, params = index, _beam_of(min(vectors.ntotal, max(found, effort.beam)))
+    else:
+        searched, params = faiss().IndexRefine(index, vectors), _params_of(recipe, effort, factor)
     if allowed is None:
-        found: tuple[Floats, Ints] = index.search(queries, k, params=params)
-        return found
+        best = searched.search(queries, found, params=params)
+        return best[0][:, :k], best[1][:, :k]
     scores, rows = np.full((len(queries), k), -np.inf, np.float32), np.full((len(queries), k), -1, np.int64)
-    step = max(1, _BLOCK_FOUND // beam)
+    step = max(1, int(_BLOCK_FOUND / (found * factor)))
     for start in range(0, len(queries), step):
-        seen, numbers = index.search(queries[start : start + step], beam, params=params)
+        seen, numbers = searched.search(queries[start : start + step], found, params=params)
         passes = (numbers >= 0) & allowed[numbers]
         order = np.argsort(~passes, axis=1, kind="stable")[:, :k]
         kept = np.take_along_axis(passes, order, axis=1)
         scores[start : start + step] = np.where(kept, np.take_along_axis(seen, order, axis=1), -np.inf)
         rows[start : start + step] = np.where(kept, np.take_along_axis(numbers, order, axis=1), -1)
     return scores, rows
+
+
+def _params_of(recipe: Recipe, effort: Effort, factor: float) -> Any:
+    """What FAISS is told of a search by codes: how many of them are compared again, and in how many lists they are."""
+    module = faiss()
+    inside = module.SearchParameters()
+    if recipe.lists is not None:
+        inside = module.SearchParametersIVF(nprobe=min(recipe.lists, max(1, effort.lists)))
+    if recipe.rotate:
+        inside = module.SearchParametersPreTransform(index_params=inside)
+    return module.IndexRefineSearchParameters(k_factor=factor, base_index_params=inside)
 
 
 @functools.lru_cache

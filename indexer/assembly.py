@@ -86,15 +86,29 @@ def derived(folder: Path, parts: Sequence[Part], dim: int, options: IndexOptions
         SpecError: nothing that fits into the memory reaches the recall.
     """
     taken = sum(memory_bytes(part.entry) for part in parts if not part.fresh)
-    total = sum(part.entry.rows for part in parts if part.fresh)
+    limits = iter(shares([part.entry.rows for part in parts if part.fresh], options.max_memory, taken))
     made = []
     for part in parts:
-        entry, memory = part.entry, options.max_memory
+        entry = part.entry
         if part.fresh:
-            share = None if memory is None else max(0, (memory - taken) * entry.rows // total)
-            entry = derive(folder / SEGMENTS / entry.id, entry, dim, options, share, on_stage)
+            entry = derive(folder / SEGMENTS / entry.id, entry, dim, options, next(limits), on_stage)
         made.append(part._replace(entry=entry))
     return made
+
+
+def shares(parts: Sequence[int], max_memory: int | None, taken: int = 0) -> list[int | None]:
+    """The memory that each new segment may take, by its rows, of what the others leave.
+
+    Args:
+        parts: rows of each new segment.
+        max_memory: bytes that all segments may take together; None: no limit.
+        taken: bytes that the others take.
+
+    >>> shares([300, 100], 1000, taken=200)
+    [600, 200]
+    """
+    total = sum(parts)
+    return [None if max_memory is None else max(0, (max_memory - taken) * rows // total) for rows in parts]
 
 
 class Copier:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ragidx.indexer.ann import checked_queries
 from ragidx.indexer.faiss_files import Halves, faiss
-from ragidx.indexer.index_types import Effort, Recipe
+from ragidx.indexer.index_types import TUNED_K, Effort, Recipe
 
 if TYPE_CHECKING:
     import torch
@@ -103,7 +103,7 @@ class DeviceLists:
         module, tried = faiss(), self._effort.at(k, 1.0)
         queries = checked_queries(queries, self._codes.shape[1])
         lists = min(self._recipe.lists or 1, max(1, tried.lists))
-        wide = min(_MOST_K, len(self._codes), k * max(1, tried.factor))
+        wide = min(_MOST_K, len(self._codes), max(k, TUNED_K) * max(1, tried.factor))
         _, found = self._index.search(queries, wide, params=module.SearchParametersIVF(nprobe=lists))
         scores, rows = np.full((len(queries), k), -np.inf, np.float32), np.full((len(queries), k), -1, np.int64)
         for number, candidates in enumerate(found):

@@ -149,14 +149,16 @@ class Effort:
     lists: int = 0
     factor: int = 1
 
-    def at(self, k: int, share: float) -> Effort:
-        """The same for another number of hits, and where only a share of the rows may be found."""
+    def at(self, k: float, share: float) -> Effort:
+        """The same for another number of hits; where only a share of the rows may be found, as for k / share of all.
+
+        >>> Effort(lists=8).at(10, 0.25) == Effort(lists=8).at(40, 1.0) == Effort(lists=16)
+        True
+        """
         if k <= TUNED_K and share == 1:
             return self
-        wider = max(1.0, k / TUNED_K)
-        return Effort(
-            math.ceil(self.beam * wider / share), math.ceil(self.lists * math.sqrt(wider) / share), self.factor
-        )
+        wider = max(1.0, k / TUNED_K) / share
+        return Effort(math.ceil(self.beam * wider), math.ceil(self.lists * math.sqrt(wider)), self.factor)
 
 
 @dataclass(frozen=True, slots=True)

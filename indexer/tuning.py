@@ -228,7 +228,7 @@ def _seconds(index: Any, recipe: Recipe, effort: Effort, truth: Truth, vectors: 
 def _too_large(every: list[Recipe | None], rows: int, dim: int, options: IndexOptions) -> SpecError:
     least = min(every, key=lambda one: footprint_of(one, rows, dim).memory_bytes)
     needed = footprint_of(least, rows, dim).memory_bytes
-    others = ["allow that much", "take fewer dimensions (--dim)"]
+    others = ["allow that much", "take fewer dimensions (--dim; give narrower vectors)"]
     if options.index_type != AUTO:
         others.append("leave the type to --index-type auto")
     elif options.target_recall == 1:

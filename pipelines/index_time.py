@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import RagidxError, SpecError
 from ragidx.indexer import ann
-from ragidx.indexer.faiss_files import VECTORS, empty, faiss, inner, map_vectors, vectors_header
+from ragidx.indexer.assembly import shares
+from ragidx.indexer.faiss_files import VECTORS, faiss, map_vectors, vectors_header
 from ragidx.indexer.index_types import (
     TUNED_K,
     Effort,
@@ -42,10 +43,10 @@ _SAMPLE_ROWS = 4096  # of the index that is made to be timed
 _FEWEST_ROWS = 1024
 _SAMPLE_BYTES = 24 << 20  # of float32 rows
 _FEWEST_VECTORS = 64  # given ones that others can be made of
-_TURNED = 0.9  # cosine of a made vector with the one that it is made of
+_NEAR = 0.9  # cosine of a made row with the one that it is made of; what asks lies farther off, as `tuning` has it
 _SEED = 0
 _PRODUCTS = 2 << 30  # multiplications that assigning to lists is timed by
-_ROUNDS = 10  # of k-means, as FAISS trains lists and `ann` trains tables
+_ROUNDS = 10  # of k-means, as FAISS trains lists
 _TABLE_ROWS = 256  # of a table of product codes; as many training rows are copied, and cost nothing
 _BEAM = 128
 _CALLS = 3
@@ -56,16 +57,6 @@ _FACTORS = 511  # the sum of 1, 2, 4 ... 256, which tuning tries
 _N_FACTORS = 9
 _SCANS_FOUND = 1.0  # how often a ladder of lists reads all rows where it ends early
 _SCANS_MISSED = 2.1  # and where late
-
-
-def shares(parts: Sequence[int], max_memory: int | None, taken: int = 0) -> list[int | None]:
-    """The memory that each new segment may take, by its rows, of what the others leave.
-
-    >>> shares([300, 100], 1000, taken=200)
-    [600, 200]
-    """
-    total = sum(parts)
-    return [None if max_memory is None else max(0, (max_memory - taken) * rows // total) for rows in parts]
 
 
 def recipes(options: IndexOptions, parts: Sequence[int], dim: int, taken: int = 0) -> list[Recipe | None]:
@@ -147,7 +138,7 @@ def spread(vectors: Floats | None, rows: int, dim: int) -> Floats:
     own, other = unit[rng.integers(0, len(unit), (2, rows - len(unit)))]
     across = other - (other * own).sum(axis=1, keepdims=True) * own
     across /= np.maximum(np.linalg.norm(across, axis=1, keepdims=True), 1e-6)
-    turned = _TURNED * own + math.sqrt(1 - _TURNED**2) * across
+    turned = _NEAR * own + math.sqrt(1 - _NEAR**2) * across
     every: Floats = np.zeros((rows, dim), np.float32)
     every[:, : unit.shape[1]] = np.concatenate([unit, turned / np.linalg.norm(turned, axis=1, keepdims=True)])
     return every
@@ -185,13 +176,8 @@ class _Trial:
         lists = recipe.lists or 0
         small = dataclasses.replace(recipe, lists=max(1, round(lists * self._n / rows)) if lists else None)
         read_s = _least_seconds(lambda: list(ann.read_blocks(self.path, self._dim, self._n)))
-        index = empty(small, self._dim)
+        index = ann.untrained(small, self._dim)
         is_product = recipe.code.startswith("PQ")
-        core = inner(index)
-        if lists:
-            core.cp.min_points_per_centroid = 1
-        if is_product:
-            core.pq.cp.min_points_per_centroid, core.do_polysemous_training = 1, False
         started = time.perf_counter()
         index.train(self.sample[: _TABLE_ROWS if is_product else None])
         train_s = time.perf_counter() - started
@@ -221,8 +207,8 @@ class _Trial:
         """Seconds to train the tables of product codes: one is, on as many rows as each."""
         width = self._dim // number
         table = faiss().ProductQuantizer(width, 1, 8)
-        table.cp.niter, table.cp.min_points_per_centroid, table.cp.max_points_per_centroid = _ROUNDS, 1, 64
-        pieces = self.sample.reshape(-1, width)[: min(n_train, 64 * 256)]
+        ann.bound_tables(table)
+        pieces = self.sample.reshape(-1, width)[:n_train]
         started = time.perf_counter()
         table.train(pieces)
         return float(number * (time.perf_counter() - started))

@@ -17,13 +17,13 @@ from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.devices import check_device, check_dtype, check_implementation
 from ragidx.indexer.index_types import AUTO, IndexOptions, check_index_type
-from ragidx.indexer.manifest import read_manifest
 from ragidx.indexer.methods import ENCODER_OPTIONS, SENTENCE_TRANSFORMERS, VECTORS, filter_spec, gone_on_with, resolve
 from ragidx.indexer.models import ModelFiles, locate, weights_fingerprint
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, differences
 from ragidx.indexer.store import Store
 from ragidx.indexer.templates import load_template
 from ragidx.pipelines.otherwise import made_otherwise
+from ragidx.pipelines.vector_spec import committed
 
 if TYPE_CHECKING:
     from ragidx.indexer.calibration import Sample
@@ -197,11 +197,7 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
 
 def _stored(index: Path) -> Store | None:
     """The committed state, None where nothing is committed yet."""
-    try:
-        read_manifest(index)
-    except FileNotFoundError:
-        return None
-    return Store.open(index)
+    return None if committed(index) is None else Store.open(index)
 
 
 def _index_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> IndexSpec:

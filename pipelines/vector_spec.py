@@ -21,7 +21,7 @@ def committed(index: Path) -> Manifest | None:
         IndexFormatError: it is damaged or newer.
     """
     try:
-        return read_manifest(index)
+        return read_manifest(index) if index.is_dir() else None  # what is there instead, the writer says
     except FileNotFoundError:
         return None
 

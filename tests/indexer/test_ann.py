@@ -254,7 +254,31 @@ def test_many_queries_of_a_graph_are_sifted_in_blocks(wide, ann_kit, monkeypatch
     ],
 )
 def test_what_a_search_costs_by_hand(recipe, effort, cost):
-    assert ann.cost_of(Recipe.parse(recipe), effort, 1000, 10) == pytest.approx(cost)
+    assert ann.cost_of(Recipe.parse(recipe), effort, 1000, 384, 10) == pytest.approx(cost)
+
+
+def test_rows_from_anywhere_take_as_long_where_they_are_narrow():
+    """Of 1,000 rows 40 are compared again: 200 rows' time at 384 numbers, 800 at 96; a graph is costed as at 384."""
+    lists, graph = Recipe.parse("IVF64,SQ8"), Recipe.parse("HNSW16")
+
+    costs = [ann.cost_of(lists, Effort(lists=16, factor=4), 1000, dim, 10) for dim in (1024, 384, 96)]
+
+    assert costs == [325, 325, 925]
+    assert ann.cost_of(graph, BEAM, 1000, 96, 10) == ann.cost_of(graph, BEAM, 1000, 384, 10)
+
+
+@pytest.mark.parametrize("factory", ["IVF64,SQ4", "RR,IVF64,RaBitQ", "SQ4"])
+def test_fewer_than_ten_hits_are_the_first_of_the_ten(clustered, ann_kit, factory):
+    """As many codes are compared again for one hit as the index was tuned with for ten."""
+    vectors, make = clustered
+    queries, effort = ann_kit.clustered(50, seed=7), Effort(lists=24, factor=2)
+    ten = ann.search(make(factory), Recipe.parse(factory), effort, vectors, queries, 10, None)
+
+    for k in (1, 3):
+        few = ann.search(make(factory), Recipe.parse(factory), effort, vectors, queries, k, None)
+
+        for one, other in zip(few, ten, strict=True):
+            np.testing.assert_array_equal(one, other[:, :k])
 
 
 @pytest.mark.parametrize("factory", EVERY)

@@ -232,4 +232,5 @@ def test_effort_grows_with_the_hits_and_with_what_a_condition_leaves_out():
     assert tuned.at(10, 1.0) == tuned
     assert tuned.at(3, 1.0) == tuned
     assert tuned.at(40, 1.0) == Effort(beam=160, lists=12, factor=4)
-    assert tuned.at(10, 0.25) == Effort(beam=160, lists=24, factor=4)
+    assert tuned.at(10, 0.25) == tuned.at(40, 1.0)
+    assert tuned.at(3, 0.25) == tuned.at(10, 0.25)

@@ -214,15 +214,17 @@ def test_auto_takes_the_first_that_fits_into_the_memory(stored, monkeypatch):
 def test_memory_that_nothing_fits_into_is_told_with_what_is_needed(stored):
     assert refused(stored[1], IndexOptions("auto", max_memory=1000), 1000) == (
         "--max-memory: 2,000 vectors of 32 dimensions take 1 MB as RR,IVF32,RaBitQ, more than --max-memory leaves\n"
-        "  hint: allow that much or take fewer dimensions (--dim)"
+        "  hint: allow that much or take fewer dimensions (--dim; give narrower vectors)"
     )
     assert refused(stored[1], IndexOptions("hnsw", max_memory=1000), 1000) == (
         "--max-memory: 2,000 vectors of 32 dimensions take 1 MB as HNSW16, more than --max-memory leaves\n"
-        "  hint: allow that much, take fewer dimensions (--dim), or leave the type to --index-type auto"
+        "  hint: allow that much, take fewer dimensions (--dim; give narrower vectors), "
+        "or leave the type to --index-type auto"
     )
     assert refused(stored[1], IndexOptions("auto", target_recall=1, max_memory=1000), 1000) == (
         "--max-memory: 2,000 vectors of 32 dimensions take 1 MB as flat, more than --max-memory leaves\n"
-        "  hint: allow that much, take fewer dimensions (--dim), or lower --target-recall: at 1 every vector is "
+        "  hint: allow that much, take fewer dimensions (--dim; give narrower vectors), "
+        "or lower --target-recall: at 1 every vector is "
         "compared, 0.99 lets codes be made"
     )
     assert "take 1 MB as flat, more" in refused(stored[1], IndexOptions("flat", max_memory=1000), 1000)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import RagidxError, SpecError
 from ragidx.indexer import ann, index_types, tuning
+from ragidx.indexer.assembly import shares
 from ragidx.indexer.index_types import IndexOptions, Recipe, candidates, footprint_of
-from ragidx.pipelines.index_time import IndexTimer, fits, recipes, shares, spread
+from ragidx.pipelines.index_time import IndexTimer, fits, recipes, spread
 
 DIM = 32
 NAMED = ["hnsw", "ivf", "sq8", "ivfpq", "rabitq"]

@@ -453,7 +453,8 @@ def test_what_the_memory_does_not_hold_is_refused(given: np.ndarray, monkeypatch
 
     assert str(fault.value) == (
         "--max-memory: 400 vectors of 16 dimensions take 1 MB as flat, more than --max-memory leaves\n"
-        "  hint: allow that much, take fewer dimensions (--dim), or leave the type to --index-type auto"
+        "  hint: allow that much, take fewer dimensions (--dim; give narrower vectors), "
+        "or leave the type to --index-type auto"
     )
     assert not Path("tiny-index").exists()
 
