@@ -167,6 +167,7 @@ def test_an_id_that_was_seen_before_is_left_out(read_bytes: ReadBytes) -> None:
     assert found.reasons == [("a.jsonl:2", "the id 'café' was seen before in this file")]
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_ids_are_told_apart(read_bytes: ReadBytes) -> None:
     found = read_bytes("a.jsonl", "".join(f'{{"id": {i % 60_000}, "text": "x"}}\n' for i in range(100_000)))
 
@@ -391,6 +392,7 @@ def test_a_line_of_a_table_that_is_too_long_ends_it(read_bytes: ReadBytes) -> No
     assert found.reasons == [("a.csv", "a line of more than 1 KiB: the rest is left out")]
 
 
+@pytest.mark.slow
 def test_a_quote_that_never_ends_costs_no_more_than_the_limit(read_bytes: ReadBytes) -> None:
     rows = 'text\na\n"open\n' + ("x" * 1_000_000 + "\n") * 70 + "b\n"
 

@@ -31,7 +31,7 @@ TUNED = {  # the least effort that reaches the target here, as `tuning` finds it
     "RaBitQ": Effort(factor=64),
     "RaBitQ4": Effort(factor=2),
 }
-QUICK = list(TUNED)[:5]
+QUICK = list(TUNED)[:3]
 EVERY = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in TUNED if name not in QUICK)]
 CONDITIONS = ["follows", "opposes", "opposes, a tenth", "ignores", "ignores, a hundredth", "nearest deleted"]
 

@@ -95,6 +95,7 @@ def test_a_lower_recall_is_searched_with_less_again(copy: Any) -> None:
     assert low.segments[0].ann.effort.beam < high.segments[0].ann.effort.beam
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["graph", "codes", "exact"])
 def test_the_same_options_again_commit_nothing(copy: Any, name: str) -> None:
     index = copy(name)

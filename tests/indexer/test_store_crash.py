@@ -83,6 +83,7 @@ def texts(index: Path) -> set[str]:
 
 
 # How many chunks the next build encodes: none, unless the process ended before it had added them.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fatal", "left"), [("begun", 2), ("added", 0), ("segment", 0), ("numbered", 0), ("rename", 0), ("sweep", 0)]
 )

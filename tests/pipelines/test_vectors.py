@@ -730,6 +730,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", ["v.npy", "v.parquet", "v.arrow", "v.ipc", "v.feather", "v.npy.gz"])
 def test_a_file_that_changes_while_it_is_read_ends_the_build_and_is_named(
