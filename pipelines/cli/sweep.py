@@ -114,7 +114,7 @@ def command(source: str, as_json: bool, out: Path | None, **options: Any) -> Non
     \b
         ragidx sweep ragidx-index
         ragidx sweep docs/ --queries queries.jsonl --qrels qrels.tsv --out report/
-        ragidx sweep scifact/ --filter embedfilter --filter pca --dim 256 --dim 128 --dim 64
+        ragidx sweep scifact/ --filter embedfilter --filter pca --dim 128 --dim 64
         ragidx sweep ragidx-index --tau 1 --tau 4 --index-type flat --index-type hnsw
         ragidx sweep own-vectors --queries q.jsonl --query-vectors q.npy --qrels qrels.tsv
     """
