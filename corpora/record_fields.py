@@ -95,7 +95,7 @@ def _document(
     id_field = _id_field(fields, file.options.id_field, missing)
     record_id = _id(fields[id_field], id_field) if id_field else str(record.number)
     if not seen.add(record_id):
-        raise UnreadableError(f"the id '{record_id}' was seen before in this file")
+        raise UnreadableError(f"its id was seen before in this file: '{record_id}'")
     metadata = _metadata(file, record, to_scalar, leave={field, id_field})
     title = metadata.get("title")
     if file.source.beir and isinstance(title, str) and title.strip():

@@ -4,13 +4,14 @@
 
 Only regular files are yielded; no link is followed save the corpus path itself, which the user named; nothing is opened
 but `.gitignore`. Each file or folder left out is reported once, a folder for all that is in it. Of formats, only how
-the folder of a BEIR set looks is known here.
+the folder of a BEIR set looks is known here, and how that of a ragidx index does, which is no part of any corpus.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -25,8 +26,12 @@ from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.limits import MIB, shown_bytes
 from ragidx.corpora.records import OnSkip, Skip
 
+AN_INDEX = "a ragidx index"
+"""Why a folder is left out that holds what ragidx made, not what somebody wrote."""
+
 BY_RULE = frozenset(
     {
+        AN_INDEX,
         "hidden",
         "folder of a version control system",
         "ignored by .gitignore",
@@ -42,6 +47,12 @@ _VCS_FOLDERS = frozenset({"CVS", "_darcs"})  # the others are hidden
 _BEIR = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst")
 _IGNORE_FILE = ".gitignore"
 _IGNORE_BYTES = MIB
+
+# An index as it lies on the disk (docs/store.md), in the words of `indexer.manifest`, which this room may not import;
+# the tests compare. What lies in the folders is looked at, too: others have a manifest.json beside segments/ as well.
+_INDEX_FILES = frozenset({"manifest.json", "LOCK"})
+_INDEX_FOLDERS = {"segments": re.compile(r"[0-9]{8,16}-[0-9]{4,9}"), "journal": re.compile(r"[A-Za-z0-9]{16}\.bin")}
+
 _KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
 
@@ -64,6 +75,16 @@ class Source:
     status: os.stat_result | None = field(default=None, compare=False, repr=False)
 
 
+class IndexFolder(str):
+    """An index, by the name of its folder below the corpus root, among the globs of `exclude`.
+
+    It is left out whatever it holds: an index that is only begun looks like any other folder. No glob, since its name
+    may have characters that mean something in one.
+    """
+
+    __slots__ = ()
+
+
 def sources(
     corpus: Path | str,
     *,
@@ -77,7 +98,8 @@ def sources(
     Args:
         corpus: a folder, a file, or `-`.
         include: gitignore-style globs below the root; a file is kept if one matches. Empty: all are.
-        exclude: the same; what one matches is left out, a folder with all that is in it.
+        exclude: the same; what one matches is left out, a folder with all that is in it. An `IndexFolder` among them
+            is left out as the index that it is.
         beir: a BEIR folder (`corpus.jsonl` beside `queries.jsonl` or `qrels/`) is its corpus file alone, whatever
             the globs say.
         on_skip: called for whatever is left out, with its reason.
@@ -102,7 +124,9 @@ def sources(
         raise CorpusError(f"is a {kind}, no file or folder", "give - and a pipe for standard input", where=str(corpus))
     if beir and (found := _beir_corpus(root)) is not None:
         return iter([found])
-    walk = _Walk(root, _globs(include, "--include"), _globs(exclude, "--exclude"), on_skip)
+    indexes = frozenset(f"{folder}/" for folder in exclude if isinstance(folder, IndexFolder))
+    globs = [glob for glob in exclude if not isinstance(glob, IndexFolder)]
+    walk = _Walk(root, _globs(include, "--include"), _globs(globs, "--exclude"), indexes, on_skip)
     return walk.files()
 
 
@@ -140,12 +164,18 @@ class _Walk:
     """One pass over a folder. A stack instead of recursion: folders nest deeper than Python calls do."""
 
     def __init__(
-        self, root: Path, include: GitIgnoreSpec | None, exclude: GitIgnoreSpec | None, on_skip: OnSkip
+        self,
+        root: Path,
+        include: GitIgnoreSpec | None,
+        exclude: GitIgnoreSpec | None,
+        indexes: frozenset[str],
+        on_skip: OnSkip,
     ) -> None:
         self._root = str(root)
         self._real_root = Path(os.path.realpath(root))
         self._include = include
         self._exclude = exclude
+        self._indexes = indexes  # as folders are shown: "a/b/"
         self._on_skip = on_skip
 
     def files(self) -> Iterator[Source]:
@@ -165,6 +195,9 @@ class _Walk:
                 entries = sorted(listing, key=lambda entry: (_nfc_bytes(entry.name), os.fsencode(entry.name)))
         except OSError as fault:
             self._skip(folder.prefix or "./", f"cannot be opened: {fault.strerror}")
+            return
+        if folder.prefix in self._indexes or (folder.prefix and _is_index(entries)):  # the root is what the user named
+            self._skip(folder.prefix, AN_INDEX)
             return
         rules = self._with_ignore_file(folder, entries)
         last = b""
@@ -253,6 +286,24 @@ class _Walk:
 
     def _skip(self, where: str, reason: str) -> None:
         self._on_skip(Skip(where, reason))
+
+
+def _is_index(entries: Sequence[os.DirEntry[str]]) -> bool:
+    """Whether a folder with these entries is an index; no file is opened, and no link is part of one."""
+    has_file = any(entry.name in _INDEX_FILES and entry.is_file(follow_symlinks=False) for entry in entries)
+    return has_file and any(_is_index_folder(entry) for entry in entries)
+
+
+def _is_index_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder that indexes have, and one thing in it is named as there, or there is nothing."""
+    names = _INDEX_FOLDERS.get(entry.name)
+    if names is None or not entry.is_dir(follow_symlinks=False):
+        return False
+    try:
+        found = [path.name for path in Path(entry.path).iterdir()]
+    except OSError:
+        return False
+    return not found or any(map(names.fullmatch, found))
 
 
 def _is_ignored(shown: str, rules: _Rules) -> bool:

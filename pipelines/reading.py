@@ -9,6 +9,7 @@ written here, and no model is loaded.
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.readers import ReadOptions, documents
 from ragidx.corpora.records import Document, OnSkip
-from ragidx.corpora.sources import Source, sources
+from ragidx.corpora.sources import IndexFolder, Source, sources
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.digests import digest
 from ragidx.pipelines.cutting import Item
@@ -116,7 +117,10 @@ def without_index(corpus: str | Path, index: Path, exclude: Sequence[str]) -> li
     """What the user leaves out, and the index itself where it stands in the corpus."""
     folder, own = Path(corpus).resolve(), index.resolve()
     is_inside = own != folder and own.is_relative_to(folder)
-    return [*exclude, *([f"/{own.relative_to(folder).as_posix()}/"] if is_inside else [])]
+    if not is_inside:
+        return [*exclude]
+    name = unicodedata.normalize("NFC", own.relative_to(folder).as_posix())  # as the walk names it
+    return [*exclude, IndexFolder(name)]
 
 
 def document_hash(document: Document) -> bytes:

@@ -164,7 +164,7 @@ def test_an_id_that_was_seen_before_is_left_out(read_bytes: ReadBytes) -> None:
     found = read_bytes("a.jsonl", lines({"id": "café", "text": "a"}, {"id": "cafe\u0301", "text": "b"}))
 
     assert found.texts == ["a"]
-    assert found.reasons == [("a.jsonl:2", "the id 'café' was seen before in this file")]
+    assert found.reasons == [("a.jsonl:2", "its id was seen before in this file: 'café'")]
 
 
 @pytest.mark.slow
@@ -353,7 +353,7 @@ def test_a_broken_row_is_told_with_its_line_and_the_rest_is_read(read_bytes: Rea
         ("a.csv:6", "3 cells where the header has 2"),
         ("a.csv:8", "cannot be decoded as utf-8"),
         ("a.csv:9", "empty text"),
-        ("a.csv:11", "the id '7' was seen before in this file"),
+        ("a.csv:11", "its id was seen before in this file: '7'"),
     ]
 
 

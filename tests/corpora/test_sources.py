@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import Skip
-from ragidx.corpora.sources import BY_RULE, Source, sources
+from ragidx.corpora.sources import BY_RULE, IndexFolder, Source, sources
+from ragidx.indexer.journal import Journal
+from ragidx.indexer.lock import LOCK
+from ragidx.indexer.manifest import JOURNAL, MANIFEST, SEGMENTS, segment_id
 
 
 def walk(corpus: Path | str, **globs: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -156,6 +159,94 @@ def test_exclude_leaves_out_files_and_whole_folders(tmp_path: Path) -> None:
 
     assert names == ["a.md"]
     assert skips == {"b.txt": "matched by --exclude", "old/": "matched by --exclude"}
+
+
+A_SEGMENT = f"{SEGMENTS}/{segment_id(1, 0)}/vectors.faiss"
+A_JOURNAL = Journal.path_of(Path(JOURNAL), "0123456789abcdef" * 4).as_posix()
+
+
+@pytest.mark.parametrize("file", [MANIFEST, LOCK])
+@pytest.mark.parametrize("other", [A_SEGMENT, A_JOURNAL, f"{SEGMENTS}/", f"{JOURNAL}/"])
+def test_an_index_is_left_out_as_one_and_no_file_of_it_is_read(file: str, other: str, tmp_path: Path) -> None:
+    plant(tmp_path, "a.md", f"sub/old/{file}", "sub/old/b.md", "sub/old/c/d.md")
+    plant(tmp_path, f"sub/old/{other}") if not other.endswith("/") else (tmp_path / "sub/old" / other).mkdir()
+    (tmp_path / "sub/old/.gitignore").write_text("!\n")  # whoever reads it reports the line
+
+    names, skips = walk(tmp_path)
+
+    assert names == ["a.md"]
+    assert skips == {"sub/old/": "a ragidx index"}
+    assert BY_RULE.issuperset(skips.values())
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [LOCK],
+        [MANIFEST],
+        [A_SEGMENT, A_JOURNAL],
+        [MANIFEST, f"{SEGMENTS}/0001.txt"],
+        [LOCK, f"{JOURNAL}/2024.md"],
+        [MANIFEST, SEGMENTS],
+        [f"{LOCK}/a.txt", A_SEGMENT],
+        ["manifest.2.json", A_SEGMENT],
+    ],
+    ids=",".join,
+)
+def test_a_folder_that_has_something_in_common_with_an_index_is_read(names: list[str], tmp_path: Path) -> None:
+    plant(tmp_path / "kept", *names)
+
+    found, skips = walk(tmp_path)
+
+    assert sorted(found) == sorted(f"kept/{name}" for name in names)
+    assert skips == {}
+
+
+def test_links_make_no_index_of_a_folder(tmp_path: Path) -> None:
+    plant(tmp_path, "a/one.md", f"a/{A_SEGMENT}", "b/two.md", f"b/{MANIFEST}", f"b/kept/{segment_id(1, 0)}")
+    (tmp_path / "a" / LOCK).symlink_to("one.md")
+    (tmp_path / "b" / SEGMENTS).symlink_to("kept")
+
+    names, skips = walk(tmp_path)
+
+    assert names == ["a/one.md", f"a/{A_SEGMENT}", f"b/kept/{segment_id(1, 0)}", f"b/{MANIFEST}", "b/two.md"]
+    assert skips == {
+        f"a/{LOCK}": "link to a file of the same corpus",
+        f"b/{SEGMENTS}": "link to a folder of the same corpus",
+    }
+
+
+def test_an_index_that_is_named_as_the_corpus_is_read_as_one(tmp_path: Path) -> None:
+    plant(tmp_path, MANIFEST, A_SEGMENT)
+
+    assert walk(tmp_path) == ([MANIFEST, A_SEGMENT], {})
+
+
+def test_what_somebody_leaves_out_is_so_also_where_it_is_an_index(tmp_path: Path) -> None:
+    for name in (".hidden", "ignored", "excluded"):
+        plant(tmp_path / name, LOCK, A_SEGMENT)
+    (tmp_path / ".gitignore").write_text("ignored/\n")
+
+    names, skips = walk(tmp_path, exclude=["excluded", IndexFolder("excluded"), IndexFolder("ignored")])
+
+    assert names == []
+    assert skips == {
+        ".gitignore": "hidden",
+        ".hidden/": "hidden",
+        "excluded/": "matched by --exclude",
+        "ignored/": "ignored by .gitignore",
+    }
+
+
+@pytest.mark.parametrize("folder", ["index", "a/b/index", "café", "in[d]ex*", "!index", "index "])
+@pytest.mark.parametrize("holds", [LOCK, "notes.md"])
+def test_an_index_that_is_known_by_name_is_left_out_whatever_it_holds(folder: str, holds: str, tmp_path: Path) -> None:
+    plant(tmp_path, f"{folder}/{holds}", f"z/{folder}/a.md")
+
+    names, skips = walk(tmp_path, exclude=[IndexFolder(folder)])
+
+    assert names == [f"z/{folder}/a.md"]
+    assert skips == {f"{folder}/": "a ragidx index"}
 
 
 def test_a_glob_that_is_none_is_an_error() -> None:

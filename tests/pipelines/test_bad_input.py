@@ -148,9 +148,10 @@ CAFE = "café "
         ),
         (
             "a.jsonl",
-            b'{"id": "a:b", "text": "one"}\n{"id": "a:b", "text": "two"}\n',
-            1,
-            "1 x the id 'a:b' was seen before in this file\n    a.jsonl:2",
+            b'{"id": "a:b", "text": "one"}\n{"id": "a:b", "text": "two"}\n{"id": 3, "text": "three"}\n'
+            b'{"id": "3", "text": "four"}\n',
+            2,
+            "2 x its id was seen before in this file\n    a.jsonl:2: 'a:b'\n    a.jsonl:4: '3'",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 10 else "",
@@ -315,6 +316,27 @@ def test_strict_refuses_a_document_that_an_earlier_build_has_cut(run: Run, small
     assert [note["truncated"] for note in _notes()] == [1, 1, 0]
 
 
+@pytest.mark.usefixtures("model")
+def test_info_tells_what_was_cut_for_as_long_as_it_may_be_there(run: Run, small_corpus: Path) -> None:
+    def told() -> list[str]:
+        return [line for line in run("info").out.splitlines() if line.startswith("cut ")]
+
+    assert run("build", "corpus", *WHOLE).status == 0
+    whole = told()
+    (small_corpus / "long.txt").write_text(LONG)
+    assert run("build", "corpus", *WHOLE).status == 0
+    one = told()
+    (small_corpus / "longer.txt").write_text(LONG * 2)
+    assert run("build", "corpus", *WHOLE).status == 0
+    two = told()
+    assert run("delete", "--where", 'doc_id != "long.txt"').status == 0
+
+    assert whole == []
+    assert one == ["cut          up to 1 document is longer than the model reads"]
+    assert two == ["cut          up to 2 documents are longer than the model reads"]
+    assert told() == one  # there is but one document left
+
+
 def _notes() -> list[Any]:
     """What the kept generations' builds noted, the first first."""
     return [json.loads(path.read_text())["notes"] for path in sorted(Path("ragidx-index").glob("manifest.?.json"))]
@@ -446,8 +468,8 @@ def test_a_file_that_holds_no_queries_is_an_error(run: Run, folder: Path, data: 
 # options
 
 ENDING = {
-    "query": "Usage: ragidx query [OPTIONS] TEXT\nTry 'ragidx query --help' for help.\n\n",
-    "build": "Usage: ragidx build [OPTIONS] CORPUS\nTry 'ragidx build --help' for help.\n\n",
+    "query": "Usage: ragidx query [OPTIONS] [TEXT]\nTry 'ragidx query --help' for help.\n\n",
+    "build": "Usage: ragidx build [OPTIONS] [CORPUS]\nTry 'ragidx build --help' for help.\n\n",
 }
 
 
@@ -484,7 +506,8 @@ UNKNOWN_ATTN = (
         ),
         (
             "--index-type hnws",
-            "unknown index type 'hnws'; did you mean 'hnsw'?\n  hint: known: auto, flat, hnsw, ivf, ivfpq, rabitq, sq8",
+            "--index-type: unknown index type 'hnws'; did you mean 'hnsw'?\n"
+            "  hint: known: auto, flat, hnsw, ivf, ivfpq, rabitq, sq8, or a factory string such as IVF1024,SQ8",
         ),
         (
             "--template ekho",

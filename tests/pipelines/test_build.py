@@ -94,6 +94,17 @@ def test_the_same_corpus_again_encodes_nothing_and_commits_nothing(small_corpus:
     assert _times(tmp_path / "index") == before
 
 
+def test_an_index_in_the_corpus_is_no_part_of_it_also_while_it_is_begun(small_corpus: Path, echo_index: Path) -> None:
+    shutil.copytree(echo_index, small_corpus / "old" / "echo")
+
+    first = ragidx.build(small_corpus, small_corpus / "in[d]ex", strict=True)
+    second = ragidx.build(small_corpus, small_corpus / "in[d]ex", strict=True)
+
+    assert (_counts(first), _counts(second)) == ((6, 0, 0, 0, 6, 0), (0, 0, 6, 0, 0, 0))
+    assert first.skipped == second.skipped == {"a ragidx index": 2}
+    assert first.skipped_places == {"a ragidx index": ["in[d]ex/", "old/echo/"]}
+
+
 def test_an_idle_build_loads_no_model(small_corpus: Path, tmp_path: Path) -> None:
     ragidx.build(small_corpus, tmp_path / "index")
     code = (

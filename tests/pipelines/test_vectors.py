@@ -127,7 +127,7 @@ def test_a_folder_is_read_whole_and_rows_without_ids_have_the_files_name(
 
     assert list(_content(tmp_path / "many/index")) == ["one.parquet#0", "two.npy#0", "two.npy#1"]
     assert report.skipped == {"no file of vectors": 1}
-    assert again.skipped == {"no file of vectors": 1, "matched by --exclude": 1}
+    assert again.skipped == {"no file of vectors": 1, "a ragidx index": 1}
     assert not again.committed
 
 
