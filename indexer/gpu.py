@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann import checked_queries
 from ragidx.indexer.faiss_files import Halves, faiss
 from ragidx.indexer.index_types import TUNED_K, Effort, Recipe
@@ -115,13 +116,26 @@ class DeviceLists:
 
 
 def gpus(device: str) -> list[str]:
-    """The GPUs that a name means, of those that are there: `cuda` all, `cuda:1` one, anything else none."""
+    """The GPUs that a name means, of those that are there: `cuda` all, `cuda:1` one, anything else none.
+
+    Raises:
+        SpecError: a GPU is named that is not on this machine.
+    """
     if not device.startswith("cuda"):
         return []
     import torch
 
+    from ragidx.indexer.precision import choose_device
+
+    choose_device(device)  # where there is no GPU at all, its error is that of the encoder
     there = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    return there if ":" not in device else [name for name in there if name == device]
+    if ":" in device and device not in there:
+        raise SpecError(
+            f"there is no {device} device on this machine",
+            f"known: {', '.join(there)}; or use --device auto or --device cpu",
+            where="--device",
+        )
+    return [device] if ":" in device else there
 
 
 def room_on(devices: Sequence[str]) -> int:

@@ -97,7 +97,7 @@ class Recipe:
         """
         found = _FACTORY.fullmatch(text)
         if found is None:
-            raise unknown_name("index type", text, INDEX_TYPES) if text.isalnum() else _not_a_factory(text)
+            raise _unknown_type(text) if text.isalnum() else _not_a_factory(text)
         links, lists = (None if found[name] is None else int(found[name]) for name in ("links", "lists"))
         if links is not None and not _LINKS[0] <= links <= _LINKS[1]:
             raise _not_a_factory(text, f"HNSW takes {_LINKS[0]} to {_LINKS[1]} links")
@@ -287,6 +287,11 @@ def _lists(rows: int) -> int:
 
 def _divisors(number: int) -> list[int]:
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def _unknown_type(text: str) -> SpecError:
+    fault = unknown_name("index type", text, INDEX_TYPES)
+    return SpecError(fault.message, f"{fault.hint}, or a factory string such as IVF1024,SQ8", where="--index-type")
 
 
 def _not_a_factory(text: str, reason: str = "it is not in the list of those that are known to be right") -> SpecError:

@@ -120,6 +120,9 @@ class Store:
 
         Returns:
             How many segments are searched there.
+
+        Raises:
+            SpecError: a GPU is named that is not on this machine.
         """
         devices, moved = gpus(device), 0
         for segment in self.segments if devices else ():

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 ZERO = "the vector is zero"
 NOT_FINITE = "the vector holds a number that is not finite"
 
+_ROUNDED = 2**-11  # of a number of float16, at most, and so of a row's length
 _SQUARES_FIT = (1e-30, 1e30)  # lengths between these fit float32, and their squares float64
 
 
@@ -35,7 +36,8 @@ class UnitRows:
 def unit_rows(vectors: NDArray[Any]) -> UnitRows:
     """Bring each row to length 1.
 
-    Rows that have it already keep their float16 code, which a change by less than 2**-12 of a number does not move.
+    A float16 row whose length is 1 but for its rounding is a stored one, and stays as it is: to divide it again would
+    move some of its codes.
 
     Args:
         vectors: (n, dim) of a floating type, dim 1 or more.
@@ -50,6 +52,8 @@ def unit_rows(vectors: NDArray[Any]) -> UnitRows:
         lengths = np.sqrt(np.einsum("ij,ij->i", whole, whole, dtype=np.float64))
         odd = np.flatnonzero(~((lengths > _SQUARES_FIT[0]) & (lengths < _SQUARES_FIT[1])))  # NaN is neither
         lengths[odd] = 1
+        if vectors.dtype == np.float16:
+            lengths[np.abs(lengths - 1) <= _ROUNDED] = 1
         unit = np.divide(whole, lengths[:, None], dtype=np.float64 if whole.dtype == np.float64 else np.float32)
         unit = unit.astype(np.float32, copy=False)
     faults: list[tuple[int, str]] = []

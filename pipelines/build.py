@@ -247,7 +247,7 @@ class _Build:
             part = [item.row for item in items[start : start + 256]]
             self.writer.add(part, np.stack([vectors[row.text_hash] for row in part]))
         self.report.n_chunks += len(items)
-        self.report.n_reused += len(items) - len(missing)
+        self.report.n_reused += len(items) - sum(key in vectors for key in missing)  # less what is zero
         self.progress.n_chunks += len(items) - len(fresh)
         self._tell()
 
@@ -359,6 +359,7 @@ class _Build:
         r, store = self.report, Store.open(self.index)
         r.model, r.method = self.plan.spec.encoder.model, self.plan.spec.encoder.method
         r.encoder, r.filter, r.dim = str(self.plan.spec.encoder), str(self.plan.spec.filter), store.manifest.dim
+        r.n_kept = store.manifest.n_chunks - r.n_chunks  # what was cut here, so far
         r.generation, r.n_chunks = store.manifest.generation, store.manifest.n_chunks
         r.take_index(store.manifest)
         r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places

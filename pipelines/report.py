@@ -223,6 +223,7 @@ class BuildReport:
     n_removed: int = 0
     n_encoded: int = 0
     n_reused: int = 0
+    n_kept: int = 0  # chunks of documents that are as before
     n_fitted: int = 0
     n_tokens: int = 0
     n_truncated: int = 0

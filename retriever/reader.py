@@ -52,7 +52,7 @@ class IndexReader:
 
         Raises:
             IndexFormatError: there is no index, or it is damaged or newer.
-            SpecError: there is no device of that name.
+            SpecError: there is no device of that name, or it is a GPU that is not on this machine.
         """
         check_device(device)
         store = Store.open(path)

@@ -77,7 +77,7 @@ class Retriever:
 
         Raises:
             IndexFormatError: there is no index, or it is damaged or newer.
-            SpecError: there is no device of that name.
+            SpecError: there is no device of that name, or it is a GPU that is not on this machine.
         """
         check_device(device)
         store = Store.open(path)

@@ -31,7 +31,7 @@ _REASONS = 12  # shown on a terminal; a broken export can have as many as it has
 
 
 @click.command("build")
-@click.argument("corpus", metavar="CORPUS", required=False)
+@click.argument("corpus", metavar="[CORPUS]", required=False)
 @click.option(
     "--vectors",
     metavar="FILE",
@@ -129,7 +129,7 @@ def _plan(corpus: str, index: Path, options: dict[str, Any], *, as_json: bool) -
 def _tell(report: BuildReport) -> None:
     """The report on stdout; what was left out, on stderr."""
     r = report
-    rate = f"{r.n_encoded / r.encode_seconds:,.0f} chunks/s" if r.encode_seconds > 0 and r.n_encoded else "-"
+    rate = f", {r.n_encoded / r.encode_seconds:,.0f} chunks/s" if r.encode_seconds > 0 and r.n_encoded else ""
     gone = f", {r.n_removed:,} gone" if r.n_removed else ""
     unopened = f", {console.plural(r.n_unopened, 'file')} not opened" if r.n_unopened else ""
     fitted = f", fitted on {console.plural(r.n_fitted, 'chunk')} of the corpus" if r.n_fitted else ""
@@ -143,10 +143,10 @@ def _tell(report: BuildReport) -> None:
                 f"{r.n_documents:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} as before"
                 f"{gone}{unopened}",
             ),
-            ("chunks", f"{r.n_chunks:,}: {r.n_encoded:,} encoded, {r.n_reused:,} known already"),
+            ("chunks", f"{r.n_chunks:,}: {_chunks(r)}"),
             *words.searched_field(r.index_type, r.made, r.recall),
             ("size", f"{console.n_bytes(r.index_bytes)}, {r.index_bytes / max(1, r.n_chunks):,.0f} bytes a chunk"),
-            ("time", f"{r.seconds:.1f} s, {rate}" + (f" ({r.device}, {r.dtype})" if r.device else "")),
+            ("time", f"{r.seconds:.1f} s{rate}" + (f" ({r.device}, {r.dtype})" if r.device else "")),
         ]
     )
     if r.prediction is not None:
@@ -160,6 +160,14 @@ def _tell(report: BuildReport) -> None:
         console.note(f"Without text: {console.plural(r.n_empty, 'document')}.")
     tell_memory(r)
     tell_skips(r)
+
+
+def _chunks(r: BuildReport) -> str:
+    """What was done for the chunks of the index; those of documents that are as before were not even cut."""
+    if r.n_kept and not r.n_encoded and not r.n_reused:
+        return f"{r.n_kept:,} as before"
+    kept = f", {r.n_kept:,} as before" if r.n_kept else ""
+    return f"{r.n_encoded:,} encoded, {r.n_reused:,} known already{kept}"
 
 
 def tell_memory(r: BuildReport) -> None:

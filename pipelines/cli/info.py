@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ragidx.pipelines.cli import console, words
 from ragidx.pipelines.cli.options import index_option, json_option
+
+if TYPE_CHECKING:
+    from ragidx.indexer.manifest import Manifest
 
 
 @click.command("info")
@@ -40,7 +44,21 @@ def command(index: Path, as_json: bool) -> None:
             ("encoder", words.encoder(spec.query_encoder or spec.encoder)),
             ("filter", words.filter_(spec.filter, manifest.dim)),
             ("chunks", words.chunks(spec.chunk, spec.encoder.method)),
+            *_cut(manifest),
             ("metadata", fields),
             ("fingerprint", manifest.fingerprint),
         ]
     )
+
+
+def _cut(manifest: Manifest) -> list[tuple[str, str]]:
+    """The row on documents that the model did not read to their end; none where it read all of them.
+
+    Builds add up those that they cut, and those gone since are still among them: the note is the most there can be.
+    """
+    told = manifest.notes.get("truncated")
+    count = min(told, manifest.n_documents) if isinstance(told, int) else 0
+    if count < 1:
+        return []
+    are = "is" if count == 1 else "are"
+    return [("cut", f"up to {console.plural(count, 'document')} {are} longer than the model reads")]

@@ -2,7 +2,8 @@
 
 The bar counts bytes of the corpus, the one total that is known before everything is read, and of them what is done;
 the rates are of the chunks and tokens that went through the model. While a filter is fitted it counts the chunks of the
-sample instead. Where a build is found to be long, two lines say once what is foreseen.
+sample instead. What is left is foreseen from the pace since the first chunk, and only when that says something. Where a
+build is found to be long, two lines say once what is foreseen.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.forecast_tables import prediction_lines
 from ragidx.pipelines.report import PLANNING, OnProgress, Prediction, Progress
 
+_TELLING_SHARE = 0.02  # of a stage: the pace of less, of a first batch or two, says nothing of the rest
+_TELLING_S = 2.0
+
 
 class ProgressLine:
     """A context manager; `callback` is what `build` calls."""
@@ -29,7 +33,8 @@ class ProgressLine:
         self._started = time.perf_counter()
         self._told = self._started
         self._seen: Progress | None = None
-        self._stage = ""
+        self._pace = ("", False)  # of a stage, and whether a chunk went through the model
+        self._share = 0.0  # when that pace began
         self._foreseen = False
         self._bar: Any = None
         self._task: Any = None
@@ -72,8 +77,9 @@ class ProgressLine:
         if not progress.last:
             interrupts.check()
         self._seen = progress
-        if progress.stage != self._stage:  # a stage takes its own time
-            self._stage, self._started = progress.stage, time.perf_counter()
+        pace = progress.stage, progress.n_encoded > 0
+        if pace != self._pace:  # a stage takes its own time, and before the first chunk a model is loaded and tuned
+            self._pace, self._started, self._share = pace, time.perf_counter(), progress.share or 0.0
         if progress.prediction is not None and not self._foreseen:
             self._foreseen = True
             self._foresee(progress.prediction)
@@ -106,26 +112,29 @@ class ProgressLine:
                 self._bar.console.print(line, markup=False, highlight=False)
 
     def _eta(self, progress: Progress) -> float | None:
-        """Seconds left of the stage, if what is left goes as fast as what is done."""
-        if not progress.share:
+        """Seconds left of the stage, if what is left goes as fast as what is done; None while too little is done."""
+        if progress.share is None:
             return None
         # A sample is first drawn from the whole corpus; only then is it known how much there is to encode.
         taken = progress.seconds if progress.fitting else time.perf_counter() - self._started
-        return taken * (1 - progress.share) / progress.share
+        done = progress.share if progress.fitting else progress.share - self._share
+        if done < _TELLING_SHARE or taken < _TELLING_S:
+            return None
+        return taken * (1 - progress.share) / done
 
 
 def _rates(progress: Progress) -> str:
     seconds = max(progress.seconds, 1e-9)
     rates = f"{progress.n_encoded / seconds:,.0f} chunks/s, {progress.n_tokens / seconds:,.0f} tokens/s"
     if progress.stage == PLANNING:
-        return f"{progress.n_documents:,} documents, {progress.n_cut:,} chunks"
+        return f"{console.plural(progress.n_documents, 'document')}, {console.plural(progress.n_cut, 'chunk')}"
     if progress.deriving:
-        return f"{progress.n_derived:,} of {progress.n_rows:,} rows"
-    done = f"{progress.n_chunks:,} chunks"
+        return f"{progress.n_derived:,} of {console.plural(progress.n_rows, 'row')}"
+    done = console.plural(progress.n_chunks, "chunk")
     if progress.fitting:
         if not progress.n_sample:
             return "drawing a sample"
-        done = f"{progress.n_encoded:,} of {progress.n_sample:,} chunks"
+        done = f"{progress.n_encoded:,} of {console.plural(progress.n_sample, 'chunk')}"
     return done + (f", {rates}" if progress.n_encoded else "")
 
 

@@ -14,7 +14,7 @@ from ragidx.retriever.hit import Hit
 
 
 @click.command("query")
-@click.argument("text", metavar="TEXT", required=False)
+@click.argument("text", metavar="[TEXT]", required=False)
 @index_option
 @click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits to return.")
 @click.option("--instruction", metavar="S", help="Task sentence put before the query, or task:NAME; '' for none.")

@@ -11,11 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragidx.corpora.errors import SpecError
 from ragidx.indexer import index_types
 from ragidx.indexer.gpu import DeviceLists, DeviceVectors, gpus
 from ragidx.indexer.index_types import Effort, Recipe
 from ragidx.indexer.store import Store
 
+NO_GPU = "--device: there is no cuda device on this machine\n  hint: use --device auto or --device cpu"
 needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
 
 
@@ -80,19 +82,37 @@ def test_a_moved_graph_is_answered_exactly(tmp_path, kit, monkeypatch):
     np.testing.assert_allclose(found.scores, exact, atol=1e-6)
 
 
-def test_only_cuda_names_gpus_and_only_those_that_are_there():
-    there = torch.cuda.device_count()
+def test_only_cuda_names_gpus_and_only_those_that_are_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
 
     assert gpus("cpu") == gpus("auto") == gpus("mps") == []
-    assert gpus("cuda") == [f"cuda:{number}" for number in range(there)]
-    assert gpus("cuda:0") == ["cuda:0"] * (there > 0)
-    assert gpus(f"cuda:{there}") == []
+    assert gpus("cuda") == ["cuda:0", "cuda:1"]
+    assert gpus("cuda:1") == ["cuda:1"]
+    for missing in ("cuda:2", "cuda:01", "cuda:"):
+        with pytest.raises(SpecError) as fault:
+            gpus(missing)
+        assert str(fault.value) == (
+            f"--device: there is no {missing} device on this machine\n"
+            "  hint: known: cuda:0, cuda:1; or use --device auto or --device cpu"
+        )
 
 
 def test_nothing_moves_where_no_gpu_is_asked_for(tmp_path, kit):
     kit.build(tmp_path / "index", {"a": ["a"]})
 
-    assert Store.open(tmp_path / "index").move("cpu") == 0
+    assert [Store.open(tmp_path / "index").move(device) for device in ("cpu", "auto", "mps")] == [0, 0, 0]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_a_store_does_not_move_to_a_gpu_that_is_not_there(tmp_path, kit, device):
+    kit.build(tmp_path / "index", {"a": ["a"]})
+
+    with pytest.raises(SpecError) as fault:
+        Store.open(tmp_path / "index").move(device)
+
+    assert str(fault.value) == NO_GPU
 
 
 @needs_a_gpu

@@ -28,7 +28,7 @@ FACTORY_HINT = (
     "  hint: give a name (auto, flat, hnsw, ivf, sq8, ivfpq, rabitq), or a factory string: HNSW16; SQ8, SQ6, SQ4 or "
     "RaBitQ4; these, SQfp16 or PQ48 with IVF1024, in front; RR, in front of it turns the vectors"
 )
-NAMES_HINT = "  hint: known: auto, flat, hnsw, ivf, ivfpq, rabitq, sq8"
+NAMES_HINT = "  hint: known: auto, flat, hnsw, ivf, ivfpq, rabitq, sq8, or a factory string such as IVF1024,SQ8"
 
 scalars = st.sampled_from(["SQ8", "SQ6", "SQ4", "RaBitQ", *(f"RaBitQ{bits}" for bits in range(2, 10))])
 in_lists = scalars | st.just("SQfp16") | st.integers(1, 9999).map("PQ{}".format)
@@ -79,10 +79,10 @@ def test_every_name_is_an_option_and_has_a_footprint(name):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hsnw", "unknown index type 'hsnw'; did you mean 'hnsw'?\n" + NAMES_HINT),
-        ("LSH", "unknown index type 'LSH'\n" + NAMES_HINT),
-        ("SQ5", "unknown index type 'SQ5'\n" + NAMES_HINT),
-        ("RaBitQ1", "unknown index type 'RaBitQ1'\n" + NAMES_HINT),
+        ("hsnw", "--index-type: unknown index type 'hsnw'; did you mean 'hnsw'?\n" + NAMES_HINT),
+        ("LSH", "--index-type: unknown index type 'LSH'\n" + NAMES_HINT),
+        ("SQ5", "--index-type: unknown index type 'SQ5'\n" + NAMES_HINT),
+        ("RaBitQ1", "--index-type: unknown index type 'RaBitQ1'\n" + NAMES_HINT),
         *(
             (text, f"--index-type: index type '{text[:60]}': it is not in the list of those that are known to be right")
             for text in ("HNSW16,PQ8", "RR,HNSW16", "IVF16,Flat", "IVF4,PQ8x4", "OPQ8,IVF4,PQ8", "RR,", "", "x," * 40)
@@ -97,6 +97,10 @@ def test_every_name_is_an_option_and_has_a_footprint(name):
 )
 def test_what_is_not_let_in_is_told_with_what_is(text, message):
     assert refused(text) == (message if NAMES_HINT in message else f"{message}\n{FACTORY_HINT}")
+
+
+def test_the_factory_string_of_the_hint_is_let_in():
+    check_index_type(NAMES_HINT.rpartition(" ")[2], 384)
 
 
 def test_codes_that_do_not_divide_the_width_name_those_that_do():
@@ -114,7 +118,7 @@ def test_codes_that_do_not_divide_the_width_name_those_that_do():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"index_type": "exec"}, "unknown index type 'exec'\n" + NAMES_HINT),
+        ({"index_type": "exec"}, "--index-type: unknown index type 'exec'\n" + NAMES_HINT),
         (
             {"target_recall": 0},
             "--target-recall: a recall of 0 is no share\n  hint: give more than 0, at most 1",

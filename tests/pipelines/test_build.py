@@ -388,3 +388,18 @@ def test_an_index_goes_on_whichever_way_its_tau_was_written(tmp_path: Path) -> N
     report = ragidx.build(corpus, index, tau=2)
 
     assert (report.n_changed, report.n_chunks, Store.open(index).manifest.fingerprint) == (1, 1, "5e5f" * 16)
+
+
+def test_a_text_that_the_model_makes_nothing_of_is_in_no_count_of_chunks(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "a.txt").write_text("The mill by the river grinds flour.", "utf-8")
+    (docs / "b.txt").write_text("\u200b\u200b", "utf-8")
+
+    first = ragidx.build(docs, tmp_path / "index")
+    (docs / "c.txt").write_text("Cats sleep all day.", "utf-8")
+    second = ragidx.build(docs, tmp_path / "index")
+
+    assert (first.n_chunks, first.n_reused, first.n_kept) == (1, 0, 0)
+    assert first.skipped == {"the model makes nothing of the text": 1}
+    assert (second.n_chunks, second.n_reused, second.n_kept) == (2, 0, 1)

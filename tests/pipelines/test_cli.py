@@ -91,6 +91,7 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "n_removed": 0,
         "n_encoded": 6,
         "n_reused": 0,
+        "n_kept": 0,
         "n_truncated": 0,
         "n_empty": 0,
         "n_fitted": 0,
@@ -133,9 +134,9 @@ def test_the_same_build_again_says_that_nothing_changed(run: Run) -> None:
     assert lines[0] == "index      ragidx-index (generation 1, unchanged)"
     assert lines[3:5] == [
         "documents  6: 0 new, 0 changed, 6 as before",
-        "chunks     6: 0 encoded, 0 known already",
+        "chunks     6: 6 as before",
     ]
-    assert re.fullmatch(r"time       \d+\.\d s, -", lines[6])
+    assert re.fullmatch(r"time       \d+\.\d s", lines[6])
 
 
 @pytest.mark.usefixtures("index")
@@ -149,8 +150,18 @@ def test_a_changed_corpus_is_told_by_what_came_changed_and_went(run: Run) -> Non
     assert done.out.splitlines()[0] == "index      ragidx-index (generation 2)"
     assert done.out.splitlines()[3:5] == [
         "documents  6: 1 new, 1 changed, 4 as before, 1 gone",
-        "chunks     6: 1 encoded, 1 known already",
+        "chunks     6: 1 encoded, 1 known already, 4 as before",
     ]
+
+
+@pytest.mark.usefixtures("index")
+def test_a_build_that_only_moved_texts_has_no_rate(run: Run) -> None:
+    Path("corpus/mill.md").rename("corpus/windmill.md")
+
+    lines = run("build", "corpus").out.splitlines()
+
+    assert lines[4] == "chunks     6: 0 encoded, 1 known already, 5 as before"
+    assert re.fullmatch(r"time       \d+\.\d s \(cpu, float32\)", lines[6])
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,8 @@ import pytest
 from ragidx.pipelines import prediction
 from ragidx.pipelines.cli import forecast_tables
 from ragidx.pipelines.cli.forecast_tables import advice, duration, prediction_field, prediction_lines
-from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.forecast import Forecast, forecast
-from ragidx.pipelines.report import PLANNING, BuildReport, Prediction, Progress
+from ragidx.pipelines.report import PLANNING, BuildReport, Prediction
 from ragidx.pipelines.sampling import Estimate
 
 from .conftest import Done
@@ -178,17 +177,6 @@ def test_for_machines_the_forecast_is_a_line_of_its_own(run: Run, monkeypatch: p
     (told,) = [line["forecast"] for line in lines if "forecast" in line]
     assert json.loads(done.out)["forecast"]["predicted"] == told
     assert all("prediction" not in line["progress"] for line in lines if "progress" in line)
-
-
-def test_progress_of_a_plan_counts_documents_and_chunks(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ragidx.pipelines.cli.console.PLAIN_EVERY_S", 0.0)
-    progress = Progress(stage=PLANNING, total_bytes=100, n_bytes=50, n_documents=1200, n_cut=4000)
-    with ProgressLine(as_json=False) as line:
-        line.callback(progress)
-
-    assert re.fullmatch(r"planning: 50 %, 1,200 documents, 4,000 chunks, ETA \d+:\d\d\n", capsys.readouterr().err)
 
 
 # advice

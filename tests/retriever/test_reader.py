@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import ragidx
@@ -244,10 +245,25 @@ def test_what_is_of_another_type_is_an_error_that_shows_it(
     assert len(reader.search(AXES, k=np.int64(2))[0]) == 2
 
 
-def test_a_reader_opens_on_a_device_and_refuses_one_that_there_is_not(index: Path) -> None:
-    assert IndexReader.open(index, device="cuda:99").search(AXES, k=1)[0][0].chunk_id == "a"
+@pytest.mark.parametrize("opened", [IndexReader.open, Retriever.open])
+def test_an_index_opens_on_a_device_and_is_refused_on_one_that_there_is_not(
+    index: Path, opened: Callable[..., IndexReader | Retriever]
+) -> None:
+    there = f"cuda:{torch.cuda.device_count()}"
+    known = ", ".join(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+    missing = (there, f"known: {known}; or ") if known else ("cuda", "")
+
+    for device in ("cpu", "auto", "mps"):
+        assert opened(index, device=device).store.segments
     with pytest.raises(SpecError, match="unknown device 'gpu'"):
-        IndexReader.open(index, device="gpu")
+        opened(index, device="gpu")
+    with pytest.raises(SpecError) as fault:
+        opened(index, device=there)
+
+    assert str(fault.value) == (
+        f"--device: there is no {missing[0]} device on this machine\n"
+        f"  hint: {missing[1]}use --device auto or --device cpu"
+    )
 
 
 def test_rows_come_by_id_in_the_order_asked_for(reader: IndexReader) -> None:
@@ -342,6 +358,7 @@ def test_every_direction_has_length_1_whatever_its_length_was(row: list[float], 
 
 
 @given(seed=st.integers(0, 2**32 - 1), dim=st.integers(1, 400))
+@example(seed=3357, dim=17)  # where rounding shortens a row by more than half a code
 def test_stored_vectors_keep_their_code(seed: int, dim: int) -> None:
     stored = unit_rows(np.random.default_rng(seed).standard_normal((3, dim))).vectors.astype(np.float16)
 
