@@ -24,7 +24,7 @@ _noted = False
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Note Ctrl-C from here on; where it is ignored, as behind `nohup`, or handled by others, leave that."""
+    """Note Ctrl-C inside; where it is ignored, as behind `nohup`, or handled by others, leave that."""
     global _noted  # noqa: PLW0603 - there is one Ctrl-C a process
     _noted = False
     ours = (
@@ -36,6 +36,7 @@ def watched() -> Iterator[None]:
     try:
         yield
     finally:
+        _noted = False  # whoever is called next in this process was not interrupted
         if ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 

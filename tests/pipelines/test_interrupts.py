@@ -39,6 +39,7 @@ def test_what_was_swallowed_is_raised_where_progress_is_shown() -> None:
         assert interrupts.was_interrupted()
         with pytest.raises(KeyboardInterrupt):
             interrupts.check()
+    interrupts.check()  # of what comes after, nothing was interrupted
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     with interrupts.watched():
         assert not interrupts.was_interrupted()
