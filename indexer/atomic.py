@@ -16,7 +16,7 @@ import io
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -205,6 +205,13 @@ def remove(path: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove those that are there and hold nothing; what cannot be removed stays."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _hint(code: int | None, size: int) -> str:

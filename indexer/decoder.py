@@ -18,15 +18,15 @@ from ragidx.indexer.backbone import load_backbone
 from ragidx.indexer.batch_encoder import BatchEncoder
 from ragidx.indexer.encoder import Floats, check_texts
 from ragidx.indexer.models import ModelFiles
-from ragidx.indexer.prompts import Prompts
-from ragidx.indexer.rendering import Rendered, render_words
+from ragidx.indexer.prompts import Prompted, Prompts
+from ragidx.indexer.rendering import render_words
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.indexer.tokens import check_vocabulary, load_tokenizer
 from ragidx.indexer.trainable import TrainablePooling, load_pooling
 from ragidx.indexer.words import positions_of_words
 
 
-class DecoderEncoder(BatchEncoder):
+class DecoderEncoder(Prompted, BatchEncoder):
     """Template, backbone and pooling over any decoder that `AutoModel` loads."""
 
     def __init__(
@@ -42,22 +42,6 @@ class DecoderEncoder(BatchEncoder):
         self.hidden, self.apart = self.backbone.hidden, self.backbone.positions_change_at
         self.prompts = Prompts(files, spec, self.tokenizer, self.backbone.max_positions)
         self._pooler = self._load_pooler()
-
-    def default_instruction(self) -> str:
-        """The template's."""
-        return self.prompts.instruction
-
-    def text_limit(self, instruction: str | None = None) -> int | None:
-        """The most tokens of a text that are read; with an instruction, of a query."""
-        return self.prompts.text_limit(instruction)
-
-    def template_content(self) -> str:
-        """The template's pieces as they are."""
-        return self.prompts.template.content()
-
-    def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
-        """Ids and pooled span of each text."""
-        return self.prompts.rendered(texts, instruction)
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:

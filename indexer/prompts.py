@@ -57,3 +57,25 @@ class Prompts:
         """Ids and pooled span of each text; `instruction` None: documents."""
         limit = self.text_limit(instruction)
         return render(self.template, texts, self._tokenizer, instruction=instruction, limit=limit, rules=self.rules)
+
+
+class Prompted:
+    """What an `Encoder` reads of a text, where its `prompts` say so."""
+
+    prompts: Prompts
+
+    def default_instruction(self) -> str:
+        """The template's."""
+        return self.prompts.instruction
+
+    def text_limit(self, instruction: str | None = None) -> int | None:
+        """The most tokens of a text that are read; with an instruction, of a query."""
+        return self.prompts.text_limit(instruction)
+
+    def template_content(self) -> str:
+        """The template's pieces as they are."""
+        return self.prompts.template.content()
+
+    def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
+        """Ids and pooled span of each text."""
+        return self.prompts.rendered(texts, instruction)

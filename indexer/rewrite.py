@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -169,7 +169,7 @@ def copy(
             _check_vacant(target)  # another writer may just have committed there
             return _rewrite(store, target, range(len(store.segments)), change, {}, on_stage)
     except BaseException:
-        _remove_empty(missing)
+        atomic.remove_empty(missing)
         raise
 
 
@@ -205,18 +205,11 @@ def _locked(target: Path) -> Iterator[None]:
         except BaseException:
             # Who comes now is told that it is busy; `_rewrite` has swept what was in the folders.
             if holds <= {LOCK, *_PARTS} and not (target / MANIFEST).exists():
-                _remove_empty(target / name for name in _PARTS)
+                atomic.remove_empty(target / name for name in _PARTS)
                 atomic.remove(target / LOCK)
             raise
     finally:
         lock.release()
-
-
-def _remove_empty(folders: Iterable[Path]) -> None:
-    """Remove those that are there and hold nothing."""
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
 
 
 def _check_apart(folder: Path, target: Path) -> None:

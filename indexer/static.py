@@ -16,7 +16,7 @@ from ragidx.indexer import checkpoint
 from ragidx.indexer.encoder import Batch, Floats, TextEncoder
 from ragidx.indexer.filters import Filter
 from ragidx.indexer.models import ModelFiles
-from ragidx.indexer.prompts import Prompts
+from ragidx.indexer.prompts import Prompted, Prompts
 from ragidx.indexer.rendering import Rendered
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.indexer.tokens import check_vocabulary, is_plain, load_tokenizer
@@ -25,7 +25,7 @@ _FAMILIES = frozenset({"llama"})  # what they put into layer 0 is the row of the
 _GROUP = 256  # texts a batch
 
 
-class StaticEncoder(TextEncoder):
+class StaticEncoder(Prompted, TextEncoder):
     """The mean of the input embeddings of a text's tokens, as an `Encoder`; on the CPU, in float32."""
 
     device = "cpu"
@@ -38,22 +38,6 @@ class StaticEncoder(TextEncoder):
         self.hidden = self._table.shape[1]
         check_vocabulary(self.tokenizer, len(self._table), files.name)
         self.prompts = Prompts(files, spec, self.tokenizer, files.config.get("max_position_embeddings"))
-
-    def default_instruction(self) -> str:
-        """The template's."""
-        return self.prompts.instruction
-
-    def text_limit(self, instruction: str | None = None) -> int | None:
-        """The most tokens of a text that are read; with an instruction, of a query."""
-        return self.prompts.text_limit(instruction)
-
-    def template_content(self) -> str:
-        """The template's pieces as they are."""
-        return self.prompts.template.content()
-
-    def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
-        """Ids and pooled span of each text."""
-        return self.prompts.rendered(texts, instruction)
 
     def batches(
         self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None

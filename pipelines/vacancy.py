@@ -7,7 +7,7 @@ build made go with it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from ragidx.corpora.errors import RagidxError
@@ -34,7 +34,7 @@ def vacated_if_refused(index: Path) -> Iterator[None]:
     except BaseException:
         if is_vacant:
             _vacate(index)
-            _remove_empty(missing)
+            atomic.remove_empty(missing)
         raise
 
 
@@ -47,16 +47,9 @@ def _vacate(index: Path) -> None:
     except RagidxError:
         return
     try:
-        _remove_empty(index / name for name in _PARTS)
+        atomic.remove_empty(index / name for name in _PARTS)
         with contextlib.suppress(OSError):  # the build's own failure is the one to tell
             if [path.name for path in index.iterdir()] == [LOCK]:
                 atomic.remove(index / LOCK)
     finally:
         lock.release()
-
-
-def _remove_empty(folders: Iterable[Path]) -> None:
-    """Remove those that are there and hold nothing."""
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
