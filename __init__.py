@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ragidx.corpora.errors import RagidxError
     from ragidx.corpora.records import Chunk, Document
-    from ragidx.indexer.encoder import load_encoder
-    from ragidx.indexer.filters import EmbedFilter
-    from ragidx.pipelines.build import build
-    from ragidx.pipelines.build_vectors import build_vectors
-    from ragidx.pipelines.vectors import IndexWriter
+    from ragidx.indexer.encoders.load import load_encoder
+    from ragidx.indexer.filters.filter import EmbedFilter
+    from ragidx.pipelines.build.build import build
+    from ragidx.pipelines.vectors.build import build_vectors
+    from ragidx.pipelines.vectors.writer import IndexWriter
     from ragidx.retriever.hit import Hit
     from ragidx.retriever.reader import IndexReader
     from ragidx.retriever.retriever import Retriever
@@ -43,15 +43,15 @@ __all__ = [
 _HOMES = {
     "Chunk": "corpora.records",
     "Document": "corpora.records",
-    "EmbedFilter": "indexer.filters",
+    "EmbedFilter": "indexer.filters.filter",
     "Hit": "retriever.hit",
     "IndexReader": "retriever.reader",
-    "IndexWriter": "pipelines.vectors",
+    "IndexWriter": "pipelines.vectors.writer",
     "RagidxError": "corpora.errors",
     "Retriever": "retriever.retriever",
-    "build": "pipelines.build",
-    "build_vectors": "pipelines.build_vectors",
-    "load_encoder": "indexer.encoder",
+    "build": "pipelines.build.build",
+    "build_vectors": "pipelines.vectors.build",
+    "load_encoder": "indexer.encoders.load",
 }
 
 

@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 from figures import record
 
-from ragidx.indexer.assembly import memory_bytes
-from ragidx.indexer.store import Store
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.merging import memory_bytes
 
 
 def run(*arguments):

@@ -47,8 +47,9 @@ def write_head(folder, rows, width):
 
 def measure(folder, what):
     """Seconds by step, and a digest of what was found; in a process of its own."""
-    from ragidx.indexer import checkpoint, unembedding
-    from ragidx.indexer.models import locate
+    from ragidx.indexer.filters import unembedding
+    from ragidx.indexer.models import checkpoint
+    from ragidx.indexer.models.locate import locate
 
     files = locate(str(folder))
     head = unembedding.find_unembedding(files)

@@ -19,13 +19,13 @@ from figures import record
 import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries, load_sts
-from ragidx.corpora.measures import measure, spearman
-from ragidx.corpora.readers import documents
-from ragidx.indexer.calibration import Sample
-from ragidx.indexer.filters import make_filter
-from ragidx.indexer.methods import filter_spec
+from ragidx.corpora.readers.registry import documents
+from ragidx.indexer.encoders.methods import filter_spec
+from ragidx.indexer.filters.filter import make_filter
+from ragidx.indexer.filters.fitting import Sample
 from ragidx.indexer.specs import FILTERS, FilterSpec
 from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.evaluate.measures import measure, spearman
 
 ENCODERS = {
     "preset": {},

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from figures import record
 
-from ragidx.corpora.readers import documents
+from ragidx.corpora.readers.registry import documents
 
 _CHARS_A_CHUNK = 850  # of this text, with the bundled model's tokenizer and 256 tokens
 

@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow.parquet as pq
 from figures import record
 
-from ragidx.indexer import ann, tuning
-from ragidx.indexer.faiss_files import VECTORS, map_vectors, vectors_header
-from ragidx.indexer.index_types import IndexOptions
+from ragidx.indexer.ann import search as ann
+from ragidx.indexer.ann import tuning
+from ragidx.indexer.ann.faiss_files import VECTORS, map_vectors, vectors_header
+from ragidx.indexer.ann.index_types import IndexOptions
 
 K = tuning.TUNED_K
 

@@ -22,7 +22,7 @@ from figures import record
 from usearch.index import Index
 
 import ragidx
-from ragidx.indexer import ann
+from ragidx.indexer.ann import search as ann
 
 TARGET, K = 0.95, 10
 EFFORTS = [*range(10, 64, 2), *range(64, 256, 8), *range(256, 1025, 32)]

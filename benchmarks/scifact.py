@@ -16,7 +16,7 @@ from pathlib import Path
 from figures import record
 
 from ragidx.corpora.evalsets import load_qrels, load_queries, read_run
-from ragidx.corpora.measures import measure
+from ragidx.pipelines.evaluate.measures import measure
 
 
 def main():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from figures import record
 
-from ragidx.pipelines.sweep import sweep
+from ragidx.pipelines.sweep.sweep import sweep
 
 
 def main():

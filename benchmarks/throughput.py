@@ -19,7 +19,7 @@ from figures import record, spread
 from sentence_transformers import SentenceTransformer
 
 import ragidx
-from ragidx.corpora.readers import documents
+from ragidx.corpora.readers.registry import documents
 
 
 def timed(work):

@@ -1,7 +1,8 @@
 """Names of devices, number formats and attention implementations, told apart before torch is loaded.
 
 A build that has nothing to encode loads no model, and still refuses a name that there is not. Whether a device is
-there, and whether a model has an implementation, only `ragidx.indexer.precision` and the loading of the model can say.
+there, and whether a model has an implementation, only `ragidx.indexer.encoders.precision` and the loading of the model
+can say.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from ragidx.corpora.errors import unknown_name
 
 DEVICES = ("auto", "cuda", "mps", "cpu")
-DTYPES = ("auto", "float32", "bfloat16", "float16", "mixed")  # what they are: ragidx.indexer.precision
+DTYPES = ("auto", "float32", "bfloat16", "float16", "mixed")  # what they are: ragidx.indexer.encoders.precision
 # transformers' names; it also takes the name of a kernel on the hub, owner/name.
 IMPLEMENTATIONS = ("auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
 

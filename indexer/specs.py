@@ -13,7 +13,7 @@ from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.spec import ChunkSpec, Json, Spec, later
 
 ATTENTIONS = ("causal", "bidirectional")
-POOLINGS = ("mean", "weighted_mean", "last", "eos", "bos", "trainable")  # what they do: ragidx.indexer.pooling
+POOLINGS = ("mean", "weighted_mean", "last", "eos", "bos", "trainable")  # what they do: ragidx.indexer.encoders.pooling
 TRUNCATIONS = ("end", "middle")
 MAX_COPIES = 64  # of a text in what the model reads; the papers go to five
 
@@ -58,7 +58,7 @@ class EncoderSpec(Spec):
 
 @dataclass(frozen=True)
 class FilterKind:
-    """What a filter keeps, in words, and what it asks for. How it is made stands in `ragidx.indexer.filters`.
+    """What a filter keeps, in words, and what it asks for. How it is made stands in `ragidx.indexer.filters.filter`.
 
     Attributes:
         keeps: what of a vector stays.

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from ragidx.pipelines.build import build
-from ragidx.pipelines.report import BuildReport, OnProgress
+from ragidx.pipelines.build.build import build
+from ragidx.pipelines.build.report import BuildReport, OnProgress
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.retriever import Retriever
 

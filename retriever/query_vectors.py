@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import QueryError
 from ragidx.corpora.limits import MIB, UnreadableError
-from ragidx.corpora.source_file import read_all
-from ragidx.indexer.unit import cut_rows, unit_rows
+from ragidx.corpora.readers.source_file import read_all
+from ragidx.indexer.normalize import cut_rows, unit_rows
 
 MAX_BYTES = 256 * MIB
 

@@ -19,15 +19,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import QueryError
 from ragidx.indexer.devices import check_device
-from ragidx.indexer.manifest import read_manifest
-from ragidx.indexer.merge import Place
-from ragidx.indexer.rows import Row
 from ragidx.indexer.specs import IndexSpec
-from ragidx.indexer.store import Store
+from ragidx.indexer.store.manifest import read_manifest
+from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.topk import Place
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.matching import matching_rows, schema_of
 from ragidx.retriever.query_vectors import unit_queries
-from ragidx.retriever.where import parse
+from ragidx.retriever.where.masks import matching_rows, schema_of
+from ragidx.retriever.where.parser import parse
 
 
 class IndexReader:

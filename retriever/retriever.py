@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, QueryError, lone_surrogate
 from ragidx.indexer.devices import check_device
-from ragidx.indexer.methods import VECTORS
+from ragidx.indexer.encoders.methods import VECTORS
+from ragidx.indexer.normalize import ZERO, unit_rows
 from ragidx.indexer.specs import EncoderSpec
-from ragidx.indexer.store import Store
-from ragidx.indexer.unit import ZERO, unit_rows
+from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.reader import IndexReader
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoder import Encoder
-    from ragidx.indexer.filters import Filter
-    from ragidx.indexer.models import ModelFiles
+    from ragidx.indexer.encoders.load import Encoder
+    from ragidx.indexer.filters.filter import Filter
+    from ragidx.indexer.models.locate import ModelFiles
 
 FILTER_FILE = "filter.safetensors"
 
@@ -177,8 +177,8 @@ class Retriever:
                 "when it is built: ragidx build --vectors FILE --model M --rebuild",
                 where=str(self.store.path),
             )
-        from ragidx.indexer.encoder import encoder_of
-        from ragidx.indexer.models import locate, weights_fingerprint
+        from ragidx.indexer.encoders.load import encoder_of
+        from ragidx.indexer.models.locate import locate, weights_fingerprint
 
         files = locate(
             self._model or spec.model,
@@ -203,7 +203,7 @@ class Retriever:
 
     @functools.cached_property
     def _filter(self) -> Filter | None:
-        from ragidx.indexer.filters import Filter
+        from ragidx.indexer.filters.filter import Filter
 
         if self.spec.filter.name == "none":
             return None

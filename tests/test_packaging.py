@@ -15,6 +15,7 @@ import pytest
 import ragidx
 
 ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("corpora", "indexer", "retriever", "pipelines")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 
@@ -25,23 +26,26 @@ def test_the_tests_run_against_the_wheel_where_they_should() -> None:
     assert Path(ragidx.__file__).is_relative_to(ROOT / named)
 
 
-def test_every_package_of_the_tree_is_listed() -> None:
-    rooms = [ROOT / room for room in ("corpora", "indexer", "retriever", "pipelines")]
-    found = {"ragidx." + ".".join(p.parent.relative_to(ROOT).parts) for r in rooms for p in r.rglob("__init__.py")}
+def test_every_package_of_the_tree_is_installed() -> None:
+    here = {p.parent.relative_to(ROOT) for room in ROOMS for p in (ROOT / room).rglob("__init__.py")}
+    package = Path(ragidx.__file__).parent
 
-    assert found | {"ragidx"} == set(PROJECT["tool"]["setuptools"]["packages"])
+    missing = {str(path) for path in here if not (package / path / "__init__.py").is_file()}
+
+    assert len(here) > 20
+    assert missing == ({"pipelines/train/mini"} if os.environ.get("RAGIDX_TEST_WHEEL") else set())
 
 
 def test_every_module_imports() -> None:
     names = [name for _, name, _ in pkgutil.walk_packages(ragidx.__path__, "ragidx.") if _ours(name)]
 
-    assert len(names) > 60
+    assert len(names) > 180
     for name in names:
         importlib.import_module(name)
 
 
 def _ours(name: str) -> bool:
-    return name.split(".")[1] in ("corpora", "indexer", "retriever", "pipelines")
+    return name.split(".")[1] in ROOMS
 
 
 @pytest.mark.parametrize("folder", ["corpora/sample", "indexer/models/mini"])
@@ -84,7 +88,7 @@ def test_the_version_is_one() -> None:
 
 def test_the_sample_is_as_large_as_promised() -> None:
     from ragidx.corpora.evalsets import load_qrels, load_queries
-    from ragidx.corpora.readers import documents
+    from ragidx.corpora.readers.registry import documents
     from ragidx.corpora.records import Skip
 
     sample = Path(str(resources.files("ragidx.corpora") / "sample"))

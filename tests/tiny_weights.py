@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from ragidx.indexer.trainable import TrainablePooling
+from ragidx.indexer.encoders.trained_pooling import TrainablePooling
 
 
 def write_adapter(folder: Path, base: str | None = "tiny/base", *, seed: int = 0, **config: Any) -> Path:

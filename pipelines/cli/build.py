@@ -8,9 +8,12 @@ from typing import Any
 import click
 
 from ragidx.corpora.sources import BY_RULE
-from ragidx.indexer.index_types import MIN_ROWS
+from ragidx.indexer.ann.index_types import MIN_ROWS
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
-from ragidx.pipelines.cli import console, forecast_tables, interrupts, words
+from ragidx.pipelines.build.report import BuildReport
+from ragidx.pipelines.cli import console, interrupts
+from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli import plan_tables as forecast_tables
 from ragidx.pipelines.cli.options import (
     ann_options,
     chunk_options,
@@ -25,7 +28,6 @@ from ragidx.pipelines.cli.options import (
     offline_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
-from ragidx.pipelines.report import BuildReport
 
 _REASONS = 12  # shown on a terminal; a broken export can have as many as it has records
 
@@ -86,7 +88,7 @@ def command(
         ragidx build --vectors vectors.parquet
         ragidx build --vectors vectors.parquet --model models/all-MiniLM-L6-v2
     """
-    from ragidx.pipelines.cli import given
+    from ragidx.pipelines.cli import build_vectors as given
 
     given.check_usage(corpus, vectors, vector_field)
     if vectors is not None:
@@ -96,7 +98,7 @@ def command(
     if plan:
         _plan(corpus, index, options, as_json=as_json)
         return
-    from ragidx.pipelines.build import build
+    from ragidx.pipelines.build.build import build
 
     line = ProgressLine(as_json=as_json)
     with interrupts.told(lambda: _what_next(line)), line:
@@ -116,7 +118,7 @@ def _what_next(line: ProgressLine) -> str:
 
 def _plan(corpus: str, index: Path, options: dict[str, Any], *, as_json: bool) -> None:
     """What the build would take, on stdout."""
-    from ragidx.pipelines.forecast import forecast
+    from ragidx.pipelines.plan.plan import forecast
 
     with ProgressLine(as_json=as_json) as line:
         found = forecast(corpus, index, on_progress=line.callback, **options)

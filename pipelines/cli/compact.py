@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ragidx.pipelines.cli.options import index_option, json_option
-from ragidx.pipelines.cli.reshaped import StageLine, tell
+from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
 
 
 @click.command("compact")
@@ -21,7 +21,7 @@ def command(everything: bool, index: Path, as_json: bool) -> None:
     copied block by block, whatever the size of the index; only what a large segment is searched by is made in memory.
     One commit: `ragidx rollback` goes back.
     """
-    from ragidx.pipelines.reshape import compact
+    from ragidx.pipelines.maintain.rewrite import compact
 
     with StageLine(as_json=as_json) as line:
         report = compact(index, everything=everything, on_stage=line.on_stage)

@@ -11,7 +11,7 @@ from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.options import index_option, json_option
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.delete import DeleteReport
+    from ragidx.pipelines.maintain.delete import DeleteReport
 
 
 @click.command("delete")
@@ -40,7 +40,7 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
         ragidx delete --id lease.txt
         ragidx delete --where 'subject == "history" and year < 1900' --dry-run
     """
-    from ragidx.pipelines.delete import delete
+    from ragidx.pipelines.maintain.delete import delete
 
     report = delete(index, ids=ids, where=where, dry_run=dry_run)
     if as_json:

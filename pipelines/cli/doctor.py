@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from ragidx.indexer.specs import EncoderSpec
-from ragidx.pipelines.cli import console, words
+from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli import describe as words
 from ragidx.pipelines.cli.options import (
     encoder_options,
     encoding_options,
@@ -15,7 +16,7 @@ from ragidx.pipelines.cli.options import (
     json_option,
     offline_option,
 )
-from ragidx.pipelines.diagnosis import Check, Report
+from ragidx.pipelines.doctor.report import Check, Report
 
 
 @click.command("doctor")
@@ -35,7 +36,7 @@ def command(as_json: bool, **options: Any) -> int:
         ragidx doctor
         ragidx doctor --model Qwen/Qwen2.5-0.5B --method llm2vec
     """
-    from ragidx.pipelines.doctor import examine
+    from ragidx.pipelines.doctor.doctor import examine
 
     report = examine(**options)
     if as_json:

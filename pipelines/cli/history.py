@@ -21,9 +21,9 @@ def command(index: Path, as_json: bool) -> None:
         ragidx history
         ragidx rollback 3
     """
-    from ragidx.indexer.history import ROLLED_BACK, history
-    from ragidx.indexer.manifest import files_of
-    from ragidx.indexer.verify import line_of
+    from ragidx.indexer.store.manifest import files_of
+    from ragidx.indexer.store.verify import line_of
+    from ragidx.indexer.writing.history import ROLLED_BACK, history
 
     faults: list[IndexFormatError] = []
     kept = history(index, on_fault=faults.append)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragidx.pipelines.cli import console, words
+from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli import describe as words
 from ragidx.pipelines.cli.options import index_option, json_option
 
 if TYPE_CHECKING:
-    from ragidx.indexer.manifest import Manifest
+    from ragidx.indexer.store.manifest import Manifest
 
 
 @click.command("info")
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 @json_option
 def command(index: Path, as_json: bool) -> None:
     """Show what an index holds and how its vectors were made."""
-    from ragidx.indexer.manifest import files_of
     from ragidx.indexer.specs import IndexSpec
-    from ragidx.indexer.store import Store
+    from ragidx.indexer.store.manifest import files_of
+    from ragidx.indexer.store.store import Store
 
     manifest = Store.open(index).manifest
     if as_json:

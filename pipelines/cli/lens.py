@@ -11,8 +11,9 @@ import click
 from click.core import ParameterSource
 
 from ragidx.corpora.sources import BY_RULE
-from ragidx.indexer.methods import ENCODER_OPTIONS
+from ragidx.indexer.encoders.methods import ENCODER_OPTIONS
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.pipelines.build.report import Skips
 from ragidx.pipelines.cli import console, lens_tables
 from ragidx.pipelines.cli.options import (
     UnicodeText,
@@ -23,11 +24,10 @@ from ragidx.pipelines.cli.options import (
     json_option,
     offline_option,
 )
-from ragidx.pipelines.report import Skips
 
 if TYPE_CHECKING:
-    from ragidx.indexer.models import ModelFiles
-    from ragidx.pipelines.lens import SpectrumReport
+    from ragidx.indexer.models.locate import ModelFiles
+    from ragidx.pipelines.lens.lens import SpectrumReport
 
 _FORMATS = ("svg", "png", "json")
 
@@ -104,9 +104,9 @@ def _refuse(names: set[str], why: str) -> None:
 
 
 def _show_text(text: str, as_json: bool, options: dict[str, Any]) -> None:
-    from ragidx.indexer.encoder import encoder_of
-    from ragidx.indexer.methods import resolve
-    from ragidx.pipelines.lens import lens_text
+    from ragidx.indexer.encoders.load import encoder_of
+    from ragidx.indexer.encoders.methods import resolve
+    from ragidx.pipelines.lens.lens import lens_text
 
     files = _located(options)
     spec = resolve(files, **{name: options[name] for name in _ENCODER & options.keys()})
@@ -120,7 +120,7 @@ def _show_text(text: str, as_json: bool, options: dict[str, Any]) -> None:
 
 
 def _show_hit(query: str, index: Path, as_json: bool, options: dict[str, Any]) -> None:
-    from ragidx.pipelines.lens import lens_hit
+    from ragidx.pipelines.lens.lens import lens_hit
     from ragidx.retriever.retriever import Retriever
 
     retriever = Retriever.open(
@@ -146,7 +146,7 @@ def _show_hit(query: str, index: Path, as_json: bool, options: dict[str, Any]) -
 
 
 def _show_spectrum(text: str | None, index: Path | None, as_json: bool, options: dict[str, Any]) -> None:
-    from ragidx.pipelines.lens import spectrum
+    from ragidx.pipelines.lens.lens import spectrum
 
     if text is not None:
         raise click.UsageError("--spectrum reads no TEXT: leave it out")
@@ -156,7 +156,7 @@ def _show_spectrum(text: str | None, index: Path | None, as_json: bool, options:
     _check_out(out)
     wanted = None
     if index is None:
-        from ragidx.indexer.methods import resolve
+        from ragidx.indexer.encoders.methods import resolve
 
         files = _located(options)
         wanted = _filter_spec(files, resolve(files, method=options["method"], revision=options["revision"]), options)
@@ -185,14 +185,14 @@ def _show_spectrum(text: str | None, index: Path | None, as_json: bool, options:
 
 
 def _located(options: dict[str, Any]) -> ModelFiles:
-    from ragidx.indexer.models import locate
+    from ragidx.indexer.models.locate import locate
 
     more = {name: options[name] for name in ("adapters", "pooler") if options.get(name)}
     return locate(options["model"] or "mini", revision=options["revision"], **more)
 
 
 def _filter_spec(files: ModelFiles, spec: EncoderSpec, options: dict[str, Any]) -> FilterSpec:
-    from ragidx.indexer.methods import filter_spec
+    from ragidx.indexer.encoders.methods import filter_spec
 
     more = {"seed": options["filter_seed"]} if options.get("filter_seed") is not None else {}
     return filter_spec(
@@ -231,7 +231,7 @@ def _check_out(out: Path | None) -> None:
             f"the folder cannot be written to: {fault.strerror}", elsewhere, where=str(out.parent)
         ) from fault
     if out.suffix.lower() != ".json":
-        from ragidx.pipelines.spectrum_plot import check_plot
+        from ragidx.pipelines.lens.plot import check_plot
 
         check_plot(out.suffix[1:].lower())
 
@@ -239,7 +239,7 @@ def _check_out(out: Path | None) -> None:
 def _write(report: SpectrumReport, out: Path) -> None:
     from ragidx.corpora.errors import RagidxError
     from ragidx.indexer.atomic import write_file
-    from ragidx.pipelines.spectrum_plot import draw
+    from ragidx.pipelines.lens.plot import draw
 
     if out.suffix.lower() == ".json":
         data = json.dumps(report.to_json(), indent=2).encode("ascii") + b"\n"

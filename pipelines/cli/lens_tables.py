@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
-from ragidx.pipelines.cli import console, words
+from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli import describe as words
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.lens import HitLens, Lens, SpectrumReport, TextLens
+    from ragidx.pipelines.lens.lens import HitLens, Lens, SpectrumReport, TextLens
 
 _FITS = 0.3  # correlation with log p below which a note says that the average token is hardly one
 _STRONGEST = 4  # directions named for each group

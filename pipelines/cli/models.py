@@ -25,7 +25,7 @@ def command(tasks: bool, as_json: bool) -> None:
 
 
 def _tell_models(as_json: bool) -> None:
-    from ragidx.indexer.presets import known_models
+    from ragidx.indexer.models.presets import known_models
 
     rows = known_models()
     if as_json:
@@ -43,7 +43,7 @@ def _tell_models(as_json: bool) -> None:
 
 
 def _tell_tasks(as_json: bool) -> None:
-    from ragidx.indexer.instructions import PREFIX, task_instructions
+    from ragidx.indexer.prompts.instructions import PREFIX, task_instructions
 
     tasks = task_instructions()
     if as_json:

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import click
 
 from ragidx.corpora.errors import lone_surrogate
-from ragidx.indexer.index_types import INDEX_TYPES, MIN_ROWS
-from ragidx.indexer.methods import METHODS
+from ragidx.indexer.ann.index_types import INDEX_TYPES, MIN_ROWS
+from ragidx.indexer.encoders.methods import METHODS
 from ragidx.indexer.specs import ATTENTIONS, FILTERS, POOLINGS
 
 F = TypeVar("F", bound=Callable[..., Any])

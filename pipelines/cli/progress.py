@@ -17,9 +17,9 @@ from typing import Any, Self
 
 import click
 
+from ragidx.pipelines.build.report import PLANNING, OnProgress, Prediction, Progress
 from ragidx.pipelines.cli import console, interrupts
-from ragidx.pipelines.cli.forecast_tables import prediction_lines
-from ragidx.pipelines.report import PLANNING, OnProgress, Prediction, Progress
+from ragidx.pipelines.cli.plan_tables import prediction_lines
 
 _TELLING_SHARE = 0.02  # of a stage: the pace of less, of a first batch or two, says nothing of the rest
 _TELLING_S = 2.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ragidx.pipelines.cli.options import ann_options, index_option, json_option
-from ragidx.pipelines.cli.reshaped import StageLine, tell
+from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
 
 
 @click.command("reindex")
@@ -33,7 +33,7 @@ def command(
         ragidx reindex small-index --dim 112
         ragidx reindex fast-index --index-type hnsw --target-recall 0.98
     """
-    from ragidx.pipelines.reshape import reindex
+    from ragidx.pipelines.maintain.rewrite import reindex
 
     with StageLine(as_json=as_json) as line:
         report = reindex(

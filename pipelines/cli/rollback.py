@@ -20,7 +20,7 @@ def command(generation: int, index: Path, as_json: bool) -> None:
     It is a commit of its own: nothing is encoded, queries see the state before or after it, and going back can be
     undone in the same way. The next `ragidx build` brings the index up to its corpus again.
     """
-    from ragidx.indexer.history import rollback
+    from ragidx.indexer.writing.history import rollback
 
     manifest = rollback(index, generation)
     if as_json:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ragidx.pipelines.cli.options import index_option, json_option
-from ragidx.pipelines.cli.reshaped import StageLine, tell
+from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
 
 
 @click.command("shrink")
@@ -21,7 +21,7 @@ def command(dim: int, index: Path, as_json: bool) -> None:
         ragidx query "who signed the lease?" --dim 64     try it first: nothing is changed
         ragidx shrink --dim 64
     """
-    from ragidx.pipelines.reshape import shrink
+    from ragidx.pipelines.maintain.rewrite import shrink
 
     with StageLine(as_json=as_json) as line:
         report = shrink(index, dim=dim, on_stage=line.on_stage)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from ragidx.indexer.index_types import FLAT, INDEX_TYPES
+from ragidx.indexer.ann.index_types import FLAT, INDEX_TYPES
 from ragidx.indexer.specs import FILTERS
 from ragidx.pipelines.cli import console, interrupts, sweep_tables
 from ragidx.pipelines.cli.options import (
@@ -28,8 +28,8 @@ from ragidx.pipelines.cli.options import (
 from ragidx.pipelines.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.report import Progress
-    from ragidx.pipelines.sweep_rows import Stage
+    from ragidx.pipelines.build.report import Progress
+    from ragidx.pipelines.sweep.grid import Stage
 
 _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
 
@@ -118,7 +118,7 @@ def command(source: str, as_json: bool, out: Path | None, **options: Any) -> Non
         ragidx sweep ragidx-index --tau 1 --tau 4 --index-type flat --index-type hnsw
         ragidx sweep own-vectors --queries q.jsonl --query-vectors q.npy --qrels qrels.tsv
     """
-    from ragidx.pipelines.sweep import sweep
+    from ragidx.pipelines.sweep.sweep import sweep
 
     options["filters"] = options["filters"] or None
     with _Lines(as_json=as_json) as lines:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragidx.indexer.methods import VECTORS
+from ragidx.indexer.encoders.methods import VECTORS
 from ragidx.indexer.specs import EncoderSpec
-from ragidx.pipelines.cli import console, words
+from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli import describe as words
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.sweep_quality import Interval
-    from ragidx.pipelines.sweep_report import SweepReport, SweepRow
+    from ragidx.pipelines.evaluate.significance import Interval
+    from ragidx.pipelines.sweep.report import SweepReport, SweepRow
 
 _TEXT = 2  # columns of text, which stand on the left, as the verdict does; numbers stand on the right
 _VERDICT = 11

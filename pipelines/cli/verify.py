@@ -19,9 +19,9 @@ def command(index: Path, as_json: bool) -> int:
     What is wrong beside it is told on stderr: with the generations kept before it, which only `ragidx rollback` needs,
     and with narrower copies of its vectors, which are made again when they are asked for.
     """
-    from ragidx.indexer.manifest import MANIFEST
-    from ragidx.indexer.store import Store
-    from ragidx.indexer.verify import verify_committed, verify_kept
+    from ragidx.indexer.store.manifest import MANIFEST
+    from ragidx.indexer.store.store import Store
+    from ragidx.indexer.store.verify import verify_committed, verify_kept
 
     if not (index / MANIFEST).is_file():
         Store.open(index)  # says what is there instead

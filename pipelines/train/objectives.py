@@ -6,7 +6,7 @@
                        from the state *before* it, because that is what the head of a decoder was trained to do
 
 Ids and labels (b, t) int64, logits (b, t, V) -> a loss in nats, a float32 scalar. How mini was trained is
-`ragidx.pipelines.train.loss`.
+`ragidx.pipelines.train.mini.loss`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ragidx.corpora.readers import ReadOptions, documents
+from ragidx.corpora.readers.registry import ReadOptions, documents
 from ragidx.corpora.records import Document, Skip
 
 DEFAULTS = ReadOptions()

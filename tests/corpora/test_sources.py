@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE, IndexFolder, Source, sources
-from ragidx.indexer.journal import Journal
-from ragidx.indexer.lock import LOCK
-from ragidx.indexer.manifest import JOURNAL, MANIFEST, SEGMENTS, segment_id
+from ragidx.indexer.store.lock import LOCK
+from ragidx.indexer.store.manifest import JOURNAL, MANIFEST, SEGMENTS, segment_id
+from ragidx.indexer.writing.journal import Journal
 
 
 def walk(corpus: Path | str, **globs: list[str]) -> tuple[list[str], dict[str, str]]:

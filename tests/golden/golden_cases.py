@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragidx.indexer.models import locate
-from ragidx.indexer.rendering import Rendered
-from ragidx.indexer.tokens import TextTokenizer, load_tokenizer
+from ragidx.indexer.models.locate import locate
+from ragidx.indexer.prompts.rendering import Rendered
+from ragidx.indexer.prompts.tokenizer import TextTokenizer, load_tokenizer
 
 HERE = Path(__file__).resolve().parent
 

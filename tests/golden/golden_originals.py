@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from golden_cases import Case
 
-from ragidx.indexer.rendering import Rendered, clean
-from ragidx.indexer.tokens import TextTokenizer
+from ragidx.indexer.prompts.rendering import Rendered, clean
+from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
 _WRAPPED = {
     "meta-llama/Meta-Llama-3-8B-Instruct": ("<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"),

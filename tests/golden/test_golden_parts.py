@@ -9,20 +9,27 @@ import pytest
 import torch
 from golden_cases import Case, all_cases, cases, unit
 
-from ragidx.indexer import pooling
-from ragidx.indexer.backbone import attend_both_ways
-from ragidx.indexer.batching import collate
-from ragidx.indexer.calibration import Moments
-from ragidx.indexer.decoder import DecoderEncoder
-from ragidx.indexer.encoder import encoder_of
-from ragidx.indexer.filters import coordinates, directions, drawn_columns, edge_columns, kept_columns, least_columns
-from ragidx.indexer.filters import pca as fitted_pca
-from ragidx.indexer.filters import whitening as fitted_whitening
-from ragidx.indexer.models import locate
-from ragidx.indexer.rendering import render
+from ragidx.indexer.encoders import pooling
+from ragidx.indexer.encoders.backbone import attend_both_ways
+from ragidx.indexer.encoders.batching import collate
+from ragidx.indexer.encoders.decoder import DecoderEncoder
+from ragidx.indexer.encoders.load import encoder_of
+from ragidx.indexer.filters.filter import (
+    coordinates,
+    directions,
+    drawn_columns,
+    edge_columns,
+    kept_columns,
+    least_columns,
+)
+from ragidx.indexer.filters.filter import pca as fitted_pca
+from ragidx.indexer.filters.filter import whitening as fitted_whitening
+from ragidx.indexer.filters.fitting import Moments
+from ragidx.indexer.filters.logits import average_of_log_p, delta, top_logits
+from ragidx.indexer.filters.unembedding import find_unembedding, spectrum_of
+from ragidx.indexer.models.locate import locate
+from ragidx.indexer.prompts.rendering import render
 from ragidx.indexer.specs import EncoderSpec
-from ragidx.indexer.spectroscopy import average_of_log_p, delta, top_logits
-from ragidx.indexer.unembedding import find_unembedding, spectrum_of
 from ragidx.pipelines.train.objectives import Masking, blocks, contrastive_loss, mask_tokens, mntp_loss
 
 pytestmark = pytest.mark.slow

@@ -19,18 +19,18 @@ import torch
 from golden_cases import Case, cases, unit
 from golden_originals import originals
 
-from ragidx.indexer import pooling
-from ragidx.indexer.batching import collate
-from ragidx.indexer.decoder import DecoderEncoder
-from ragidx.indexer.encoder import encoder_of
-from ragidx.indexer.filters import EmbedFilter, directions
-from ragidx.indexer.models import locate
-from ragidx.indexer.rendering import Rendered, Rules, render
+from ragidx.indexer.encoders import pooling
+from ragidx.indexer.encoders.batching import collate
+from ragidx.indexer.encoders.decoder import DecoderEncoder
+from ragidx.indexer.encoders.load import encoder_of
+from ragidx.indexer.encoders.trained_pooling import load_pooling
+from ragidx.indexer.filters.filter import EmbedFilter, directions
+from ragidx.indexer.filters.unembedding import spectrum_of
+from ragidx.indexer.models.locate import locate
+from ragidx.indexer.prompts.rendering import Rendered, Rules, render
+from ragidx.indexer.prompts.templates import Piece, Template, load_template, template_of_model
+from ragidx.indexer.prompts.tokenizer import TextTokenizer
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
-from ragidx.indexer.templates import Piece, Template, load_template, template_of_model
-from ragidx.indexer.tokens import TextTokenizer
-from ragidx.indexer.trainable import load_pooling
-from ragidx.indexer.unembedding import spectrum_of
 
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")

@@ -20,11 +20,11 @@ from fault_operations import OPERATIONS, Reference
 from numpy.typing import NDArray
 
 from ragidx.corpora.records import Scalar
-from ragidx.indexer import ann
-from ragidx.indexer.faiss_files import ANN, VECTORS, check_ann, map_ann, map_vectors, vectors_header, write
-from ragidx.indexer.index_types import IndexOptions, Recipe
-from ragidx.indexer.manifest import Manifest
-from ragidx.indexer.store import Row, StoreWriter
+from ragidx.indexer.ann import search as ann
+from ragidx.indexer.ann.faiss_files import ANN, VECTORS, check_ann, map_ann, map_vectors, vectors_header, write
+from ragidx.indexer.ann.index_types import IndexOptions, Recipe
+from ragidx.indexer.store.manifest import Manifest
+from ragidx.indexer.store.store import Row, StoreWriter
 
 
 class StoreKit:

@@ -21,11 +21,11 @@ from faults import Disk, Step
 from states import State, state_of
 
 from ragidx.corpora.errors import BusyError
-from ragidx.indexer import index_types
-from ragidx.indexer import writer as writer_module
-from ragidx.indexer.history import rollback
-from ragidx.indexer.manifest import Manifest
-from ragidx.indexer.rewrite import compact
+from ragidx.indexer.ann import index_types
+from ragidx.indexer.store.manifest import Manifest
+from ragidx.indexer.writing import writer as writer_module
+from ragidx.indexer.writing.history import rollback
+from ragidx.indexer.writing.rewrite import compact
 
 if TYPE_CHECKING:
     from conftest import StoreKit

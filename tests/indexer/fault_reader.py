@@ -20,9 +20,9 @@ import numpy as np
 from conftest import StoreKit
 
 from ragidx.corpora.errors import IndexFormatError
-from ragidx.indexer.manifest import read_manifest
-from ragidx.indexer.store import Store
-from ragidx.indexer.verify import verify
+from ragidx.indexer.store.manifest import read_manifest
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 
 MEMORY_BYTES = 4 << 30
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ragidx.indexer.store import Store
+from ragidx.indexer.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

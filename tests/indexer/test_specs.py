@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.pooling import WEIGHTS
+from ragidx.indexer.encoders.pooling import WEIGHTS
 from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec, IndexSpec, differences
 
 encoders = st.builds(

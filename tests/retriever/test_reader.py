@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, ModelError, QueryError, SpecError
-from ragidx.indexer.unit import NOT_FINITE, ZERO, cut_rows, unit_rows
-from ragidx.pipelines.reshape import shrink
+from ragidx.indexer.normalize import NOT_FINITE, ZERO, cut_rows, unit_rows
+from ragidx.pipelines.maintain.rewrite import shrink
 from ragidx.retriever.query_vectors import read_query_vectors
 from ragidx.retriever.reader import IndexReader
 from ragidx.retriever.retriever import Retriever

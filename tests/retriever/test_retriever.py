@@ -161,8 +161,8 @@ def test_the_sample_answers_its_questions() -> None:
     import tempfile
 
     from ragidx.corpora.evalsets import load_qrels, load_queries
-    from ragidx.corpora.measures import measure
     from ragidx.pipelines.demo import sample_corpus
+    from ragidx.pipelines.evaluate.measures import measure
 
     sample = sample_corpus().parent
     with tempfile.TemporaryDirectory() as folder:

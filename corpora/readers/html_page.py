@@ -1,0 +1,187 @@
+"""HTML: the readable text of a page as Markdown, its title and its `<meta name>` values.
+
+    bytes -> Document(name, text, metadata, markdown=True)
+
+Headings become `#` lines, list entries `- ` lines, table rows lines with ` | `, `<pre>` a fenced block; every other
+block is a paragraph. Scripts, styles, navigation, asides and the page's header and footer are left out; links
+and emphasis are plain text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from ragidx.corpora.readers.decoding import decode
+from ragidx.corpora.readers.fields import check_text
+from ragidx.corpora.readers.html_shape import parseable
+from ragidx.corpora.readers.source_file import SourceFile
+from ragidx.corpora.readers.values import from_text
+from ragidx.corpora.records import Document, Scalar
+
+_DROPPED_TAGS = """
+    script style nav aside noscript template head svg math iframe object canvas audio video button select input textarea
+"""
+_PARAGRAPH_TAGS = """
+    address article blockquote body details dialog div dl fieldset figcaption figure footer form header hr main ol p
+    section summary table ul
+"""
+_DROPPED = frozenset(_DROPPED_TAGS.split())
+_PAGE_FRAME = frozenset({"header", "footer"})  # dropped, save inside the elements below, whose own they are
+_ARTICLE = frozenset({"main", "article", "section"})
+_HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
+_PARAGRAPHS = frozenset(_PARAGRAPH_TAGS.split())
+_LINES = frozenset({"br", "caption", "dd", "dt", "legend", "li", "optgroup", "option", "tbody", "tfoot", "thead", "tr"})
+_CELLS = frozenset({"td", "th"})
+
+_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+_META_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
+_NOT_METADATA = re.compile(
+    r"viewport|generator|robots|\w*bot|theme-color|color-scheme|format-detection|referrer|application-name|handheldfriendly"
+    r"|mobileoptimized|charset|content-type|(?:msapplication|apple|twitter|og|fb|csrf|mobile-web-app)\b.*|.*-verification"
+    r"|.*csrf.*",
+    re.IGNORECASE,
+)
+_SPACES = re.compile(r"[ \t\n\r\f]+")
+
+
+def read_html(file: SourceFile) -> Iterator[Document]:
+    """The text of the page."""
+    data = file.data(file.limits.document_bytes)
+    declared = _CHARSET.search(data, 0, 4096)
+    html = decode(data, declared=declared[1].decode() if declared else "")
+    tree = LexborHTMLParser(parseable(html))
+    text = page_text(tree)
+    check_text(text)
+    yield Document(file.doc_id(), text, page_metadata(tree), markdown=True)
+
+
+def page_text(tree: LexborHTMLParser) -> str:
+    """The readable text of a page, as Markdown."""
+    root = tree.body
+    if root is None:
+        return ""
+    writer = _Writer()
+    end = root.mem_id  # nodes are compared by it: `==` would write both out as HTML
+    articles = 0
+    node: LexborNode | None = root
+    while node is not None:
+        if not _is_dropped(node, inside_article=articles > 0):
+            articles += node.tag in _ARTICLE
+            writer.enter(node)
+            if node.first_child is not None:
+                node = node.first_child
+                continue
+            articles -= node.tag in _ARTICLE
+            writer.leave(node)
+        while node is not None and node.mem_id != end and node.next is None:
+            node = node.parent
+            if node is not None:
+                articles -= node.tag in _ARTICLE
+                writer.leave(node)
+        node = None if node is None or node.mem_id == end else node.next
+    return writer.text()
+
+
+def page_metadata(tree: LexborHTMLParser) -> dict[str, Scalar]:
+    """`<title>` and the `<meta name content>` that say something of the text, typed; several of a name are joined."""
+    found: dict[str, list[str]] = {}
+    for node in tree.css("meta[name][content]"):
+        name = (node.attributes.get("name") or "").strip()
+        content = (node.attributes.get("content") or "").strip()
+        if content and _META_NAME.fullmatch(name) and not _NOT_METADATA.fullmatch(name):
+            found.setdefault(name, []).append(content)
+    metadata = {name: from_text("; ".join(values)) for name, values in found.items()}
+    title = tree.css_first("title")
+    if title is not None and (words := _SPACES.sub(" ", title.text()).strip()):
+        metadata["title"] = words
+    return metadata
+
+
+def _is_dropped(node: LexborNode, *, inside_article: bool) -> bool:
+    tag = node.tag or ""
+    if tag in _DROPPED or (tag in _PAGE_FRAME and not inside_article):
+        return True
+    return node.is_comment_node or (node.is_element_node and "hidden" in node.attributes)
+
+
+class _Writer:
+    """Collects the text of a walk: runs of white space are one space, blocks are apart."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._gap = ""  # what stands between the last word and the next: "", " ", a newline or a blank line
+        self._prefix = ""  # of the line that begins: "# " or "- "
+        self._pre = 0
+
+    def enter(self, node: LexborNode) -> None:
+        tag = node.tag or ""
+        if node.is_text_node:
+            self._write(node.text_content or "")
+        elif tag in _HEADINGS:
+            self._break("\n\n", f"{_HEADINGS[tag]} ")
+        elif tag == "pre":
+            self._break("\n\n")
+            self._write("```\n", exactly=True)
+            self._pre += 1
+        elif tag == "li":
+            self._break("\n", "- ")
+        elif tag in _CELLS:
+            self._gap = " | " if self._gap in ("", " ") and self._in_line() else self._gap
+        else:
+            self._break_around(tag)
+
+    def leave(self, node: LexborNode) -> None:
+        tag = node.tag or ""
+        if tag == "pre":
+            self._pre -= 1
+            ends = self._parts and self._parts[-1].endswith("\n")
+            self._write("```" if ends else "\n```", exactly=True)
+            self._break("\n\n")
+        elif tag in _HEADINGS:
+            self._break("\n\n")
+        elif tag == "li":
+            self._break("\n")
+        elif tag != "br":
+            self._break_around(tag)
+
+    def text(self) -> str:
+        """All of it, with one newline at the end."""
+        text = "".join(self._parts)
+        return f"{text}\n" if text else ""
+
+    def _in_line(self) -> bool:
+        return bool(self._parts) and not self._prefix
+
+    def _break_around(self, tag: str) -> None:
+        if tag in _PARAGRAPHS:
+            self._break("\n\n")
+        elif tag in _LINES:
+            self._break("\n")
+
+    def _break(self, gap: str, prefix: str = "") -> None:
+        """A new line or paragraph begins; the widest of several gaps counts, an empty prefix keeps one that waits."""
+        if self._pre:
+            self._write("\n", exactly=True)
+            return
+        if gap.count("\n") >= self._gap.count("\n"):
+            self._gap = gap
+        self._prefix = prefix or ("" if gap == "\n\n" and not prefix and self._prefix.startswith("#") else self._prefix)
+
+    def _write(self, text: str, *, exactly: bool = False) -> None:
+        if self._pre or exactly:
+            words, trailing = text, ""
+        else:
+            words = _SPACES.sub(" ", text)
+            if words.startswith(" ") and not self._gap:
+                self._gap = " "
+            trailing = " " if words.endswith(" ") else ""
+            words = words.strip(" ")
+        if not words:
+            return
+        if self._parts:
+            self._parts.append(self._gap)
+        self._parts += [self._prefix, words]
+        self._gap, self._prefix = trailing, ""

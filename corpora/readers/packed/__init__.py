@@ -1,0 +1,1 @@
+"""Files that hold other files: office documents and PDF, converted in a child process with limits."""

@@ -1,0 +1,143 @@
+"""Parquet, Arrow and Feather: one record a row, batch by batch.
+
+    file -> record batches -> Documents; dates as ISO text, decimals as float, lists and structs as JSON text
+
+Columns of bytes and other types that are no metadata are left out and reported once. Each batch of an Arrow file is
+checked in full before a value is touched: its offsets may lie. Which field is the text is not known here.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ragidx.corpora.limits import UnreadableError
+from ragidx.corpora.readers.fields import Record, record_documents, text_field
+from ragidx.corpora.readers.source_file import SourceFile
+from ragidx.corpora.readers.values import from_value
+from ragidx.corpora.records import Document
+
+_BATCH_ROWS = 256
+
+
+def read_parquet(file: SourceFile) -> Iterator[Document]:
+    """One Document a row, row group by row group."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with file.path() as path:
+        try:
+            with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as parquet:
+                names = kept_columns(file, parquet.schema_arrow)
+                batches = parquet.iter_batches(batch_size=_BATCH_ROWS, columns=names, use_threads=False)
+                yield from _documents(file, names, batches)
+        except (pa.ArrowException, OSError) as fault:
+            raise UnreadableError(f"damaged Parquet data: {_first_line(fault)}") from fault
+
+
+def read_arrow(file: SourceFile) -> Iterator[Document]:
+    """One Document a row of an Arrow IPC file or stream; Feather is the same."""
+    import pyarrow as pa
+
+    from ragidx.corpora.readers.records.arrow_files import open_arrow  # loads pyarrow
+
+    with file.path() as path:
+        try:
+            with open_arrow(path) as (schema, batches):
+                yield from _documents(file, kept_columns(file, schema), (batch for batch, _ in batches))
+        except (pa.ArrowException, OSError) as fault:
+            raise UnreadableError(f"damaged Arrow data: {_first_line(fault)}") from fault
+
+
+def _documents(file: SourceFile, names: list[str], batches: Iterator[Any]) -> Iterator[Document]:
+    text_field(names, file.options.text_field)
+    to_scalar = functools.partial(from_value, nested_chars=file.limits.nested_chars)
+    yield from record_documents(file, _records(file, batches, names), to_scalar)
+
+
+def _records(file: SourceFile, batches: Iterator[Any], names: list[str]) -> Iterator[Record]:
+    number = 0
+    for batch in batches:
+        batch.validate(full=True)
+        for start in range(0, batch.num_rows, _BATCH_ROWS):
+            piece = batch.slice(start, _BATCH_ROWS)
+            columns = [column_values(file, name, piece.column(name), number) for name in names]
+            for row in zip(*columns, strict=True):
+                number += 1
+                yield Record(number, f"#{number}", dict(zip(names, row, strict=True)))
+
+
+def kept_columns(file: SourceFile, schema: Any) -> list[str]:
+    """The columns that can be text, id or metadata; the others are reported."""
+    names: list[str] = []
+    for name, count in Counter(schema.names).items():
+        kind = schema.field(schema.names.index(name)).type
+        if count > 1:
+            file.skip(f"column '{name}' is left out: {count} have this name")
+        elif not _is_kept(kind):
+            file.skip(f"column '{name}' is left out: type {kind}")
+        else:
+            names.append(name)
+    return names
+
+
+def _is_kept(kind: Any) -> bool:
+    import pyarrow as pa
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return _is_kept(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _is_kept(kind.storage_type)
+    if types.is_map(kind):
+        return _is_kept(kind.key_type) and _is_kept(kind.item_type)
+    if types.is_struct(kind):
+        return all(_is_kept(kind.field(i).type) for i in range(kind.num_fields))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _is_kept(kind.value_type)
+    tests = (
+        *(types.is_null, types.is_boolean, types.is_integer, types.is_floating, types.is_decimal),
+        *(types.is_string, types.is_large_string, types.is_string_view),
+        *(types.is_date, types.is_time, types.is_timestamp),
+    )
+    return any(test(kind) for test in tests)
+
+
+def column_values(file: SourceFile, name: str, column: Any, before: int) -> list[object]:
+    """A column as Python values; `before`: rows of the file above it. What Python has no room for is reported."""
+    try:
+        return _python_values(column)
+    except (ValueError, OverflowError):
+        values: list[object] = []
+        for row in range(len(column)):
+            try:
+                values += _python_values(column.slice(row, 1))
+            except (ValueError, OverflowError):
+                file.skip(f"the field '{name}' is left out: out of range", f"#{before + row + 1}")
+                values.append(None)
+        return values
+
+
+def _python_values(column: Any) -> list[object]:
+    """Missing numbers are often written as NaN: they become None."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
+    if types.is_timestamp(column.type):
+        # Nanoseconds have no Python type, and a zone may not be known on this machine: microseconds, in UTC.
+        zone = "" if column.type.tz is None else "+00:00"
+        column = column.cast(pa.int64()).cast(pa.timestamp(column.type.unit)).cast(pa.timestamp("us"), safe=False)
+        return [None if value is None else f"{value.isoformat()}{zone}" for value in column.to_pylist()]
+    if types.is_time64(column.type):
+        column = column.cast(pa.time64("us"), safe=False)
+    values: list[object] = column.to_pylist()
+    return [None if isinstance(value, float) and math.isnan(value) else value for value in values]
+
+
+def _first_line(fault: BaseException) -> str:
+    return (str(fault).splitlines() or [type(fault).__name__])[0][:200]

@@ -1,0 +1,110 @@
+"""CSV and TSV: a header line, then one record a row. Streams.
+
+    bytes -> rows -> Documents; cells are typed by their looks (`values.from_text`)
+
+RFC 4180 with either newline; quoted cells may hold newlines. A .csv whose header has no comma but a semicolon or a tab
+is read with that. Which field is the text is not known here.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Iterator
+from typing import IO, Any
+
+from ragidx.corpora.limits import UnreadableError, shown_bytes
+from ragidx.corpora.readers.decoding import sample_encoding
+from ragidx.corpora.readers.fields import Record, record_documents, text_field
+from ragidx.corpora.readers.source_file import SourceFile
+from ragidx.corpora.readers.values import from_text, has_surrogate
+from ragidx.corpora.records import Document
+
+_SAMPLE_BYTES = 1 << 20
+
+
+def read_csv(file: SourceFile) -> Iterator[Document]:
+    """One Document a row below the header; `.tsv` is cut at tabs."""
+    with file.stream() as stream:
+        encoding = _encoding(stream)
+        # Bytes that are not of the encoding become surrogates, so that one broken row does not end the file.
+        lines = io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="")
+        try:
+            yield from _documents(file, lines, encoding)
+        finally:
+            lines.detach()  # the stream is closed by the one who opened it
+
+
+def _encoding(stream: IO[bytes]) -> str:
+    peek = getattr(stream, "peek", None)
+    return sample_encoding(peek(_SAMPLE_BYTES) if peek else b"")
+
+
+def _documents(file: SourceFile, lines: io.TextIOWrapper, encoding: str) -> Iterator[Document]:
+    # A limit of the process, 128 KiB by default: a text may be longer. It is only ever raised.
+    csv.field_size_limit(max(file.limits.line_bytes, csv.field_size_limit()))
+    source = _bounded_lines(lines, file.limits.line_bytes, encoding)
+    number, first = next(((number, line) for number, line in enumerate(source, start=1) if line.strip()), (0, ""))
+    if not first:
+        raise UnreadableError("empty text")
+    rows = csv.reader(itertools.chain([first], source), delimiter=_delimiter(first, file.ending))
+    try:
+        header = [name.strip() for name in next(rows)]
+    except csv.Error as fault:
+        raise UnreadableError(f"broken header: {fault}") from fault
+    names = _names(file, header)
+    text_field([name for name in names if name], file.options.text_field)
+    yield from record_documents(file, _records(file, rows, names, number - 1, encoding), from_text)
+
+
+def _delimiter(header: str, ending: str) -> str:
+    if ending == ".tsv":
+        return "\t"
+    return next((mark for mark in ",;\t" if mark in header), ",")
+
+
+def _names(file: SourceFile, header: list[str]) -> list[str]:
+    """The name of each column; empty for one that is left out, which is reported."""
+    names: list[str] = []
+    for number, name in enumerate(header, start=1):
+        if not name:
+            file.skip(f"column {number} is left out: it has no name")
+        elif name in names:
+            file.skip(f"column {number} is left out: there is another '{name}'")
+        names.append("" if name in names else name)
+    return names
+
+
+def _records(file: SourceFile, rows: Any, names: list[str], before: int, encoding: str) -> Iterator[Record]:
+    """The rows of a csv.reader below its header; `before`: lines that the reader has not seen."""
+    number = 0
+    while True:
+        at = f":{before + rows.line_num + 1}"  # where the row begins
+        try:
+            row = next(rows, None)
+        except csv.Error as fault:
+            number += 1
+            file.skip(f"broken row: {fault}", at)
+            continue
+        if row is None:
+            return
+        if not row:
+            continue
+        number += 1
+        if len(row) != len(names):
+            file.skip(f"{len(row)} cells where the header has {len(names)}", at)
+        elif any(map(has_surrogate, row)):
+            file.skip(f"cannot be decoded as {encoding}", at)
+        else:
+            yield Record(number, at, {name: cell or None for name, cell in zip(names, row, strict=True) if name})
+
+
+def _bounded_lines(lines: io.TextIOWrapper, limit: int, encoding: str) -> Iterator[str]:
+    try:
+        while line := lines.readline(limit + 1):
+            if len(line) > limit and not line.endswith(("\n", "\r")):
+                raise UnreadableError(f"a line of more than {shown_bytes(limit)}: the rest is left out")
+            yield line
+    except UnicodeDecodeError as fault:  # UTF-16 cut in the middle
+        raise UnreadableError(f"cannot be decoded as {encoding}: the rest is left out") from fault

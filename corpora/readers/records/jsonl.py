@@ -1,0 +1,172 @@
+r"""JSON Lines, JSON, and standard input: records, one Document each.
+
+    bytes -> records -> Documents
+
+Lines end at b"\n" alone: U+2028 is text. JSON Lines stream; a .json that is one value is parsed whole, within
+`Limits.json_bytes`. Which field is the text is not known here.
+"""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import itertools
+import json
+from collections.abc import Iterator
+from typing import IO, Any, NamedTuple
+
+from ragidx.corpora.limits import UnreadableError, shown_bytes
+from ragidx.corpora.readers.decoding import decode, is_binary
+from ragidx.corpora.readers.fields import TEXT_FIELDS, Record, check_text, record_documents
+from ragidx.corpora.readers.source_file import SourceFile, read_all
+from ragidx.corpora.readers.values import ToScalar, from_value
+from ragidx.corpora.records import Document
+
+_LISTS = ("documents", "data", "records")
+_DISCARD_BYTES = 1 << 20
+_BLANK_BYTES = 1 << 20  # blank lines at the top that are looked past, to see what a file is
+
+
+def read_json_lines(file: SourceFile) -> Iterator[Document]:
+    """One object a line. A line that is none is reported with its number, and the rest is read."""
+    with file.stream() as stream:
+        head = _head(stream, file.limits.line_bytes)
+        if head.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise UnreadableError("JSON Lines in UTF-16: convert the file to UTF-8")
+        if is_binary(head.line):
+            raise UnreadableError("binary file")
+        yield from record_documents(file, _line_records(file, stream, [(head.number, head.line)]), _to_scalar(file))
+
+
+def read_json(file: SourceFile) -> Iterator[Document]:
+    """An array of objects, an object that has one under `documents`, `data` or `records`, one object, or JSON Lines."""
+    limit = file.limits.line_bytes
+    with file.stream() as stream:
+        head = _head(stream, limit)
+        second = _next_filled(stream, limit, head.number + 1) if _is_object(head.line) else None
+        if second:
+            taken = [(head.number, head.line), second]
+            yield from record_documents(file, _line_records(file, stream, taken), _to_scalar(file))
+            return
+        text = decode(read_all(stream, file.limits.json_bytes, head.data))
+    yield from record_documents(file, _value_records(file, text), _to_scalar(file))
+
+
+def read_standard_input(file: SourceFile) -> Iterator[Document]:
+    """JSON Lines if the first line that is not blank is a JSON object; else the whole of it as one text."""
+    with file.stream() as stream:
+        head = _head(stream, file.limits.line_bytes)
+        if _is_object(head.line):
+            yield from record_documents(file, _line_records(file, stream, [(head.number, head.line)]), _to_scalar(file))
+            return
+        text = decode(read_all(stream, file.limits.document_bytes, head.data))
+    check_text(text)
+    yield Document(file.doc_id(), text)
+
+
+def _to_scalar(file: SourceFile) -> ToScalar:
+    return functools.partial(from_value, nested_chars=file.limits.nested_chars)
+
+
+class _Head(NamedTuple):
+    """The beginning of a stream up to its first line that is not blank, so that one can see what it is."""
+
+    data: bytes  # all that was taken from the stream
+    line: bytes  # that line, without a byte order mark
+    number: int  # its number, from 1
+
+
+def _head(stream: IO[bytes], limit: int) -> _Head:
+    lines: list[bytes] = []
+    size = 0
+    while line := stream.readline(limit + 1):
+        lines.append(line)
+        size += len(line)
+        if size > min(limit, _BLANK_BYTES) or not line.isspace():
+            break
+    data = b"".join(lines)
+    return _Head(data, lines[-1].removeprefix(codecs.BOM_UTF8) if lines else b"", max(1, len(lines)))
+
+
+def _next_filled(stream: IO[bytes], limit: int, number: int) -> tuple[int, bytes] | None:
+    """The next line with something in it and its number; None at the end of the stream."""
+    while line := stream.readline(limit + 1):
+        if not line.isspace():
+            return number, line
+        number += 1
+    return None
+
+
+def _is_object(line: bytes) -> bool:
+    """Whether a line by itself is a JSON object."""
+    if not line.lstrip().startswith(b"{") or not line.rstrip().endswith(b"}"):
+        return False
+    try:
+        _parsed(line)
+    except UnreadableError:
+        return False
+    return True
+
+
+def _line_records(file: SourceFile, stream: IO[bytes], taken: list[tuple[int, bytes]]) -> Iterator[Record]:
+    """The records of the lines already taken from the stream, and of the rest of it."""
+    limit = file.limits.line_bytes
+    rest = enumerate(iter(lambda: stream.readline(limit + 1), b""), start=taken[-1][0] + 1)
+    count = 0
+    for number, line in itertools.chain(taken, rest):
+        if not line or line.isspace():
+            continue
+        count += 1
+        at = f":{number}"
+        if len(line) > limit and not line.endswith(b"\n"):
+            _discard_line(stream)
+            file.skip(f"a line of more than {shown_bytes(limit)}", at)
+            continue
+        try:
+            value = _parsed(line)
+        except UnreadableError as fault:
+            file.skip(str(fault), at)
+            continue
+        if isinstance(value, dict):
+            yield Record(count, at, value)
+        else:
+            file.skip("no JSON object", at)
+
+
+def _discard_line(stream: IO[bytes]) -> None:
+    while block := stream.readline(_DISCARD_BYTES):
+        if block.endswith(b"\n"):
+            return
+
+
+def _value_records(file: SourceFile, text: str) -> Iterator[Record]:
+    value = _loaded(text)
+    wanted = {file.options.text_field, *TEXT_FIELDS} if file.options.text_field is None else {file.options.text_field}
+    if isinstance(value, dict) and not wanted & value.keys():
+        value = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), value)
+    items = value if isinstance(value, list) else [value]
+    for number, item in enumerate(items, start=1):
+        if isinstance(item, dict):
+            yield Record(number, f"#{number}", item)
+        else:
+            file.skip("no JSON object", f"#{number}")
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
+    except UnicodeDecodeError as fault:
+        raise UnreadableError(f"broken UTF-8: byte {fault.start}") from fault
+    return _loaded(text)
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as fault:
+        place = f"line {fault.lineno} column {fault.colno}" if fault.lineno > 1 else f"column {fault.colno}"
+        raise UnreadableError(f"not valid JSON: {fault.msg}, {place}") from fault
+    except ValueError as fault:  # an integer of thousands of digits
+        raise UnreadableError("not valid JSON: a number of too many digits") from fault
+    except RecursionError as fault:
+        raise UnreadableError("not valid JSON: nested too deep") from fault

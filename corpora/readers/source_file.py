@@ -1,0 +1,159 @@
+"""A source while it is read: its bytes, unpacked and bounded, and the place where its skips are told.
+
+    Source -> SourceFile -> stream of bytes | all bytes | a path
+
+`.gz` and `.zst` are taken off here, so that readers see the ending below them. Formats are not known here.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, ReadOptions, UnreadableError, shown_bytes
+from ragidx.corpora.readers.packed.office import OfficeConverter
+from ragidx.corpora.records import OnSkip, Skip
+from ragidx.corpora.sources import Source
+
+_PACKINGS = {".gz": "gzip", ".zst": "zstd"}
+_BLOCK_BYTES = MIB
+
+
+@dataclass(slots=True, kw_only=True)
+class SourceFile:
+    """What a reader is given.
+
+    Args:
+        source: the file.
+        options: which fields to take, and bounds.
+        on_skip: called for whatever is left out.
+        office: the converter of PDF and office files, shared by all files of a corpus.
+    """
+
+    source: Source
+    options: ReadOptions
+    on_skip: OnSkip
+    office: OfficeConverter
+    ending: str = field(init=False)  # lower case, below .gz and .zst; "" where there is none
+    packing: str | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        name = Path(self.source.name.lower())
+        self.packing = _PACKINGS.get(name.suffix)
+        self.ending = (name.with_suffix("") if self.packing else name).suffix
+
+    @property
+    def limits(self) -> Limits:
+        """Bounds on files."""
+        return self.options.limits
+
+    def doc_id(self, record: str = "") -> str:
+        """The document id: the file's name, and `#record` for one record of many."""
+        if self.source.beir:
+            return record
+        return f"{self.source.name}#{record}" if record else self.source.name
+
+    def skip(self, reason: str, at: str = "") -> None:
+        """Report that the file was left out, or what is `at` (`:line` or `#record`) in it."""
+        self.on_skip(Skip(f"{self.source.name}{at}", reason))
+
+    @contextmanager
+    def stream(self) -> Iterator[IO[bytes]]:
+        """The file's bytes, unpacked.
+
+        Raises:
+            UnreadableError: it is no regular file any more; while reading: it is damaged, or expands beyond the limits.
+        """
+        if self.source.path is None:
+            yield sys.stdin.buffer
+            return
+        with _open_regular(self.source.path) as packed:
+            if self.packing is None:
+                yield packed
+                return
+            with io.BufferedReader(_Unpacked(packed, self.packing, self.limits), _BLOCK_BYTES) as stream:
+                yield stream
+
+    def data(self, limit: int) -> bytearray:
+        """All of the file's bytes.
+
+        Raises:
+            UnreadableError: as `stream`, or they are more than `limit`.
+        """
+        with self.stream() as stream:
+            return read_all(stream, limit)
+
+    @contextmanager
+    def path(self) -> Iterator[Path]:
+        """The file by a path, for formats that need to seek: itself, or unpacked into a temporary file."""
+        if self.packing is None and self.source.path is not None:
+            with _open_regular(self.source.path):  # says now what is wrong with it
+                pass
+            yield self.source.path
+            return
+        with tempfile.NamedTemporaryFile(suffix=self.ending) as spool, self.stream() as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                spool.write(block)
+            spool.flush()
+            yield Path(spool.name)
+
+
+def read_all(stream: IO[bytes], limit: int, head: bytes = b"") -> bytearray:
+    """`head` and the rest of `stream`.
+
+    Raises:
+        UnreadableError: together they are more than `limit` bytes.
+    """
+    data = bytearray(head)
+    while len(data) <= limit and (block := stream.read(_BLOCK_BYTES)):
+        data += block
+    if len(data) > limit:
+        raise UnreadableError(f"larger than {shown_bytes(limit)}")
+    return data
+
+
+def _open_regular(path: Path) -> IO[bytes]:
+    """Open without following a link or waiting for a FIFO that took the file's place since the walk."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnreadableError("not a regular file")
+    return os.fdopen(descriptor, "rb", buffering=_BLOCK_BYTES)
+
+
+class _Unpacked(io.RawIOBase):
+    """Bytes of a .gz or .zst, counted. Arrow unpacks block by block, joins members, and tells a truncated file."""
+
+    def __init__(self, packed: IO[bytes], packing: str, limits: Limits) -> None:
+        import pyarrow as pa
+
+        self._packed = packed
+        self._packing = packing
+        self._limits = limits
+        self._count = 0
+        self._inner = pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), packing)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            count = int(self._inner.readinto(buffer))
+        except OSError as fault:
+            raise UnreadableError(f"damaged {self._packing} data: {fault}") from fault
+        self._count += count
+        if self._count > self._limits.unpacked_bytes:
+            raise UnreadableError(f"expands to more than {shown_bytes(self._limits.unpacked_bytes)}")
+        ratio = self._limits.unpacked_ratio
+        if self._count > RATIO_FROM_BYTES and self._count > ratio * max(1, self._packed.tell()):
+            raise UnreadableError(f"expands to more than {ratio} times its size")
+        return count

@@ -1,0 +1,206 @@
+"""Plain text, Markdown, reStructuredText, and office files once they are Markdown: one Document a file.
+
+    text -> Document(name, text, metadata)
+
+Markdown: YAML front matter becomes metadata and is taken from the text; a title from it, else the first heading.
+reStructuredText: the field list at the top or right below the title becomes metadata; the title is the first section's.
+The rest of the text stays as it is, newlines aside. YAML is data: no tags, no aliases, bounded size.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from ragidx.corpora.limits import UnreadableError
+from ragidx.corpora.readers.decoding import decode, is_binary, marked_encoding
+from ragidx.corpora.readers.fields import check_text
+from ragidx.corpora.readers.source_file import SourceFile
+from ragidx.corpora.readers.values import from_text, from_value
+from ragidx.corpora.records import Document, Scalar
+
+_TOP_CHARS = 1 << 16  # front matter and the first heading are looked for here
+_SNIFFED_BYTES = 1 << 13
+
+_FRONT = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_ATX = re.compile(r" {0,3}#{1,6}(?:[ \t]+(.*))?")
+_ATX_CLOSE = re.compile(r"(?:^|[ \t])#+$")
+_SETEXT = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+
+_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}")
+_RST_FIELD = re.compile(r":([^\s:][^:\n]{0,99}):(?:[ \t]+(.*))?")
+_RST_PREAMBLE = re.compile(r"\.\.(?:[ \t]|$)")
+
+
+def read_text(file: SourceFile) -> Iterator[Document]:
+    """The file's text."""
+    yield _document(file, decode(file.data(file.limits.document_bytes)), {})
+
+
+def read_unknown(file: SourceFile) -> Iterator[Document]:
+    """A file of no known ending: its text if its first bytes look like text."""
+    with file.stream() as stream:
+        sample = stream.read(_SNIFFED_BYTES)
+    if marked_encoding(sample) is None and is_binary(sample):
+        raise UnreadableError(f"binary file of unknown format '{file.ending}'" if file.ending else "binary file")
+    yield from read_text(file)
+
+
+def read_markdown(file: SourceFile) -> Iterator[Document]:
+    """The text below the front matter."""
+    text = decode(file.data(file.limits.document_bytes))
+    fields, body = front_matter(text)
+    to_scalar = functools.partial(from_value, nested_chars=file.limits.nested_chars)
+    metadata: dict[str, Scalar] = {}
+    for name, value in fields.items():
+        try:
+            scalar = to_scalar(value)
+        except ValueError as fault:
+            file.skip(f"the field '{name}' is left out: {fault}")
+        else:
+            if scalar is not None:
+                metadata[name] = scalar
+    if "title" not in metadata and (title := first_heading(body)):
+        metadata["title"] = title
+    yield _document(file, body, metadata, markdown=True)
+
+
+def read_rst(file: SourceFile) -> Iterator[Document]:
+    """The text without its field list."""
+    title, fields, body = docinfo(decode(file.data(file.limits.document_bytes)))
+    metadata = {name: value for name, raw in fields.items() if (value := from_text(raw)) is not None}
+    if title:
+        metadata.setdefault("title", title)
+    yield _document(file, body, metadata)
+
+
+def read_office(file: SourceFile) -> Iterator[Document]:
+    """A PDF or office file as Markdown."""
+    with file.path() as path:
+        text = file.office.convert(path, file.ending)
+    title = first_heading(text) if file.ending in (".docx", ".epub") else ""
+    yield _document(file, text, {"title": title} if title else {}, markdown=True)
+
+
+def _document(file: SourceFile, text: str, metadata: Mapping[str, Scalar], *, markdown: bool = False) -> Document:
+    check_text(text)
+    return Document(file.doc_id(), text, metadata, markdown)
+
+
+def front_matter(text: str) -> tuple[dict[str, object], str]:
+    r"""The fields above a Markdown text, and the text below them. What is no mapping in YAML is text.
+
+    >>> front_matter("---\nyear: 1967\n---\n\n# Pulsars\n")
+    ({'year': 1967}, '# Pulsars\n')
+    """
+    found = _FRONT.match(text, 0, _TOP_CHARS) if text.startswith("---") else None
+    fields = _yaml(found[1]) if found else None
+    if found is None or not isinstance(fields, dict):
+        return {}, text
+    return {str(name): value for name, value in fields.items()}, text[found.end() :].lstrip("\n")
+
+
+def first_heading(text: str) -> str:
+    """The first heading of a Markdown text outside fenced code; empty where there is none near the top."""
+    fence = ""
+    above = ""
+    broken = _FRONT.match(text, 0, _TOP_CHARS)  # front matter that is no YAML: its end is no underline
+    for line in text[broken.end() if broken else 0 : _TOP_CHARS].split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
+                fence = ""
+            continue
+        if mark:
+            fence = mark[1]
+        elif heading := _ATX.fullmatch(line):
+            title = _ATX_CLOSE.sub("", (heading[1] or "").strip()).strip()
+            if title:
+                return title
+        elif above.strip() and not above.startswith("    ") and _SETEXT.fullmatch(line):
+            return above.strip()
+        above = line
+    return ""
+
+
+def docinfo(text: str) -> tuple[str, dict[str, str], str]:
+    r"""Title, field list and the text without that list, of a reStructuredText document.
+
+    >>> docinfo("Pulsars\n=======\n\n:year: 1967\n\nA star.\n")
+    ('Pulsars', {'year': '1967'}, 'Pulsars\n=======\n\nA star.\n')
+    """
+    lines = text[:_TOP_CHARS].split("\n")
+    at = _after_preamble(lines, 0)
+    fields, first, end = _field_list(lines, at)
+    title, after = _rst_title(lines, _after_preamble(lines, end))
+    if title and not fields:
+        fields, first, end = _field_list(lines, _after_preamble(lines, after))
+    if not fields:
+        return title, {}, text
+    start = sum(len(line) + 1 for line in lines[:first])
+    stop = sum(len(line) + 1 for line in lines[:end])
+    return title, fields, text[:start] + text[stop:].lstrip("\n")
+
+
+def _after_preamble(lines: list[str], at: int) -> int:
+    """The first line from `at` on that is neither blank nor of a comment, a label or a directive."""
+    while at < len(lines):
+        if _RST_PREAMBLE.match(lines[at]):
+            at += 1
+            while at < len(lines) and lines[at][:1] in (" ", "\t"):
+                at += 1
+        elif lines[at].strip():
+            return at
+        else:
+            at += 1
+    return at
+
+
+def _rst_title(lines: list[str], at: int) -> tuple[str, int]:
+    """The section title that begins at a line, with or without an overline, and the line after it."""
+    here, below, beyond = (lines[i].rstrip() if i < len(lines) else "" for i in (at, at + 1, at + 2))
+    if _ADORNMENT.fullmatch(here) and below and beyond == here:
+        return below.strip(), at + 3
+    if here and not here.startswith(" ") and _ADORNMENT.fullmatch(below) and not _ADORNMENT.fullmatch(here):
+        return here, at + 2
+    return "", at
+
+
+def _field_list(lines: list[str], at: int) -> tuple[dict[str, str], int, int]:
+    """The fields that begin at a line, that line, and the line after them. Indented lines go on."""
+    fields: dict[str, str] = {}
+    first = at
+    name = ""
+    while at < len(lines):
+        field = _RST_FIELD.fullmatch(lines[at])
+        if field:
+            name = field[1]
+            fields.setdefault(name, (field[2] or "").strip())
+        elif name and lines[at][:1] in (" ", "\t") and lines[at].strip():
+            fields[name] = f"{fields[name]} {lines[at].strip()}".strip()
+        else:
+            break
+        at += 1
+    return fields, first, at
+
+
+class _YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # no stubs
+    """Plain data without aliases: a few of them expand to gigabytes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not read")
+        return super().compose_node(parent, index)
+
+
+def _yaml(text: str) -> object:
+    try:
+        value: object = yaml.load(text, Loader=_YamlLoader)  # a SafeLoader
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
+        return None  # the constructors of dates, numbers and booleans raise what int() and friends do
+    return value

@@ -1,0 +1,1 @@
+"""Files of precomputed vectors: parquet, Arrow and .npy, read in batches."""

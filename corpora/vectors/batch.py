@@ -1,0 +1,93 @@
+"""What flows out of files of vectors: batches of rows. And what every such file is held to.
+
+    VectorBatch(file, rows, ids, vectors (n, dim), texts, doc_ids, metadata, share)
+
+Rows count from 0, as in numpy: `part.parquet#17` is the 18th row. How a file looks on disk is not known here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.readers.source_file import SourceFile
+from ragidx.corpora.records import Scalar
+
+MAX_WIDTH = 65_536  # numbers of a vector, as many as an index takes
+
+_BATCH_NUMBERS = 1 << 20  # in the vectors of a batch, about: 8 MiB in the float64 that lengths are taken in
+_BATCH_ROWS = (16, 4096)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorBatch:
+    """Some rows of a file, those that are broken left out.
+
+    Args:
+        file: its name below the root.
+        rows: (n,) their numbers in the file, from 0.
+        ids: not empty; whether they differ is not looked at.
+        vectors: (n, dim) float16, float32 or float64, as they stand in the file.
+        texts: "" where there is none.
+        doc_ids: None: each row is a document of its own.
+        metadata: values by name, without those that are missing, sorted by name.
+        share: how much of the file is read after this batch, 0 to 1.
+    """
+
+    file: str
+    rows: NDArray[np.int64]
+    ids: list[str]
+    vectors: NDArray[Any]
+    texts: list[str]
+    doc_ids: list[str] | None
+    metadata: list[dict[str, Scalar]]
+    share: float
+
+    def where(self, place: int) -> str:
+        """The row at a place of this batch, for reports: `part.parquet#17`."""
+        return f"{self.file}#{self.rows[place]}"
+
+
+def batch_rows(width: int) -> int:
+    """How many rows of this width are read at once.
+
+    >>> batch_rows(384), batch_rows(65_536)
+    (2730, 16)
+    """
+    return min(max(_BATCH_NUMBERS // max(1, width), _BATCH_ROWS[0]), _BATCH_ROWS[1])
+
+
+def check_width(width: int, dim: int | None, what: str, where: str) -> None:
+    """Whether vectors of this width can stand beside the others.
+
+    Args:
+        width: numbers of a vector.
+        dim: what they must have; None: anything.
+        what: the column or array, for the message.
+        where: the file.
+
+    Raises:
+        CorpusError: they cannot.
+    """
+    if not 1 <= width <= MAX_WIDTH:
+        raise CorpusError(
+            f"{what} holds vectors of {width:,} numbers", f"give vectors of 1 to {MAX_WIDTH:,}", where=where
+        )
+    if dim is not None and width != dim:
+        hint = "vectors of two models do not stand together: choose another --index, or replace it with --rebuild"
+        if width > dim:  # one that was shrunk before indexes said what they were cut from
+            hint += f"; an index that was shrunk takes the first {dim:,} numbers of each vector"
+        raise CorpusError(
+            f"{what} holds vectors of {width:,} numbers; those of the index, or of the files before, have {dim:,}",
+            hint,
+            where=where,
+        )
+
+
+def row_ids(file: SourceFile, rows: NDArray[np.int64], *, named: bool) -> list[str]:
+    """Ids of rows that have none: their numbers; `named`: with the file's name in front, where there are many files."""
+    return [file.doc_id(name) if named else name for name in map(str, rows.tolist())]

@@ -1,0 +1,322 @@
+"""Parquet, Arrow and Feather files of vectors, batch by batch.
+
+    file -> record batches -> VectorBatch
+
+The numbers of a column are taken as one array: none of them becomes a Python object. Each batch is checked in full
+before a value is touched, for its offsets may lie. Which column is what is told apart in `vector_fields`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyarrow import types
+
+from ragidx.corpora.limits import UnreadableError
+from ragidx.corpora.readers.records.arrow_files import open_arrow
+from ragidx.corpora.readers.records.columnar import column_values
+from ragidx.corpora.readers.source_file import SourceFile
+from ragidx.corpora.readers.values import from_value
+from ragidx.corpora.records import Scalar
+from ragidx.corpora.vectors.batch import VectorBatch, batch_rows, check_width, row_ids
+from ragidx.corpora.vectors.fields import VectorColumns, is_text
+
+Faults: TypeAlias = dict[int, str]  # row of a batch -> why it is left out
+
+_PEEK_ROWS = 64
+
+
+def read_columns(file: SourceFile, vector_field: str | None, dim: int | None, *, named: bool) -> Iterator[VectorBatch]:
+    """The rows of a file.
+
+    Args:
+        file: parquet, or an Arrow IPC file or stream.
+        vector_field: the column of vectors; None: the first of VECTOR_FIELDS, else the only one there is.
+        dim: the width that the vectors must have; None: what most of the first rows have.
+        named: whether ids that are row numbers have the file's name in front.
+
+    Raises:
+        UnreadableError: the file is damaged.
+        CorpusError: a column is missing or of another type, or its vectors have another width.
+    """
+    is_parquet = file.ending == ".parquet"
+    reader = _parquet if is_parquet else _arrow
+    try:
+        yield from reader(file, vector_field, _Rows(file, dim, named))
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
+        if isinstance(fault, OSError) and fault.errno is not None:
+            raise
+        first = (str(fault).splitlines() or [type(fault).__name__])[0][:200]
+        raise UnreadableError(f"damaged {'Parquet' if is_parquet else 'Arrow'} data: {first}") from fault
+
+
+def _parquet(file: SourceFile, vector_field: str | None, rows: _Rows) -> Iterator[VectorBatch]:
+    options = {"buffer_size": 1 << 20, "pre_buffer": False, "page_checksum_verification": True}
+    with file.path() as path, pq.ParquetFile(path, **options) as parquet:
+        columns = VectorColumns.choose(file, parquet.schema_arrow, vector_field)
+        width = _parquet_width(parquet, columns.vector)
+        size = _PEEK_ROWS if width is None else batch_rows(width)
+        total = parquet.metadata.num_rows
+        for batch in parquet.iter_batches(batch_size=size, columns=columns.names, use_threads=False):
+            yield from rows.batches(columns, batch, min(1.0, (rows.n_read + batch.num_rows) / max(1, total)))
+        rows.end()
+
+
+def _parquet_width(parquet: Any, name: str) -> int | None:
+    """The width that most of the first vectors have, before many are read at once; None: none of them is there.
+
+    The metadata of the column could tell, but reading them ends the process where they are damaged (pyarrow 26).
+    """
+    first = next(parquet.iter_batches(batch_size=_PEEK_ROWS, columns=[name], use_threads=False), None)
+    if first is None:
+        return None
+    column = _storage(first.column(0))
+    column.validate(full=True)
+    return _usual(_lengths(column)[_valid(column)])
+
+
+def _arrow(file: SourceFile, vector_field: str | None, rows: _Rows) -> Iterator[VectorBatch]:
+    with file.path() as path, open_arrow(path) as (schema, batches):
+        columns = VectorColumns.choose(file, schema, vector_field)
+        for batch, share in batches:
+            yield from rows.batches(columns, batch.select(columns.names), share)
+            del batch  # before the next is read: one at a time is held
+        rows.end()
+
+
+class _Rows:
+    """Record batches of one file into VectorBatches: the rows that are whole, the others reported."""
+
+    def __init__(self, file: SourceFile, dim: int | None, named: bool) -> None:
+        self.n_read = 0
+        self._file, self._dim, self._named = file, dim, named
+        self._is_checked = False
+
+    def batches(self, columns: VectorColumns, batch: Any, share: float) -> Iterator[VectorBatch]:
+        """The rows of one record batch, in pieces that are not too large."""
+        vectors = _storage(batch.column(columns.vector))
+        vectors.validate(full=True)
+        self._check_width(columns.vector, vectors)
+        step = batch_rows(self._dim) if self._dim else _PEEK_ROWS
+        for start in range(0, batch.num_rows, step):
+            piece = batch.slice(start, step)
+            first, self.n_read = self.n_read, self.n_read + piece.num_rows
+            found = self._piece(columns, piece, first, share)
+            if found is not None:
+                yield found
+
+    def end(self) -> None:
+        """After the last batch."""
+        if not self.n_read:
+            self._file.skip("holds no row")
+
+    def _check_width(self, name: str, vectors: Any) -> None:
+        """A column of another width throughout is told at once; single vectors of another one are broken rows."""
+        lengths = _lengths(vectors)[_valid(vectors)]
+        if self._is_checked or not len(lengths):
+            return
+        usual = _usual(lengths)
+        assert usual is not None
+        if self._dim is None or not (lengths == self._dim).any():
+            check_width(usual, self._dim, f"the column '{name}'", self._file.source.name)
+        self._dim = usual if self._dim is None else self._dim
+        self._is_checked = True
+
+    def _piece(self, columns: VectorColumns, piece: Any, first: int, share: float) -> VectorBatch | None:
+        needed = {columns.id: "id", columns.text: "text", columns.document: "id of the document"}
+        piece, faults, undecoded = _decoded(piece, needed)
+        rows = np.arange(first, first + piece.num_rows)
+        matrix = _matrix(_storage(piece.column(columns.vector)), self._dim or 1, faults)
+        ids = row_ids(self._file, rows, named=self._named) if columns.id is None else _ids(piece.column(columns.id))
+        faults |= {row: "the id is missing" for row, name in enumerate(ids) if not name and row not in faults}
+        texts = [""] * len(rows) if columns.text is None else _strings(piece.column(columns.text)).to_pylist()
+        documents = None if columns.document is None else _ids(piece.column(columns.document))
+        for name, row in undecoded:
+            self._file.skip(f"the field '{name}' is left out: not UTF-8", f"#{first + row}")
+        for row in sorted(faults):
+            self._file.skip(faults[row], f"#{first + row}")
+        batch = VectorBatch(
+            file=self._file.source.name,
+            rows=rows,
+            ids=ids,
+            vectors=matrix,
+            texts=texts,
+            doc_ids=documents and [name or own for name, own in zip(documents, ids, strict=True)],
+            metadata=self._metadata(columns.metadata, piece, first),
+            share=share,
+        )
+        return _without(batch, faults)
+
+    def _metadata(self, names: Sequence[str], piece: Any, first: int) -> list[dict[str, Scalar]]:
+        if not names:
+            return [{}] * piece.num_rows
+        columns = [self._scalars(name, piece.column(name), first) for name in names]
+        return [
+            {name: value for name, value in zip(names, row, strict=True) if value is not None}
+            for row in zip(*columns, strict=True)
+        ]
+
+    def _scalars(self, name: str, column: Any, first: int) -> list[Any]:
+        """One value a row; what cannot be kept is reported. Values of the simple types are metadata as they are."""
+        values = column_values(self._file, name, column, first - 1)  # its reports count from 1
+        kind = column.type
+        if types.is_boolean(kind) or types.is_signed_integer(kind) or is_text(kind):
+            return values
+        for row, value in enumerate(values):
+            try:
+                values[row] = from_value(value, nested_chars=self._file.limits.nested_chars)
+            except ValueError as fault:
+                self._file.skip(f"the field '{name}' is left out: {fault}", f"#{first + row}")
+                values[row] = None
+        return values
+
+
+def _storage(column: Any) -> Any:
+    return column.storage if isinstance(column.type, pa.BaseExtensionType) else column
+
+
+def _valid(column: Any) -> NDArray[np.bool_]:
+    valid: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _lengths(column: Any) -> NDArray[np.int64]:
+    """How many numbers each row has; of rows that are null, anything."""
+    if types.is_fixed_size_list(column.type):
+        return np.full(len(column), column.type.list_size, np.int64)
+    lengths: NDArray[np.int64] = np.diff(column.offsets.to_numpy()).astype(np.int64)
+    return lengths
+
+
+def _usual(lengths: NDArray[np.int64]) -> int | None:
+    """The length that most have, the smallest of several; None where there is none at all."""
+    if not len(lengths):
+        return None
+    found, counts = np.unique(lengths, return_counts=True)
+    return int(found[np.argmax(counts)])
+
+
+def _matrix(column: Any, dim: int, faults: Faults) -> NDArray[Any]:
+    """(rows, dim) of a column of lists, in memory of its own; rows that are none are noted in `faults`, and zero."""
+    valid, lengths = _valid(column), _lengths(column)
+    if types.is_fixed_size_list(column.type):
+        starts = (column.offset + np.arange(len(column), dtype=np.int64)) * column.type.list_size
+    else:
+        starts = column.offsets.to_numpy()[:-1].astype(np.int64)
+    whole = valid & (lengths == dim)
+    for row in np.flatnonzero(~whole).tolist():
+        wrong = f"the vector has another width: {lengths[row]:,} numbers, not {dim:,}"
+        faults.setdefault(row, wrong if valid[row] else "the vector is missing")
+    child = column.values
+    if whole.all() and len(starts) and (np.diff(starts) == dim).all():
+        child = child.slice(int(starts[0]), len(starts) * dim)
+        numbers, holes = _numbers(child)
+        matrix = numbers.reshape(len(starts), dim).copy()  # a view would keep the whole record batch in memory
+        gone = None if holes is None else holes.reshape(len(starts), dim)
+    else:
+        numbers, holes = _numbers(child)
+        places = starts[whole][:, None] + np.arange(dim)
+        matrix = np.zeros((len(starts), dim), numbers.dtype)
+        matrix[whole] = numbers[places]
+        gone = None
+        if holes is not None:
+            gone = np.zeros((len(starts), dim), np.bool_)
+            gone[whole] = holes[places]
+    for row in [] if gone is None else np.flatnonzero(gone.any(axis=1)).tolist():
+        faults.setdefault(row, "a number of the vector is missing")
+    return matrix
+
+
+def _numbers(child: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """The numbers of a column of lists, and where one is missing; None: nowhere."""
+    if not child.null_count:
+        return child.to_numpy(zero_copy_only=False), None
+    holes: NDArray[np.bool_] = child.is_null().to_numpy(zero_copy_only=False)
+    return child.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False), holes
+
+
+def _decoded(piece: Any, needed: dict[str | None, str]) -> tuple[Any, Faults, list[tuple[str, int]]]:
+    """The batch with strings that are UTF-8.
+
+    Args:
+        piece: a record batch as it was read; nothing of it is believed yet.
+        needed: the columns without which a row is broken, and what they are.
+
+    Returns:
+        The batch, null where a string was no UTF-8; the rows that are broken by that; the (column, row) of all others.
+    """
+    try:
+        piece.validate(full=True)
+    except pa.ArrowInvalid:
+        pass
+    else:
+        return piece, {}, []
+    faults: Faults = {}
+    others: list[tuple[str, int]] = []
+    columns = []
+    for name, column in zip(piece.schema.names, piece.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            if not (types.is_string(column.type) or types.is_large_string(column.type)):
+                raise
+            mended, rows = _utf8(column)
+            columns.append(mended)
+            others += [(name, row) for row in rows if name not in needed]
+            faults |= {row: f"the {needed[name]} is not UTF-8" for row in rows if name in needed}
+        else:
+            columns.append(column)
+    return pa.record_batch(columns, names=piece.schema.names), faults, others
+
+
+def _utf8(column: Any) -> tuple[Any, list[int]]:
+    raw = column.cast(pa.large_binary())
+    raw.validate(full=True)  # its offsets, whatever the bytes are
+    values: list[str | None] = []
+    broken: list[int] = []
+    for row, data in enumerate(raw.to_pylist()):
+        try:
+            values.append(None if data is None else data.decode())
+        except UnicodeDecodeError:
+            values.append(None)
+            broken.append(row)
+    return pa.array(values, pa.large_string()), broken
+
+
+def _strings(column: Any) -> Any:
+    """A column as an Arrow array of texts, "" where there is none."""
+    column = _storage(column)
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column.cast(pa.large_string()).fill_null("")
+
+
+def _ids(column: Any) -> list[str]:
+    """Ids in Unicode form NFC, as those of documents are; "" where there is none."""
+    ids: list[str] = pc.utf8_normalize(_strings(column), form="NFC").to_pylist()
+    return ids
+
+
+def _without(batch: VectorBatch, faults: Faults) -> VectorBatch | None:
+    """The batch less its broken rows; None if nothing is left."""
+    if not faults:
+        return batch
+    good = [row for row in range(len(batch.rows)) if row not in faults]
+    if not good:
+        return None
+    return dataclasses.replace(
+        batch,
+        rows=batch.rows[good],
+        ids=[batch.ids[row] for row in good],
+        vectors=batch.vectors[good],
+        texts=[batch.texts[row] for row in good],
+        doc_ids=batch.doc_ids and [batch.doc_ids[row] for row in good],
+        metadata=[batch.metadata[row] for row in good],
+    )

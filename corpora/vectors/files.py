@@ -1,0 +1,205 @@
+"""Vectors that somebody has already: parquet, arrow, feather and npy files, one or a folder of them, as batches.
+
+    path -> VectorBatch, bounded in size, all of one width
+
+A broken row is reported and left out. A file that cannot be read, has no vectors, or has vectors of another width
+throughout is an error at once: unlike a folder of documents, it is all or nothing. So is a file that changes while it
+is read: before and after each batch its size, time and inode are what they were at first, or the reading ends. Whether
+a vector is finite, or zero, is not looked at here, nor what an index holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
+from ragidx.corpora.readers.packed.office import OfficeConverter
+from ragidx.corpora.readers.source_file import SourceFile
+from ragidx.corpora.records import OnSkip
+from ragidx.corpora.sources import Source, sources
+from ragidx.corpora.vectors.batch import VectorBatch, batch_rows, check_width, row_ids
+from ragidx.corpora.vectors.npy import open_npy
+
+__all__ = ["ENDINGS", "VectorBatch", "VectorOptions", "vector_batches", "vector_bytes"]
+
+_NPY = ".npy"
+ENDINGS = (".parquet", ".arrow", ".feather", ".ipc", _NPY)
+"""Lower case, below `.gz` and `.zst`."""
+
+_GIVE = f"give one of {', '.join(ENDINGS)}, or a folder of them"
+
+Reader: TypeAlias = Callable[[SourceFile, "VectorOptions", int | None, bool], Iterator[VectorBatch]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorOptions:
+    """What to take from a file; None: a column of a name that `vector_columns` knows.
+
+    Args:
+        vector_field: the column of vectors.
+        id_field: the column of ids.
+        text_field: the column of texts.
+        limits: bounds on files.
+    """
+
+    vector_field: str | None = None
+    id_field: str | None = None
+    text_field: str | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+def vector_batches(
+    path: str | Path,
+    options: VectorOptions | None = None,
+    *,
+    dim: int | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    on_skip: OnSkip,
+    on_source: Callable[[Source], None] | None = None,
+) -> Iterator[VectorBatch]:
+    """The rows of a file, or of all files of a folder, streaming.
+
+    Args:
+        path: a file or a folder.
+        options: which columns to take.
+        dim: the width that the vectors must have; None: that of the first ones.
+        include: gitignore-style globs below a folder; a file is kept if one matches.
+        exclude: the same, for what is left out.
+        on_skip: called for whatever is left out, with its reason.
+        on_source: called when a file is begun.
+
+    Raises:
+        CorpusError: there is no such file; one cannot be read, or changes while it is; it has no vectors, or vectors of
+            another width.
+        SpecError: a glob is none.
+    """
+    options = options or VectorOptions()
+    reading = ReadOptions(options.text_field, options.id_field, options.limits)
+    is_folder = Path(path).is_dir()
+    with OfficeConverter(options.limits) as office:  # a SourceFile has one; it is never started here
+        for source in _sources(path, include, exclude, on_skip):
+            file = SourceFile(source=source, options=reading, on_skip=on_skip, office=office)
+            reader = _reader(file, is_folder=is_folder)
+            if reader is None:
+                continue
+            if on_source is not None:
+                on_source(source)
+            for batch in _told(file, reader(file, options, dim, is_folder)):
+                dim = batch.vectors.shape[1]
+                yield batch
+
+
+def vector_bytes(path: str | Path, *, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> int:
+    """What there is to read: sizes alone, nothing is opened."""
+    found = _sources(path, include, exclude, lambda _: None)
+    return sum(
+        source.size
+        for source in found
+        if source.name.lower().removesuffix(".gz").removesuffix(".zst").endswith(ENDINGS)
+    )
+
+
+def _sources(path: str | Path, include: Sequence[str], exclude: Sequence[str], on_skip: OnSkip) -> Iterator[Source]:
+    """As `sources`; standard input, which has no ending that says what it holds, is none of them."""
+    name = str(path)
+    try:
+        if name == "-":
+            raise CorpusError("vectors are not read from standard input", _GIVE, where=name)
+        return sources(path, include=include, exclude=exclude, on_skip=on_skip)
+    except CorpusError as fault:
+        raise CorpusError(fault.message, _GIVE, where=fault.where) from fault
+
+
+def _reader(file: SourceFile, *, is_folder: bool) -> Reader | None:
+    """What reads the file; None, after a report, for another file of a folder."""
+    if file.source.path is not None and file.ending in ENDINGS:
+        return _read_npy if file.ending == _NPY else _read_columns
+    if is_folder:
+        file.skip("no file of vectors")
+        return None
+    raise CorpusError("it is no file of vectors", _GIVE, where=file.source.name)
+
+
+def _told(file: SourceFile, batches: Iterator[VectorBatch]) -> Iterator[VectorBatch]:
+    """The batches; what is wrong with the file becomes an error that names it."""
+    hint, name = "mend the file, or leave it out", file.source.name
+    before = _state(file)
+    while True:
+        _check_unchanged(file, before)  # of a file that is another by now, nothing is parsed
+        try:
+            batch = next(batches, None)
+        except (UnreadableError, CorpusError, OSError) as fault:
+            _check_unchanged(file, before)  # then that is what is wrong
+            if isinstance(fault, CorpusError):
+                raise
+            reason = f"cannot be read: {fault.strerror or fault}" if isinstance(fault, OSError) else str(fault)
+            raise CorpusError(reason, hint, where=name) from fault
+        _check_unchanged(file, before)
+        if batch is None:
+            return
+        yield batch
+
+
+def _state(file: SourceFile) -> tuple[int, ...]:
+    """What tells that a file was written to or replaced; empty where it is not there, which reading it tells."""
+    assert file.source.path is not None
+    try:
+        found = file.source.path.stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _check_unchanged(file: SourceFile, before: tuple[int, ...]) -> None:
+    """Whether the file is what it was when its reading began.
+
+    Raises:
+        CorpusError: it is not; what was read of it may be of two states.
+    """
+    if _state(file) != before:
+        raise CorpusError(
+            "the file changed while it was read",
+            "wait until nothing writes it, and run the same command again",
+            where=file.source.name,
+        )
+
+
+def _read_columns(file: SourceFile, options: VectorOptions, dim: int | None, is_folder: bool) -> Iterator[VectorBatch]:
+    from ragidx.corpora.vectors.columnar import read_columns  # loads pyarrow
+
+    return read_columns(file, options.vector_field, dim, named=is_folder)
+
+
+def _read_npy(file: SourceFile, options: VectorOptions, dim: int | None, is_folder: bool) -> Iterator[VectorBatch]:
+    """A matrix, block by block; its ids are the row numbers."""
+    if (options.vector_field, options.id_field, options.text_field) != (None, None, None):
+        raise CorpusError(
+            "an .npy file has no columns",
+            "leave out --vector-field, --id-field and --text-field, or give a parquet or arrow file",
+            where=file.source.name,
+        )
+    with file.path() as path, open_npy(path, file.source.name) as matrix:
+        check_width(matrix.width, dim, "the array", file.source.name)
+        if not matrix.total:
+            file.skip("holds no row")
+        step = batch_rows(matrix.width)
+        for start in range(0, matrix.total, step):
+            vectors = matrix.rows(start, step)
+            rows = np.arange(start, start + len(vectors))
+            yield VectorBatch(
+                file=file.source.name,
+                rows=rows,
+                ids=row_ids(file, rows, named=is_folder),
+                vectors=vectors,
+                texts=[""] * len(rows),
+                doc_ids=None,
+                metadata=[{}] * len(rows),
+                share=(start + len(rows)) / matrix.total,
+            )

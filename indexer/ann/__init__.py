@@ -1,0 +1,1 @@
+"""FAISS: index types, its files, search, tuning, prefixes and GPUs."""

@@ -1,0 +1,285 @@
+"""FAISS's files: written, mapped, and checked before FAISS believes them.
+
+    vectors.faiss   IndexScalarQuantizer of float16 codes, inner product: the only copy of the vectors, exact to search
+    ann.faiss       what was made of them by a `Recipe`: a graph without its vectors, or codes in lists or not
+
+Files are mapped, never copied, and a mapped index is never added to (FAISS ends the process). A file may come from
+anywhere: its layout is walked before FAISS reads it (`faiss_layout`), what FAISS made of it is compared with an empty
+index of the same recipe, and what a search would follow unchecked, links of a graph and numbers of rows, is looked at
+once before the first search (`check_ann`).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import RagidxError
+from ragidx.indexer.ann.faiss_layout import HEADER, INNER_PRODUCT, check_layout, damaged, walking
+from ragidx.indexer.ann.index_types import Recipe
+
+Ints: TypeAlias = NDArray[np.int64]
+Halves: TypeAlias = NDArray[np.float16]
+
+VECTORS = "vectors.faiss"
+ANN = "ann.faiss"
+
+PACKAGES = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu11", "faiss-gpu-cu12")
+
+_QUANTIZER = struct.Struct("<iifQQQQ")  # type, two unused, dim, bytes a row, trained floats, bytes of all rows
+_UNUSED = 1 << 20  # what FAISS writes into the two unused fields
+
+HEADER_BYTES = HEADER.size + _QUANTIZER.size
+
+
+def load_faiss() -> Any:
+    """The module `faiss`.
+
+    Raises:
+        RagidxError: it is not installed, cannot be loaded, or two packages have installed it over each other.
+    """
+    two = [name for name in PACKAGES if _installed(name)]
+    if len(two) > 1:
+        raise RagidxError(
+            f"{' and '.join(two)} are both installed, and overwrite each other's files",
+            f"pip uninstall -y {' '.join(two)}, then install one of them again",
+        )
+    try:
+        return importlib.import_module("faiss")
+    except ModuleNotFoundError as fault:
+        if fault.name != "faiss":
+            raise RagidxError(f"faiss cannot be loaded: {fault}", "install it again") from fault
+        hint = "pip install 'ragidx[cpu]' (or 'ragidx[gpu]' on a machine with an NVIDIA GPU)"
+        raise RagidxError("faiss is not installed", hint) from fault
+    except ImportError as fault:
+        raise RagidxError(f"faiss cannot be loaded: {fault}", "install it again") from fault
+
+
+@functools.cache
+def faiss() -> Any:
+    """The module, loaded once."""
+    return load_faiss()
+
+
+def vectors_header(dim: int, rows: int) -> bytes:
+    """The first `HEADER_BYTES` of vectors.faiss; behind them stand the float16 rows."""
+    module = faiss()
+    head = HEADER.pack(b"IxSQ", dim, rows, _UNUSED, _UNUSED, 1, INNER_PRODUCT)
+    kind = module.ScalarQuantizer.QT_fp16
+    return head + _QUANTIZER.pack(kind, module.ScalarQuantizer.RS_minmax, 0.0, dim, 2 * dim, 0, 2 * dim * rows)
+
+
+def exact_index(dim: int, blocks: Iterable[Halves]) -> Any:
+    """An exact index in memory of float16 rows, given as blocks (n, dim)."""
+    module = faiss()
+    index = module.IndexScalarQuantizer(dim, module.ScalarQuantizer.QT_fp16, module.METRIC_INNER_PRODUCT)
+    for block in blocks:
+        index.add(block.astype(np.float32))
+    return index
+
+
+def codes_of(path: Path, dim: int, rows: int) -> Halves:
+    """The float16 rows of a vectors.faiss that was checked by `map_vectors`, mapped: (rows, dim)."""
+    return np.memmap(path, "<f2", mode="r", offset=HEADER_BYTES, shape=(rows, dim))
+
+
+def write(index: Any, sink: Callable[[bytes], int]) -> None:
+    """Write an index through `sink`; of a graph only the links, for its vectors are in the other file."""
+    module = faiss()
+    flags = module.IO_FLAG_SKIP_STORAGE if isinstance(index, module.IndexHNSW) else 0
+    module.write_index(index, module.PyCallbackIOWriter(sink), flags)
+
+
+def map_vectors(path: Path, dim: int, rows: int) -> Any:
+    """The exact index in `path`, mapped.
+
+    Raises:
+        IndexFormatError: it is no such index, or not of (rows, dim).
+    """
+    module = faiss()
+    with walking(path) as walk:
+        walk.header(b"IxSQ", dim, rows)
+        kind, _, _, *sizes = walk.fields(_QUANTIZER)
+        if kind != module.ScalarQuantizer.QT_fp16 or sizes != [dim, 2 * dim, 0, 2 * dim * rows]:
+            raise damaged(path, f"it is no float16 index of {rows:,} rows and {dim:,} dimensions")
+        walk.end(2 * dim * rows)
+    index = _read(path, module.IO_FLAG_MMAP_IFC)
+    fitting = (
+        type(index) is module.IndexScalarQuantizer
+        and (index.d, index.ntotal, index.metric_type) == (dim, rows, module.METRIC_INNER_PRODUCT)
+        and (index.sq.qtype, index.sq.d) == (module.ScalarQuantizer.QT_fp16, dim)
+        and (index.sq.code_size, index.code_size, index.codes.size()) == (2 * dim, 2 * dim, 2 * dim * rows)
+    )
+    if not fitting:
+        raise damaged(path, f"it is no float16 index of {rows:,} rows and {dim:,} dimensions")
+    return index
+
+
+def map_ann(path: Path, recipe: Recipe, vectors: Any) -> Any:
+    """What `recipe` made of mapped vectors, mapped; the caller keeps the vectors as long as this.
+
+    Shapes are checked here; `check_ann` looks at what FAISS follows, and comes before the first search.
+
+    Raises:
+        IndexFormatError: the file is something else, or belongs to other vectors.
+    """
+    check_layout(path, recipe, vectors.d, vectors.ntotal)
+    return _map_graph(path, vectors) if recipe.links is not None else _map_codes(path, recipe, vectors)
+
+
+def check_ann(path: Path, recipe: Recipe, index: Any, rows: int) -> None:
+    """Whether every link and row number in a mapped index leads to a row: FAISS follows them unchecked.
+
+    Raises:
+        IndexFormatError: one does not.
+    """
+    if recipe.links is not None:
+        if not _links_hold(index.hnsw, rows):
+            raise damaged(path, "it is no graph over the vectors beside it")
+    elif recipe.lists is not None and not _lists_hold(inner(index).invlists, rows):
+        raise damaged(path, "its lists do not hold each row once")
+
+
+def empty(recipe: Recipe, dim: int) -> Any:
+    """An index of codes by its recipe, neither trained nor filled."""
+    text = str(recipe).replace("RR,", f"RR{dim},")
+    return faiss().index_factory(dim, text, faiss().METRIC_INNER_PRODUCT)
+
+
+def inner(index: Any) -> Any:
+    """An index without the rotation in front of it."""
+    module = faiss()
+    return module.downcast_index(index.index) if isinstance(index, module.IndexPreTransform) else index
+
+
+def _map_graph(path: Path, vectors: Any) -> Any:
+    module = faiss()
+    graph = _read(path, module.IO_FLAG_MMAP_IFC | module.IO_FLAG_SKIP_STORAGE)
+    fitting = (
+        type(graph) is module.IndexHNSWSQ
+        and (graph.d, graph.ntotal, graph.metric_type) == (vectors.d, vectors.ntotal, module.METRIC_INNER_PRODUCT)
+        and graph.storage is None
+    )
+    if not fitting:
+        raise damaged(path, "it is no graph over the vectors beside it")
+    graph.storage = vectors
+    graph.own_fields = False
+    return graph
+
+
+def _map_codes(path: Path, recipe: Recipe, vectors: Any) -> Any:
+    module = faiss()
+    index = _read(path, module.IO_FLAG_MMAP_IFC | module.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
+    if not _is_made_so(index, empty(recipe, vectors.d), vectors.ntotal):
+        raise damaged(path, f"it is no index {recipe} of the vectors beside it")
+    return index
+
+
+def _is_made_so(index: Any, model: Any, rows: int) -> bool:
+    """Whether an index has the parts and sizes of an empty one that was made by the same recipe."""
+    module = faiss()
+    same = (index.d, index.metric_type) == (model.d, model.metric_type)
+    if type(index) is not type(model) or not same or index.ntotal != rows or not index.is_trained:
+        return False
+    if isinstance(index, module.IndexPreTransform):
+        if index.chain.size() != 1:
+            return False
+        turn = module.downcast_VectorTransform(index.chain.at(0))
+        fitting = type(turn) is module.RandomRotationMatrix and (turn.d_in, turn.d_out) == (model.d, model.d)
+        whole = fitting and not turn.have_bias and turn.A.size() == model.d**2
+        return whole and _is_made_so(module.downcast_index(index.index), module.downcast_index(model.index), rows)
+    if index.code_size != model.code_size or not _coder_fits(index, model):
+        return False
+    if not isinstance(index, module.IndexIVF):
+        return bool(index.codes.size() == rows * index.code_size)
+    coarse, lists = module.downcast_index(index.quantizer), index.invlists
+    return (
+        type(coarse) is module.IndexFlatIP
+        and (coarse.d, coarse.ntotal, index.nlist) == (index.d, model.nlist, model.nlist)
+        and coarse.codes.size() == 4 * index.d * model.nlist
+        and lists is not None
+        and (lists.nlist, lists.code_size) == (model.nlist, model.code_size)
+        and lists.compute_ntotal() == rows
+    )
+
+
+def _coder_fits(index: Any, model: Any) -> bool:
+    """Whether the tables by which codes are read have the sizes that reading them relies on."""
+    if hasattr(model, "sq"):
+        trained = 0 if model.sq.qtype == faiss().ScalarQuantizer.QT_fp16 else 2 * model.d
+        scalar = (index.sq.qtype, index.sq.d, index.sq.code_size, index.sq.trained.size())
+        return bool(scalar == (model.sq.qtype, model.sq.d, model.sq.code_size, trained))
+    if hasattr(model, "pq"):
+        product = (index.pq.d, index.pq.M, index.pq.nbits, index.pq.code_size, index.pq.centroids.size())
+        return bool(product == (model.pq.d, model.pq.M, 8, model.pq.code_size, 256 * model.d))
+    ours = (index.rabitq.d, index.rabitq.nb_bits, index.rabitq.code_size, index.rabitq.metric_type)
+    whole = ours == (model.rabitq.d, model.rabitq.nb_bits, model.rabitq.code_size, model.rabitq.metric_type)
+    return whole and (not hasattr(index, "center") or index.center.size() == model.d)
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _read(path: Path, flags: int) -> Any:
+    """FAISS's own reading; no vector in the file may be longer than the file itself."""
+    module = faiss()
+    limit = module.get_deserialization_vector_byte_limit()
+    module.set_deserialization_vector_byte_limit(path.stat().st_size)
+    try:
+        return module.read_index(str(path), flags)
+    except (RuntimeError, MemoryError) as fault:
+        reason = str(fault).strip().splitlines()[-1]
+        raise damaged(path, f"FAISS cannot read it: {reason}") from fault
+    finally:
+        module.set_deserialization_vector_byte_limit(limit)
+
+
+def _lists_hold(lists: Any, rows: int) -> bool:
+    """Whether the lists hold every row once."""
+    module = faiss()
+    seen = np.zeros(rows, np.bool_)
+    for number in range(lists.nlist):
+        size = lists.list_size(number)
+        if not size:
+            continue
+        held = module.rev_swig_ptr(lists.get_ids(number), size)
+        if held.min() < 0 or held.max() >= rows:
+            return False
+        seen[held] = True
+    return bool(seen.all())
+
+
+def _links_hold(hnsw: Any, rows: int) -> bool:
+    """Whether every link of the graph leads to a row that exists on its level."""
+    to_array = faiss().vector_to_array
+    levels, starts = to_array(hnsw.levels).astype(np.int64), to_array(hnsw.offsets).astype(np.int64)
+    links, widths = to_array(hnsw.neighbors), to_array(hnsw.cum_nneighbor_per_level).astype(np.int64)
+    if len(levels) != rows or levels.min() < 1 or levels.max() >= len(widths) or widths[0] != 0:
+        return False
+    if (np.diff(widths) < 0).any() or not np.array_equal(starts, np.concatenate([[0], np.cumsum(widths[levels])])):
+        return False
+    if starts[-1] != len(links) or links.min(initial=-1) < -1 or links.max(initial=-1) >= rows:
+        return False
+    if not 0 <= hnsw.entry_point < rows or hnsw.max_level != levels[hnsw.entry_point] - 1:
+        return False
+    return all(_level_holds(level, levels, starts, links, widths) for level in range(1, int(levels.max())))
+
+
+def _level_holds(level: int, levels: Ints, starts: Ints, links: NDArray[np.int32], widths: Ints) -> bool:
+    nodes = np.flatnonzero(levels > level)
+    places = starts[nodes][:, None] + np.arange(widths[level], widths[level + 1])
+    targets = links[places]
+    return bool((levels[targets[targets >= 0]] > level).all())

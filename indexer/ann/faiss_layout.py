@@ -1,0 +1,237 @@
+"""What FAISS's files must look like, walked before FAISS reads them: every length is compared with the file's own end.
+
+FAISS 1.15 follows what a file says. It allocates before it reads; its reader of mapped files takes the rest of an item
+that is cut off for a whole one, and then reads on behind the mapping, which ends the process; and lists may name other
+files, which it would open. So a file is walked first, field by field, and must be just what a `Recipe` makes of so many
+rows of such a width, to the last byte. Nothing is decoded but the lengths of lists. What codes, links and row numbers
+hold is not looked at here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.ann.index_types import Recipe
+
+HEADER = struct.Struct("<4siqqqBi")  # fourcc, dim, rows, two unused, is_trained, metric
+INNER_PRODUCT = 0  # FAISS's METRIC_INNER_PRODUCT
+
+_FOURCC = {  # of codes, in lists or not; RaBitQ has one for 1 bit and one for more
+    "SQ": (b"IxSQ", b"IwSq"),
+    "PQ": (b"", b"IwPQ"),
+    "RaBitQ": (b"Ixrq", b"Iwrq"),
+    "RaBitQ+": (b"Ixrr", b"Iwrr"),
+}
+
+
+def damaged(path: Path, reason: str) -> IndexFormatError:
+    """The error for a file that is not what it should be."""
+    return IndexFormatError(
+        f"the file is damaged: {reason}", "put it back from a copy, or build again with --rebuild", where=str(path)
+    )
+
+
+class Walk:
+    """A file of FAISS's, field by field.
+
+    Args:
+        path: of the file, for messages.
+        file: opened at its beginning.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path = path
+        self._file = file
+        self._size = os.fstat(file.fileno()).st_size
+
+    def fields(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """The next fields.
+
+        Raises:
+            IndexFormatError: the file ends before.
+        """
+        data = self._file.read(layout.size)
+        if len(data) < layout.size:
+            raise damaged(self.path, f"it ends after {self._size:,} bytes")
+        return layout.unpack(data)
+
+    def header(self, known: bytes, dim: int, rows: int) -> None:
+        """The fields that all indexes begin with.
+
+        Raises:
+            IndexFormatError: it is another index, or one of another shape.
+        """
+        found, found_dim, found_rows, _, _, trained, metric = self.fields(HEADER)
+        if found != known:
+            raise damaged(self.path, f"its FAISS type is {found!r}, not {known!r}")
+        if (found_dim, found_rows) != (dim, rows):
+            raise damaged(
+                self.path, f"it holds {found_rows:,} rows of {found_dim:,} dimensions, not {rows:,} of {dim:,}"
+            )
+        if trained != 1 or metric != INNER_PRODUCT:
+            raise damaged(self.path, "it is no inner-product index that is ready to search")
+
+    def expect(self, layout: str, *values: object) -> None:
+        """Fields that can only be these.
+
+        Raises:
+            IndexFormatError: they are others.
+        """
+        at = self._file.tell()
+        if self.fields(struct.Struct(f"<{layout}")) != values:
+            raise damaged(self.path, f"what stands at byte {at:,} is not what such an index has")
+
+    def items(self, width: int, count: int | None = None) -> None:
+        """Pass over a list that its length stands before, in items of `width` bytes; `count`: how many there must be.
+
+        Raises:
+            IndexFormatError: there are more than the file holds, or another number.
+        """
+        (found,) = self.fields(struct.Struct("<Q"))
+        if count is not None and found != count:
+            raise damaged(self.path, f"a list in it has {found:,} items, not {count:,}")
+        self._skip(width * found, f"the {found:,} items of a list in it")
+
+    def numbers(self, most: int) -> Any:
+        """A list of at most so many 64-bit numbers, decoded.
+
+        Raises:
+            IndexFormatError: there are more.
+        """
+        (found,) = self.fields(struct.Struct("<Q"))
+        if found > most or self._file.tell() + 8 * found > self._size:
+            raise damaged(self.path, f"it ends before the {found:,} items of a list in it")
+        return np.frombuffer(self._file.read(8 * found), "<u8")
+
+    def end(self, bytes_before: int = 0) -> None:
+        """So many more bytes, and then the file ends.
+
+        Raises:
+            IndexFormatError: there are fewer or more.
+        """
+        self._skip(bytes_before, "its rows")
+        if self._file.tell() != self._size:
+            raise damaged(self.path, f"{self._size - self._file.tell():,} bytes stand behind its end")
+
+    def _skip(self, count: int, what: str) -> None:
+        if self._file.tell() + count > self._size:
+            raise damaged(self.path, f"it ends before {what}")
+        self._file.seek(count, os.SEEK_CUR)
+
+
+@contextlib.contextmanager
+def walking(path: Path) -> Iterator[Walk]:
+    """The file, to be walked.
+
+    Raises:
+        IndexFormatError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            yield Walk(path, file)
+    except OSError as fault:
+        raise damaged(path, fault.strerror or str(fault)) from fault
+
+
+def check_layout(path: Path, recipe: Recipe, dim: int, rows: int) -> None:
+    """Whether an ann.faiss is laid out as a recipe has it, from the first byte to the last.
+
+    Raises:
+        IndexFormatError: it is not; the message says where it differs.
+    """
+    with walking(path) as walk:
+        if recipe.links is not None:
+            _graph(walk, dim, rows)
+            return
+        if recipe.rotate:
+            walk.header(b"IxPT", dim, rows)
+            walk.expect("i4sB", 1, b"rrot", 0)  # one rotation, without a bias
+            walk.items(4, dim * dim)
+            walk.items(4, 0)
+            walk.expect("iiB", dim, dim, 1)
+        if recipe.lists is None:
+            _codes(walk, recipe, dim, rows)
+        else:
+            _lists(walk, recipe, recipe.lists, dim, rows)
+
+
+def _graph(walk: Walk, dim: int, rows: int) -> None:
+    """Header, chances of levels, links up to each level, level and offset of each node, links; no vectors."""
+    walk.header(b"IHNs", dim, rows)
+    walk.items(8)
+    walk.items(4)
+    walk.items(4, rows)
+    walk.items(8, rows + 1)
+    walk.items(4)
+    walk.fields(struct.Struct("<5i"))  # entry point, highest level, three settings of searches
+    walk.expect("4s", b"null")
+    walk.end()
+
+
+def _codes(walk: Walk, recipe: Recipe, dim: int, rows: int) -> None:
+    size = recipe.code_bytes(dim)
+    walk.header(_FOURCC[_kind(recipe)][0], dim, rows)
+    _coder(walk, recipe, dim)
+    walk.items(1, rows * size)
+    if recipe.code.startswith("RaBitQ"):
+        walk.items(4, dim)  # the centre
+        walk.fields(struct.Struct("<B"))  # bits of a query
+    walk.end()
+
+
+def _lists(walk: Walk, recipe: Recipe, lists: int, dim: int, rows: int) -> None:
+    size = recipe.code_bytes(dim)
+    walk.header(_FOURCC[_kind(recipe)][1], dim, rows)
+    walk.expect("Q", lists)
+    walk.fields(struct.Struct("<Q"))  # how many a search reads, unless it is told
+    walk.header(b"IxFI", dim, lists)
+    walk.items(4, dim * lists)
+    walk.expect("BQ", 0, 0)  # no map from rows to lists
+    if recipe.code.startswith("PQ"):
+        walk.fields(struct.Struct("<B"))  # whether codes are of differences to the list's centre
+        walk.expect("Q", size)
+        _coder(walk, recipe, dim)
+    else:
+        _coder(walk, recipe, dim)
+        walk.expect("Q", size)
+        walk.fields(struct.Struct("<B" if recipe.code.startswith("SQ") else "<BB"))
+    walk.expect("4sQQ", b"ilar", lists, size)  # lists in this file, and in no other
+    (kind,) = walk.fields(struct.Struct("<4s"))
+    if kind == b"full":
+        sizes = walk.numbers(lists)
+    elif kind == b"sprs":  # number and size of those that are not empty
+        sizes = walk.numbers(2 * lists)[1::2]
+    else:
+        raise damaged(walk.path, f"its lists are of the kind {kind!r}")
+    if (sizes > rows).any() or int(sizes.sum()) != rows:
+        raise damaged(walk.path, f"its lists do not hold {rows:,} rows")
+    walk.end(rows * (size + 8))
+
+
+def _coder(walk: Walk, recipe: Recipe, dim: int) -> None:
+    """The tables by which codes are read."""
+    size = recipe.code_bytes(dim)
+    if recipe.code.startswith("SQ"):
+        walk.fields(struct.Struct("<iif"))  # which scalars, and how their range was found
+        walk.expect("QQ", dim, size)
+        walk.items(4, 0 if recipe.code == "SQfp16" else 2 * dim)
+    elif recipe.code.startswith("PQ"):
+        walk.expect("QQQ", dim, size, 8)
+        walk.items(4, 256 * dim)
+    else:
+        walk.expect("QQi", dim, size, INNER_PRODUCT)
+        if _kind(recipe) == "RaBitQ+":
+            walk.expect("Q", int(recipe.code[6:]))
+
+
+def _kind(recipe: Recipe) -> str:
+    letters = recipe.code.removesuffix("fp16").rstrip("0123456789")
+    return f"{letters}+" if recipe.code[6:] and letters == "RaBitQ" else letters

@@ -1,0 +1,167 @@
+"""Searching on a GPU: the vectors of a segment, or the lists that were made of them, in its memory.
+
+vectors (rows, dim) float16 -> on one GPU, or cut into as many runs of rows as there are GPUs -> `search`, exact: each
+block is compared in float32, so the scores are those of the CPU to the order in which numbers are added. This needs
+torch alone, which the encoder needs anyway. Where the installed faiss has GPU code, lists of float16, 8-bit and product
+codes (IVF) are searched there, and what they find is compared exactly as everywhere. Graphs and other codes are
+answered by exact search, which loses no recall: a GPU reads vectors far faster than a CPU follows links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.ann.faiss_files import Halves, faiss
+from ragidx.indexer.ann.index_types import TUNED_K, Effort, Recipe
+from ragidx.indexer.ann.search import checked_queries
+
+if TYPE_CHECKING:
+    import torch
+
+Floats: TypeAlias = NDArray[np.float32]
+Bools: TypeAlias = NDArray[np.bool_]
+Ints: TypeAlias = NDArray[np.int64]
+
+_BLOCK_BYTES = 256 << 20  # of float32 vectors and scores at once on a device
+_GPU_CODES = ("SQfp16", "SQ8", "PQ")  # in lists: what faiss has GPU code for
+_MOST_K = 2048  # of faiss on a GPU
+
+
+class DeviceVectors:
+    """All vectors of a segment, in the memory of one or more devices.
+
+    Args:
+        codes: (rows, dim), as they are stored.
+        devices: names as torch knows them; the rows are cut into as many runs.
+    """
+
+    def __init__(self, codes: Halves, devices: Sequence[str]) -> None:
+        import torch
+
+        self.dim = codes.shape[1]
+        self.ntotal = len(codes)
+        cuts = np.linspace(0, len(codes), len(devices) + 1).astype(int).tolist()
+        self._starts = cuts[:-1]
+        self._parts = [
+            torch.from_numpy(np.array(codes[start:end])).to(device)
+            for start, end, device in zip(cuts, cuts[1:], devices, strict=False)
+        ]
+
+    def search(self, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
+        """As `ann.search_exact`."""
+        queries = checked_queries(queries, self.dim)
+        scores, rows = np.full((len(queries), 0), -np.inf, np.float32), np.zeros((len(queries), 0), np.int64)
+        for start, part in zip(self._starts, self._parts, strict=True):
+            mask = None if allowed is None else allowed[start : start + len(part)]
+            found_scores, found = _best(part, queries, k, mask)
+            scores = np.concatenate([scores, found_scores], axis=1)
+            rows = np.concatenate([rows, np.where(found < 0, -1, found + start)], axis=1)
+        order = np.lexsort((rows, -scores), axis=1)[:, :k]
+        missing = ((0, 0), (0, k - order.shape[1]))
+        scores = np.pad(np.take_along_axis(scores, order, axis=1), missing, constant_values=-np.inf)
+        rows = np.pad(np.take_along_axis(rows, order, axis=1), missing, constant_values=-1)
+        return scores, np.where(np.isneginf(scores), -1, rows)
+
+
+class DeviceLists:
+    """Lists of codes in the memory of the GPUs, where faiss has code for them; what they find is compared exactly.
+
+    Args:
+        index: in lists, as `map_ann` gave it.
+        recipe: by which it was made; see `fits`.
+        effort: as it was tuned.
+        codes: (rows, dim), as they are stored.
+        devices: `cuda:0` ...; more than one hold the same lists each, and share the queries.
+    """
+
+    def __init__(self, index: Any, recipe: Recipe, effort: Effort, codes: Halves, devices: Sequence[str]) -> None:
+        module = faiss()
+        options = module.GpuMultipleClonerOptions()
+        options.useFloat16 = True
+        options.shard = False
+        numbers = [int(device.partition(":")[2] or 0) for device in devices]
+        self._resources = [module.StandardGpuResources() for _ in numbers]  # as long as the index lives
+        resources, ids = module.GpuResourcesVector(), module.Int32Vector()
+        for resource, number in zip(self._resources, numbers, strict=True):
+            resources.push_back(resource)
+            ids.push_back(number)
+        self._index = module.index_cpu_to_gpu_multiple(resources, ids, index, options)
+        self._recipe, self._effort, self._codes = recipe, effort, codes
+
+    @staticmethod
+    def fits(recipe: Recipe) -> bool:
+        """Whether the installed faiss can search such an index on a GPU."""
+        known = recipe.lists is not None and not recipe.rotate and recipe.code.startswith(_GPU_CODES)
+        return known and hasattr(faiss(), "StandardGpuResources")
+
+    def search(self, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
+        """As `ann.search`; `allowed` is None: conditions are answered on the CPU."""
+        module, tried = faiss(), self._effort.at(k, 1.0)
+        queries = checked_queries(queries, self._codes.shape[1])
+        lists = min(self._recipe.lists or 1, max(1, tried.lists))
+        wide = min(_MOST_K, len(self._codes), max(k, TUNED_K) * max(1, tried.factor))
+        _, found = self._index.search(queries, wide, params=module.SearchParametersIVF(nprobe=lists))
+        scores, rows = np.full((len(queries), k), -np.inf, np.float32), np.full((len(queries), k), -1, np.int64)
+        for number, candidates in enumerate(found):
+            there = candidates[candidates >= 0]
+            products = self._codes[there].astype(np.float32) @ queries[number]
+            best = np.lexsort((there, -products))[:k]
+            scores[number, : len(best)], rows[number, : len(best)] = products[best], there[best]
+        return scores, rows
+
+
+def gpus(device: str) -> list[str]:
+    """The GPUs that a name means, of those that are there: `cuda` all, `cuda:1` one, anything else none.
+
+    Raises:
+        SpecError: a GPU is named that is not on this machine.
+    """
+    if not device.startswith("cuda"):
+        return []
+    import torch
+
+    from ragidx.indexer.encoders.precision import choose_device
+
+    choose_device(device)  # where there is no GPU at all, its error is that of the encoder
+    there = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    if ":" in device and device not in there:
+        raise SpecError(
+            f"there is no {device} device on this machine",
+            f"known: {', '.join(there)}; or use --device auto or --device cpu",
+            where="--device",
+        )
+    return [device] if ":" in device else there
+
+
+def room_on(devices: Sequence[str]) -> int:
+    """Free bytes on the fullest of the devices, times their number."""
+    import torch
+
+    return min(torch.cuda.mem_get_info(device)[0] for device in devices) * len(devices)
+
+
+def _best(part: torch.Tensor, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
+    """The k best rows of one device, block by block: scores and rows (q, at most k)."""
+    import torch
+
+    asked = torch.from_numpy(queries).to(part.device)
+    mask = None if allowed is None else torch.from_numpy(allowed).to(part.device)
+    scores = torch.empty((len(queries), 0), device=part.device)
+    rows = torch.empty((len(queries), 0), dtype=torch.int64, device=part.device)
+    step = max(1, _BLOCK_BYTES // (4 * (part.shape[1] + len(queries))))
+    for start in range(0, len(part), step):
+        products = asked @ part[start : start + step].float().T
+        if mask is not None:
+            products.masked_fill_(~mask[start : start + step], -torch.inf)
+        found = products.topk(min(k, products.shape[1]), dim=1)
+        scores = torch.cat([scores, found.values], dim=1)
+        rows = torch.cat([rows, found.indices + start], dim=1)
+        kept = scores.topk(min(k, scores.shape[1]), dim=1)
+        scores, rows = kept.values, rows.gather(1, kept.indices)
+    told = scores.cpu().numpy()
+    return told, np.where(np.isneginf(told), -1, rows.cpu().numpy())

@@ -1,0 +1,313 @@
+"""Making an index of a segment's vectors, and searching it. Scores are inner products of unit vectors, so cosines.
+
+vectors (n, dim) float16 in a file -> `make` -> an index in memory, to be written -> mapped again -> `search`. Making
+reads the file in blocks and trains on a bounded sample. Whatever is found is compared with the float16 vectors, so the
+scores are those of an exact search, and results of several segments can be merged by score.
+What a file must look like is `faiss_files`', which recipe is taken and how hard it is searched is `tuning`'s.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import QueryError
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, empty, faiss, inner
+from ragidx.indexer.ann.index_types import TUNED_K, Effort, Recipe, train_rows
+
+Floats: TypeAlias = NDArray[np.float32]
+Bools: TypeAlias = NDArray[np.bool_]
+Ints: TypeAlias = NDArray[np.int64]
+OnRows: TypeAlias = Callable[[int], None]
+"""Called with the number of rows that are done."""
+
+BUILD_BEAM = 200  # of a graph (efConstruction): half takes half as long, and a search then looks at a tenth more
+
+# What a search costs, in rows that exact search would read; measured with 50,000 real vectors of 384 numbers, one
+# query and one thread, where exact search takes 31 ns a row (7 ns at 128 numbers, where all else gains less).
+RANDOM_ROW = 5  # a row from anywhere: 5 in a graph (160 ns a distance), 4 to 10 where rows are compared again
+MEASURED_DIM = 384  # a narrower row from anywhere takes as long: 40 of 48 numbers are read in their order meanwhile
+BEAM_ROWS = 0.5  # distances for each node in view and link: 8.5 for 16 links at a beam of 1,000, 13 at 200
+BEAM_SQUARED = 1 / 125  # FAISS looks through all that is in view for the next: 1.6 ms at a beam of 1,000, 13 at 5,000
+CODE_ROW = 0.5  # of a list or of all codes: RaBitQ 0.3, PQ32 0.5, SQ8 0.7 to 0.9, a list of float16 1.06
+
+_BLOCK_BYTES = 8 << 20  # of float32 rows
+_BLOCK_FOUND = 1 << 22  # rows and scores that are held before those are left out that are not allowed
+_DEVIATIONS = 3  # more than k are expected to pass: by chance alone hardly one query in a hundred then finds too few
+_RARER = 4  # where one does, the allowed rows near it are taken to be so many times rarer
+
+
+def read_blocks(path: Path, dim: int, rows: int) -> Iterator[Floats]:
+    """The rows of a vectors.faiss, (n, dim) float32 a block, read and not mapped: they leave no pages behind."""
+    step = max(1, _BLOCK_BYTES // (4 * dim))
+    with path.open("rb") as file:
+        file.seek(HEADER_BYTES)
+        for start in range(0, rows, step):
+            count = min(step, rows - start)
+            yield np.frombuffer(file.read(2 * dim * count), "<f2").reshape(count, dim).astype(np.float32)
+
+
+def make(recipe: Recipe, path: Path, dim: int, rows: int, on_rows: OnRows = lambda _: None) -> Any:
+    """An index of all rows of a vectors.faiss, in memory.
+
+    Args:
+        recipe: what to make.
+        path: of the vectors.
+        dim: their width.
+        rows: how many there are.
+        on_rows: told how many rows are in, block by block.
+    """
+    index = _new_graph(recipe.links, dim, rows) if recipe.links is not None else _trained(recipe, path, dim, rows)
+    done = 0
+    for block in read_blocks(path, dim, rows):
+        index.add(block)
+        done += len(block)
+        on_rows(done)
+    return index
+
+
+def search_exact(vectors: Any, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
+    """The k best rows for each query of all that are allowed, best first, equal scores by row.
+
+    Args:
+        vectors: what `map_vectors` gave.
+        queries: (q, dim).
+        k: 1 or more.
+        allowed: (rows,), the rows that may be found; None: all.
+
+    Returns:
+        Scores (q, k) and rows (q, k); -inf and -1 where there are no more rows.
+
+    Raises:
+        QueryError: the queries have another dimension than the vectors, or are not finite.
+    """
+    queries, width = checked_queries(queries, vectors.d), _width(vectors, k, allowed)
+    if not width or not len(queries):
+        return _padded(np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64), k)
+    module = faiss()
+    chosen = {} if allowed is None else {"sel": _selector(allowed)}
+    scores, rows = vectors.search(queries, width, params=module.SearchParameters(**chosen))
+    return _padded(scores, rows, k)
+
+
+def search(
+    index: Any, recipe: Recipe, effort: Effort, vectors: Any, queries: Floats, k: int, allowed: Bools | None
+) -> tuple[Floats, Ints]:
+    """As `search_exact`, by an index: which rows are found is approximate, their scores are not.
+
+    The ten best of all rows are found as the index was tuned for, more hits with more effort. Where only some rows are
+    allowed, so many of all are found that k allowed ones are expected among them, and those are kept: a hit is then one
+    of as many hits as the effort is for, whatever the condition has to do with the query. A query that finds fewer, for
+    its neighbourhood is what a condition or a deletion took away, is asked again for more. All allowed rows are
+    compared as soon as the attempts would cost as much (`cost_of`): what few rows pass loses no recall, and no search
+    costs more than about two exact ones. Exact, too, where the index finds fewer rows than there are.
+
+    Args:
+        index: what `map_ann` or `make` gave.
+        recipe: by which it was made.
+        effort: as it was tuned.
+        vectors: as there.
+        queries: as there.
+        k: as there.
+        allowed: as there.
+    """
+    queries, width = checked_queries(queries, vectors.d), _width(vectors, k, allowed)
+    count = vectors.ntotal if allowed is None else int(np.count_nonzero(allowed))
+    if not len(queries) or not count:
+        return search_exact(vectors, queries, k, allowed)
+    if count == vectors.ntotal:
+        allowed = None
+    as_tuned = allowed is None and width <= TUNED_K
+    attempts = _attempts(recipe, effort, width, count, vectors.ntotal)
+    found, tried = next(attempts)
+    spent = 0.0 if as_tuned else cost_of(recipe, tried, vectors.ntotal, vectors.d, found)
+    if spent >= count:
+        return search_exact(vectors, queries, k, allowed)
+    scores, rows = _approximate(index, recipe, tried, vectors, queries, found, width, allowed)
+    left = np.flatnonzero(rows[:, -1] < 0)
+    for found, tried in attempts:
+        spent += cost_of(recipe, tried, vectors.ntotal, vectors.d, found)
+        if not len(left) or spent >= count:
+            break
+        scores[left], rows[left] = _approximate(index, recipe, tried, vectors, queries[left], found, width, allowed)
+        left = left[rows[left, -1] < 0]
+    if len(left):
+        scores[left], rows[left] = search_exact(vectors, queries[left], width, allowed)
+    return _padded(scores, rows, k)
+
+
+def cost_of(recipe: Recipe, effort: Effort, rows: int, dim: int, k: int) -> float:
+    """What a query costs by an index, in rows that exact search would read in the same time.
+
+    Args:
+        recipe: of the index.
+        effort: of this search.
+        rows: in the index.
+        dim: their width.
+        k: rows that are to be found: the hits, and those that are found and not allowed.
+
+    >>> cost_of(Recipe(links=16), Effort(beam=64), 100_000, 384, 10)  # ten hits
+    2592.768
+    >>> cost_of(Recipe(links=16), Effort(beam=6400), 100_000, 384, 1000)  # a thousand: more than there are
+    583680.0
+    """
+    if recipe.links is not None:
+        beam = min(rows, max(k, effort.beam))
+        return RANDOM_ROW * BEAM_ROWS * recipe.links * beam + BEAM_SQUARED * beam**2
+    share = 1.0 if recipe.lists is None else min(recipe.lists, max(1, effort.lists)) / recipe.lists
+    scanned = share * rows * (1.0 if recipe.code == "SQfp16" else CODE_ROW)
+    return scanned + RANDOM_ROW * max(1.0, MEASURED_DIM / dim) * min(rows, k * effort.factor)
+
+
+def checked_queries(queries: Floats, dim: int) -> Floats:
+    """Queries (q, dim) as FAISS takes them.
+
+    Raises:
+        QueryError: they have another width, or a number that is not finite.
+    """
+    if queries.ndim != 2:
+        raise ValueError(f"queries have the shape {queries.shape}, not (q, {dim})")
+    if queries.shape[1] != dim:
+        raise QueryError(
+            f"the query vector has {queries.shape[1]:,} dimensions, the index has {dim:,}",
+            "encode the query as the index was encoded: same model, method and filter",
+        )
+    if not np.isfinite(queries).all():
+        raise QueryError("the query vector holds a number that is not finite", "encode the query in float32")
+    return np.ascontiguousarray(queries, np.float32)
+
+
+def _new_graph(links: int, dim: int, rows: int) -> Any:
+    module = faiss()
+    graph = module.IndexHNSWSQ(dim, module.ScalarQuantizer.QT_fp16, links, module.METRIC_INNER_PRODUCT)
+    graph.hnsw.efConstruction = BUILD_BEAM
+    # Room for all rows at once: a growing vector is copied, and for that moment takes three times its place.
+    codes = module.downcast_index(graph.storage).codes
+    for vector, size in ((codes, 2 * dim * rows), (graph.hnsw.neighbors, 2 * links * rows + 2 * rows)):
+        vector.resize(size)
+        vector.resize(0)
+    return graph
+
+
+def untrained(recipe: Recipe, dim: int) -> Any:
+    """An empty index of codes, told how to train on a sample that is bounded on purpose."""
+    index = empty(recipe, dim)
+    core = inner(index)
+    if recipe.lists is not None:
+        core.cp.min_points_per_centroid = 1  # no warning on the user's terminal
+    if recipe.code.startswith("PQ"):
+        bound_tables(core.pq)
+        core.do_polysemous_training = False  # it orders the codes for a search by bits, which is not used here
+    return index
+
+
+def bound_tables(quantizer: Any) -> None:
+    """Tell a product quantizer how its tables are trained, one for each few numbers: with more it takes minutes.
+
+    They find as much: 10 rounds over 64 rows for each of 256 entries.
+    """
+    quantizer.cp.min_points_per_centroid, quantizer.cp.max_points_per_centroid = 1, 64
+    quantizer.cp.niter = 10
+
+
+def _trained(recipe: Recipe, path: Path, dim: int, rows: int) -> Any:
+    """An index of codes, trained on rows that are spread evenly over the file."""
+    index = untrained(recipe, dim)
+    wanted = np.linspace(0, rows - 1, train_rows(recipe, rows, dim)).astype(np.int64)
+    codes = np.memmap(path, "<f2", mode="r", offset=HEADER_BYTES, shape=(rows, dim))
+    index.train(codes[wanted].astype(np.float32))
+    return index
+
+
+def _attempts(recipe: Recipe, effort: Effort, k: int, count: int, rows: int) -> Iterator[tuple[int, Effort]]:
+    """How many rows to find for k that are among the `count` allowed ones, and by which effort: one try after another.
+
+    A graph is asked once: the last of what is in its view are found less surely than the first.
+    """
+    share = count / rows
+    if recipe.links is not None:
+        tried = effort.at(k, share)
+        yield (k if count == rows else min(rows, max(k, tried.beam))), tried
+        return
+    k = max(k, TUNED_K)  # of one hit, `factor` codes would be compared again, and not the ten times as many of tuning
+    if count == rows:
+        yield min(rows, k), effort.at(k, 1.0)
+        return
+    found = 0
+    while found < rows:
+        passing = k + _DEVIATIONS * math.sqrt(k * (1 - share))
+        found = min(rows, math.ceil(passing / share))
+        yield found, effort.at(passing, share)
+        share /= _RARER
+
+
+def _approximate(
+    index: Any, recipe: Recipe, effort: Effort, vectors: Any, queries: Floats, found: int, k: int, allowed: Bools | None
+) -> tuple[Floats, Ints]:
+    """The k best allowed of the `found` best rows for each query, -inf and -1 where fewer of them are.
+
+    They are sifted afterwards. FAISS, told which rows it may give, would read as many lists and not find the better
+    ones in others, and a graph would fill up with whatever it passed on the way to a neighbourhood that was deleted.
+    """
+    factor = max(1.0, min(effort.factor, vectors.ntotal / found))
+    if recipe.links is not None:
+        searched, params = index, _beam_of(min(vectors.ntotal, max(found, effort.beam)))
+    else:
+        searched, params = faiss().IndexRefine(index, vectors), _params_of(recipe, effort, factor)
+    if allowed is None:
+        best = searched.search(queries, found, params=params)
+        return best[0][:, :k], best[1][:, :k]
+    scores, rows = np.full((len(queries), k), -np.inf, np.float32), np.full((len(queries), k), -1, np.int64)
+    step = max(1, int(_BLOCK_FOUND / (found * factor)))
+    for start in range(0, len(queries), step):
+        seen, numbers = searched.search(queries[start : start + step], found, params=params)
+        passes = (numbers >= 0) & allowed[numbers]
+        order = np.argsort(~passes, axis=1, kind="stable")[:, :k]
+        kept = np.take_along_axis(passes, order, axis=1)
+        scores[start : start + step] = np.where(kept, np.take_along_axis(seen, order, axis=1), -np.inf)
+        rows[start : start + step] = np.where(kept, np.take_along_axis(numbers, order, axis=1), -1)
+    return scores, rows
+
+
+def _params_of(recipe: Recipe, effort: Effort, factor: float) -> Any:
+    """What FAISS is told of a search by codes: how many of them are compared again, and in how many lists they are."""
+    module = faiss()
+    inside = module.SearchParameters()
+    if recipe.lists is not None:
+        inside = module.SearchParametersIVF(nprobe=min(recipe.lists, max(1, effort.lists)))
+    if recipe.rotate:
+        inside = module.SearchParametersPreTransform(index_params=inside)
+    return module.IndexRefineSearchParameters(k_factor=factor, base_index_params=inside)
+
+
+@functools.lru_cache
+def _beam_of(nodes: int) -> Any:
+    return faiss().SearchParametersHNSW(efSearch=nodes)  # made once: a fortieth of a query, else
+
+
+def _selector(allowed: Bools) -> Any:
+    return faiss().IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+
+
+def _width(vectors: Any, k: int, allowed: Bools | None) -> int:
+    return min(k, vectors.ntotal if allowed is None else int(np.count_nonzero(allowed)))
+
+
+def _padded(scores: Floats, rows: Ints, k: int) -> tuple[Floats, Ints]:
+    """Sorted, best first and equal scores by row, and filled up to k."""
+    if rows.min(initial=0) < 0:
+        scores = np.where(rows < 0, np.float32(-np.inf), scores)
+    if not (scores[:, 1:] < scores[:, :-1]).all():  # FAISS sorts by score alone
+        order = np.lexsort((rows, -scores), axis=1)
+        scores, rows = np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    if scores.shape[1] < k:
+        missing = ((0, 0), (0, k - scores.shape[1]))
+        scores = np.pad(scores, missing, constant_values=-np.inf)
+        rows = np.pad(rows, missing, constant_values=-1)
+    return scores, rows

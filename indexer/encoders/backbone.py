@@ -1,0 +1,332 @@
+"""The backbone: token ids to hidden states, attending causally or both ways.
+
+ids (b, t) int64, attention (b, t) int64 -> states (b, t, d) of one layer. Right padding with explicit positions, so
+that a row's states do not depend on its neighbours. Layer -1 is the last one after the final norm (what `AutoModel`
+returns); layer l >= 0 is what layer l reads: l = 0 the input embeddings, without the final norm unless it is asked for.
+Layers behind the one asked for are never run.
+Bidirectional attention is the config's flag, the modules' flags and the lifted window together: nothing less works in
+every family; whether it does is checked at load with a two-token probe (BehnamGhader et al. 2024, and the silent
+fallbacks that their users met).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.indexer.encoders.backward_attention import use_strongest, watched
+from ragidx.indexer.models import lora as adapters
+from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.specs import EncoderSpec
+
+_NO_WINDOW = 10**6
+_PROBE_TOLERANCE = 1e-6
+
+
+# What takes the states between layers in this thread's forward pass; hooks belong to the model, which threads share.
+_taking: ContextVar[Callable[[Tensor], None] | None] = ContextVar("taking", default=None)
+
+
+class _Captured(Exception):  # noqa: N818 - control flow: ends the forward pass when the wanted layer is reached
+    def __init__(self, states: Tensor) -> None:
+        self.states = states
+
+
+class Backbone:
+    """A loaded decoder without its head."""
+
+    def __init__(self, model: Any, *, layer: int = -1, attention: str = "causal", layer_norm: bool = False) -> None:
+        self.model = model.eval().requires_grad_(False)
+        config = model.config.get_text_config()
+        self.hidden = int(config.hidden_size)
+        self.n_layers = int(config.num_hidden_layers)
+        self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
+        self.positions_change_at = _positions_change_at(config)
+        self.layer = self._checked(layer)
+        if self.layer == -1:  # OPT can project its last states
+            self.hidden = int(getattr(config, "word_embed_proj_dim", None) or self.hidden)
+        self._norm: Callable[[Tensor], Tensor] | None = None
+        if layer_norm and self.layer == -1:
+            raise SpecError(
+                "the last layer's states have gone through the final norm",
+                "leave out --layer-norm, or give a --layer before the last",
+                where="--layer-norm",
+            )
+        if attention == "bidirectional":
+            attend_both_ways(model)
+        if self.layer >= 0:
+            if layer_norm:
+                self._norm = _final_norm(model, self.n_layers)
+            self._stop_at(self.layer)
+
+    @property
+    def n_tokens(self) -> int:
+        """How many tokens have an embedding."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        place: torch.device = next(self.model.parameters()).device
+        return place
+
+    @torch.inference_mode()
+    def states(self, ids: Tensor, attention: Tensor | None) -> Tensor:
+        """Hidden states (b, t, d); `attention` is None where no row is padded (faster, and the same)."""
+        extra = {} if attention is None else {"position_ids": (attention.cumsum(-1) - 1).clamp(min=0)}
+        if self._takes_no_positions:
+            extra = {}
+        try:
+            output = self.model(input_ids=ids, attention_mask=attention, use_cache=False, **extra)
+        except _Captured as captured:
+            return captured.states if self._norm is None else self._norm(captured.states)
+        return output.last_hidden_state  # type: ignore[no-any-return]
+
+    def states_and_attention(self, ids: Tensor, attention: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Hidden states (b, t, d), and the strongest attention (b, t, t) of the layers that were run.
+
+        The model has to run with watched attention; see `load_backbone`.
+        """
+        with watched() as running:
+            states = self.states(ids, attention)
+        assert running.strongest is not None
+        return states, running.strongest
+
+    @torch.inference_mode()
+    def layers(self, ids: Tensor, attention: Tensor | None, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+        """`reduce` (b, t, d) -> (b, d) of the states after each layer, the last one after the final norm: (b, L, d).
+
+        Each layer is reduced as it passes, so no two layers' states are held together.
+        """
+        rows: list[Tensor] = []
+        token = _taking.set(lambda states: rows.append(reduce(states)))
+        try:
+            rows.append(reduce(self.states(ids, attention)))
+        finally:
+            _taking.reset(token)
+        return torch.stack(rows, dim=1)
+
+    def watch_layers(self) -> None:
+        """Let `layers` see what each layer reads; to be called once, by whom reads every layer."""
+
+        def tell(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            take = _taking.get()
+            if take is not None:
+                take(args[0] if args else kwargs["hidden_states"])
+
+        for layer in list(_layers(self.model, self.n_layers))[1:]:
+            layer.register_forward_pre_hook(tell, with_kwargs=True)
+
+    @property
+    def _takes_no_positions(self) -> bool:
+        return getattr(self.model.config, "model_type", "") in {"bloom", "mpt"}  # ALiBi: positions come from the mask
+
+    def _checked(self, layer: int) -> int:
+        if not -self.n_layers - 1 <= layer <= self.n_layers:
+            raise SpecError(
+                f"the model has {self.n_layers} layers, there is no layer {layer}",
+                f"give 0 (input embeddings) to {self.n_layers}, or -1 for the last",
+                where="--layer",
+            )
+        layer = layer if layer >= 0 else self.n_layers + 1 + layer
+        return -1 if layer == self.n_layers else layer
+
+    def _stop_at(self, layer: int) -> None:
+        """End the forward pass where layer `layer` begins, and drop what lies behind it."""
+        stack = _layers(self.model, self.n_layers)
+
+        def stop(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            raise _Captured(args[0] if args else kwargs["hidden_states"])
+
+        stack[layer].register_forward_pre_hook(stop, with_kwargs=True)
+        del stack[layer + 1 :]
+        stack[layer].requires_grad_(False)
+
+
+def load_backbone(
+    files: ModelFiles,
+    spec: EncoderSpec,
+    *,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    implementation: str = "auto",
+) -> Backbone:
+    """The backbone of a model folder, its adapters merged.
+
+    Args:
+        files: the model.
+        spec: its layer, attention and layer_norm count here; with the method `reba` attention is watched.
+        device: where it computes.
+        dtype: what it computes in.
+        implementation: how attention is computed: sdpa, eager, flash_attention_2 ...; auto: what the family prefers.
+
+    Raises:
+        ModelError: the architecture is unknown or needs code of its own, the weights do not fit it, an adapter does not
+            fit them, its family lacks the implementation, or attention does not run in the direction asked for.
+        SpecError: no such layer, or an implementation for backward attention, which has its own.
+    """
+    from transformers import AutoModel
+
+    if spec.method == "reba" and implementation != "auto":
+        raise SpecError(
+            "backward attention is computed by ragidx itself, with every implementation alike",
+            "leave out --attn",
+            where="--attn",
+        )
+    silence_transformers()
+    try:
+        model, told = AutoModel.from_pretrained(
+            files.folder,
+            output_loading_info=True,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            **({} if implementation == "auto" else {"attn_implementation": implementation}),
+        )
+    except SafetensorError as fault:
+        raise ModelError(
+            f"the weights cannot be read: {fault}", "download or copy the model again", where=str(files.folder)
+        ) from fault
+    except (ValueError, OSError, RuntimeError, KeyError, ImportError, AttributeError) as fault:
+        if implementation != "auto" and (isinstance(fault, ImportError) or "attn_implementation" in str(fault)):
+            raise ModelError(
+                f"'{files.name}' has no attention implementation '{implementation}': its family '{files.family}' lacks "
+                "it, or the package it needs is not installed",
+                "leave it out, or use --attn eager",
+                where="--attn",
+            ) from fault
+        first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
+        raise ModelError(
+            f"'{files.name}' cannot be loaded: {first}",
+            "ragidx loads what transformers' AutoModel loads, from safetensors, without code from the model's folder",
+            where=str(files.folder),
+        ) from fault
+    _check_whole(told, files)
+    for folder in files.adapters:
+        adapters.merge(model, folder, folder.name)
+    if spec.method == "reba":
+        use_strongest(model, files.name)
+    backbone = Backbone(model.to(device), layer=spec.layer, attention=spec.attention, layer_norm=spec.layer_norm)
+    if backbone.layer != 0:
+        _check_runs(backbone, files.name)
+        check_direction(backbone, spec.attention, files.name)
+    elif spec.method == "reba":
+        raise SpecError(
+            "layer 0 has no attention to look back with", "give a layer from 1 on, or -1 for the last", where="--layer"
+        )
+    return backbone
+
+
+def _check_whole(told: Mapping[str, Any], files: ModelFiles) -> None:
+    """Transformers fills weights that a checkpoint lacks with random numbers, and says so only in its log."""
+    missing = sorted(
+        name for name in told["missing_keys"] if not name.startswith("pooler.")
+    )  # of encoders, unused here
+    if missing:
+        more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        raise ModelError(
+            f"the weights of '{files.name}' lack '{missing[0]}'{more}",
+            "download or copy the model again",
+            where=str(files.folder),
+        )
+
+
+def silence_transformers() -> None:
+    """No load report and no progress bar of the library's own: what a user must know is told by this package."""
+    from transformers.utils import logging as theirs
+
+    theirs.set_verbosity_error()  # type: ignore[no-untyped-call]  # the library's own function has no types
+    theirs.disable_progress_bar()  # type: ignore[no-untyped-call]  # as above
+
+
+def attend_both_ways(model: Any) -> None:
+    """Replace the causal mask by one over all non-padding tokens, in every layer, sliding windows lifted."""
+    for config in {id(c): c for c in (model.config, model.config.get_text_config())}.values():
+        config.is_causal = False
+        if getattr(config, "sliding_window", None):
+            config.sliding_window = _NO_WINDOW
+    for module in model.modules():
+        if hasattr(module, "is_causal"):
+            module.is_causal = False
+        if getattr(module, "sliding_window", None):
+            module.sliding_window = _NO_WINDOW
+
+
+def _check_runs(backbone: Backbone, name: str) -> None:
+    try:
+        _sees_the_future(backbone, padded=False)
+    except (AttributeError, TypeError, ValueError, NotImplementedError, RuntimeError) as fault:
+        if isinstance(fault, torch.OutOfMemoryError):
+            raise
+        raise ModelError(
+            f"'{name}' cannot run with this attention: {type(fault).__name__}: {fault}",
+            "its family does not support it in this version of transformers; choose another --method",
+        ) from fault
+
+
+def check_direction(backbone: Backbone, attention: str, name: str) -> None:
+    """Change the last token and look at the first one's state: does it see the future, and should it?
+
+    Raises:
+        ModelError: attention runs the other way than was asked for; with and without padding are both tried.
+    """
+    for padded in (False, True):
+        seen = _sees_the_future(backbone, padded)
+        if seen != (attention == "bidirectional"):
+            does = "attends both ways" if seen else "stays causal"
+            hint = (
+                "it is no decoder: use it as a sentence-transformers model, or ask for --attention bidirectional"
+                if seen
+                else "choose a causal method for it, such as --method echo"
+            )
+            where = "a padded batch" if padded else "a batch without padding"
+            raise ModelError(f"'{name}' was asked for {attention} attention and {does} in {where}", hint)
+
+
+def _sees_the_future(backbone: Backbone, padded: bool) -> bool:
+    first, second = backbone.n_tokens // 3, backbone.n_tokens // 2
+    ids = torch.tensor([[first, second, first], [first, second, second]], device=backbone.device)
+    mask = None
+    if padded:
+        ids = torch.cat([ids, ids[:, :1]], dim=1)
+        mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 0]], device=backbone.device)
+    states = backbone.states(ids, mask)[:, 0].to(torch.float32)
+    scale = float(states.abs().max().clamp(min=1e-12))
+    return float((states[0] - states[1]).abs().max()) > _PROBE_TOLERANCE * scale
+
+
+def _positions_change_at(config: Any) -> int | None:
+    """The length beyond which a model reads all positions of a batch otherwise (LongRoPE); None where it does not."""
+    told = getattr(config, "rope_parameters", None) or {}
+    kinds = [told, *(kind for kind in told.values() if isinstance(kind, dict))]  # one a kind of layer, in some families
+    lengths = [kind.get("original_max_position_embeddings") for kind in kinds if kind.get("rope_type") == "longrope"]
+    return min((int(length) for length in lengths if length), default=None)
+
+
+def _final_norm(model: nn.Module, count: int) -> nn.Module:
+    """The norm that the states go through after the last layer: it stands beside the stack of layers."""
+    stack = _layers(model, count)
+    owner = next(module for module in model.modules() if any(child is stack for child in module.children()))
+    for name in ("norm", "ln_f", "final_layer_norm", "final_layernorm", "norm_f"):
+        norm = getattr(owner, name, None)
+        if isinstance(norm, nn.Module):
+            return norm
+    raise ModelError(f"no final norm was found in {type(model).__name__}", "leave out --layer-norm with this model")
+
+
+def _layers(model: nn.Module, count: int) -> nn.ModuleList:
+    """The stack of decoder layers: the outermost ModuleList of that length."""
+    text = getattr(model, "get_decoder", lambda: model)()  # a vision tower can be as deep
+    for module in text.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return module
+    raise ModelError(
+        f"no stack of {count} layers was found in {type(model).__name__}", "use --layer -1 with this model"
+    )

@@ -1,0 +1,128 @@
+"""Decoder encoders: a template, a backbone and a pooling over any decoder that `AutoModel` loads.
+
+Template: text -> ids and pooled span. Backbone: ids -> hidden states. Pooling: states and span -> vector. A method is a
+choice of the three; ReBA's backward attention and the trainable pooling stand in the place of a plain pooling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.encoders import pooling, precision
+from ragidx.indexer.encoders.backbone import load_backbone
+from ragidx.indexer.encoders.load import Floats, check_texts
+from ragidx.indexer.encoders.torch_encoder import BatchEncoder
+from ragidx.indexer.encoders.trained_pooling import TrainablePooling, load_pooling
+from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.prompts.prompts import Prompted, Prompts
+from ragidx.indexer.prompts.rendering import render_words
+from ragidx.indexer.prompts.tokenizer import check_vocabulary, load_tokenizer
+from ragidx.indexer.prompts.words import positions_of_words
+from ragidx.indexer.specs import EncoderSpec
+
+
+class DecoderEncoder(Prompted, BatchEncoder):
+    """Template, backbone and pooling over any decoder that `AutoModel` loads."""
+
+    def __init__(
+        self, files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: str, measured: bool, attn: str = "auto"
+    ) -> None:
+        super().__init__(device, dtype, measured=measured)
+        self.files, self.spec = files, spec
+        self.tokenizer = load_tokenizer(files)
+        self.backbone = load_backbone(files, spec, device=device, dtype=precision.DTYPES[dtype], implementation=attn)
+        if dtype == "mixed":
+            precision.use_mixed(self.backbone.model)
+        check_vocabulary(self.tokenizer, self.backbone.n_tokens, files.name)
+        self.hidden, self.apart = self.backbone.hidden, self.backbone.positions_change_at
+        self.prompts = Prompts(files, spec, self.tokenizer, self.backbone.max_positions)
+        self._pooler = self._load_pooler()
+
+    @torch.inference_mode()
+    def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:
+        """Hidden states pooled in float32, whatever the backbone computes in; prompts for one text averaged."""
+        vectors = self._pooled(ids, attention, pooled)
+        n_prompts = 1 + len(self.prompts.template.also)
+        return vectors if n_prompts == 1 else vectors.view(-1, n_prompts, self.hidden).mean(dim=1)
+
+    def module(self) -> torch.nn.Module:
+        """The backbone's network."""
+        return self.backbone.model  # type: ignore[no-any-return]
+
+    def encode_words(self, texts: Sequence[Sequence[str]], *, previous: bool | None = None) -> list[Floats]:
+        """Vectors of words in their context, (n_words, hidden) float32 for each text, raw: the mean of a word's tokens.
+
+        Args:
+            texts: the words of each text; they are read with single spaces between them.
+            previous: take the states one position before each token, which is where a model that was trained with MNTP
+                predicts it; a token with nothing before it is taken itself. None: where llm2vec has adapters.
+
+        Raises:
+            SpecError: the method reads no words (a prompt's last token), or a text is longer than the model reads.
+        """
+        if self.prompts.template.span == "last" or self._pooler is not None:
+            raise SpecError(
+                f"{self.spec.method} with {self.spec.pooling} pooling has one vector a text and none for its words",
+                "use --method llm2vec, reba or classical",
+            )
+        if previous is None:
+            previous = self.spec.method == "llm2vec" and bool(self.files.adapters)
+        for words in texts:
+            check_texts(words)
+        rows = render_words(self.prompts.template, [" ".join(words) for words in texts], self.tokenizer)
+        limit = self.text_limit()
+        for number, (_, spans) in enumerate(rows):
+            if limit is not None and len(spans) > limit:
+                raise SpecError(f"text {number} has {len(spans)} tokens, the model reads {limit}", "encode it in parts")
+        found: list[Floats] = [np.zeros((len(words), self.hidden), np.float32) for words in texts]
+        for batch in self._run([row for row, _ in rows], self._token_vectors):
+            for row, vectors in zip(batch.rows, batch.vectors, strict=True):
+                at, spans = rows[row][0].positions(), rows[row][1]
+                for number, numbers in enumerate(positions_of_words(spans, texts[row])):
+                    places = [max(0, at[i] - previous) for i in numbers]
+                    found[row][number] = vectors[places].mean(axis=0) if places else 0
+        return found
+
+    def _pooled(self, ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
+        """One vector a row: (b, t), (b, t), (b, t) -> (b, hidden) float32."""
+        if self._pooler is not None:
+            return self._trained(self._pooler, ids, attention, pooled)
+        weights = pooling.WEIGHTS[self.spec.pooling](pooled)
+        if self.spec.method != "reba":
+            return pooling.pooled(self.backbone.states(ids, attention), weights)
+        states, strongest = self.backbone.states_and_attention(ids, attention)
+        weights = torch.bmm(weights.unsqueeze(1), pooling.look_back(strongest, attention)).squeeze(1)
+        return pooling.pooled(states, weights)
+
+    @torch.inference_mode()
+    def _token_vectors(self, ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
+        """(b, t, d) float32: states, or with backward attention what each token takes of the later ones."""
+        with precision.threads(self.threads):
+            if self.spec.method != "reba":
+                return self.backbone.states(ids, attention).to(torch.float32)
+            states, strongest = self.backbone.states_and_attention(ids, attention)
+            return torch.bmm(pooling.look_back(strongest, attention), states.to(torch.float32))
+
+    def _load_pooler(self) -> TrainablePooling | None:
+        if self.files.pooler is None:
+            return None
+        pooler = load_pooling(self.files.pooler, hidden=self.hidden, n_layers=self.backbone.n_layers)
+        if pooler.multi_layer and self.backbone.layer != -1:
+            raise SpecError("this pooling reads every layer", "leave out --layer", where="--layer")
+        if pooler.multi_layer:
+            self.backbone.watch_layers()
+        return pooler.eval().requires_grad_(False).to(self.device)
+
+    def _trained(self, pooler: TrainablePooling, ids: Tensor, attention: Tensor | None, read: Tensor) -> Tensor:
+        """The trainable pooling over every token, or over a row a layer: its EOS, or both ways the mean."""
+        if not pooler.multi_layer:
+            return pooler(self.backbone.states(ids, attention).to(torch.float32), read)  # type: ignore[no-any-return]
+        weights = pooling.last(read) if self.spec.attention == "causal" else pooling.mean(read)
+        rows = self.backbone.layers(ids, attention, lambda states: pooling.pooled(states, weights))
+        every = torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device)
+        return pooler(rows, every)  # type: ignore[no-any-return]

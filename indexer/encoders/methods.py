@@ -1,0 +1,287 @@
+"""The methods: which template, which attention and which pooling make a text one vector. A table; see docs/methods.md.
+
+`resolve` turns what a user asked for into a whole `EncoderSpec`: names left out take the model's preset, then the
+method's own defaults, which are what the papers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.indexer.models.locate import ModelFiles, locate
+from ragidx.indexer.prompts.instructions import instruction
+from ragidx.indexer.prompts.templates import Template, default_copies, load_template, template_of_model
+from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec
+
+SENTENCE_TRANSFORMERS = "sentence-transformers"
+VECTORS = "vectors"  # no method of the table: the vectors were made elsewhere; see `IndexSpec.query_encoder`
+
+
+@dataclass(frozen=True)
+class Method:
+    """Defaults of a method and what it is, in one line."""
+
+    template: str
+    attention: str
+    pooling: str
+    about: str
+
+
+METHODS: dict[str, Method] = {
+    "classical": Method("classical", "causal", "mean", "the text once; mean of its tokens"),
+    "echo": Method(
+        "echo", "causal", "mean", "the text twice; mean of the second copy, whose tokens have seen the whole text"
+    ),
+    "prompteol": Method("prompteol", "causal", "last", "the text in a prompt that asks for one word; its last token"),
+    "metaeol": Method(
+        "metaeol", "causal", "last", "several such prompts, one a task; the mean of the vectors of their last tokens"
+    ),
+    "llm2vec": Method(
+        "llm2vec", "bidirectional", "mean", "attention both ways; mean of the text, the instruction left out"
+    ),
+    "reba": Method(
+        "reba", "causal", "mean", "the text repeated; each token takes the later states that attended to it back"
+    ),
+    SENTENCE_TRANSFORMERS: Method("", "own", "own", "the model's own modules and prompts"),
+}
+DEFAULT_METHOD = "echo"
+DEFAULT_TAU = 2.0
+
+
+class EncoderOptions(TypedDict, total=False):
+    """What a user may say about an encoder: the fields of `EncoderSpec` but the model; None: nothing was said."""
+
+    revision: str | None
+    adapters: tuple[str, ...] | None
+    method: str | None
+    template: str | None
+    copies: int | None
+    pooling: str | None
+    pooler: str | None
+    attention: str | None
+    layer: int | None
+    layer_norm: bool | None
+    pool_eos: bool | None
+    instruction: str | None
+    max_length: int | None
+    compute_matched: bool | None
+    truncate: str | None
+
+
+ENCODER_OPTIONS = tuple(EncoderOptions.__annotations__)
+
+
+def located(model: str, options: EncoderOptions) -> ModelFiles:
+    """The files of a model, with the adapters and the pooler that the options name; errors as of `locate`."""
+    return locate(
+        model,
+        revision=options.get("revision"),
+        adapters=options.get("adapters") or (),
+        pooler=options.get("pooler"),
+    )
+
+
+def resolve(files: ModelFiles, **asked: Any) -> EncoderSpec:
+    """The whole spec of an encoder.
+
+    Args:
+        files: the model.
+        asked: fields of `EncoderSpec`; None where the user said nothing.
+
+    Raises:
+        SpecError: an unknown method or pooling, or options that the model's own modules do not have.
+    """
+    given = {name: value for name, value in asked.items() if value is not None}
+    preset = files.preset()
+    own = SENTENCE_TRANSFORMERS if files.sentence_transformers else preset.get("method", DEFAULT_METHOD)
+    method = given.get("method", own)
+    if method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    if method == SENTENCE_TRANSFORMERS:
+        return _sentence_transformers(files, given)
+    defaults = METHODS[method]
+    spec: dict[str, Any] = {"template": defaults.template, "pooling": defaults.pooling, "attention": defaults.attention}
+    spec["template"] = template_of_model(method, files.names) or spec["template"]
+    if method == preset.get("method"):
+        spec |= {name: preset[name] for name in ("template", "pooling", "attention", "layer") if name in preset}
+    if method == "echo" and "copies" in given:
+        spec["template"] = "echo-copies"
+    spec |= {"model": files.name, "method": method} | given
+    if spec.get("copies") is None:
+        spec["copies"] = default_copies(spec["template"])
+    spec["instruction"] = instruction(spec.get("instruction"))
+    spec["adapters"] = list(spec.get("adapters", ()))
+    return _checked(EncoderSpec.from_json(spec), files)
+
+
+def gone_on_with(old: EncoderSpec, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What `resolve` is to be asked for, so that what is left out stays as it was.
+
+    Args:
+        old: the encoder that is gone on with.
+        asked: values by the names of `ENCODER_OPTIONS`; None where the user said nothing.
+    """
+    given = {name: value for name, value in asked.items() if value is not None}
+    if given.get("method", old.method) != old.method:
+        return given
+    names = ("instruction", "max_length") if old.method == SENTENCE_TRANSFORMERS else ENCODER_OPTIONS
+    kept = {name: getattr(old, name) for name in names}
+    for one, other in (("copies", "template"), ("template", "copies")):
+        if one in given and other not in given:
+            kept.pop(other, None)  # each follows from the other
+    return kept | given
+
+
+def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
+    """The spec, if its parts go together.
+
+    Raises:
+        SpecError: what does not.
+    """
+    if spec.pooling not in POOLINGS:
+        raise unknown_name("pooling", spec.pooling, POOLINGS)
+    template = load_template(spec.template, files.family, method=spec.method, copies=spec.copies)
+    template.side(spec.instruction)
+    n_copies = max(sum(piece.text.count("{text}") for piece in side) for side in (template.document, template.query))
+    for wrong, message, hint, where in (
+        (
+            (spec.pooling == "trainable") != (spec.pooler is not None),
+            "the trainable pooling and its weights belong together",
+            "give --pooling trainable and --pooler weights.safetensors, or neither",
+            "--pooler",
+        ),
+        (
+            spec.method == "reba" and spec.pooling not in ("mean", "weighted_mean", "last"),
+            f"backward attention pools the first copy of the text, which {spec.pooling} pooling does not",
+            "use --pooling mean, weighted_mean or last",
+            "--pooling",
+        ),
+        (
+            spec.method == "reba" and default_copies(spec.template) is None,
+            f"backward attention needs copies of the text side by side, and the template '{spec.template}' has none",
+            "leave out --template",
+            "--template",
+        ),
+        (
+            spec.pooling == "bos" and spec.attention == "causal",
+            "under causal attention the first token sees no other, so every text would have the same vector",
+            "use --attention bidirectional, or another --pooling",
+            "--pooling",
+        ),
+        (
+            spec.compute_matched and n_copies < 2,
+            f"the template '{spec.template}' holds the text once: it reads no more than classical does",
+            "leave out --compute-matched",
+            "--compute-matched",
+        ),
+        (
+            template.span == "last" and spec.pooling in ("mean", "weighted_mean"),
+            f"the template '{spec.template}' pools one token, so {spec.pooling} pooling would change nothing",
+            "leave out --pooling",
+            "--pooling",
+        ),
+        (
+            spec.layer == 0 and spec.attention == "bidirectional",
+            "layer 0 is read before any attention, so both ways are the same",
+            "give a layer from 1 on, or --attention causal",
+            "--layer",
+        ),
+        (
+            spec.layer == 0 and _pools_a_constant(spec, template),
+            "layer 0 knows no other token than its own, and the token that is pooled is the same for every text",
+            "give a layer from 1 on, or pool the text's own tokens with --pooling mean",
+            "--layer",
+        ),
+    ):
+        if wrong:
+            raise SpecError(message, hint, where=where)
+    return spec
+
+
+def _pools_a_constant(spec: EncoderSpec, template: Template) -> bool:
+    """Whether what is pooled is a token of the template and none of the text."""
+    closing = template.document[-1]
+    ends = spec.pooling == "last" and closing.pool == "eos" and spec.pool_eos
+    return spec.pooling in ("eos", "bos") or template.span == "last" or ends
+
+
+def given_vectors(model: str = "") -> EncoderSpec:
+    """The spec of vectors that were made elsewhere; `model` is what the user says of it, and nothing is looked up."""
+    return EncoderSpec(model=model, method=VECTORS, template="", pooling="own", attention="causal")
+
+
+def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
+    """The filter where none is asked for: the preset's; EmbedFilter at tau = 2 for a decoder; none for a model with
+    its own modules, which has no unembedding matrix that its vectors were trained against.
+    """
+    if spec.method == SENTENCE_TRANSFORMERS:
+        return FilterSpec(name="none")
+    preset = files.preset()
+    kept = FilterSpec.from_json(preset.get("filter", {}), where="preset.json")
+    if spec.method == preset.get("method"):
+        return kept
+    # Where the useful part of a spectrum begins belongs to the model's head, whatever the method.
+    return FilterSpec(tau=DEFAULT_TAU, offset=kept.offset)
+
+
+def filter_spec(
+    files: ModelFiles,
+    encoder: EncoderSpec,
+    *,
+    name: str | None = None,
+    tau: float | None = None,
+    dim: int | None = None,
+    offset: int | None = None,
+    seed: int | None = None,
+    sample: int | None = None,
+    topk: int | None = None,
+) -> FilterSpec:
+    """The filter that is asked for; where nothing is, the default.
+
+    EmbedFilter without a width keeps every direction from its offset on; the others are what it is compared with, and
+    keep half of the width, as it does by default.
+
+    Raises:
+        SpecError: an unknown filter, or values that exclude each other.
+    """
+    default = default_filter(files, encoder)
+    options = {"offset": offset, "seed": seed, "sample": sample, "topk": topk}
+    given = {option: value for option, value in options.items() if value is not None}
+    if (name, tau, dim) == (None, None, None) and not given:
+        return default
+    name = name or "embedfilter"
+    if name not in ("embedfilter", "none") and (tau, dim) == (None, None):
+        tau = DEFAULT_TAU
+    wanted = FilterSpec.from_json({"name": name, "tau": tau, "dim": dim, **given})
+    if name != "embedfilter" or offset is not None or default.offset is None:
+        return wanted
+    # A model whose preset starts at an offset keeps it at every width, as far as there is room.
+    hidden = files.hidden
+    room = default.offset if hidden is None else hidden - wanted.width(hidden)
+    return FilterSpec(tau=tau, dim=dim, offset=min(default.offset, room))
+
+
+def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderSpec:
+    if not files.sentence_transformers:
+        raise SpecError(
+            f"'{files.name}' has no modules.json, so it is no sentence-transformers model",
+            "choose a method for decoders, such as --method echo",
+            where="--method",
+        )
+    kept = {name: given.pop(name) for name in ("instruction", "max_length", "revision") if name in given}
+    for name, value in given.items():
+        if name != "method" and value != () and (value is not False or name == "pool_eos"):
+            no = "no-" if value is False else ""
+            option = f"--{no}{name.replace('_', '-').replace('adapters', 'adapter')}"
+            raise SpecError(
+                f"a sentence-transformers model brings its own {name.replace('_', ' ')}",
+                f"leave out {option}, or choose another --method",
+                where=option,
+            )
+    kept["instruction"] = instruction(kept.get("instruction"))
+    return EncoderSpec(
+        model=files.name, method=SENTENCE_TRANSFORMERS, template="", pooling="own", attention="causal", **kept
+    )

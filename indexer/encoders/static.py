@@ -1,0 +1,106 @@
+"""Static models: a text's vector is the mean of its tokens' rows in the input embeddings, and no layer is run.
+
+Layer 0 with mean pooling reads nothing else of a model, so one matrix and NumPy do: no torch and no transformers, which
+take seconds to load where a question takes milliseconds. The vectors are those of `ragidx.indexer.encoders.decoder`,
+which encodes whatever `is_static` does not claim. Each text is pooled by itself, so its vector never depends on the
+others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ragidx.corpora.errors import ModelError
+from ragidx.indexer.encoders.load import Batch, Floats, TextEncoder
+from ragidx.indexer.filters.filter import Filter
+from ragidx.indexer.models import checkpoint
+from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.prompts.prompts import Prompted, Prompts
+from ragidx.indexer.prompts.rendering import Rendered
+from ragidx.indexer.prompts.tokenizer import check_vocabulary, is_plain, load_tokenizer
+from ragidx.indexer.specs import EncoderSpec
+
+_FAMILIES = frozenset({"llama"})  # what they put into layer 0 is the row of the token, neither scaled nor normed
+_GROUP = 256  # texts a batch
+
+
+class StaticEncoder(Prompted, TextEncoder):
+    """The mean of the input embeddings of a text's tokens, as an `Encoder`; on the CPU, in float32."""
+
+    device = "cpu"
+    dtype = "float32"
+
+    def __init__(self, files: ModelFiles, spec: EncoderSpec) -> None:
+        self.files, self.spec = files, spec
+        self.tokenizer = load_tokenizer(files)
+        self._table = _table(files)
+        self.hidden = self._table.shape[1]
+        check_vocabulary(self.tokenizer, len(self._table), files.name)
+        self.prompts = Prompts(files, spec, self.tokenizer, files.config.get("max_position_embeddings"))
+
+    def batches(
+        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None
+    ) -> Iterator[Batch]:
+        """Vectors as they come, in the texts' order; the arguments are those of `TextEncoder.batches`."""
+        for start in range(0, len(texts), _GROUP):
+            rows = self.rendered(texts[start : start + _GROUP], instruction)
+            vectors = np.stack([self._mean(row) for row in rows])
+            yield Batch(
+                list(range(start, start + len(rows))),
+                vectors if project is None else project(vectors),
+                sum(row.n_tokens for row in rows),
+                sum(row.truncated for row in rows),
+            )
+
+    def _mean(self, row: Rendered) -> Floats:
+        """(hidden,) of one text; zero where nothing is pooled."""
+        ids = [number for start, end in row.pooled for number in row.ids[start:end]]
+        if not ids:
+            return np.zeros(self.hidden, np.float32)
+        mean: Floats = self._table[ids].mean(axis=0)  # not by BLAS, whose threads cost more than they save here
+        return mean
+
+
+def is_static(files: ModelFiles, spec: EncoderSpec) -> bool:
+    """Whether the vectors are means of input embeddings that can be read without transformers.
+
+    Of a plain checkpoint, with a tokenizer that is its tokenizer.json and nothing else.
+    """
+    return (
+        (spec.method, spec.pooling, spec.layer, spec.layer_norm) == ("classical", "mean", 0, False)
+        and files.family in _FAMILIES
+        and not files.adapters
+        and "quantization_config" not in files.config
+        and isinstance(files.config.get("max_position_embeddings"), int)
+        and is_plain(files)
+    )
+
+
+def _table(files: ModelFiles) -> Floats:
+    """The input embeddings (V, d) float32.
+
+    Raises:
+        ModelError: the checkpoint has none, or in another shape than the config says, or quantised.
+    """
+    found = checkpoint.ending(checkpoint.tensors(files), checkpoint.INPUTS)
+    if found is None:
+        raise ModelError(
+            f"the weights of '{files.name}' lack its input embeddings",
+            "download or copy the model again",
+            where=str(files.folder),
+        )
+    named = (files.config.get("vocab_size"), files.config.get("hidden_size"))
+    if found.kind not in checkpoint.FLOATS or found.shape != named:
+        raise ModelError(
+            f"the input embeddings '{found.name}' are {found.shape} in {found.kind}, where the config names {named}",
+            "copy the config.json that belongs to the weights, in float16, bfloat16 or float32",
+            where=str(found.path),
+        )
+    table = np.empty(found.shape, np.float32)
+    start = 0
+    for rows in checkpoint.blocks(found):
+        table[start : start + len(rows)] = rows
+        start += len(rows)
+    return table

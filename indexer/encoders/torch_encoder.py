@@ -1,0 +1,105 @@
+"""Encoders that run a network: rendered texts in padded batches, and what is measured to make these fast."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from ragidx.indexer.encoders import batching, precision
+from ragidx.indexer.encoders.batching import Budget
+from ragidx.indexer.encoders.load import Batch, TextEncoder
+from ragidx.indexer.filters.filter import Filter
+from ragidx.indexer.prompts.rendering import Rendered
+
+
+class BatchEncoder(TextEncoder):
+    """What both kinds of network share: rendering is theirs, batches are here."""
+
+    def __init__(self, device: str, dtype: str, *, measured: bool) -> None:
+        self.device = device
+        self.dtype = dtype
+        self._measured = measured  # the user left the dtype to us
+        self._tuned = False
+        self.threads: int | None = None  # None: as torch is set
+        self.apart: int | None = None  # longer rows share no batch with shorter ones
+        self.budget = Budget(batching.CPU_BUDGET if device == "cpu" else batching.GPU_BUDGET)
+
+    def batches(
+        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None
+    ) -> Iterator[Batch]:
+        """Vectors as they come, longest texts first.
+
+        Args:
+            texts: what to encode.
+            instruction: None for documents; for queries the instruction, or the empty string.
+            project: a filter, applied in float32 on the device.
+        """
+        matrix = None if project is None else torch.from_numpy(project.matrix).to(self.device)
+        shift = None if project is None or project.shift is None else torch.from_numpy(project.shift).to(self.device)
+
+        def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
+            with precision.threads(self.threads):
+                vectors = self.forward(ids, attention, pooled, instruction)
+                if matrix is None:
+                    return vectors
+                # A zero vector, which says that nothing was pooled, stays one.
+                shifted = vectors @ matrix if shift is None else vectors @ matrix - shift
+                return shifted * vectors.any(dim=1, keepdim=True)
+
+        yield from self._run(self.rendered(texts, instruction), forward)
+
+    def tune(self, texts: Sequence[str]) -> None:
+        """Measure, once, on texts that are about to be encoded: threads, batch size, and whether `mixed` pays.
+
+        Only on a CPU, where the best of each differs by machine and by what else runs on it; the dtype only if it was
+        left to us.
+        """
+        if self._tuned or self.device != "cpu" or not texts:
+            return
+        self._tuned = True
+        rows = sorted(self.rendered(texts[:512], None), key=lambda row: -row.width)
+        self.threads = precision.best_threads(self._sample(rows, self.budget.tokens)[0])
+        with precision.threads(self.threads):
+            self.budget.tokens = self._best_budget(rows)
+            if self._measured and precision.faster_mixed(self.module(), self._sample(rows, self.budget.tokens)[0]):
+                self.dtype = "mixed"
+
+    def on_threads(self, count: int | None) -> AbstractContextManager[None]:
+        """Run torch on `count` threads inside; None changes nothing."""
+        return precision.threads(count)
+
+    def _best_budget(self, rows: Sequence[Rendered]) -> int:
+        """The batch size with the most tokens a second: larger ones are tried as long as they are faster."""
+        best, fastest = 0, 0.0
+        for budget in batching.CPU_BUDGETS:
+            forward, n_tokens = self._sample(rows, budget)
+            rate = n_tokens / precision.seconds(forward)
+            if rate <= fastest:
+                break
+            best, fastest = budget, rate
+        return best
+
+    def _sample(self, rows: Sequence[Rendered], budget: int) -> tuple[Callable[[], Tensor], int]:
+        """A forward pass over a batch of typical rows, and how many tokens it reads."""
+        middle = rows[len(rows) // 4 :]
+        taken = middle[: max(1, budget // max(1, middle[0].width))]
+        batch = batching.collate(taken, self.tokenizer.pad, torch.device(self.device))
+        return lambda: self.forward(*batch, None), sum(row.n_tokens for row in taken)
+
+    @abstractmethod
+    def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:
+        """One padded batch to (b, hidden) float32."""
+
+    @abstractmethod
+    def module(self) -> torch.nn.Module:
+        """The network, for the choice of its number format."""
+
+    def _run(self, rows: Sequence[Rendered], forward: batching.Forward) -> Iterator[Batch]:
+        place = torch.device(self.device)
+        yield from batching.run(
+            rows, forward, budget=self.budget, pad=self.tokenizer.pad, device=place, apart=self.apart
+        )

@@ -1,0 +1,1 @@
+"""EmbedFilter and the other filters: a raw vector (d) to a narrower one (k)."""

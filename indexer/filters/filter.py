@@ -1,0 +1,316 @@
+"""Filters: which numbers of an embedding are stored, and what they are read from.
+
+embeddings (n, d) -> (n, k) float32, k = d // tau: `e @ matrix - shift`. EmbedFilter and its relatives keep directions
+of the spectrum of the unembedding matrix, `W_U = U Sigma V^T`: orthonormal columns, so the reduced form `e V[:, kept]`
+has the inner products of the projection `e V[:, kept] V[:, kept]^T`. Truncation and random keep coordinates; whitening
+and PCA are fitted on a sample of the corpus and take its mean away. Sources: the EmbedFilter paper, sections 4 and 5.4
+(the baselines of its tables 5 and 6); BERT-whitening, Su et al. 2021. Nothing is normalised here: the store does that,
+once, last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from ragidx.corpora.errors import IndexFormatError, SpecError
+from ragidx.indexer.filters.fitting import Moments, Sample, lowest
+from ragidx.indexer.filters.logits import average_token, delta, top_tokens
+from ragidx.indexer.filters.unembedding import Spectrum, find_unembedding, spectrum_of
+from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.specs import FILTERS, FilterSpec
+
+if TYPE_CHECKING:
+    from ragidx.indexer.encoders.load import Encoder
+
+Floats: TypeAlias = NDArray[np.float32]
+Ints: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Filter:
+    """A linear map, applied to pooled embeddings.
+
+    Attributes:
+        matrix: (d, k) float32.
+        columns: (k,) which directions of the spectrum, or coordinates, it keeps, in stored order; None: neither.
+        shift: (k,) float32, the mean of the corpus through the matrix; None: nothing is taken away.
+    """
+
+    matrix: Floats
+    columns: Ints | None = None
+    shift: Floats | None = None
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("matrix", np.float32), ("columns", np.int64), ("shift", np.float32)):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, np.ascontiguousarray(value, dtype=dtype))
+        for name in ("columns", "shift"):
+            value = getattr(self, name)
+            if self.matrix.ndim != 2 or (value is not None and value.shape != self.matrix.shape[1:]):
+                raise ValueError(f"a filter of shape {self.matrix.shape} has no {name} of shape {np.shape(value)}")
+
+    @property
+    def hidden(self) -> int:
+        """Width of what goes in."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def dim(self) -> int:
+        """Width of what comes out."""
+        return int(self.matrix.shape[1])
+
+    def __call__(self, embeddings: ArrayLike) -> Floats:
+        """(n, d) -> (n, k), in float32. An embedding that is zero says nothing, and stays zero.
+
+        Raises:
+            ValueError: the embeddings are not d wide.
+        """
+        rows = np.asarray(embeddings, dtype=np.float32)
+        if rows.ndim != 2 or rows.shape[1] != self.hidden:
+            raise ValueError(f"the filter takes embeddings of shape (n, {self.hidden}), got {rows.shape}")
+        vectors: Floats = rows @ self.matrix
+        if self.shift is not None:
+            vectors -= self.shift
+            vectors[~rows.any(axis=1)] = 0
+        return vectors
+
+    def to_bytes(self) -> bytes:
+        """The filter as a safetensors file."""
+        tensors = {"matrix": self.matrix, "columns": self.columns, "shift": self.shift}
+        return save_tensors({name: value for name, value in tensors.items() if value is not None})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The inverse of `to_bytes`.
+
+        Raises:
+            IndexFormatError: the bytes are no filter.
+        """
+        try:
+            tensors = load_tensors(data)
+            made = cls(tensors["matrix"], tensors.get("columns"), tensors.get("shift"))
+        except (SafetensorError, KeyError, ValueError, TypeError) as fault:
+            raise IndexFormatError(
+                "the filter of the index cannot be read", "build again with --rebuild", where="filter.safetensors"
+            ) from fault
+        if not all(np.isfinite(part).all() for part in (made.matrix, made.shift) if part is not None):
+            raise IndexFormatError(
+                "the filter of the index holds numbers that are not finite",
+                "build again with --rebuild",
+                where="filter.safetensors",
+            )
+        return made
+
+
+class EmbedFilter(Filter):
+    """The middle of the spectrum of a model's own unembedding matrix; its edges, where frequent tokens live, go."""
+
+    @classmethod
+    def from_encoder(
+        cls, encoder: Encoder, tau: float | None = None, dim: int | None = None, offset: int | None = None
+    ) -> EmbedFilter:
+        """The filter of an encoder's model.
+
+        Raises:
+            SpecError: tau, dim or offset are out of range.
+            ModelError: the model has no unembedding matrix.
+        """
+        spec = FilterSpec.from_json({"tau": tau, "dim": dim, "offset": offset})  # which looks at their types
+        return cls.from_spectrum(spectrum_of(encoder.files), spec)
+
+    @classmethod
+    def from_spectrum(cls, spectrum: Spectrum, spec: FilterSpec) -> EmbedFilter:
+        """The filter that `spec` describes, of a spectrum (d, d)."""
+        hidden = len(spectrum.directions)
+        kept = directions(spectrum, kept_columns(hidden, spec.width(hidden), spec.offset))
+        return cls(kept.matrix, kept.columns)
+
+
+class Source(Protocol):
+    """What filters are made from: an encoder is one, and the plan of a build, which has not loaded one yet."""
+
+    @property
+    def files(self) -> ModelFiles:
+        """The model, for its unembedding matrix."""
+        ...
+
+    @property
+    def hidden(self) -> int:
+        """Width of its embeddings."""
+        ...
+
+
+def make_filter(spec: FilterSpec, source: Source, sample: Sample | None = None) -> Filter | None:
+    """The filter a spec asks for; None for `none`.
+
+    Args:
+        spec: which filter, how wide.
+        source: the model.
+        sample: of the corpus, for the filters that are fitted on one.
+
+    Raises:
+        SpecError: the width is out of range, or the filter is fitted on a corpus that is not there or too small.
+        ModelError: the model has no unembedding matrix, and the filter needs one.
+    """
+    if spec.name == "none":
+        return None
+    if FILTERS[spec.name].calibrated and sample is None:
+        raise SpecError(
+            f"filter '{spec.name}' is fitted on a corpus, and there is none here",
+            f"build an index with it (ragidx build CORPUS --filter {spec.name}), or take a filter that needs none",
+            where="--filter",
+        )
+    return MAKERS[spec.name](spec, source, sample or Sample())
+
+
+def directions(spectrum: Spectrum, columns: Ints) -> Filter:
+    """Keep these directions of a spectrum, in this order."""
+    return Filter(spectrum.directions[:, columns].astype(np.float32), columns)
+
+
+def coordinates(hidden: int, columns: Ints) -> Filter:
+    """Keep these coordinates of the embedding, in this order."""
+    matrix = np.zeros((hidden, len(columns)), dtype=np.float32)
+    matrix[columns, np.arange(len(columns))] = 1
+    return Filter(matrix, columns)
+
+
+def whitening(moments: Moments, width: int) -> Filter:
+    """BERT-whitening: (e - mean) U diag(1 / standard deviation), the first `width` principal components.
+
+    Raises:
+        SpecError: fewer directions vary than are asked for.
+    """
+    components = moments.components(width, "whitening")
+    return _centred(moments, components.directions[:, :width] / components.values[:width])
+
+
+def pca(moments: Moments, width: int) -> Filter:
+    """(e - mean) U, the first `width` principal components, each with the variance it has.
+
+    Raises:
+        SpecError: fewer directions vary than are asked for.
+    """
+    return _centred(moments, moments.components(width, "pca").directions[:, :width])
+
+
+def _centred(moments: Moments, matrix: NDArray[np.float64]) -> Filter:
+    return Filter(matrix.astype(np.float32), shift=(moments.mean @ matrix).astype(np.float32))
+
+
+def kept_columns(hidden: int, width: int, offset: int | None = None) -> Ints:
+    """Which `width` of `hidden` columns EmbedFilter keeps, in the order in which they are stored.
+
+    With an offset the order is plain; without one it is centre-out: for every k the first k are the middle k.
+
+    >>> kept_columns(6, 4), kept_columns(5, 3), kept_columns(6, 3, offset=1)
+    (array([2, 3, 1, 4]), array([2, 1, 3]), array([1, 2, 3]))
+    """
+    if offset is not None:
+        return np.arange(offset, offset + width, dtype=np.int64)
+    # Each step takes the neighbour on one side; [low, high) is the kept set, and starts empty in the middle.
+    low = high = (hidden - 1) // 2
+    order: list[int] = []
+    for k in range(1, width + 1):
+        if (hidden - k) // 2 < low:
+            low -= 1
+            order.append(low)
+        else:
+            order.append(high)
+            high += 1
+    return np.array(order, dtype=np.int64)
+
+
+def edge_columns(hidden: int, width: int) -> Ints:
+    """The first ceil(k / 2) and the last floor(k / 2) columns, from the edges inwards: what is left without the bulk.
+
+    >>> edge_columns(6, 5)
+    array([0, 5, 1, 4, 2])
+    """
+    step = np.arange(width, dtype=np.int64)
+    return np.where(step % 2 == 0, step // 2, hidden - 1 - step // 2)
+
+
+def drawn_columns(hidden: int, width: int, seed: int) -> Ints:
+    """`width` of `hidden` columns, drawn by a seed, sorted: the same on every machine and in every version of NumPy."""
+    return np.sort(np.array(lowest(seed, map(str, range(hidden)), width), dtype=np.int64))
+
+
+def least_columns(effect: NDArray[np.float64], width: int) -> Ints:
+    """The columns with the `width` smallest values of `effect` (d,), the smallest first; of equal ones the first.
+
+    >>> least_columns(np.array([0.5, -2.0, 0.1, -0.3]), 2)
+    array([1, 3])
+    """
+    return np.argsort(effect, kind="stable")[:width].astype(np.int64)
+
+
+def _truncation(spec: FilterSpec, source: Source, sample: Sample) -> Filter:
+    return coordinates(source.hidden, np.arange(spec.width(source.hidden), dtype=np.int64))
+
+
+def _random(spec: FilterSpec, source: Source, sample: Sample) -> Filter:
+    return coordinates(source.hidden, drawn_columns(source.hidden, spec.width(source.hidden), spec.seed))
+
+
+def _whitening(spec: FilterSpec, source: Source, sample: Sample) -> Filter:
+    return whitening(sample.moments(), spec.width(source.hidden))
+
+
+def _pca(spec: FilterSpec, source: Source, sample: Sample) -> Filter:
+    return pca(sample.moments(), spec.width(source.hidden))
+
+
+Maker: TypeAlias = Callable[[FilterSpec, Source, Sample], Filter]
+Choice: TypeAlias = Callable[[int, int, FilterSpec], Ints]  # hidden width, kept width, spec -> columns
+
+
+def _of_spectrum(choice: Choice) -> Maker:
+    """A filter that keeps directions of the spectrum, chosen by their place in it."""
+
+    def make(spec: FilterSpec, source: Source, sample: Sample) -> Filter:
+        spectrum = spectrum_of(source.files)
+        hidden = len(spectrum.directions)
+        return directions(spectrum, choice(hidden, spec.width(hidden), spec))
+
+    return make
+
+
+def _of_effect(size: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Maker:
+    """A filter that keeps the directions that do least to the frequent tokens of the corpus."""
+
+    def make(spec: FilterSpec, source: Source, sample: Sample) -> Filter:
+        head, spectrum = find_unembedding(source.files), spectrum_of(source.files)
+        counts = sample.token_counts(head.shape[0])
+        frequent = top_tokens(counts, spec.topk)
+        frequent = frequent[counts[frequent] > 0]
+        effect = delta(head, spectrum, average_token(head, spectrum, counts), frequent)
+        return directions(spectrum, least_columns(size(effect), spec.width(head.shape[1])))
+
+    return make
+
+
+MAKERS: dict[str, Maker] = {
+    "embedfilter": lambda spec, source, sample: EmbedFilter.from_spectrum(spectrum_of(source.files), spec),
+    "truncation": _truncation,
+    "random": _random,
+    "random-directions": _of_spectrum(lambda hidden, width, spec: drawn_columns(hidden, width, spec.seed)),
+    # From the end backwards, so that a prefix is the narrower filter here too.
+    "dominant": _of_spectrum(lambda hidden, width, spec: np.arange(hidden - 1, hidden - 1 - width, -1)),
+    "secondary": _of_spectrum(lambda hidden, width, spec: np.arange(width)),
+    "bulk": _of_spectrum(lambda hidden, width, spec: edge_columns(hidden, width)),
+    "optimal": _of_effect(lambda effect: effect),
+    "optimal-abs": _of_effect(np.abs),
+    "whitening": _whitening,
+    "pca": _pca,
+}
+"""Every name of `FILTERS` but `none`, and how it is made."""

@@ -1,0 +1,174 @@
+"""Calibration: what the fitted filters learn from a sample of the corpus.
+
+documents -> DocumentSample -> (chunks, cut by the caller) -> Sample(embeddings (n, d), counts (V,)) -> mean, principal
+components, token counts. A sample is drawn by lots, hashes of a seed and of names: it does not depend on the order in
+which documents come, on the machine, or on a library's random numbers. Statistics are float64. Which filter uses what
+stands in `ragidx.indexer.filters.filter`; how texts become embeddings is not known here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import SpecError
+from ragidx.corpora.records import Document
+from ragidx.indexer.digests import digest
+from ragidx.indexer.filters.unembedding import Spectrum, decompose
+
+Floats: TypeAlias = NDArray[np.float32]
+Ints: TypeAlias = NDArray[np.int64]
+
+_BLOCK = 4096
+# A direction whose standard deviation is below this share of the embeddings' length carries rounding alone: float32 has
+# seven digits, and a forward pass keeps some six of them.
+_NOISE = 1e-6
+
+
+def lot(seed: int, name: str) -> bytes:
+    """What `name` drew: 16 bytes that look random, and are the same everywhere."""
+    return digest(f"{seed}\0{name}")
+
+
+def lowest(seed: int, names: Iterable[str], n: int) -> list[int]:
+    """The places of the `n` names with the lowest lots, the lowest first; of equal names the first counts first.
+
+    >>> lowest(0, ["a", "b", "c"], 2), lowest(0, ["c", "b", "a"], 2)
+    ([2, 0], [0, 2])
+    """
+    drawn = ((lot(seed, name), place) for place, name in enumerate(names))
+    return [place for _, place in heapq.nsmallest(n, drawn)]
+
+
+class DocumentSample:
+    """The documents with the lowest lots of all that are added: as many as are wanted, or as hold enough text.
+
+    Kept is the shortest row of documents, by rising lot, that has `n` of them or `n_chars` characters. No document that
+    has left it can be needed later, so what is held is bounded by `n_chars` and one document more.
+    """
+
+    def __init__(self, seed: int, *, n: int, n_chars: int) -> None:
+        self._seed, self._n, self._n_chars = seed, n, n_chars
+        self._held: list[tuple[int, int, Document]] = []  # a heap, the highest lot first
+        self._added = 0
+        self._chars = 0
+
+    def add(self, document: Document) -> None:
+        """Offer a document; one that is blank gives no chunk, and is not counted."""
+        if not document.text.strip():
+            return
+        self._added += 1
+        place = -int.from_bytes(lot(self._seed, document.id))
+        heapq.heappush(self._held, (place, -self._added, document))
+        self._chars += len(document.text)
+        while len(self._held) > self._n or self._chars - len(self._held[0][2].text) >= self._n_chars:
+            self._chars -= len(heapq.heappop(self._held)[2].text)
+
+    def documents(self) -> list[Document]:
+        """The documents that are kept, by rising lot."""
+        return [document for _, _, document in sorted(self._held, reverse=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Mean and covariance of embeddings.
+
+    Attributes:
+        n: how many embeddings.
+        mean: (d,) float64.
+        covariance: (d, d) float64, divided by n.
+    """
+
+    n: int
+    mean: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, embeddings: NDArray[np.floating]) -> Moments:
+        """Of (n, d) embeddings, n >= 1, summed in float64."""
+        n, hidden = embeddings.shape
+        mean = np.zeros(hidden)
+        for start in range(0, n, _BLOCK):
+            mean += embeddings[start : start + _BLOCK].sum(axis=0, dtype=np.float64)
+        mean /= n
+        covariance = np.zeros((hidden, hidden))
+        for start in range(0, n, _BLOCK):
+            centred = embeddings[start : start + _BLOCK] - mean
+            covariance += centred.T @ centred
+        return cls(n, mean, covariance / n)
+
+    def components(self, width: int, name: str) -> Spectrum:
+        """Principal components as columns, by falling standard deviation, which is their value.
+
+        Args:
+            width: how many of them are used.
+            name: of the filter that uses them, for the message.
+
+        Raises:
+            SpecError: embeddings vary in fewer than `width` directions; n of them vary in n - 1 at most. A direction
+                without variance cannot be scaled to variance 1, and a coordinate that is the same for all says nothing.
+        """
+        found = decompose(self.covariance)
+        length = np.sqrt(np.trace(self.covariance) + self.mean @ self.mean)
+        varying = min(self.n - 1, int(np.count_nonzero(found.values > _NOISE * length)))
+        if width > varying:
+            raise SpecError(
+                f"filter '{name}' is to keep {width} directions, and the {self.n} chunks that it is fitted on"
+                f" vary in {varying}",
+                "give a smaller --dim, a larger --filter-sample or a larger corpus, or take another filter",
+                where="--filter",
+            )
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What is known of a sample of the corpus; a filter needs one of the two, or neither.
+
+    Attributes:
+        embeddings: (n, d) float32, raw: neither filtered nor normalised.
+        ids: token ids of each chunk's text, special tokens excluded.
+    """
+
+    embeddings: Floats | None = None
+    ids: Sequence[Sequence[int]] | None = None
+
+    def moments(self) -> Moments:
+        """Of the embeddings; those that are zero, of texts the model makes nothing of, are left out.
+
+        Raises:
+            SpecError: none is left.
+        """
+        if self.embeddings is None:
+            raise ValueError("the sample has no embeddings")
+        told = self.embeddings[self.embeddings.any(axis=1)]
+        if not len(told):
+            raise _nothing("embedding")
+        return Moments.of(told)
+
+    def token_counts(self, vocabulary: int) -> Ints:
+        """How often each of `vocabulary` tokens occurs; ids that the head has no row for do not count.
+
+        Raises:
+            SpecError: no token occurs.
+        """
+        if self.ids is None:
+            raise ValueError("the sample has no token ids")
+        counts = np.zeros(vocabulary, dtype=np.int64)
+        for ids in self.ids:
+            found = np.asarray(ids, dtype=np.int64)
+            np.add.at(counts, found[found < vocabulary], 1)
+        if not counts.any():
+            raise _nothing("token")
+        return counts
+
+
+def _nothing(what: str) -> SpecError:
+    return SpecError(
+        f"the sample of the corpus has no {what} to fit a filter on", "take another filter", where="--filter"
+    )

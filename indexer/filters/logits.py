@@ -1,0 +1,164 @@
+"""Logit spectroscopy: what a vector and each direction of the spectrum write into a model's vocabulary.
+
+The logits of a vector h (d,) are h W_U^T (V,). The average token is the vector whose logits come nearest to log p, p
+the share of each token in a corpus: log p (W_U^T)^+. Leaving direction v_i out changes the logit of token t by
+-(h v_i)(W_U[t] v_i), so the Δ of all directions are one product. Source: the EmbedFilter paper, sections 2.3 and 3.2.
+The head is read from its checkpoint in blocks of rows; no V x d matrix is ever in memory. The bias of a head and what a
+model does to its logits afterwards (a scale, a cap) play no part.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ragidx.indexer.filters.unembedding import Spectrum, Unembedding
+from ragidx.indexer.models.checkpoint import blocks
+
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
+
+
+def top_tokens(counts: Ids, k: int) -> Ids:
+    """The ids of the k largest counts (V,), most frequent first; of equal counts the smaller id first.
+
+    >>> top_tokens(np.array([3, 9, 0, 9]), 3)
+    array([1, 3, 0])
+    """
+    return np.argsort(-np.asarray(counts, dtype=np.int64), kind="stable")[:k].astype(np.int64)
+
+
+def log_frequencies(counts: Ids, vocabulary: int) -> Floats:
+    """Logarithm of the share of each of `vocabulary` tokens, every count raised by one so that unseen ones count.
+
+    Args:
+        counts: (n,), n <= vocabulary: rows that pad a head beyond the tokenizer count as tokens never seen.
+        vocabulary: rows of the head.
+
+    Raises:
+        ValueError: more counts than rows, or a negative one.
+    """
+    counted = np.asarray(counts, dtype=np.float64)
+    if counted.ndim != 1 or counted.size > vocabulary or (counted < 0).any():
+        raise ValueError(f"expected at most {vocabulary} counts, none below 0, got shape {counted.shape}")
+    smoothed = np.pad(counted, (0, vocabulary - counted.size)) + 1.0
+    return np.asarray(np.log(smoothed / smoothed.sum()), dtype=np.float64)
+
+
+def average_token(head: Unembedding, spectrum: Spectrum, counts: Ids) -> Floats:
+    """(d,): the vector whose logits come nearest to the log frequencies of tokens counted in a corpus."""
+    return average_of_log_p(head, spectrum, log_frequencies(counts, head.shape[0]))
+
+
+def average_of_log_p(head: Unembedding, spectrum: Spectrum, log_p: Floats) -> Floats:
+    """log_p (W_U^T)^+, (V,) -> (d,).
+
+    With W_U = U Σ V^T it is (W_U^T log_p) V Σ^-2 V^T: one pass over the rows, then d x d.
+
+    Raises:
+        ValueError: `log_p` does not have one finite number for each row of the head.
+    """
+    log_p = np.asarray(log_p, dtype=np.float64)
+    if log_p.shape != head.shape[:1] or not np.isfinite(log_p).all():
+        raise ValueError(f"expected {head.shape[0]} finite log frequencies, got shape {log_p.shape}")
+    carried = np.zeros(head.shape[1])
+    start = 0
+    for rows in blocks(head):
+        carried += log_p[start : start + len(rows)] @ rows.astype(np.float64)
+        start += len(rows)
+    squared = np.square(spectrum.values)
+    inverse = np.divide(1.0, squared, out=np.zeros_like(squared), where=_kept(head, spectrum))
+    return spectrum.directions @ (inverse * (spectrum.directions.T @ carried))
+
+
+def delta(head: Unembedding, spectrum: Spectrum, average: ArrayLike, tokens: ArrayLike) -> Floats:
+    """Δ of every direction (d,): by which part the summed logits of `tokens` change when it is left out of `average`.
+
+    Δ_i = -(h v_i) Σ_t (W_U[t] v_i) / Σ_t (h W_U[t]). All Δ add up to -1. Logits of an average token are negative, as
+    log p is: a direction with Δ < 0 carries them, one with Δ > 0 raises the tokens above them.
+
+    Args:
+        head: where W_U lies.
+        spectrum: its directions.
+        average: (d,) the vector h.
+        tokens: (n,) ids, n >= 1.
+
+    Raises:
+        ValueError: no tokens, an id that is no row of the head, or logits that add up to 0.
+    """
+    total = head_rows(head, tokens).sum(axis=0, dtype=np.float64)
+    shares = (np.asarray(average, dtype=np.float64) @ spectrum.directions) * (total @ spectrum.directions)
+    whole = float(shares.sum())
+    if whole == 0.0:
+        raise ValueError("the logits of the tokens add up to 0, so no change of them has a size")
+    return np.asarray(-shares / whole, dtype=np.float64)
+
+
+def head_rows(head: Unembedding, ids: ArrayLike) -> NDArray[np.float32]:
+    """Rows of the head, (n,) -> (n, d) float32, in the order asked for.
+
+    Raises:
+        ValueError: no ids, or one that is no row of the head.
+    """
+    wanted = np.asarray(ids, dtype=np.int64)
+    if wanted.ndim != 1 or not wanted.size or wanted.min() < 0 or wanted.max() >= head.shape[0]:
+        raise ValueError(f"expected one or more ids from 0 to {head.shape[0] - 1}, got {wanted}")
+    out = np.empty((wanted.size, head.shape[1]), dtype=np.float32)
+    start = 0
+    for rows in blocks(head):
+        here = np.flatnonzero((wanted >= start) & (wanted < start + len(rows)))
+        if here.size:
+            out[here] = rows[wanted[here] - start]
+        start += len(rows)
+    return out
+
+
+def top_logits(head: Unembedding, vectors: ArrayLike, k: int) -> tuple[Ids, Floats]:
+    """The k tokens with the largest logits of each vector: (n, d) -> ids and logits, both (n, k), largest first.
+
+    Of equal logits the smaller id comes first; a head with fewer than k rows gives them all. Summed in float64: the
+    logits of frequent tokens often agree to five digits, and their order should not depend on the machine.
+
+    Raises:
+        ValueError: the vectors are not d wide, or k < 1.
+    """
+    asked = np.asarray(vectors, dtype=np.float64)
+    if asked.ndim != 2 or asked.shape[1] != head.shape[1] or k < 1:
+        raise ValueError(f"expected vectors of shape (n, {head.shape[1]}) and k >= 1, got {asked.shape} and k = {k}")
+    ids = np.empty((len(asked), 0), dtype=np.int64)
+    values = np.empty((len(asked), 0), dtype=np.float64)
+    start = 0
+    for rows in blocks(head):
+        here = np.broadcast_to(np.arange(start, start + len(rows)), (len(asked), len(rows)))
+        ids = np.concatenate([ids, here], axis=1)
+        values = np.concatenate([values, asked @ rows.astype(np.float64).T], axis=1)
+        # Earlier blocks stand first and hold smaller ids, so a stable sort settles ties by id.
+        order = np.argsort(-values, axis=1, kind="stable")[:, :k]
+        ids, values = np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1)
+        start += len(rows)
+    return ids, values
+
+
+def logits(head: Unembedding, vectors: ArrayLike) -> Floats:
+    """All logits of a few vectors, (n, d) -> (n, V)."""
+    asked = np.asarray(vectors, dtype=np.float64)
+    return np.concatenate([asked @ rows.astype(np.float64).T for rows in blocks(head)], axis=1)
+
+
+def token_coordinates(head: Unembedding, spectrum: Spectrum, vectors: ArrayLike) -> Floats:
+    """A few vectors as one number a token, such that inner products stay what they are: (n, d) -> (n, V).
+
+    The columns of W_U (W_U^T W_U)^(-1/2) are orthonormal, so for x and y (V,) of two vectors, Σ_t x_t y_t is their
+    inner product, and each term is the part of it that token t stands for. Logits have no such sum: in them every
+    direction counts with its singular value. What a vector has in directions without one is lost.
+    """
+    kept = _kept(head, spectrum)
+    inverse = np.divide(1.0, spectrum.values, out=np.zeros_like(spectrum.values), where=kept)
+    along = np.asarray(vectors, dtype=np.float64) @ spectrum.directions
+    return logits(head, (along * inverse) @ spectrum.directions.T)
+
+
+def _kept(head: Unembedding, spectrum: Spectrum) -> NDArray[np.bool_]:
+    """Which directions a pseudo-inverse keeps: squares that come out of a Gram matrix are rounding below this."""
+    squared = np.square(spectrum.values)
+    return np.asarray(squared > squared[0] * 10 * max(head.shape) * np.finfo(np.float64).eps, dtype=np.bool_)

@@ -1,0 +1,167 @@
+"""The unembedding matrix `W_U` (V, d) of a model, read from its checkpoint without loading the model, and its spectrum.
+
+Tied models keep no head in the file: theirs is the input embedding matrix, and the config decides, never the file
+alone (some tied checkpoints carry a stale head). The right singular vectors V (d, d) and squared singular values are
+the eigenvectors and eigenvalues of the Gram matrix W_U^T W_U, summed over blocks of rows in float64: d x d numbers,
+never V x d. Rows that pad a vocabulary beyond the tokenizer belong to the matrix, as in the EmbedFilter authors' code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from ragidx.corpora.errors import ModelError
+from ragidx.indexer.models import checkpoint
+from ragidx.indexer.models.checkpoint import StoredTensor
+from ragidx.indexer.models.locate import ModelFiles
+
+_DECODERS = frozenset({"llama"})  # known to be none, so transformers, which takes seconds to load, is not asked
+_HEADS = (".lm_head.weight", ".embed_out.weight", ".output.weight")
+_CACHED_FROM = 1024  # below this width the decomposition takes less than a second
+_NO_HEAD = "use --filter none, or one that reads no head: truncation, random, whitening, pca"
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Right singular vectors of `W_U` as columns, by falling singular value.
+
+    Attributes:
+        directions: (d, d) float64, orthonormal columns; the entry of largest size in each is positive.
+        values: (d,) float64 singular values.
+    """
+
+    directions: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Unembedding(StoredTensor):
+    """Where a model's head lies; `tied` where it is the input embedding matrix."""
+
+    tied: bool = False
+
+
+def find_unembedding(files: ModelFiles) -> Unembedding:
+    """The head of a model, or for a tied model its input embeddings.
+
+    Raises:
+        ModelError: the model has no head, or it is stored in a quantised dtype.
+    """
+    names = {} if _is_encoder(files) else checkpoint.tensors(files)
+    config = files.config.get("text_config") or files.config
+    tied = bool(config["tie_word_embeddings"] if "tie_word_embeddings" in config else _tied_by_default(files.config))
+    found = checkpoint.ending(names, checkpoint.INPUTS if tied else _HEADS)
+    if found is None:
+        raise ModelError(
+            f"'{files.name}' has no unembedding matrix, so it has no spectrum",
+            _NO_HEAD,
+            where=str(files.folder),
+        )
+    if found.kind not in checkpoint.FLOATS or len(found.shape) != 2:
+        raise ModelError(
+            f"the unembedding matrix '{found.name}' is stored as {found.kind}, which has no spectrum",
+            f"use a checkpoint with the head in float16, bfloat16 or float32; or {_NO_HEAD}",
+            where=str(found.path),
+        )
+    return Unembedding(found.path, found.name, found.kind, found.shape, tied)
+
+
+def spectrum_of(files: ModelFiles) -> Spectrum:
+    """The spectrum of a model's unembedding matrix; kept in the user's cache folder where it takes long.
+
+    Raises:
+        ModelError: the model has no head, or one that cannot be decomposed.
+    """
+    head = find_unembedding(files)
+    if head.shape[1] < _CACHED_FROM:
+        return decompose(_gram(head))
+    cached = Path.home() / ".cache" / "ragidx" / "spectrum" / f"{_content(head)}.safetensors"
+    spectrum = _kept(cached, head.shape[1])
+    if spectrum is None:
+        spectrum = decompose(_gram(head))
+        _keep(cached, spectrum)
+    return spectrum
+
+
+def decompose(gram: NDArray[np.float64]) -> Spectrum:
+    """Directions and singular values of a matrix X from X^T X (d, d)."""
+    values, vectors = np.linalg.eigh(gram)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    # The sign of a singular vector is free; fixing it makes one matrix give one filter.
+    largest = np.abs(vectors).argmax(axis=0)
+    signs = np.sign(vectors[largest, np.arange(vectors.shape[1])])
+    return Spectrum(np.ascontiguousarray(vectors * signs), np.sqrt(np.clip(values, 0, None)))
+
+
+def _gram(head: Unembedding) -> NDArray[np.float64]:
+    gram = np.zeros((head.shape[1], head.shape[1]))
+    for block in checkpoint.blocks(head):
+        rows = block.astype(np.float64)
+        gram += rows.T @ rows  # NumPy sees one buffer twice and computes half of the products (BLAS syrk)
+    if not np.isfinite(gram).all():
+        raise ModelError(
+            f"the unembedding matrix '{head.name}' holds numbers that are not finite",
+            "download or copy the model again",
+            where=str(head.path),
+        )
+    return gram
+
+
+def _content(head: Unembedding) -> str:
+    digest = hashlib.sha256(f"{head.shape}".encode())
+    digest.update(head.kind.encode())
+    for stored in checkpoint.stored_bytes(head):
+        digest.update(stored)
+    return digest.hexdigest()
+
+
+def _kept(path: Path, hidden: int) -> Spectrum | None:
+    """The spectrum in the cache; None where there is none, or not a whole one."""
+    try:
+        stored = load_file(path)
+        spectrum = Spectrum(stored["directions"], stored["values"])
+    except (OSError, SafetensorError, KeyError):
+        return None
+    return spectrum if (spectrum.directions.shape, spectrum.values.shape) == ((hidden, hidden), (hidden,)) else None
+
+
+def _keep(path: Path, spectrum: Spectrum) -> None:
+    """Best effort: a cache that cannot be written costs time, nothing else."""
+    with contextlib.suppress(OSError, SafetensorError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            save_file({"directions": spectrum.directions, "values": spectrum.values}, temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _is_encoder(files: ModelFiles) -> bool:
+    """Whether the family fills masks: no vector of it was trained against its input embeddings."""
+    if files.family in _DECODERS:
+        return False
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+    return files.family in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+
+def _tied_by_default(config: dict[str, Any]) -> bool:
+    """What the architecture does where the config does not say."""
+    from transformers import CONFIG_MAPPING
+
+    family = str(config.get("model_type", ""))
+    return bool(CONFIG_MAPPING[family]().tie_word_embeddings) if family in CONFIG_MAPPING else True

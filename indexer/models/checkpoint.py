@@ -1,0 +1,121 @@
+"""Single tensors of a checkpoint, read from its safetensors files without loading the model, or torch.
+
+Rows come as NumPy arrays. bfloat16, which NumPy does not have, is widened to float32 by torch: the one case that
+imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from ragidx.corpora.errors import ModelError
+from ragidx.indexer.models.locate import ModelFiles
+
+FLOATS = ("F64", "F32", "F16", "BF16")
+INPUTS = (".embed_tokens.weight", ".wte.weight", ".word_embeddings.weight", ".embed_in.weight")
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in a safetensors file.
+
+    Attributes:
+        path: the file.
+        name: of the tensor.
+        kind: how its numbers are stored, such as F16.
+        shape: its dimensions.
+    """
+
+    path: Path
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+
+
+def ending(names: dict[str, Path], endings: tuple[str, ...]) -> StoredTensor | None:
+    """The tensor whose name ends so, the outermost of several; None where there is none.
+
+    Raises:
+        ModelError: the file cannot be read.
+    """
+    found = sorted((name for name in names if f".{name}".endswith(endings)), key=len)
+    if not found:
+        return None
+    path, name = names[found[0]], found[0]
+    with _reading(path), safe_open(str(path), framework="np") as file:
+        part = file.get_slice(name)
+        return StoredTensor(path, name, str(part.get_dtype()), tuple(int(n) for n in part.get_shape()))
+
+
+def tensors(files: ModelFiles) -> dict[str, Path]:
+    """Tensor names and the file of each; names of shards are untrusted and stay in the folder.
+
+    Raises:
+        ModelError: the list of shards says nothing, or a file cannot be read.
+    """
+    index = files.folder / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            shards = dict(json.loads(index.read_text("utf-8"))["weight_map"])
+        except (ValueError, TypeError, KeyError) as fault:
+            raise ModelError(
+                "it does not say which file holds which weight", "download or copy the model again", where=str(index)
+            ) from fault
+        return {str(name): files.folder / Path(str(shard)).name for name, shard in shards.items()}
+    names: dict[str, Path] = {}
+    for path in files.weight_files:
+        with _reading(path), safe_open(str(path), framework="np") as file:
+            names |= dict.fromkeys(file.keys(), path)
+    return names
+
+
+def blocks(tensor: StoredTensor) -> Iterator[NDArray[np.floating[Any]]]:
+    """The rows of a matrix in order, at most 4,096 at a time, (n, d), as wide as they are stored or float32.
+
+    Raises:
+        ModelError: the file cannot be read.
+    """
+    for rows in _stored(tensor):
+        yield rows.float().numpy() if tensor.kind == "BF16" else rows
+
+
+def stored_bytes(tensor: StoredTensor) -> Iterator[memoryview]:
+    """The bytes of those rows as they are stored, for a checksum."""
+    for rows in _stored(tensor):
+        yield np.ascontiguousarray(_as_int16(rows) if tensor.kind == "BF16" else rows).view(np.uint8).data
+
+
+def _as_int16(rows: Any) -> NDArray[np.int16]:
+    import torch
+
+    bits: NDArray[np.int16] = rows.view(torch.int16).numpy()
+    return bits
+
+
+def _stored(tensor: StoredTensor) -> Iterator[Any]:
+    """Blocks of rows: of torch for bfloat16, of NumPy for all else."""
+    framework = "pt" if tensor.kind == "BF16" else "np"
+    with _reading(tensor.path), safe_open(str(tensor.path), framework=framework) as file:
+        part = file.get_slice(tensor.name)
+        for start in range(0, tensor.shape[0], _BLOCK):
+            yield part[start : min(start + _BLOCK, tensor.shape[0])]
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (SafetensorError, OSError) as fault:
+        raise ModelError(
+            f"the weights cannot be read: {fault}", "download or copy the model again", where=str(path)
+        ) from fault

@@ -1,0 +1,321 @@
+"""Which model a name means, and what can be known of it without loading it: its folder, its kind, its weights.
+
+A name is `mini` (the bundled model), a folder, or a hub id. A folder may hold a LoRA adapter in place of a model: then
+its base is the model. Weights are read from safetensors only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ragidx.corpora.errors import ModelError
+from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG
+from ragidx.indexer.models.lora_config import WEIGHTS as ADAPTER_WEIGHTS
+from ragidx.indexer.models.lora_config import base_name, is_adapter, read_config
+from ragidx.indexer.models.presets import published_presets
+
+BUNDLED = ("mini",)
+_SETTINGS = (
+    *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("tokenizer.model", "vocab.json", "vocab.txt", "merges.txt"),
+)
+_WORTH_KEEPING = 1 << 28
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model whose files are on this machine.
+
+    Attributes:
+        name: as the user wrote it.
+        folder: where its files are.
+        config: its config.json; empty where it has none (a sentence-transformers model in sub-folders).
+        sentence_transformers: whether it brings its own modules (modules.json).
+        adapters: folders of LoRA adapters, in the order in which they are merged into the weights.
+        pooler: the weights of a trainable pooling.
+        names: what the model and its base are called, by the user and in the files of the model and its adapters.
+    """
+
+    name: str
+    folder: Path
+    config: dict[str, Any]
+    sentence_transformers: bool
+    adapters: tuple[Path, ...] = ()
+    pooler: Path | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Where its tokenizer is: an adapter may bring its own."""
+        return next((f for f in reversed(self.adapters) if (f / "tokenizer.json").is_file()), self.folder)
+
+    @property
+    def family(self) -> str:
+        """The architecture's `model_type`, such as `llama`."""
+        return str(self.config.get("model_type", ""))
+
+    @property
+    def hidden(self) -> int | None:
+        """The hidden width that the config names; None where it names none."""
+        config = self.config.get("text_config") or self.config
+        width = (
+            config.get("word_embed_proj_dim")
+            or config.get("hidden_size")
+            or config.get("n_embd")
+            or config.get("d_model")
+        )
+        return int(width) if width else None
+
+    @property
+    def weight_files(self) -> list[Path]:
+        """The safetensors files, in order of their names."""
+        found = self.folder.glob("**/*.safetensors" if self.sentence_transformers else "*.safetensors")
+        return sorted(path for path in found if path.name != ADAPTER_WEIGHTS)
+
+    def preset(self) -> dict[str, Any]:
+        """What is known to work best for this model: its preset.json, else by its hub id; empty if nothing is."""
+        path = self.folder / "preset.json"
+        return _json(path) if path.is_file() else published_presets().get(self.name, {})
+
+
+def locate(
+    model: str, *, revision: str | None = None, adapters: Sequence[str] = (), pooler: str | None = None
+) -> ModelFiles:
+    """The files of a model; a hub id is downloaded if it is not in the hub's cache.
+
+    Args:
+        model: a bundled name, a folder, or a hub id. A folder with an adapter and no model stands for the base that it
+            names, with the adapter as the first.
+        revision: of a hub id.
+        adapters: folders or hub ids of LoRA adapters, in the order in which they are merged.
+        pooler: the safetensors file of a trainable pooling.
+
+    Raises:
+        ModelError: no such folder or id, no weights, weights in pickle files only, no config, an adapter of another
+            base, or a model and an adapter in one folder.
+    """
+    folder = _folder(model, revision, "--model")
+    own = [folder] if is_adapter(folder) else []
+    if own and _has_model(folder):
+        raise ModelError(
+            f"'{model}' holds a model and an adapter, and it is not clear which is meant",
+            f"move {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS} to a folder of their own, and name it with --adapter",
+            where=str(folder),
+        )
+    files = _checked(model, _base_of(folder, model) if own else folder)
+    names = [model, str(files.config.get("_name_or_path") or ""), *(name for it in own for name in _names(it))]
+    if isinstance(adapters, str):
+        raise TypeError("expected a list of adapters, got one string")
+    for name in adapters:
+        own.append(_folder(name, None, "--adapter"))
+        if own[-1] in own[:-1]:
+            raise ModelError(f"the adapter '{name}' is named twice", "name it once", where="--adapter")
+        _check_adapter(own[-1], name, files.folder, names)
+        names += [name, *_names(own[-1])]  # an adapter on top may call the model by the name of the one below
+    if own and files.sentence_transformers:
+        raise ModelError(
+            f"'{model}' is a sentence-transformers model, which takes no adapter",
+            "merge the adapter into its weights, or name the plain decoder as --model",
+            where="--adapter",
+        )
+    weights = None if pooler is None else Path(pooler).expanduser().resolve()
+    if weights is not None and not weights.is_file():
+        raise ModelError(
+            "there is no such file", "name the safetensors file of the pooling", where=f"--pooler {pooler}"
+        )
+    known = tuple(dict.fromkeys(name for name in names if name))
+    return dataclasses.replace(files, adapters=tuple(own), pooler=weights, names=known)
+
+
+def _folder(name: str, revision: str | None, option: str) -> Path:
+    """The folder that a name means."""
+    if name in BUNDLED:
+        return Path(str(resources.files("ragidx.indexer") / "models" / name))
+    if _is_folder(name):
+        return Path(name).expanduser().resolve()
+    if _is_id(name):
+        return _from_hub(name, revision, option)
+    if option == "--adapter":
+        raise ModelError(
+            f"no adapter '{name}': neither a folder, nor an id of the form owner/name",
+            "name the folder that holds its adapter_config.json",
+            where=option,
+        )
+    near = difflib.get_close_matches(name, BUNDLED, n=1)
+    raise ModelError(
+        f"no model '{name}': neither a bundled one, nor a folder, nor an id of the form owner/name"
+        + (f"; did you mean '{near[0]}'?" if near else ""),
+        "`ragidx models` lists what is bundled and shows what else can be named",
+        where=option,
+    )
+
+
+def _is_folder(name: str) -> bool:
+    try:
+        return Path(name).expanduser().is_dir()
+    except (OSError, RuntimeError, ValueError):  # too long a name, no such user after ~, a null character
+        return False
+
+
+def _is_id(name: str) -> bool:
+    """Whether a name has the form of a hub id, owner/name."""
+    return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name, re.ASCII) is not None
+
+
+def _has_model(folder: Path) -> bool:
+    return any(path.name != ADAPTER_WEIGHTS for path in folder.glob("*.safetensors"))
+
+
+def _base_of(adapter: Path, name: str) -> Path:
+    """The folder of the model that an adapter names as its base: a folder beside the adapter's, or a hub id."""
+    base = base_name(adapter)
+    beside = adapter.parent / Path(base).name  # a name from a file leads nowhere else
+    if beside.parent == adapter.parent and beside.name != ".." and beside != adapter and _is_folder(str(beside)):
+        return beside
+    if _is_id(base):
+        return _from_hub(base, None, "--model")
+    raise ModelError(
+        f"'{name}' is an adapter, and its base model '{base}' is not beside it",
+        "name the base with --model and the adapter with --adapter",
+        where=str(adapter),
+    )
+
+
+def _names(adapter: Path) -> list[str]:
+    """What an adapter's folder calls the model under it."""
+    config = adapter / "config.json"
+    return [read_config(adapter).base, str(_json(config).get("_name_or_path") or "") if config.is_file() else ""]
+
+
+def _check_adapter(folder: Path, name: str, model: Path, names: Sequence[str]) -> None:
+    """An adapter of another base would give vectors that mean nothing; where both bases have published names, these
+    must agree, or the model's folder be called like the base. Whether the weights fit is seen when they are merged.
+    """
+    if not is_adapter(folder):
+        raise ModelError(
+            f"'{name}' has no {ADAPTER_CONFIG}, so it is no adapter",
+            "name the folder that `save_pretrained` of a PEFT model wrote",
+            where="--adapter",
+        )
+    base = read_config(folder).base  # may be empty: who names both knows that they belong together
+    published = [other for other in names if _is_id(other) and not _is_folder(other)]
+    if _is_id(base) and published and base not in published and Path(base).name != model.name:
+        raise ModelError(
+            f"the adapter '{name}' belongs to '{base}', the model is '{published[0]}'",
+            f"use --model {base} with it",
+            where="--adapter",
+        )
+
+
+def weights_fingerprint(files: ModelFiles) -> str:
+    """sha256 (hex) over the files of the model, its adapters and its pooler: what its vectors depend on.
+
+    Hashing a large model takes seconds, so the digest of a large file is kept in the user's cache folder by the file's
+    size, time and inode.
+    """
+    digest = hashlib.sha256()
+    for path in _decisive(files):
+        digest.update(f"{path.relative_to(files.folder).as_posix()}\0{_file_digest(path)}\0".encode())
+    for number, adapter in enumerate(files.adapters):
+        for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, *_SETTINGS):
+            if (adapter / name).is_file():
+                digest.update(f"adapter {number}/{name}\0{_file_digest(adapter / name)}\0".encode())
+    if files.pooler is not None:
+        digest.update(f"pooler\0{_file_digest(files.pooler)}\0".encode())
+    return digest.hexdigest()
+
+
+def _decisive(files: ModelFiles) -> list[Path]:
+    if files.sentence_transformers:
+        settings = files.folder.rglob("*.json")
+    else:
+        settings = (files.folder / name for name in _SETTINGS)
+    return sorted({path for path in [*settings, *files.weight_files] if path.is_file()})
+
+
+def _file_digest(path: Path) -> str:
+    state = path.stat()
+    kept = Path.home() / ".cache" / "ragidx" / "digests"
+    key = hashlib.sha256(f"{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}\0{state.st_ino}".encode()).hexdigest()
+    if state.st_size >= _WORTH_KEEPING and (kept / key).is_file():
+        return (kept / key).read_text("ascii")
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if state.st_size >= _WORTH_KEEPING:
+        with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+            kept.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (kept / key).write_text(digest, "ascii")
+    return digest
+
+
+def _checked(model: str, folder: Path) -> ModelFiles:
+    modules = (folder / "modules.json").is_file()
+    config = folder / "config.json"
+    if not config.is_file() and not modules:
+        raise ModelError(
+            f"the folder of '{model}' has no config.json, so it holds no model",
+            "name the folder that `save_pretrained` wrote",
+            where=str(folder),
+        )
+    files = ModelFiles(model, folder, _json(config) if config.is_file() else {}, modules)
+    if not files.weight_files:
+        pickled = sorted(path.name for ending in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.rglob(ending))
+        if pickled:
+            raise ModelError(
+                f"'{model}' has its weights in pickle files only ({pickled[0]}), which can run code when they are read",
+                "convert them to safetensors, once, where you trust them: "
+                "AutoModelForCausalLM.from_pretrained(...).save_pretrained(folder)",
+                where=str(folder),
+            )
+        raise ModelError(
+            f"the folder of '{model}' has no weights (*.safetensors)", "download or copy them again", where=str(folder)
+        )
+    return files
+
+
+def _from_hub(model: str, revision: str | None, option: str) -> Path:
+    """The snapshot folder of a hub id; `option` is what the user named it with."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
+
+    patterns = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*/*.json", "*/*.safetensors"]
+    try:
+        return Path(snapshot_download(model, revision=revision, allow_patterns=patterns))
+    except (RepositoryNotFoundError, HFValidationError) as fault:
+        raise ModelError(
+            f"no model '{model}' on the hub", "check the spelling; private models need a token", where=option
+        ) from fault
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as fault:
+        bundled = "; the bundled model needs none: --model mini" if option == "--model" else ""
+        raise ModelError(
+            f"'{model}' is not on this machine, and the hub cannot be reached",
+            f"name its folder with {option}, or run once with a network{bundled}",
+            where=option,
+        ) from fault
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as fault:
+        raise ModelError(
+            f"not readable as JSON: {fault}", "download or copy the model again", where=str(path)
+        ) from fault
+    if not isinstance(data, dict):
+        raise ModelError("not a JSON object", "download or copy the model again", where=str(path))
+    return data

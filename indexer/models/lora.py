@@ -1,0 +1,220 @@
+"""LoRA adapters merged into a loaded model: `W + scale * B A` for A (r, in) and B (out, r) of every adapted layer.
+
+Hu et al. 2021 (LoRA). Weights come from adapter_model.safetensors, in PEFT's names; PEFT itself is not needed. Adapters
+stack: LLM2Vec merges the one trained on masked tokens first and the one of the task after it. Finding and loading the
+base model is the caller's, reading the config is `ragidx.indexer.models.lora_config`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from ragidx.corpora.errors import ModelError
+from ragidx.indexer.models.lora_config import CONFIG, MERGE_WITH_PEFT, WEIGHTS, AdapterConfig, damaged, read_config
+
+_PICKLE = "adapter_model.bin"
+_KEY = re.compile(r"(?P<path>.+)\.lora_(?P<side>[AB])(?:\.[^.]+)?\.weight")
+_WRAPPERS = {"base_model", "model", "transformer"}
+_HEADS = {"lm_head", "embed_out", "score", "classifier"}
+
+
+def merge(model: nn.Module, folder: Path, name: str) -> int:
+    """Add an adapter to the weights of a model, in place.
+
+    Products and sums are in float32 (or in the weight's dtype where that is wider); the sum is then rounded to the
+    weight's dtype. All tensors are checked before the first weight changes.
+
+    Args:
+        model: the base model, with or without its language-model head; layers may not have been dropped from it.
+        folder: where the adapter's two files are.
+        name: the adapter as the user wrote it, for messages.
+
+    Returns:
+        How many weights were changed; at least one.
+
+    Raises:
+        ModelError: the adapter is not plain LoRA, its weights are missing, damaged or in a pickle file, it belongs to
+            another base model, or a sum overflows the weight's dtype. After an overflow the model is half merged.
+    """
+    config = read_config(folder)
+    path = _weights_path(folder, name)
+    updates = list(_updates(model, _pairs(path), config, name, path))
+    for update in updates:
+        _apply(update, name, path)
+    return len(updates)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A (r, in) and B (out, r) of one layer, by the name that the layer had in training."""
+
+    layer: str
+    a: Tensor
+    b: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """A weight and what is added to it; `transposed`: the weight is kept as (in, out)."""
+
+    module: str
+    weight: Tensor
+    pair: _Pair
+    scale: float
+    transposed: bool
+
+
+def _updates(model: nn.Module, pairs: list[_Pair], config: AdapterConfig, name: str, path: Path) -> Iterator[_Update]:
+    """Pair and weight, layer by layer; every layer of the adapter finds a weight of its own that it fits."""
+    modules = dict(model.named_modules())
+    wrapper = str(getattr(model, "base_model_prefix", ""))
+    taken: dict[str, str] = {}
+    for pair in pairs:
+        found = _resolved(pair.layer, modules, wrapper)
+        if found is None:
+            raise _misfit(name, config, _absence(pair.layer, model), path)
+        module = modules[found]
+        if not isinstance(module, nn.Linear | Conv1D):
+            raise _misfit(name, config, f"'{found}' is no linear layer ({type(module).__name__})", path)
+        if found in taken:
+            raise _misfit(name, config, f"'{taken[found]}' and '{pair.layer}' both mean '{found}'", path)
+        taken[found] = pair.layer
+        transposed = isinstance(module, Conv1D)
+        brings = (pair.a.shape[1], pair.b.shape[0]) if transposed else (pair.b.shape[0], pair.a.shape[1])
+        if tuple(module.weight.shape) != brings:
+            has = " x ".join(str(n) for n in module.weight.shape)
+            raise _misfit(name, config, f"for '{found}' it brings {brings[0]} x {brings[1]}, the model has {has}", path)
+        if not module.weight.is_floating_point() or module.weight.dtype.itemsize < 2:
+            raise ModelError(
+                f"the adapter '{name}' cannot be merged: '{found}' is quantised ({_plain(module.weight.dtype)})",
+                "load the base model in float32, bfloat16 or float16",
+                where=str(path),
+            )
+        if pair.a.shape[0] != config.rank_of(pair.layer):
+            says = config.rank_of(pair.layer)
+            raise damaged(f"'{pair.layer}' has rank {pair.a.shape[0]}, {CONFIG} says {says}", path)
+        yield _Update(found, module.weight, pair, config.scale_of(pair.layer), transposed)
+
+
+def _apply(update: _Update, name: str, path: Path) -> None:
+    weight = update.weight
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    with torch.no_grad():
+        a, b = (part.to(weight.device, wide) for part in (update.pair.a, update.pair.b))
+        product = b @ a * update.scale
+        merged = (weight.to(wide) + (product.T if update.transposed else product)).to(weight.dtype)
+        if not bool(merged.isfinite().all()):
+            raise ModelError(
+                f"the adapter '{name}' added to '{update.module}' overflows {_plain(weight.dtype)}",
+                "load the base model with --dtype bfloat16 or float32",
+                where=str(path),
+            )
+        weight.copy_(merged)
+
+
+def _resolved(layer: str, modules: Mapping[str, nn.Module], wrapper: str) -> str | None:
+    """The name in this model of a layer that was named in another wrapping.
+
+    An adapter may have been trained on the backbone, or on a class with a head around it, which names one level more.
+    Nothing else is stripped: an encoder's `encoder.layers.0` is not a decoder's `layers.0`.
+    """
+    parts = layer.split(".")
+    for start, part in enumerate(parts):
+        tail = ".".join(parts[start:])
+        for candidate in (tail, f"{wrapper}.{tail}"):
+            if candidate in modules:
+                return candidate
+        if part not in _WRAPPERS | {wrapper}:
+            break
+    return None
+
+
+def _absence(layer: str, model: nn.Module) -> str:
+    if layer.rsplit(".", 1)[-1] in _HEADS:
+        return f"it changes the output head '{layer}', which {type(model).__name__} does not have"
+    return f"{type(model).__name__} has no layer '{layer}'"
+
+
+def _misfit(name: str, config: AdapterConfig, why: str, path: Path) -> ModelError:
+    base = f"'{config.base}'" if config.base else "another base model"
+    return ModelError(
+        f"the adapter '{name}' does not fit this model: {why}",
+        f"it was trained on {base}: give that model, or another adapter; adapters are merged in their order",
+        where=str(path),
+    )
+
+
+def _pairs(path: Path) -> list[_Pair]:
+    """A and B of every layer, checked by themselves; in the order of the layers' names."""
+    tensors = _tensors(path)
+    sides: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in sorted(tensors.items()):
+        match = _KEY.fullmatch(key)
+        if match is None:
+            raise ModelError(f"'{key}' is not a LoRA weight of a linear layer", MERGE_WITH_PEFT, where=str(path))
+        _check_tensor(key, tensor, path)
+        layer = match["path"].removeprefix("base_model.model.")
+        if match["side"] in sides.setdefault(layer, {}):
+            raise damaged(f"'{layer}' has two tensors lora_{match['side']}", path)
+        sides[layer][match["side"]] = tensor
+    if not sides:
+        raise damaged("the adapter holds no weights", path)
+    return [_paired(layer, found, path) for layer, found in sides.items()]
+
+
+def _paired(layer: str, found: Mapping[str, Tensor], path: Path) -> _Pair:
+    if missing := {"A", "B"} - set(found):
+        other = next(iter(found))
+        raise damaged(f"'{layer}' has lora_{other} without lora_{missing.pop()}", path)
+    a, b = found["A"], found["B"]
+    if a.shape[0] != b.shape[1]:
+        raise damaged(
+            f"lora_A {tuple(a.shape)} and lora_B {tuple(b.shape)} of '{layer}' cannot be multiplied as B A", path
+        )
+    return _Pair(layer, a, b)
+
+
+def _check_tensor(key: str, tensor: Tensor, path: Path) -> None:
+    if tensor.dim() != 2 or not tensor.is_floating_point():
+        raise ModelError(
+            f"'{key}' is {_plain(tensor.dtype)} of shape {tuple(tensor.shape)}, where a matrix of floats is expected",
+            MERGE_WITH_PEFT,
+            where=str(path),
+        )
+    if not bool(tensor.float().isfinite().all()):
+        raise damaged(f"'{key}' holds numbers that are not finite", path)
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as fault:
+        raise damaged(f"the adapter's weights cannot be read: {fault}", path) from fault
+
+
+def _weights_path(folder: Path, name: str) -> Path:
+    path = folder / WEIGHTS
+    if path.is_file():
+        return path
+    if (folder / _PICKLE).is_file():
+        raise ModelError(
+            f"the adapter '{name}' has its weights in a pickle file only ({_PICKLE}), which can run code when it is "
+            "read",
+            "convert it to safetensors, once, where you trust it: "
+            f'safetensors.torch.save_file(torch.load("{_PICKLE}", weights_only=True), "{WEIGHTS}")',
+            where=str(folder),
+        )
+    raise damaged(f"the adapter '{name}' has no {WEIGHTS}", folder)
+
+
+def _plain(dtype: object) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,178 @@
+"""What adapter_config.json says: which model a LoRA adapter was trained on, and how its matrices are scaled.
+
+PEFT's format. scale is alpha / r, or alpha / sqrt(r) where the config says rank-stabilised (Hu et al. 2021;
+Kalajdzievski 2023); patterns give single layers an r and an alpha of their own. An adapter that changes a model in any
+other way than `W + scale * B A` (DoRA, biases, saved modules, ...) is refused, never read in part. The weights are
+read in `ragidx.indexer.models.lora`; nothing here loads torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from ragidx.corpora.errors import ModelError
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+MERGE_WITH_PEFT = (
+    "merge it once with peft, PeftModel.from_pretrained(base, folder).merge_and_unload().save_pretrained(...), "
+    "and give the folder that this writes as the model"
+)
+
+# Fields under which the weights hold more, or something else, than A and B of linear layers.
+_BEYOND_LORA = (
+    *("modules_to_save", "layer_replication", "target_parameters", "trainable_token_indices", "lora_bias"),
+    *("alora_invocation_tokens", "arrow_config"),
+)
+# Starts that leave the base weights as they are; the others (pissa, olora, corda, loftq, ...) take something out of
+# them, and only the base so changed belongs to the adapter.
+_HARMLESS_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")
+
+_Value = TypeVar("_Value", int, float)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterConfig:
+    """What adapter_config.json says of a plain LoRA adapter.
+
+    Attributes:
+        base: the model it was trained on, a folder or a hub id; empty where the config names none.
+        rank: r, the rows of A and columns of B.
+        alpha: what the product is multiplied with, before it is divided by r or its root.
+        rank_stabilised: whether the root of r divides.
+        ranks, alphas: regular expressions over the ends of layer names, and what holds for the layers they match; the
+            first match counts.
+    """
+
+    base: str
+    rank: int
+    alpha: float
+    rank_stabilised: bool
+    ranks: Mapping[str, int]
+    alphas: Mapping[str, float]
+
+    def rank_of(self, layer: str) -> int:
+        """The rank r of a layer, by the name that it had in training."""
+        return _matched(self.ranks, layer, self.rank)
+
+    def scale_of(self, layer: str) -> float:
+        """What B A of a layer is multiplied with."""
+        rank, alpha = self.rank_of(layer), _matched(self.alphas, layer, self.alpha)
+        return alpha / (math.sqrt(rank) if self.rank_stabilised else rank)
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter: alone, or beside the config and tokenizer of its base."""
+    return (folder / CONFIG).is_file()
+
+
+def base_name(folder: Path) -> str:
+    """The folder or hub id of the model that an adapter was trained on, as its config has it.
+
+    Raises:
+        ModelError: the config cannot be read, is not one of a plain LoRA adapter, or names no base model.
+    """
+    base = read_config(folder).base
+    if not base:
+        raise ModelError(
+            "the adapter's config names no base model",
+            "name the base model with --model, and this folder with --adapter",
+            where=str(folder / CONFIG),
+        )
+    return base
+
+
+def read_config(folder: Path) -> AdapterConfig:
+    """The config of an adapter's folder. `fan_in_fan_out` is not kept: the kind of the layer decides.
+
+    Raises:
+        ModelError: there is none, it cannot be read, or the adapter is not plain LoRA.
+    """
+    path = folder / CONFIG
+    told = _json(path)
+    if told.get("peft_type") != "LORA":
+        raise ModelError(
+            f"the adapter is of the kind {told.get('peft_type')!r}, and only 'LORA' is read",
+            MERGE_WITH_PEFT,
+            where=str(path),
+        )
+    if beyond := list(_beyond_lora(told)):
+        raise ModelError(f"the adapter is more than plain LoRA: {', '.join(beyond)}", MERGE_WITH_PEFT, where=str(path))
+    rank, alpha = told.get("r"), told.get("lora_alpha")
+    return AdapterConfig(
+        base=str(told.get("base_model_name_or_path") or ""),
+        rank=_rank(rank, "r", path),
+        alpha=_alpha(alpha, "lora_alpha", path),
+        rank_stabilised=bool(told.get("use_rslora")),
+        ranks={key: _rank(value, f"rank_pattern of '{key}'", path) for key, value in _pattern(told, "rank", path)},
+        alphas={key: _alpha(value, f"alpha_pattern of '{key}'", path) for key, value in _pattern(told, "alpha", path)},
+    )
+
+
+def damaged(message: str, path: Path) -> ModelError:
+    """The error for an adapter's file that cannot be what was saved."""
+    return ModelError(message, "download or copy the adapter again", where=str(path))
+
+
+def _beyond_lora(told: Mapping[str, object]) -> Iterator[str]:
+    """`field=value` of everything that makes an adapter more than `W + scale * B A`."""
+    if told.get("bias") not in (None, "none"):
+        yield f"bias={told['bias']!r}"
+    if told.get("init_lora_weights") not in _HARMLESS_STARTS:
+        yield f"init_lora_weights={told['init_lora_weights']!r}"
+    for field, value in told.items():
+        if value and (field in _BEYOND_LORA or (field.startswith("use_") and field != "use_rslora")):
+            text = repr(value)
+            yield f"{field}={text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def _pattern(told: Mapping[str, object], kind: str, path: Path) -> list[tuple[str, object]]:
+    pattern = told.get(f"{kind}_pattern") or {}
+    if not isinstance(pattern, dict):
+        raise damaged(f"{kind}_pattern is not an object: {pattern!r}", path)
+    for key in pattern:
+        try:
+            re.compile(key)
+        except re.error as fault:
+            raise damaged(f"{kind}_pattern has '{key}', which is no pattern: {fault}", path) from fault
+    return list(pattern.items())
+
+
+def _matched(patterns: Mapping[str, _Value], layer: str, default: _Value) -> _Value:
+    """As PEFT matches: the pattern, from the start of the name or after a dot, to its end."""
+    matches = (value for key, value in patterns.items() if re.match(rf"(?:.*\.)?(?:{key})$", layer))
+    return next(matches, default)
+
+
+def _rank(value: object, field: str, path: Path) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise damaged(f"{field} is {value!r}, where a whole number above 0 is expected", path)
+
+
+def _alpha(value: object, field: str, path: Path) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
+        return float(value)
+    raise damaged(f"{field} is {value!r}, where a number is expected", path)
+
+
+def _json(path: Path) -> Mapping[str, object]:
+    try:
+        told = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as fault:
+        raise ModelError(
+            f"the folder has no {CONFIG}, so it holds no adapter",
+            "name the folder that `save_pretrained` of peft wrote",
+            where=str(path.parent),
+        ) from fault
+    except (OSError, ValueError, RecursionError) as fault:
+        raise damaged(f"not readable as JSON: {fault}", path) from fault
+    if not isinstance(told, dict):
+        raise damaged("not a JSON object", path)
+    return told

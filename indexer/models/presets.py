@@ -1,0 +1,52 @@
+"""Presets: what is known to work best for a model, bundled (preset.json in its folder) or by hub id (presets.toml)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A line of `ragidx models`."""
+
+    name: str
+    preset: str
+    width: int
+    memory: str
+    needs: str
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return dataclasses.asdict(self)
+
+
+@functools.cache
+def published_presets() -> dict[str, dict[str, Any]]:
+    """Presets by hub id."""
+    return tomllib.loads(resources.files("ragidx.indexer.models").joinpath("presets.toml").read_text("utf-8"))
+
+
+def known_models() -> list[KnownModel]:
+    """The bundled model first, then models with a preset."""
+    folder = resources.files("ragidx.indexer") / "models" / "mini"
+    preset = json.loads(folder.joinpath("preset.json").read_text("utf-8"))
+    config = json.loads(folder.joinpath("config.json").read_text("utf-8"))
+    rows = [KnownModel("mini", _told(preset), config["hidden_size"], "45 MB / 23 MB", "nothing: it is bundled")]
+    for name, preset in published_presets().items():
+        size = preset["parameters"]
+        memory = f"{size * 4 / 1e9:.1f} GB / {size * 2 / 1e9:.1f} GB"
+        rows.append(KnownModel(name, _told(preset), preset["width"], memory, "a download from the hub, or its folder"))
+    return rows
+
+
+def _told(preset: dict[str, Any]) -> str:
+    kept = {name: value for name, value in preset.get("filter", {}).items() if value is not None and name != "name"}
+    options = ", ".join(f"{name} {value:g}" for name, value in kept.items())
+    layer = f", layer {preset['layer']}" if "layer" in preset else ""
+    return f"{preset['method']}{layer}; EmbedFilter {options}"

@@ -1,0 +1,1 @@
+"""Text to token ids: templates, instructions, tokenizers, and what the model reads."""

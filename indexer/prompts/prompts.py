@@ -1,0 +1,81 @@
+"""A model's template around texts: the token ids it reads, the span that is pooled, and how long a text may be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.prompts.rendering import Rendered, Rules, n_copies, render, text_limit
+from ragidx.indexer.prompts.templates import DEFAULT_INSTRUCTION, load_template
+from ragidx.indexer.prompts.tokenizer import TextTokenizer
+from ragidx.indexer.specs import EncoderSpec
+
+_SPANS = {"eos": "eos", "bos": "bos", "trainable": "all"}  # poolings that read something else than the template's span
+
+
+class Prompts:
+    """What an encoder spec makes of a text, before any model reads it.
+
+    Args:
+        files: the model; some templates differ by its family.
+        spec: template, pooling and lengths count here.
+        tokenizer: the model's own.
+        max_positions: the longest input of the model; None where it has no end.
+    """
+
+    def __init__(
+        self, files: ModelFiles, spec: EncoderSpec, tokenizer: TextTokenizer, max_positions: int | None
+    ) -> None:
+        self.template = load_template(spec.template, files.family, method=spec.method, copies=spec.copies)
+        self.rules = Rules(spec.pool_eos, spec.truncate, _SPANS.get(spec.pooling, ""))
+        known = [n for n in (tokenizer.max_length, max_positions) if n]
+        self.max_length: int | None = min(known) if known else None
+        self._spec, self._tokenizer = spec, tokenizer
+        self._limits: dict[str | None, int | None] = {}
+
+    @property
+    def instruction(self) -> str:
+        """What queries carry by default: the retrieval instruction for methods trained with one, else none."""
+        return DEFAULT_INSTRUCTION if self.template.instructed else ""
+
+    def text_limit(self, instruction: str | None = None) -> int | None:
+        """The most tokens of a text that are read; with an instruction, of a query.
+
+        Raises:
+            SpecError: the template alone fills the model.
+        """
+        if instruction not in self._limits:
+            fitting = text_limit(self.template, self._tokenizer, self.max_length, instruction, self.rules)
+            asked = self._spec.max_length
+            if asked is not None and self._spec.compute_matched:
+                asked = max(1, asked // n_copies(self.template, instruction))
+            limits = [limit for limit in (fitting, asked) if limit is not None]
+            self._limits[instruction] = min(limits) if limits else None
+        return self._limits[instruction]
+
+    def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
+        """Ids and pooled span of each text; `instruction` None: documents."""
+        limit = self.text_limit(instruction)
+        return render(self.template, texts, self._tokenizer, instruction=instruction, limit=limit, rules=self.rules)
+
+
+class Prompted:
+    """What an `Encoder` reads of a text, where its `prompts` say so."""
+
+    prompts: Prompts
+
+    def default_instruction(self) -> str:
+        """The template's."""
+        return self.prompts.instruction
+
+    def text_limit(self, instruction: str | None = None) -> int | None:
+        """The most tokens of a text that are read; with an instruction, of a query."""
+        return self.prompts.text_limit(instruction)
+
+    def template_content(self) -> str:
+        """The template's pieces as they are."""
+        return self.prompts.template.content()
+
+    def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
+        """Ids and pooled span of each text."""
+        return self.prompts.rendered(texts, instruction)

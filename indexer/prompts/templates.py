@@ -1,0 +1,217 @@
+"""Templates: how a text stands in what the model reads. Data, not code: templates.toml, whose head explains the fields.
+
+Here a template is found, checked and made ready; `ragidx.indexer.prompts.rendering` fills it. Sources: Springer et al.
+2024 (echo), Jiang et al. 2023 (PromptEOL), BehnamGhader et al. 2024 (LLM2Vec), docs/methods.md for the rest.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.indexer.prompts.instructions import check_text
+
+DEFAULT_INSTRUCTION = "Given a question, retrieve passages that answer the question"
+SLOT = re.compile(r"\{(text|instruction|bos|eos|start)\}")
+_COPIES = 2
+_INSTRUCTED = "Instruct: {instruction}\n"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a template that is tokenised on its own."""
+
+    text: str
+    pool: bool | str = False  # "eos": pooled unless pool_eos is off
+
+
+@dataclass(frozen=True)
+class Template:
+    """How a text stands in what the model reads; see templates.toml for the fields."""
+
+    name: str
+    document: tuple[Piece, ...]
+    query: tuple[Piece, ...]
+    joined: bool = False
+    span: str = "pieces"
+    specials: str = "none"
+    instructed: bool = False
+    clean: bool = False
+    plain: tuple[Piece, ...] = ()  # a query without an instruction, where it is not the query less some pieces
+    strip: bool = False
+    also: tuple[Template, ...] = ()  # further prompts for the same text; the vectors are averaged
+
+    def content(self) -> str:
+        """The whole template as one string: equal content, equal vectors."""
+        parts = [[[p.text, p.pool] for p in side] for side in (self.document, self.query, self.plain)]
+        content: list[Any] = [parts, self.joined, self.span, self.specials, self.clean]
+        if self.strip or self.also:  # left out otherwise: indexes of before these fields stay valid
+            content += [self.strip, [other.content() for other in self.also]]
+        return json.dumps(content, ensure_ascii=True)
+
+    def side(self, instruction: str | None) -> tuple[Piece, ...]:
+        """The pieces of documents (`instruction` None) or queries, the instruction filled in; where there is none, the
+        pieces that would hold it are left out.
+
+        Raises:
+            SpecError: the instruction itself holds a placeholder, or the template has no place for one.
+        """
+        if instruction is None:
+            return tuple(piece for piece in self.document if "{instruction}" not in piece.text)
+        instruction = instruction.strip()
+        slot = SLOT.search(instruction)
+        if slot:
+            raise SpecError(
+                f"the instruction holds the placeholder '{slot[0]}'", "write it otherwise", where="--instruction"
+            )
+        if instruction:
+            if not any("{instruction}" in piece.text for piece in self.query):
+                raise SpecError(
+                    f"the template '{self.name}' has no {{instruction}}, so the instruction would not be read",
+                    "say where it stands, such as '{instruction} {text}', or leave the instruction out",
+                    where="--instruction",
+                )
+            return tuple(Piece(piece.text.replace("{instruction}", instruction), piece.pool) for piece in self.query)
+        if self.joined:
+            return self.document
+        return self.plain or tuple(piece for piece in self.query if "{instruction}" not in piece.text)
+
+
+def load_template(name: str, family: str = "", *, method: str = "", copies: int | None = None) -> Template:
+    """A template by name, or a user's own string with `{text}` in it.
+
+    Args:
+        name: a name in templates.toml, or a string that holds `{text}`. The string is read as the method's own template
+            is: whole for PromptEOL (the last token is pooled), MetaEOL (one prompt a line) and LLM2Vec, else cut at its
+            placeholders, and the last `{text}` is pooled.
+        family: the model's `model_type`, for templates that differ by family.
+        method: the method it is for.
+        copies: how often the text stands in a template that repeats it; None: twice.
+
+    Raises:
+        SpecError: an unknown name, a string without `{text}`, or copies for a template that does not repeat the text.
+    """
+    known = _templates()
+    if name in known:
+        template = _from_toml(name, known[name], family, _COPIES if copies is None else copies)
+    elif "{" in name or " " in name:
+        check_text(name, "--template")
+        template = _from_string(name, known.get(method, {}))
+    else:
+        raise unknown_name("template", name, known)
+    if copies is not None and default_copies(name) is None:
+        raise SpecError(
+            f"the template '{name}' does not repeat the text",
+            "leave out --copies, or use --method reba or --method echo without a template",
+            where="--copies",
+        )
+    return template
+
+
+def default_copies(name: str) -> int | None:
+    """How often a template repeats the text where nobody says; None for one that does not repeat it."""
+    fields = _templates().get(name, {"document": ""})
+    return _COPIES if any("copies" in piece for piece in fields["document"] if isinstance(piece, dict)) else None
+
+
+def template_names() -> list[str]:
+    """The names that `load_template` knows."""
+    return sorted(_templates())
+
+
+def template_of_model(method: str, names: Iterable[str]) -> str | None:
+    """The template that a method's authors use for a model of one of these names; None where they name none."""
+    wanted = set(names)
+    for name, fields in _templates().items():
+        if name.startswith(f"{method}-") and wanted & set(fields.get("models", ())):
+            return name
+    return None
+
+
+@functools.cache
+def _templates() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(resources.files("ragidx.indexer.prompts").joinpath("templates.toml").read_text("utf-8"))
+
+
+def _from_toml(name: str, fields: dict[str, Any], family: str, copies: int) -> Template:
+    fields = {**fields, **fields.get("by_family", {}).get(family, {})}
+    joined = fields.get("joined", False)
+    settings: dict[str, Any] = {
+        "joined": joined,
+        "span": fields.get("span", "pieces"),
+        "specials": "model" if joined else fields.get("specials", "none"),
+        "instructed": fields.get("instructed", False),
+        "clean": fields.get("clean", False),
+        "strip": fields.get("strip", False),
+    }
+    if not joined:
+        document, query, plain = (_pieces(fields.get(side, []), copies) for side in ("document", "query", "plain"))
+        return Template(name=name, document=document, query=query, plain=plain, **settings)
+    forms = fields["document"] if isinstance(fields["document"], list) else [fields["document"]]
+    return _joined(name, forms, [fields["query"]] if "query" in fields else None, settings)
+
+
+def _pieces(side: list[dict[str, Any]], copies: int) -> tuple[Piece, ...]:
+    pieces: list[Piece] = []
+    for piece in side:
+        kind = piece.get("copies")
+        if kind is None:
+            pieces.append(Piece(piece["piece"], piece.get("pool", False)))
+        else:
+            # One copy has none before it: then it is the one that is pooled.
+            pooled = {0} if kind == "first" or copies == 1 else set(range(1, copies))
+            pieces += [Piece(piece["piece"], number in pooled) for number in range(copies)]
+    return tuple(pieces)
+
+
+def _joined(name: str, documents: list[str], queries: list[str] | None, settings: dict[str, Any]) -> Template:
+    """A template of whole strings; more than one are prompts for the same text."""
+    queries = queries or [_INSTRUCTED + form for form in documents]
+    prompts = [
+        Template(name=name, document=(Piece(document),), query=(Piece(query),), **settings)
+        for document, query in zip(documents, queries, strict=True)
+    ]
+    return Template(
+        name=name, document=prompts[0].document, query=prompts[0].query, also=tuple(prompts[1:]), **settings
+    )
+
+
+def _from_string(template: str, like: dict[str, Any]) -> Template:
+    """A user's string, read as the method's own template is."""
+    unknown = [slot for slot in re.findall(r"\{(\w*)\}", template) if not SLOT.fullmatch(f"{{{slot}}}")]
+    if unknown:
+        raise SpecError(
+            f"the template has an unknown placeholder '{{{unknown[0]}}}'",
+            "known: {text}, {instruction}, {bos}, {eos}",
+            where="--template",
+        )
+    forms = [template]
+    if like.get("joined") and isinstance(like["document"], list):
+        forms = [line for line in template.splitlines() if line.strip()] or forms
+    if any("{text}" not in form for form in forms):
+        raise SpecError(
+            "the template has no {text}", "say where the text stands, such as 'Passage: {text}'", where="--template"
+        )
+    # A special token that the string names is not put there twice; the word keeps indexes apart that have it twice.
+    specials = "once" if re.search(r"\{(bos|eos|start)\}", template) else "model"
+    if not like.get("joined"):
+        parts = [part for part in re.split(r"(\{text\})", template) if part]
+        last = max(i for i, part in enumerate(parts) if part == "{text}")
+        pieces = tuple(Piece(part, i == last) for i, part in enumerate(parts))
+        return Template(name=template, document=pieces, query=pieces, specials=specials)
+    if like["span"] == "text" and template.count("{text}") > 1:
+        raise SpecError(
+            "the template holds {text} more than once, and this method pools one", "keep one", where="--template"
+        )
+    settings = {"joined": True, "span": like["span"], "specials": specials, "instructed": like.get("instructed", False)}
+    # What stands before the instruction keeps its distance to what then follows it.
+    documents = [re.sub(r"\s*\{instruction\}\s*$|\{instruction\}\s*", "", form) for form in forms]
+    queries = forms if any("{instruction}" in form for form in forms) else None
+    return _joined(template, documents, queries, settings)

@@ -1,0 +1,276 @@
+"""Token ids of template pieces and of texts, from the model's own tokenizer.
+
+Two readings of one tokenizer: a *text* can never become a special token, however it is spelt; a *piece* of a template
+(trusted, it comes with the package or from the user) may name one. Truncation and padding are always off here:
+who puts a text into a template decides what is cut.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from tokenizers import Tokenizer
+
+from ragidx.corpora.errors import ModelError
+from ragidx.indexer.models.locate import ModelFiles
+
+_CHARS_A_TOKEN = 16
+_SLACK = 64
+_NO_LIMIT = 10**9
+_PLAIN_FAMILIES = frozenset({"llama"})
+_PLAIN_CLASSES = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
+_PLAIN_SETTINGS = frozenset(
+    {
+        *("tokenizer_class", "backend", "model_max_length", "padding_side", "clean_up_tokenization_spaces"),
+        *("bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token", "mask_token"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The ids of one text and the characters [start, end) that each token spells."""
+
+    ids: list[int]
+    spans: list[tuple[int, int]]
+
+
+class TextTokenizer:
+    """A fast tokenizer as this package uses it.
+
+    Args:
+        backend: of the `tokenizers` library.
+        bos, eos, pad, unk: ids of the special tokens, None where the model has none.
+        max_length: the longest input that its configuration names; transformers writes 10^30 for none.
+
+    Attributes:
+        texts: the backend for texts: special tokens in them are ordinary characters. Chunking counts with it.
+        bos, eos: ids of the special tokens, None where the model has none.
+        prefix, suffix: what the model's tokenizer puts around every text by itself.
+        max_length: the longest input its configuration names, None where it names none.
+    """
+
+    def __init__(
+        self,
+        backend: Tokenizer,
+        *,
+        bos: int | None,
+        eos: int | None,
+        pad: int | None,
+        unk: int | None,
+        max_length: int | None,
+    ) -> None:
+        self.pieces = _plain(backend)
+        self.texts = _plain(backend)
+        self.texts.encode_special_tokens = True
+        added = self.pieces.get_added_tokens_decoder().items()
+        special = {number: token.content for number, token in added if token.special}
+        self._named = re.compile("|".join(map(re.escape, special.values())) or r"(?!)")
+        self._special = set(special) - {unk}  # any text may hold an unknown character
+        self.bos, self.eos = bos, eos
+        self.pad: int = next((i for i in (pad, eos, 0) if i is not None), 0)
+        self.prefix, self.suffix = _surroundings(self.pieces)
+        self.max_length = None if max_length is None or max_length >= _NO_LIMIT else max_length
+
+    @classmethod
+    def of(cls, tokenizer: Any, *, model: str) -> Self:
+        """A tokenizer of transformers.
+
+        Raises:
+            ModelError: it has no fast version.
+        """
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise ModelError(
+                f"the tokenizer of '{model}' has no fast version",
+                "save it as tokenizer.json (the `tokenizers` format) beside the weights",
+            )
+        return cls(
+            backend,
+            bos=tokenizer.bos_token_id,
+            eos=tokenizer.eos_token_id,
+            pad=tokenizer.pad_token_id,
+            unk=tokenizer.unk_token_id,
+            max_length=tokenizer.model_max_length,
+        )
+
+    def piece(self, text: str) -> list[int]:
+        """The ids of a literal of a template, where a special token's name stands for itself."""
+        return list(self.pieces.encode(text, add_special_tokens=False).ids)
+
+    def batch(self, texts: Sequence[str]) -> list[Tokens]:
+        """The ids of texts, without the model's special tokens around them."""
+        encoded = self.texts.encode_batch(list(texts), add_special_tokens=False)
+        return [Tokens(list(one.ids), list(one.offsets)) for one in encoded]
+
+    def spells_special(self, text: str) -> bool:
+        """Whether a special token's spelling occurs in it."""
+        return self._named.search(text) is not None
+
+    def filled(self, form: str, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of a template's string with each text at its `{text}`, tokenised whole.
+
+        Special tokens that the form names stand for themselves; those that a text spells, alone or together with what
+        the form has beside it, never do: such a text, where the form names some too, is tokenised apart from the form.
+        """
+        if not self.spells_special(form):
+            return self.ids([form.replace("{text}", text) for text in texts])
+        clean = [not self.spells_special(text) for text in texts]
+        whole = [form.replace("{text}", text) for text, good in zip(texts, clean, strict=True) if good]
+        found = (list(one.ids) for one in self.pieces.encode_batch_fast(whole, add_special_tokens=False))
+        parts = [self.piece(part) for part in form.split("{text}")]
+        n_special = sum(map(self._n_special, parts))
+        rows = []
+        for text, good in zip(texts, clean, strict=True):
+            ids = next(found) if good else []
+            if not good or self._n_special(ids) != n_special:
+                own = self.ids([text])[0]
+                ids = parts[0] + [number for part in parts[1:] for number in (*own, *part)]
+            rows.append(ids)
+        return rows
+
+    def placed(self, form: str, text: str) -> Tokens:
+        """As `filled` for one text at one `{text}`; spans are characters of the text, empty for tokens of the form."""
+        ids = self.filled(form, [text])[0]
+        before, _, behind = form.partition("{text}")
+        backend = self.pieces if self._named.search(form) else self.texts
+        whole = backend.encode(form.replace("{text}", text), add_special_tokens=False)
+        if whole.ids == ids:
+            inside = ((max(0, start - len(before)), min(len(text), end - len(before))) for start, end in whole.offsets)
+            return Tokens(ids, [(start, end) if start < end else (0, 0) for start, end in inside])
+        around = ([(0, 0)] * len(self.piece(part)) for part in (before, behind))
+        return Tokens(ids, [*next(around), *self.batch([text])[0].spans, *next(around)])
+
+    def _n_special(self, ids: Sequence[int]) -> int:
+        return sum(number in self._special for number in ids)
+
+    def head(self, text: str, limit: int | None) -> str:
+        """The text, or as much of its start as surely holds more than `limit` tokens.
+
+        Tokenising takes some hundred bytes a token, so a long text of which the model reads the start is not tokenised
+        whole. `_SLACK` tokens more are kept, since the last ones of a text that is cut may be others.
+        """
+        width = len(text) if limit is None else _CHARS_A_TOKEN * (limit + _SLACK)
+        while len(text) > width:
+            if len(self.texts.encode(text[:width], add_special_tokens=False)) > (limit or 0) + _SLACK:
+                return text[:width]
+            width *= 2
+        return text
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """As `batch`, the ids alone: no offsets are worked out."""
+        return [list(one.ids) for one in self.texts.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+
+def load_tokenizer(files: ModelFiles) -> TextTokenizer:
+    """The tokenizer of a model, or the one that its last adapter brings.
+
+    Raises:
+        ModelError: there is none, or none that is fast.
+    """
+    plain = _read_plain(files.folder) if is_plain(files) else None
+    if plain is not None:
+        return plain
+    from transformers import AutoTokenizer
+
+    folder = files.tokenizer_folder
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (ValueError, OSError, KeyError, ImportError, TypeError) as fault:
+        first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
+        raise ModelError(
+            f"the tokenizer of '{files.name}' cannot be loaded: {first}",
+            "copy its tokenizer.json and tokenizer_config.json into the model's folder",
+            where=str(folder),
+        ) from fault
+    return TextTokenizer.of(tokenizer, model=files.name)
+
+
+def is_plain(files: ModelFiles) -> bool:
+    """Whether a model says that its tokenizer is its tokenizer.json as it stands.
+
+    Then it is read without transformers, which take seconds to load. Any setting that they could change it by, and a
+    family whose tokenizer they may build otherwise, means no.
+    """
+    if files.family not in _PLAIN_FAMILIES or files.adapters or not (files.folder / "tokenizer.json").is_file():
+        return False
+    settings = _settings(files.folder)
+    special = (value for name, value in settings.items() if name.endswith("_token"))
+    return (
+        settings.get("tokenizer_class") in _PLAIN_CLASSES
+        and settings.keys() <= _PLAIN_SETTINGS
+        and isinstance(settings.get("model_max_length"), int)
+        and all(isinstance(value, str) for value in special)
+    )
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """The folder's tokenizer_config.json; empty where it cannot be read: transformers then say what is wrong."""
+    try:
+        found = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _read_plain(folder: Path) -> TextTokenizer | None:
+    """The tokenizer of a folder whose settings are plain; None where transformers would change what the file holds."""
+    try:
+        backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception:  # noqa: BLE001 - the library raises this class itself; transformers then say what is wrong
+        return None
+    settings = _settings(folder)
+    special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+    named = {name: settings.get(f"{name}_token") for name in ("bos", "eos", "pad", "unk", "cls", "sep", "mask")}
+    changed = backend.truncation or backend.padding or backend.post_processor is None
+    if changed or any(token is not None and token not in special for token in named.values()):
+        return None
+    numbers = {name: None if token is None else backend.token_to_id(token) for name, token in named.items()}
+    return TextTokenizer(
+        backend,
+        bos=numbers["bos"],
+        eos=numbers["eos"],
+        pad=numbers["pad"],
+        unk=numbers["unk"],
+        max_length=settings["model_max_length"],
+    )
+
+
+def check_vocabulary(tokenizer: TextTokenizer, n_tokens: int, name: str) -> None:
+    """Every id that the tokenizer can give has a row among the model's embeddings; a padding id needs none.
+
+    Raises:
+        ModelError: it has more tokens than the model.
+    """
+    own = [number for number in (tokenizer.bos, tokenizer.eos) if number is not None]
+    size = max(tokenizer.pieces.get_vocab_size(with_added_tokens=False), *(number + 1 for number in own), 0)
+    if size > n_tokens:
+        raise ModelError(
+            f"the tokenizer of '{name}' has {size} tokens, the model has embeddings for {n_tokens}",
+            "put the tokenizer that belongs to the weights beside them",
+        )
+    if tokenizer.pad >= n_tokens:  # an adapter's tokenizer often brings a padding token that its base does not know
+        tokenizer.pad = 0
+
+
+def _plain(backend: Tokenizer) -> Tokenizer:
+    """A copy without truncation and padding, which a tokenizer.json may switch on."""
+    copy = Tokenizer.from_str(backend.to_str())
+    copy.no_truncation()
+    copy.no_padding()
+    return copy
+
+
+def _surroundings(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """The special ids that the tokenizer puts before and after a text by itself."""
+    inner = list(tokenizer.encode("a", add_special_tokens=False).ids)
+    outer = list(tokenizer.encode("a", add_special_tokens=True).ids)
+    for start in range(len(outer) - len(inner) + 1):
+        if outer[start : start + len(inner)] == inner:
+            return outer[:start], outer[start + len(inner) :]
+    return [], []

@@ -1,0 +1,110 @@
+"""Dead rows on disk: one immutable Arrow file a generation with all rows that are dead in it. None where no row is.
+
+    segment  large_string, an id in the same manifest        row  int32, a row of that segment
+
+In memory they are masks, one a segment: bool (rows,), True where the row is dead, or None where none is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer import atomic
+from ragidx.indexer.atomic import FileEntry
+from ragidx.indexer.store.manifest import Manifest, SegmentEntry, deletions_path, read_regular
+from ragidx.indexer.store.rows import numbers_of, true_places
+
+Masks: TypeAlias = list[NDArray[np.bool_] | None]
+
+_SCHEMA = pa.schema(
+    [pa.field("segment", pa.large_string(), nullable=False), pa.field("row", pa.int32(), nullable=False)]
+)
+
+
+def write_deletions(folder: Path, generation: int, segments: Sequence[SegmentEntry], dead: Masks) -> FileEntry | None:
+    """Write the dead rows of a generation; None, and no file, where there are none."""
+    if not any(mask is not None and mask.any() for mask in dead):
+        return None
+    path = folder / deletions_path(generation)
+    atomic.make_folder(path.parent)
+
+    def write(file: atomic.NewFile) -> None:
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_file(file, _SCHEMA, options=options) as writer:
+            for segment, mask in zip(segments, dead, strict=True):
+                rows = np.flatnonzero(mask) if mask is not None else np.zeros(0, np.int64)
+                if len(rows):
+                    columns = [pa.array([segment.id] * len(rows), pa.large_string()), pa.array(rows.astype(np.int32))]
+                    writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+
+    return atomic.write_file(path, write)
+
+
+def read_deletions(folder: Path, manifest: Manifest) -> Masks:
+    """The masks of a manifest's segments.
+
+    Raises:
+        IndexFormatError: the file is missing or damaged, or does not fit the manifest.
+    """
+    dead: Masks = [None] * len(manifest.segments)
+    if manifest.deletions is not None:
+        path = folder / deletions_path(manifest.generation)
+        try:
+            data = read_regular(path, manifest.deletions.bytes)
+            if hashlib.sha256(data).hexdigest() != manifest.deletions.sha256:
+                raise ValueError("its checksum differs from the manifest's")
+            _read_masks(data, manifest, dead)
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:  # memory: rows that cannot be
+            raise _damaged(path, fault) from fault
+    alive = sum(segment.rows for segment in manifest.segments) - sum(
+        int(mask.sum()) for mask in dead if mask is not None
+    )
+    if alive != manifest.n_chunks:
+        raise IndexFormatError(
+            f"the manifest counts {manifest.n_chunks:,} chunks, its segments and deletions {alive:,}",
+            "build again with --rebuild",
+            where=str(folder),
+        )
+    return dead
+
+
+def _read_masks(data: bytes, manifest: Manifest, dead: Masks) -> None:
+    numbers = {segment.id: number for number, segment in enumerate(manifest.segments)}
+    reader = pa.ipc.open_file(pa.BufferReader(data))
+    if reader.schema != _SCHEMA:
+        raise ValueError("its columns are not segment and row")
+    for part in range(reader.num_record_batches):
+        batch = reader.get_batch(part)
+        batch.validate(full=True)
+        names, rows = batch.column(0), numbers_of(batch.column(1), "<i4")
+        for one in names.unique():
+            name = one.as_py()
+            if name not in numbers:
+                raise ValueError(f"it names the segment {name!a}, which the manifest does not")
+            number = numbers[name]
+            chosen = rows[true_places(pc.equal(names, one))]
+            _mark(dead, number, manifest.segments[number].rows, chosen)
+
+
+def _mark(dead: Masks, number: int, n_rows: int, rows: NDArray[np.int32]) -> None:
+    if rows.min() < 0 or rows.max() >= n_rows:
+        raise ValueError(f"it names a row that segment {number} of {n_rows:,} rows does not have")
+    mask = dead[number]
+    if mask is None:
+        mask = dead[number] = np.zeros(n_rows, np.bool_)
+    mask[rows] = True
+
+
+def _damaged(path: Path, fault: BaseException) -> IndexFormatError:
+    reason = "it is missing" if isinstance(fault, FileNotFoundError) else str(fault).splitlines()[0]
+    hint = "put it back from a copy, or build again with --rebuild"
+    return IndexFormatError(f"the file is damaged: {reason}", hint, where=str(path))

@@ -1,0 +1,106 @@
+"""The generations of an index: the committed one, and those kept before it, each by its own copy of its manifest.
+
+Damage and a file that cannot be read now are told apart: what a damaged manifest named nobody can open any more, while
+a disk that failed once may give the file back. The files that a manifest names are not looked at here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.store.lock import LOCK
+from ragidx.indexer.store.manifest import (
+    KEPT,
+    MANIFEST,
+    Manifest,
+    NewerFormatError,
+    UnreadableError,
+    numbered_path,
+    read_manifest,
+)
+
+STANDS = "the committed state is not touched"  # what every message about an earlier generation ends with
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What is kept before the committed state. A number without a file is in neither: numbers may be left out.
+
+    Attributes:
+        manifests: those that can be read, oldest first.
+        faults: what is wrong with the others, by generation, oldest first.
+    """
+
+    manifests: tuple[Manifest, ...]
+    faults: dict[int, IndexFormatError]
+
+    @property
+    def unknown(self) -> tuple[int, ...]:
+        """The generations whose manifest may be whole, though it cannot be read here and now."""
+        return tuple(
+            number for number, fault in self.faults.items() if isinstance(fault, (UnreadableError, NewerFormatError))
+        )
+
+
+def committed(folder: Path) -> Manifest:
+    """The manifest of the committed state.
+
+    Raises:
+        IndexFormatError: there is none, the message says what is there instead; or it is damaged, or newer.
+    """
+    if folder.is_file():
+        raise IndexFormatError("it is a file, not a folder", "name another folder with --index", where=str(folder))
+    try:
+        return read_manifest(folder)
+    except FileNotFoundError as fault:
+        if not folder.exists():
+            message, hint = "there is no such folder", "build the index first, or name another folder with --index"
+        elif (folder / LOCK).exists():
+            message, hint = (
+                "the index is not built yet: nothing was committed",
+                "run the same 'ragidx build' or 'ragidx reindex' again",
+            )
+        else:
+            message, hint = f"it is no index: {MANIFEST} is missing", "name another folder with --index"
+        raise IndexFormatError(message, hint, where=str(folder)) from fault
+
+
+def earlier(folder: Path, generation: int) -> Earlier:
+    """The kept generations before one."""
+    manifests, faults = [], {}
+    for number in range(max(1, generation - KEPT + 1), generation):
+        try:
+            manifests.append(read_numbered(folder, number))
+        except FileNotFoundError:
+            continue
+        except IndexFormatError as fault:
+            faults[number] = fault
+    return Earlier(tuple(manifests), faults)
+
+
+def read_numbered(folder: Path, generation: int) -> Manifest:
+    """The manifest of a kept generation, from its own copy.
+
+    Raises:
+        FileNotFoundError: there is none.
+        NewerFormatError: it was written by a later version.
+        UnreadableError: the operating system does not give it.
+        IndexFormatError: it is damaged; the message says how.
+    """
+    path = folder / numbered_path(generation)
+    lost = f"there is no rollback to generation {generation}; {STANDS}"
+    try:
+        found = read_manifest(folder, path.name)
+    except NewerFormatError:
+        raise
+    except UnreadableError as fault:
+        raise UnreadableError(fault.message, f"look at the disk; until then {lost}", where=str(path)) from fault
+    except IndexFormatError as fault:
+        hint = f"put it back from a copy; without it {lost}"
+        raise IndexFormatError(fault.message, hint, where=str(path)) from fault
+    if found.generation != generation:
+        message = f"the manifest is damaged: it is that of generation {found.generation}"
+        raise IndexFormatError(message, f"put it back from a copy; without it {lost}", where=str(path))
+    return found

@@ -1,0 +1,296 @@
+"""A segment: an immutable folder with the vectors of some chunks and their columns. Here it is read.
+
+    segments/<id>/vectors.faiss    (rows, dim) float16, unit length      segments/<id>/chunks.arrow    the columns
+    segments/<id>/ann.faiss        what was made of the vectors to find near ones faster, where anything was
+
+Row r of one is row r of the others. `chunks.arrow` is an Arrow IPC file, zstd, 256 rows in each record batch but the
+last, so that one hit decodes one batch. The files are mapped, and the mappings kept, not the file handles: an open
+segment stays readable when its files are removed. Which rows are dead, and what is committed, is not known here.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.ann import search as ann
+from ragidx.indexer.ann.faiss_files import (
+    ANN,
+    HEADER_BYTES,
+    VECTORS,
+    Halves,
+    check_ann,
+    codes_of,
+    map_ann,
+    map_vectors,
+)
+from ragidx.indexer.ann.faiss_layout import damaged
+from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
+from ragidx.indexer.ann.index_types import padded
+from ragidx.indexer.ann.prefixes import open_prefixes
+from ragidx.indexer.store import rows as columns_of
+from ragidx.indexer.store.manifest import CHUNKS, SEGMENTS, Manifest, SegmentEntry, stored_width
+from ragidx.indexer.store.rows import FIXED, KINDS, META, Row, Schema
+
+BATCH_ROWS = 256
+
+
+class Segment:
+    """A segment to read. The files are mapped by `map`, or when they are first needed.
+
+    Args:
+        folder: of the segment.
+        entry: what the manifest says of it.
+        dim: width of the vectors.
+        schema: the kinds of metadata in the whole index, at least as wide as here; columns are read in these.
+    """
+
+    def __init__(self, folder: Path, entry: SegmentEntry, dim: int, schema: Schema) -> None:
+        self.folder = folder
+        self.entry = entry
+        self._dim = dim
+        self._width = stored_width(entry, dim)
+        self._kinds = schema
+        self._moved: DeviceVectors | DeviceLists | None = None
+        self._narrow: dict[int, Any] = {}  # width -> the exact index of the first numbers of each vector
+
+    def map(self) -> None:
+        """Map all files now and check their shape.
+
+        Raises:
+            IndexFormatError: a file is not what the manifest says.
+        """
+        _ = self.codes, self._index, self._chunks
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        allowed: NDArray[np.bool_] | None,
+        width: int | None = None,
+        *,
+        exact: bool = False,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Scores and rows (q, k) of the k best for each query, -inf and -1 where there are no more.
+
+        Args:
+            queries: (q, dim), or (q, width).
+            k: 1 or more.
+            allowed: (rows,), the rows that may be found; None: all.
+            width: compare the first numbers of the vectors only, brought to unit length; exact.
+            exact: compare every vector, whatever was made of them.
+        """
+        if width is not None and width != self._dim:
+            return ann.search_exact(self._prefixes(width), _filled(queries, width, padded(width)), k, allowed)
+        if self._moved is not None and (allowed is None or not isinstance(self._moved, DeviceLists)):
+            return self._moved.search(queries, k, allowed)
+        queries = _filled(queries, self._dim, self._width)
+        if self.entry.ann is None or exact:
+            return ann.search_exact(self._vectors, queries, k, allowed)
+        made = self.entry.ann
+        return ann.search(self._checked_index, made.recipe, made.effort, self._vectors, queries, k, allowed)
+
+    def is_exact(self, width: int | None = None) -> bool:
+        """Whether a search compares every row, and gives a row the same score however many are asked for."""
+        here = self.entry.ann is None and self._moved is None  # a GPU adds in an order that depends on the batch
+        return here or (width is not None and width != self._dim)
+
+    def move(self, devices: Sequence[str]) -> None:
+        """Search on these devices from now on: lists there where faiss can, all vectors by torch elsewhere."""
+        made = self.entry.ann
+        if made is not None and DeviceLists.fits(made.recipe):
+            self._moved = DeviceLists(self._checked_index, made.recipe, made.effort, self.codes, devices)
+        else:
+            self._moved = DeviceVectors(self.codes, devices)
+
+    @property
+    def codes(self) -> Halves:
+        """The stored vectors, mapped, (rows, dim) float16."""
+        codes: Halves = self._mapped[:, : self._dim]
+        return codes
+
+    def let_go(self, first: int, count: int) -> None:
+        """Give back the memory of rows that were read through `codes` and are not needed again soon."""
+        row = self._mapped.strides[0]
+        start, end = HEADER_BYTES + first * row, HEADER_BYTES + (first + count) * row
+        start -= start % mmap.PAGESIZE
+        self._mapped.base.madvise(mmap.MADV_DONTNEED, start, end - start)
+
+    def vectors(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
+        """The stored vectors of some rows, (n, dim)."""
+        wanted = self._checked(numbers)
+        if not len(wanted):
+            return np.zeros((0, self._dim), np.float32)
+        vectors: NDArray[np.float32] = self._vectors.reconstruct_batch(wanted)
+        return vectors[:, : self._dim]
+
+    def rows(self, numbers: Sequence[int]) -> list[Row]:
+        """Some rows, in the order asked for; decodes only the batches that hold them."""
+        return columns_of.rows_of(self._take(numbers, None))
+
+    def chunk_ids(self, numbers: Sequence[int]) -> list[str]:
+        """The chunk ids of some rows, in the order asked for."""
+        ids: list[str] = self._take(numbers, ["chunk_id"]).column(0).to_pylist()
+        return ids
+
+    def columns(self, names: Sequence[str]) -> Any:
+        """A pyarrow.Table of whole columns, in the index's kinds; a field that this segment lacks is all null.
+
+        Args:
+            names: as in the file: `doc_id`, `meta.year`.
+
+        Raises:
+            ValueError: neither a fixed column nor a field of the index's schema.
+        """
+        batches = list(self.batches(names))
+        return pa.Table.from_batches(batches, schema=batches[0].schema)
+
+    def batches(self, names: Sequence[str]) -> Iterator[Any]:
+        """The record batches of `columns`, one at a time."""
+        reader = self._reader(names)
+        for number in range(self._n_batches):
+            yield self._batch(reader, number, names)
+
+    @functools.cached_property
+    def _vectors(self) -> Any:
+        return map_vectors(self.folder / VECTORS, self._width, self.entry.rows)
+
+    @functools.cached_property
+    def _mapped(self) -> Any:
+        """The file of the vectors once more, as an array over a mapping of its own: `base` is that."""
+        _ = self._vectors  # what is in the file was checked
+        path = self.folder / VECTORS
+        try:
+            return codes_of(path, self._width, self.entry.rows)
+        except (OSError, ValueError) as fault:  # a commit removed it just now, or somebody cut it off
+            raise damaged(path, f"it cannot be mapped: {fault}") from fault
+
+    @functools.cached_property
+    def _index(self) -> Any | None:
+        if self.entry.ann is None:
+            return None
+        return map_ann(self.folder / ANN, self.entry.ann.recipe, self._vectors)
+
+    @functools.cached_property
+    def _checked_index(self) -> Any:
+        """The index, every link and row number in it looked at: a quarter of a second for a million rows, once."""
+        assert self.entry.ann is not None
+        check_ann(self.folder / ANN, self.entry.ann.recipe, self._index, self.entry.rows)
+        return self._index
+
+    def _prefixes(self, width: int) -> Any:
+        if width not in self._narrow:
+            self._narrow[width] = open_prefixes(self.folder, self._vectors, width)
+        return self._narrow[width]
+
+    @functools.cached_property
+    def _chunks(self) -> Any:
+        """The bytes of `chunks.arrow`, mapped, with a schema and a number of batches that fit."""
+        try:
+            with pa.memory_map(os.fspath(self.folder / CHUNKS)) as file:
+                data = file.read_buffer()
+            reader = pa.ipc.open_file(pa.BufferReader(data))
+            names = reader.schema.names
+        except (pa.ArrowException, OSError, ValueError) as fault:  # a name that is no UTF-8 is a ValueError
+            raise self._damaged(f"Arrow cannot read it: {_first_line(fault)}") from fault
+        if reader.num_record_batches != self._n_batches:
+            raise self._damaged(f"it holds {reader.num_record_batches:,} record batches, not {self._n_batches:,}")
+        if len(set(names)) != len(names) or not all(self._fits(column) for column in reader.schema):
+            raise self._damaged("its columns are not those of the manifest")
+        if not set(names) >= set(FIXED.names):
+            raise self._damaged(f"it has no column {min(set(FIXED.names) - set(names))!r}")
+        return data
+
+    def _fits(self, column: Any) -> bool:
+        if column.name in FIXED.names:
+            return bool(column.type == FIXED.field(column.name).type)
+        kind, name = columns_of.kind_of_type(column.type), column.name.removeprefix(META)
+        known = column.name.startswith(META) and kind is not None and name in self._kinds
+        return known and columns_of.widen(str(kind), self._kinds[name]) == self._kinds[name]
+
+    @property
+    def _n_batches(self) -> int:
+        return -(-self.entry.rows // BATCH_ROWS)
+
+    def _reader(self, names: Sequence[str] | None) -> Any:
+        """A reader of some columns; made anew for each call (microseconds), so that threads share only the bytes."""
+        if names is None:
+            return pa.ipc.open_file(pa.BufferReader(self._chunks))
+        present = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema.names
+        fields = [present.index(name) for name in names if name in present]
+        options = pa.ipc.IpcReadOptions(included_fields=fields or [0])  # none at all would mean all of them
+        return pa.ipc.open_file(pa.BufferReader(self._chunks), options=options)
+
+    def _batch(self, reader: Any, number: int, names: Sequence[str] | None) -> Any:
+        """One record batch, checked, with these columns in this order; None: all of them."""
+        expected = min(BATCH_ROWS, self.entry.rows - number * BATCH_ROWS)
+        try:
+            batch = reader.get_batch(number)
+            batch.validate(full=True)
+        except (pa.ArrowException, OSError, ValueError) as fault:
+            raise self._damaged(f"record batch {number} cannot be read: {_first_line(fault)}") from fault
+        if batch.num_rows != expected:
+            raise self._damaged(f"record batch {number} holds {batch.num_rows:,} rows, not {expected:,}")
+        if any(batch.column(name).null_count for name in batch.schema.names if name in FIXED.names):
+            raise self._damaged(f"record batch {number} has empty cells in a column that has none")
+        wanted = [*FIXED.names, *(META + name for name in self._kinds)] if names is None else list(names)
+        return pa.record_batch([self._column(batch, name) for name in wanted], names=wanted)
+
+    def _column(self, batch: Any, name: str) -> Any:
+        if name in FIXED.names:
+            return batch.column(name)
+        field = name.removeprefix(META)
+        if not name.startswith(META) or field not in self._kinds:
+            raise ValueError(f"the index has no column {name!r}")
+        if name in batch.schema.names:
+            return columns_of.convert(batch.column(name), self._kinds[field])
+        return pa.nulls(batch.num_rows, KINDS[self._kinds[field]])
+
+    def _take(self, numbers: Sequence[int], names: Sequence[str] | None) -> Any:
+        """A table of single rows, in the order of `numbers`."""
+        wanted = self._checked(numbers)
+        places, back = np.unique(wanted, return_inverse=True)
+        reader = self._reader(names)
+        parts = [
+            self._batch(reader, int(number), names).take(
+                columns_of.places_of(places[places // BATCH_ROWS == number] % BATCH_ROWS)
+            )
+            for number in np.unique(places // BATCH_ROWS)
+        ]
+        if not parts:
+            return self._batch(reader, 0, names).slice(0, 0)
+        return pa.Table.from_batches(parts).take(columns_of.places_of(back))
+
+    def _checked(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        wanted = np.asarray(numbers, np.int64)
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self.entry.rows:
+            raise IndexError(f"rows {wanted.min()} to {wanted.max()} of a segment of {self.entry.rows}")
+        return wanted
+
+    def _damaged(self, reason: str) -> IndexFormatError:
+        hint = "put it back from a copy, or build again with --rebuild"
+        return IndexFormatError(f"the file is damaged: {reason}", hint, where=str(self.folder / CHUNKS))
+
+
+def _filled(queries: NDArray[np.float32], dim: int, width: int) -> NDArray[np.float32]:
+    """Queries (q, dim), checked, with zeros up to the stored width."""
+    checked = ann.checked_queries(queries, dim)
+    return checked if width == dim else np.pad(checked, ((0, 0), (0, width - dim)))
+
+
+def segments_of(folder: Path, manifest: Manifest) -> list[Segment]:
+    """The segments a manifest names, in its order; no file is opened yet."""
+    return [Segment(folder / SEGMENTS / entry.id, entry, manifest.dim, manifest.schema) for entry in manifest.segments]
+
+
+def _first_line(fault: BaseException) -> str:
+    return str(fault).splitlines()[0] if str(fault) else type(fault).__name__

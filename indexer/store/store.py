@@ -1,0 +1,168 @@
+"""The store: an index folder, opened to be searched. `docs/store.md` lists every byte of it.
+
+    store = Store.open("index/");  found = store.search(queries, k=10);  rows = store.rows(found.places[0])
+
+queries (q, dim) float32 of unit length; scores are cosines with the stored vectors, which are float16. A store is one
+committed state: what is committed later, and even the removal of its files, does not change it. How queries are encoded
+is not known here. Writing is `StoreWriter`'s, in `writer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import IndexFormatError, QueryError
+from ragidx.indexer.ann import search as ann
+from ragidx.indexer.ann.gpu import gpus, room_on
+from ragidx.indexer.ann.prefixes import check_width, shortened
+from ragidx.indexer.store.deletions import Masks, read_deletions
+from ragidx.indexer.store.generations import committed
+from ragidx.indexer.store.manifest import Manifest, blob_path, read_regular
+from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.segment import Segment, segments_of
+from ragidx.indexer.store.topk import Found, Place, rescore, search_segments
+from ragidx.indexer.store.verify import check_file, check_files, verify
+from ragidx.indexer.writing.history import with_way_back
+from ragidx.indexer.writing.writer import StoreWriter
+
+__all__ = ["Found", "Place", "Row", "Store", "StoreWriter"]
+
+RERANKED = 100  # places that are compared again, at least
+
+ROOM_SHARE = 0.8  # of a GPU's free memory that vectors may take; the rest is for scores, and for the encoder
+
+_ATTEMPTS = 5  # an index may be committed to, three times over, while it is opened
+
+
+class Store:
+    """A committed state of an index. Use `Store.open`."""
+
+    def __init__(self, path: Path, manifest: Manifest, segments: list[Segment], dead: Masks) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.segments = segments
+        self.dead = dead  # one mask a segment; None: no row of it is dead
+
+    @classmethod
+    def open(cls, path: str | Path) -> Store:
+        """The committed state in the folder `path`. Needs no write access.
+
+        Raises:
+            IndexFormatError: there is no index, it is of a newer format, or a file is missing or damaged.
+        """
+        folder = Path(path)
+        for _ in range(_ATTEMPTS):
+            manifest = committed(folder)
+            try:
+                with with_way_back(folder, manifest):
+                    check_files(folder, manifest)
+                    segments = segments_of(folder, manifest)
+                    for segment in segments:
+                        segment.map()
+                    return cls(folder, manifest, segments, read_deletions(folder, manifest))
+            except IndexFormatError:
+                if committed(folder).generation == manifest.generation:
+                    raise
+        raise IndexFormatError("the index changes faster than it can be opened", "try again", where=str(folder))
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        allowed: Sequence[NDArray[np.bool_]] | None = None,
+        *,
+        dim: int | None = None,
+        rerank_dim: int | None = None,
+    ) -> Found:
+        """The k best chunks for each query; always k if so many are alive and allowed.
+
+        Equal scores stand in the order of their chunk ids.
+
+        Args:
+            queries: (q, dim) of the stored vectors, whatever width is searched.
+            k: 1 or more.
+            allowed: for each segment a mask (rows,) of the rows that may be found; None: all.
+            dim: compare the first so many numbers only, of unit length; exact. None: all of them.
+            rerank_dim: compare the best max(100, 4k) of them again by so many numbers.
+
+        Raises:
+            QueryError: the queries have another dimension than the index, or a width is not in it.
+        """
+        stored = self.manifest.dim
+        masks = self._masks(allowed)
+        if dim is None:
+            if rerank_dim is not None:
+                raise QueryError("--rerank-dim compares again what --dim has found", "give --dim, too", where="--dim")
+            return search_segments(self.segments, masks, queries, k)
+        check_width(dim, stored, "--dim")
+        if rerank_dim is not None:
+            check_width(rerank_dim, stored, "--rerank-dim")
+            if rerank_dim <= dim:
+                raise QueryError(
+                    f"rerank dim {rerank_dim:,} adds nothing to the {dim:,} dimensions that are searched",
+                    f"give more than {dim:,}, or leave it out",
+                    where="--rerank-dim",
+                )
+        checked = ann.checked_queries(queries, stored)
+        wide = k if rerank_dim is None else max(RERANKED, 4 * k)
+        found = search_segments(self.segments, masks, shortened(checked, dim), wide, dim)
+        return found if rerank_dim is None else rescore(self.segments, found, checked, k, rerank_dim)
+
+    def move(self, device: str) -> int:
+        """Search on a GPU from now on, with as many segments as its memory takes, the first ones first.
+
+        Args:
+            device: `cuda`, all GPUs together; `cuda:1`, one of them; anything else changes nothing.
+
+        Returns:
+            How many segments are searched there.
+
+        Raises:
+            SpecError: a GPU is named that is not on this machine.
+        """
+        devices, moved = gpus(device), 0
+        for segment in self.segments if devices else ():
+            if 2 * self.manifest.dim * segment.entry.rows <= ROOM_SHARE * room_on(devices):
+                segment.move(devices)
+                moved += 1
+        return moved
+
+    def rows(self, places: Sequence[Place]) -> list[Row]:
+        """What stands at some places, in their order; decodes only the batches that hold them."""
+        found: dict[Place, Row] = {}
+        for number, segment in enumerate(self.segments):
+            wanted = sorted({row for where, row in places if where == number})
+            found |= zip(((number, row) for row in wanted), segment.rows(wanted), strict=True) if wanted else ()
+        return [found[place] for place in places]
+
+    def blob(self, name: str) -> bytes:
+        """A file that belongs to the spec, checked against its checksum.
+
+        Raises:
+            IndexFormatError: the manifest names none of that name, or the file is damaged.
+        """
+        entry = self.manifest.files.get(name)
+        if entry is None:
+            raise IndexFormatError(
+                f"the index holds no file {name!r}", "build again with --rebuild", where=str(self.path)
+            )
+        path = self.path / blob_path(name, entry)
+        check_file(path, entry, read=True)
+        return read_regular(path, entry.bytes)
+
+    def verify(self) -> list[str]:
+        """Read the whole index; one line for each fault, none if it is whole."""
+        return verify(self.path)
+
+    def _masks(self, allowed: Sequence[NDArray[np.bool_]] | None) -> Masks:
+        masks: Masks = []
+        for number, segment in enumerate(self.segments):
+            mask, dead = None if allowed is None else allowed[number], self.dead[number]
+            if mask is not None and mask.shape != (segment.entry.rows,):
+                raise ValueError(f"mask {number} has the shape {mask.shape}, not ({segment.entry.rows},)")
+            masks.append(mask if dead is None else ~dead if mask is None else mask & ~dead)
+        return masks

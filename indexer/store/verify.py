@@ -1,0 +1,203 @@
+"""Checking the files of an index against its manifest: quickly when it is opened, wholly when the user asks.
+
+At open every size is compared, and every checksum where the files together have less than 64 MiB: in a small index no
+flipped byte goes unseen, and of a large one nothing is read. `verify` reads every byte and every row of the committed
+state, and every byte of the generations that are kept before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.ann.faiss_files import ANN, VECTORS, check_ann, map_ann, map_vectors
+from ragidx.indexer.ann.prefixes import PREFIX, is_whole
+from ragidx.indexer.atomic import FileEntry
+from ragidx.indexer.store.deletions import read_deletions
+from ragidx.indexer.store.generations import STANDS, earlier, read_numbered
+from ragidx.indexer.store.manifest import (
+    MANIFEST,
+    SEGMENTS,
+    Manifest,
+    files_of,
+    numbered_path,
+    read_manifest,
+    stored_width,
+)
+from ragidx.indexer.store.segment import BATCH_ROWS, Segment, segments_of
+from ragidx.indexer.writing.segment_writer import NORM_TOLERANCE
+
+HASHED_AT_OPEN = 64 << 20
+
+_HINT = "put it back from a copy, or build again with --rebuild"
+
+
+def check_files(folder: Path, manifest: Manifest) -> None:
+    """Compare all sizes, and all checksums where the files together have no more than `HASHED_AT_OPEN` bytes.
+
+    Raises:
+        IndexFormatError: a file is missing, or is not the one that was committed.
+    """
+    files = files_of(manifest)
+    small = sum(entry.bytes for entry in files.values()) <= HASHED_AT_OPEN
+    for path, entry in files.items():
+        check_file(folder / path, entry, read=small)
+
+
+def check_file(path: Path, entry: FileEntry, *, read: bool) -> None:
+    """Compare one file's size and, where `read`, its checksum.
+
+    Raises:
+        IndexFormatError: it is missing, no plain file, or another one.
+    """
+    try:
+        status = path.stat(follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            raise IndexFormatError("it is no plain file", _HINT, where=str(path))
+        if status.st_size != entry.bytes:
+            message = f"the file is damaged: it has {status.st_size:,} bytes, not {entry.bytes:,}"
+            raise IndexFormatError(message, _HINT, where=str(path))
+        if read and _sha256(path) != entry.sha256:
+            message = "the file is damaged: its checksum differs from the manifest's"
+            raise IndexFormatError(message, _HINT, where=str(path))
+    except FileNotFoundError as fault:
+        raise IndexFormatError("the file is missing", _HINT, where=str(path)) from fault
+    except OSError as fault:
+        raise IndexFormatError(f"the file cannot be read: {fault.strerror}", _HINT, where=str(path)) from fault
+
+
+def verify(folder: Path) -> list[str]:
+    """Read everything; one line for each fault: the file, what is wrong, what to do. Empty: all is whole.
+
+    The committed state's faults, then those of what is kept beside it.
+    """
+    return verify_committed(folder) + verify_kept(folder)
+
+
+def verify_kept(folder: Path) -> list[str]:
+    """The faults of what is kept beside the committed state, on which no answer depends.
+
+    That is narrower copies of its vectors, which are made again, and the generations before it, which can be gone
+    back to.
+    """
+    try:
+        manifest = read_manifest(folder)
+    except (FileNotFoundError, IndexFormatError):
+        return []  # which generations are kept is not known
+    return _damaged_prefixes(folder, manifest) + _own_copy_faults(folder, manifest) + _past_faults(folder, manifest)
+
+
+def verify_committed(folder: Path) -> list[str]:
+    """The faults of the committed state."""
+    try:
+        manifest = read_manifest(folder)
+    except FileNotFoundError:
+        return [f"{folder}: it holds no index; name another folder with --index"]
+    except IndexFormatError as fault:
+        return [line_of(fault)]
+    faults: list[str] = []
+    for path, entry in files_of(manifest).items():
+        try:
+            check_file(folder / path, entry, read=True)
+        except IndexFormatError as fault:
+            faults.append(line_of(fault))
+    if not faults:  # a file that is not the committed one needs no second line about what is in it
+        faults = _content_faults(folder, manifest)
+    return faults
+
+
+def line_of(fault: IndexFormatError) -> str:
+    """A fault in one line: the file, what is wrong, what to do."""
+    return f"{fault.where}: {fault.message}; {fault.hint}"
+
+
+def _content_faults(folder: Path, manifest: Manifest) -> list[str]:
+    faults = []
+    try:
+        read_deletions(folder, manifest)
+    except IndexFormatError as fault:
+        faults.append(line_of(fault))
+    for segment in segments_of(folder, manifest):
+        try:
+            _read_all(segment)
+        except IndexFormatError as fault:
+            faults.append(line_of(fault))
+    return faults
+
+
+def _read_all(segment: Segment) -> None:
+    """Decode every row of a segment, columns and vectors.
+
+    Raises:
+        IndexFormatError: something in it is not as it was written.
+    """
+    segment.map()
+    _check_ann(segment)
+    for start in range(0, segment.entry.rows, BATCH_ROWS):
+        numbers = range(start, min(start + BATCH_ROWS, segment.entry.rows))
+        segment.rows(numbers)
+        lengths = np.linalg.norm(segment.vectors(numbers).astype(np.float64), axis=1)
+        bad = np.flatnonzero(~(np.abs(lengths - 1) <= 2 * NORM_TOLERANCE))
+        if len(bad):
+            message = f"the file is damaged: row {start + bad[0]} is no vector of unit length"
+            raise IndexFormatError(message, _HINT, where=str(segment.folder))
+
+
+def _check_ann(segment: Segment) -> None:
+    """Look at every link and row number of what was made of the vectors: a search does so before the first query."""
+    if segment.entry.ann is not None:
+        recipe, path = segment.entry.ann.recipe, segment.folder / ANN
+        width = stored_width(segment.entry, segment.codes.shape[1])
+        vectors = map_vectors(segment.folder / VECTORS, width, segment.entry.rows)
+        check_ann(path, recipe, map_ann(path, recipe, vectors), segment.entry.rows)
+
+
+def _damaged_prefixes(folder: Path, manifest: Manifest) -> list[str]:
+    """One line for each narrower copy of vectors that is not what its name says; no search reads it."""
+    return [
+        f"{path}: the file is damaged: its checksum differs from the one in its name; it can be made again: delete it"
+        for segment in manifest.segments
+        for path in sorted((folder / SEGMENTS / segment.id).glob("prefix-*.faiss"))
+        if PREFIX.fullmatch(path.name) and not is_whole(path)
+    ]
+
+
+def _own_copy_faults(folder: Path, manifest: Manifest) -> list[str]:
+    """What is wrong with the numbered copy of the committed manifest: it is what a damaged one is mended with."""
+    try:
+        read_numbered(folder, manifest.generation)
+    except FileNotFoundError:
+        return []
+    except IndexFormatError as fault:
+        return [f"{fault.where}: {fault.message}; copy {MANIFEST} over it; {STANDS}"]
+    return []
+
+
+def _past_faults(folder: Path, manifest: Manifest) -> list[str]:
+    """One line for each fault in what only earlier generations consist of; a writer may sweep them meanwhile."""
+    before = earlier(folder, manifest.generation)
+    lines = [line_of(fault) for fault in before.faults.values()]
+    seen = set(files_of(manifest))
+    for past in reversed(before.manifests):
+        for path, entry in files_of(past).items():
+            if path in seen:
+                continue
+            seen.add(path)
+            try:
+                check_file(folder / path, entry, read=True)
+            except IndexFormatError as fault:
+                if (folder / numbered_path(past.generation)).exists():  # else it was swept, which begins with this file
+                    lost = f"without it there is no rollback to generation {past.generation}; {STANDS}"
+                    lines.append(f"{fault.where}: {fault.message}; put it back from a copy; {lost}")
+    return lines
+
+
+def _sha256(path: Path) -> str:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,1 @@
+"""An index on disk, as writers make it: journal, segments, merging, commit, history and compaction."""

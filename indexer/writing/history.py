@@ -1,0 +1,133 @@
+"""The past of an index: the generations whose files are kept, and going back to one of them.
+
+Going back is a commit like any other: a new generation that holds what an earlier one held, so that readers see the
+state before or after it, and going back can itself be undone. Of the committed state nothing but its manifest is
+needed: a damaged file of it is what one goes back from. What a spec means is not known here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ragidx.corpora.errors import IndexFormatError, SpecError
+from ragidx.indexer.store.commit import commit
+from ragidx.indexer.store.deletions import read_deletions, write_deletions
+from ragidx.indexer.store.generations import committed, earlier
+from ragidx.indexer.store.lock import Lock, now
+from ragidx.indexer.store.manifest import Manifest, files_of
+from ragidx.indexer.store.verify import check_files
+from ragidx.indexer.writing.vacuum import sweep
+
+ROLLED_BACK = "rolled_back_to"  # a note of the manifest
+
+
+def history(folder: Path, on_fault: Callable[[IndexFormatError], None] = lambda fault: None) -> list[Manifest]:
+    """The kept generations of an index, the committed one first. Only manifests are read.
+
+    Args:
+        folder: of the index.
+        on_fault: told of each kept generation that is left out, because its manifest is damaged or cannot be read.
+
+    Raises:
+        IndexFormatError: there is no index, or its manifest is damaged.
+    """
+    current = committed(folder)
+    before = earlier(folder, current.generation)
+    for fault in before.faults.values():
+        on_fault(fault)
+    return [current, *reversed(before.manifests)]
+
+
+def rollback(folder: Path, generation: int) -> Manifest:
+    """Commit anew what a kept generation held; its segments are named again, none is written.
+
+    Where it is the committed state already, nothing is written.
+
+    Returns:
+        The committed state.
+
+    Raises:
+        SpecError: the generation is not kept; the message names those that are.
+        IndexFormatError: there is no index, or the manifest or a file of that generation is missing or damaged.
+        BusyError: a writer holds the index.
+        RagidxError: the folder cannot be written; the committed state is what it was.
+    """
+    committed(folder)  # says what is there instead of an index
+    lock = Lock(folder)
+    try:
+        current = committed(folder)
+        if generation == current.generation:
+            check_files(folder, current)
+            return current
+        target = _kept(folder, generation, current.generation)
+        check_files(folder, target)
+        manifest = _again(folder, target, current.generation + 1)
+        commit(folder, manifest)
+        sweep(folder)
+        return manifest
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def with_way_back(folder: Path, manifest: Manifest) -> Iterator[None]:
+    """Let the hint about a damaged file of the committed state name the kept generation that is whole without it.
+
+    The files of that generation are compared as they are when it is opened: by size, and small ones by checksum.
+    """
+    try:
+        yield
+    except IndexFormatError as fault:
+        whole = _whole_without(fault.where, folder, manifest)
+        if whole is None:
+            raise
+        hint = f"put it back from a copy, go back with 'ragidx rollback {whole}', or build again with --rebuild"
+        raise IndexFormatError(fault.message, hint, where=fault.where) from fault
+
+
+def _whole_without(lost: str, folder: Path, manifest: Manifest) -> int | None:
+    """The newest kept generation that does not name a damaged file of the committed one and is whole; None: there is
+    none, or it is no such file.
+    """
+    if lost not in _paths(folder, manifest):
+        return None
+    for past in reversed(earlier(folder, manifest.generation).manifests):
+        if lost not in _paths(folder, past):
+            with contextlib.suppress(IndexFormatError):
+                check_files(folder, past)
+                return past.generation
+    return None
+
+
+def _paths(folder: Path, manifest: Manifest) -> set[str]:
+    return {str(folder / path) for path in files_of(manifest)}
+
+
+def _kept(folder: Path, generation: int, current: int) -> Manifest:
+    before = earlier(folder, current)
+    for manifest in before.manifests:
+        if manifest.generation == generation:
+            return manifest
+    if generation in before.faults:
+        raise before.faults[generation]
+    kept = ", ".join(str(manifest.generation) for manifest in reversed(before.manifests))
+    raise SpecError(
+        f"generation {generation} of the index is not kept",
+        f"kept: {kept or 'none but the committed one'}; build again from the corpus as it was",
+        where=str(folder),
+    )
+
+
+def _again(folder: Path, target: Manifest, generation: int) -> Manifest:
+    """The manifest of a new generation that holds what `target` held; its dead rows are written under the new one."""
+    dead = read_deletions(folder, target)
+    return dataclasses.replace(
+        target,
+        generation=generation,
+        created=now(),
+        deletions=write_deletions(folder, generation, target.segments, dead),
+        notes={**target.notes, ROLLED_BACK: target.generation},
+    )

@@ -1,0 +1,209 @@
+"""What a commit is put together from: segments that stay, segments that are new, and small ones merged into one.
+
+A part is a segment with its dead rows. `merged` copies the live rows of many small parts into new segments, column by
+batch and vector by block; `derived` makes the indexes of what is new. Which parts there are is the caller's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer import atomic
+from ragidx.indexer.ann.faiss_files import ANN, VECTORS, Halves
+from ragidx.indexer.ann.index_types import IndexOptions
+from ragidx.indexer.ann.prefixes import shortened
+from ragidx.indexer.ann.tuning import OnStage
+from ragidx.indexer.store.manifest import SEGMENTS, SegmentEntry, segment_id
+from ragidx.indexer.store.rows import FIXED, META, Schema, places_of
+from ragidx.indexer.store.segment import Segment
+from ragidx.indexer.writing.segment_writer import SegmentWriter, derive
+
+MAX_VECTOR_BYTES = 2 << 30  # of one segment: a graph is built in memory
+MAX_TEXT_BYTES = 16 << 30
+
+SMALL_BYTES = 64 << 20  # of vectors: a segment below this is merged with others
+MAX_SMALL = 16  # small segments that a commit leaves at most
+
+COPYING = "copying rows"
+
+_GROUP_BATCHES = 16  # record batches that are copied at once, at most
+_GROUP_BYTES = 16 << 20  # of their columns: no batch is added to so many
+
+
+class Part(NamedTuple):
+    """A segment with its dead rows, (rows,) or None; `fresh` where it is of the commit that is being made."""
+
+    entry: SegmentEntry
+    dead: NDArray[np.bool_] | None
+    fresh: bool = False
+
+
+def memory_bytes(segment: SegmentEntry) -> int:
+    """What a search in a segment keeps reading: its vectors, or only the codes that were made of them."""
+    codes = segment.ann is not None and segment.ann.recipe.links is None
+    return sum(entry.bytes for name, entry in segment.files.items() if name == ANN or (name == VECTORS and not codes))
+
+
+def is_small(entry: SegmentEntry, dim: int) -> bool:
+    """Whether a segment is one of those that are merged."""
+    return 2 * dim * entry.rows < SMALL_BYTES
+
+
+def is_full(entry: SegmentEntry, dim: int) -> bool:
+    """Whether a segment was closed because it holds as many vectors as one may."""
+    return 2 * dim * entry.rows >= MAX_VECTOR_BYTES
+
+
+def merged(
+    folder: Path, parts: Sequence[Part], copier: Copier, dim: int, schema: Schema, *, most: int = MAX_SMALL
+) -> list[Part]:
+    """The parts, with all small ones as one where there are more than `most` of them.
+
+    Each sixteenth small build copies at most sixteen small segments, 64 MiB of vectors each.
+    """
+    small = [part for part in parts if is_small(part.entry, dim)]
+    if len(small) <= most:
+        return list(parts)
+    sources = [(Segment(folder / SEGMENTS / part.entry.id, part.entry, dim, schema), part.dead) for part in small]
+    made = copier.run(sources)
+    for part in small:
+        if part.fresh:
+            atomic.remove(folder / SEGMENTS / part.entry.id)
+    return [part for part in parts if not is_small(part.entry, dim)] + [Part(entry, None, True) for entry in made]
+
+
+def derived(folder: Path, parts: Sequence[Part], dim: int, options: IndexOptions, on_stage: OnStage) -> list[Part]:
+    """The parts, with the indexes of the new ones made; those share what the others leave of the memory by their rows.
+
+    Raises:
+        SpecError: nothing that fits into the memory reaches the recall.
+    """
+    taken = sum(memory_bytes(part.entry) for part in parts if not part.fresh)
+    limits = iter(shares([part.entry.rows for part in parts if part.fresh], options.max_memory, taken))
+    made = []
+    for part in parts:
+        entry = part.entry
+        if part.fresh:
+            entry = derive(folder / SEGMENTS / entry.id, entry, dim, options, next(limits), on_stage)
+        made.append(part._replace(entry=entry))
+    return made
+
+
+def shares(parts: Sequence[int], max_memory: int | None, taken: int = 0) -> list[int | None]:
+    """The memory that each new segment may take, by its rows, of what the others leave.
+
+    Args:
+        parts: rows of each new segment.
+        max_memory: bytes that all segments may take together; None: no limit.
+        taken: bytes that the others take.
+
+    >>> shares([300, 100], 1000, taken=200)
+    [600, 200]
+    """
+    total = sum(parts)
+    return [None if max_memory is None else max(0, (max_memory - taken) * rows // total) for rows in parts]
+
+
+class Copier:
+    """Live rows of some segments into new ones, in their order.
+
+    Args:
+        target: the index folder that is written to.
+        generation: that the new segments are of.
+        first: the number of the first of them.
+        schema: kinds of metadata in all of the sources.
+        dim: width of the new vectors; wider ones are cut, and brought to unit length.
+        on_stage: told how many rows there are, and how many are copied.
+    """
+
+    def __init__(self, target: Path, generation: int, first: int, schema: Schema, dim: int, on_stage: OnStage) -> None:
+        self._target, self._generation, self._first = target, generation, first
+        self._schema, self._dim, self._on_stage = schema, dim, on_stage
+        self._made: list[SegmentEntry] = []
+        self._writer: SegmentWriter | None = None
+
+    def run(self, sources: Sequence[tuple[Segment, NDArray[np.bool_] | None]]) -> list[SegmentEntry]:
+        """The new segments, written and synced.
+
+        Raises:
+            SpecError: a vector has nothing in the part of it that would be kept.
+            RagidxError: the disk is full or failed.
+        """
+        total, done = sum(segment.entry.rows for segment, _ in sources), 0
+        try:
+            for segment, dead in sources:
+                for rows in self._copy(segment, dead):
+                    done += rows
+                    self._on_stage(COPYING, total, done)
+            self._finish()
+        except BaseException:
+            if self._writer is not None:
+                self._writer.abort()
+            raise
+        return self._made
+
+    def _copy(self, segment: Segment, dead: NDArray[np.bool_] | None) -> Iterator[int]:
+        """The live rows of one segment; gives the number of rows that were read, block by block."""
+        names = [*FIXED.names, *(META + name for name in sorted(self._schema))]
+        first = 0
+        for group in _groups(segment.batches(names)):
+            table = pa.Table.from_batches(group)
+            block = len(table)
+            alive = np.arange(block) if dead is None else np.flatnonzero(~dead[first : first + block])
+            if len(alive) < block:
+                table = table.take(places_of(alive))
+            if len(alive):
+                self._room().add_table(table, self._cut(segment.codes[first + alive], table))
+                segment.let_go(first, block)
+            first += block
+            yield block
+
+    def _cut(self, codes: Halves, table: Any) -> Halves:
+        """The vectors at the new width."""
+        stored = codes.shape[1]
+        if self._dim == stored:
+            return codes
+        narrow = shortened(codes.astype(np.float32), self._dim)
+        empty = np.flatnonzero(~narrow.any(axis=1))
+        if len(empty):
+            raise SpecError(
+                f"the first {self._dim} of {stored} numbers of a vector are all zero",
+                "keep more dimensions",
+                where=f"chunk {table.column('chunk_id')[int(empty[0])].as_py()}",
+            )
+        return narrow.astype("<f2")
+
+    def _room(self) -> SegmentWriter:
+        """The segment being written, or another one where that is full."""
+        current = self._writer
+        if current is not None and (current.vector_bytes >= MAX_VECTOR_BYTES or current.text_bytes >= MAX_TEXT_BYTES):
+            self._finish()
+        if self._writer is None:
+            folder = self._target / SEGMENTS / segment_id(self._generation, self._first + len(self._made))
+            atomic.remove(folder)  # left by a writer of an index that was damaged since
+            self._writer = SegmentWriter(folder, self._dim, self._schema)
+        return self._writer
+
+    def _finish(self) -> None:
+        if self._writer is not None:
+            self._made.append(self._writer.finish())
+            self._writer = None
+
+
+def _groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
+    """Record batches that are copied at once: few where the texts are long."""
+    group: list[Any] = []
+    for batch in batches:
+        group.append(batch)
+        if len(group) == _GROUP_BATCHES or sum(one.nbytes for one in group) >= _GROUP_BYTES:
+            yield group
+            group = []
+    if group:
+        yield group

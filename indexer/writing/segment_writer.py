@@ -1,0 +1,240 @@
+"""Writing a segment: rows and their vectors in, a synced folder out. `segment` says what lies in it.
+
+vectors (n, dim) float32 of unit length; they are rounded to float16. Both files grow on the disk while rows come, so
+a segment may be larger than memory. Nothing is visible to readers until a manifest names the folder. When a segment is
+full, and what its id is, is decided by `writer`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import ModelError, RagidxError
+from ragidx.indexer import atomic
+from ragidx.indexer.ann.faiss_files import ANN, HEADER_BYTES, VECTORS, Halves, vectors_header, write
+from ragidx.indexer.ann.index_types import IndexOptions, padded
+from ragidx.indexer.ann.tuning import OnStage, choose
+from ragidx.indexer.atomic import FileEntry, NewFile
+from ragidx.indexer.store import rows
+from ragidx.indexer.store.manifest import CHUNKS, AnnEntry, SegmentEntry
+from ragidx.indexer.store.rows import FIXED, KINDS, META, Row, Schema
+from ragidx.indexer.store.segment import BATCH_ROWS
+
+NORM_TOLERANCE = 1e-3
+SETTLED_BYTES = 16 << 20  # of columns, held before the kinds of metadata are taken as known
+
+_CODE_BYTES = 1 << 20  # of vectors, written at once
+_ROW_BYTES = 64  # of what a row has besides its strings
+
+Block = tuple[list[Any], dict[str, Any]]  # the columns of FIXED, and of metadata, of up to 256 rows
+
+
+class SegmentWriter:
+    """Rows in, a synced folder out. Call `finish` or `abort`.
+
+    Memory: the columns of the first rows (16 MiB), until the kinds of metadata are taken as known. From then on rows
+    that have other fields belong into another segment: `takes` says so.
+
+    Args:
+        folder: does not exist yet; its name becomes the id.
+        dim: width of the vectors.
+        schema: kinds of metadata that are known already; a field is stored in this kind or a wider one.
+    """
+
+    def __init__(self, folder: Path, dim: int, schema: Schema) -> None:
+        self.folder = folder
+        self.schema: dict[str, str] = {}  # of the fields that occur in this segment
+        self.n_rows = 0
+        self.text_bytes = 0
+        self._dim, self._width = dim, padded(dim)
+        self._known = dict(schema)
+        self._codes = bytearray()
+        self._waiting: list[Row] = []
+        self._part: Any = None  # a table of fewer than 256 rows, of those that came as columns
+        self._blocks: list[Block] = []
+        self._held_bytes = 0
+        self._file: NewFile | None = None  # of the columns, from when the kinds are known
+        self._columns: Any = None
+        atomic.make_folder(folder.parent)
+        with atomic.writing(folder):
+            folder.mkdir()
+        self._vectors = NewFile(folder / VECTORS, head=HEADER_BYTES)
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of the vectors so far, as they will lie on the disk."""
+        return 2 * self._width * self.n_rows
+
+    def takes(self, new: Sequence[Row]) -> bool:
+        """Whether rows fit the columns of the segment, once these are settled."""
+        return self._file is None or rows.union(self.schema, rows.kinds_of(new)) == self.schema
+
+    def add(self, new: Sequence[Row], vectors: NDArray[np.float32]) -> None:
+        """Append rows with their vectors (n, dim), of unit length.
+
+        Raises:
+            ModelError: a vector is not finite or not of unit length; the message names the chunk.
+            CorpusError: a string cannot be written as UTF-8.
+            RagidxError: the disk is full or failed.
+        """
+        if vectors.shape != (len(new), self._dim):
+            raise ValueError(f"vectors have the shape {vectors.shape}, not ({len(new)}, {self._dim})")
+        _check_unit(new, vectors)
+        self._add_codes(vectors.astype("<f2"))
+        for row in new:
+            text_bytes = len(row.text.encode("utf-8", "surrogatepass"))
+            self.text_bytes += text_bytes
+            self._held_bytes += _ROW_BYTES + text_bytes + len(row.chunk_id) + len(row.doc_id) + len(row.heading)
+            self._waiting.append(row)
+            if len(self._waiting) == BATCH_ROWS:
+                self._pack()
+
+    def add_table(self, table: Any, codes: Halves) -> None:
+        """Append rows of other segments as they are stored: all columns in kinds of the schema, and vectors (n, dim).
+
+        The kinds that the writer was made with are taken as known; `add` is not to be mixed with this.
+        """
+        self.schema = dict(self._known)
+        self._add_codes(codes)
+        self.text_bytes += table.column("text").nbytes
+        self._part = table if self._part is None else pa.concat_tables([self._part, table])
+        whole = len(self._part) - len(self._part) % BATCH_ROWS
+        self._take(self._part.slice(0, whole))
+        self._part = self._part.slice(whole)
+
+    def finish(self) -> SegmentEntry:
+        """Write and sync everything; nothing is visible to readers until a manifest names it."""
+        if self._waiting:
+            self._pack()
+        if self._part is not None:
+            self._take(self._part)
+        if self._columns is None:
+            self._settle()
+        assert self._file is not None
+        self._columns.close()
+        self._write_codes()
+        self._vectors.put_head(vectors_header(self._width, self.n_rows))
+        files = {CHUNKS: _closed(self._file), VECTORS: _closed(self._vectors)}
+        atomic.sync_folder(self.folder)
+        atomic.sync_folder(self.folder.parent)
+        return SegmentEntry(self.folder.name, self.n_rows, files)
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        for file in (self._file, self._vectors):
+            if file is not None:
+                with contextlib.suppress(RagidxError):
+                    file.close()
+        atomic.remove(self.folder)
+
+    def _add_codes(self, codes: Halves) -> None:
+        filled = np.pad(codes, ((0, 0), (0, self._width - self._dim))) if self._width > self._dim else codes
+        self._codes += np.ascontiguousarray(filled).tobytes()
+        self.n_rows += len(codes)
+        if len(self._codes) >= _CODE_BYTES:
+            self._write_codes()
+
+    def _write_codes(self) -> None:
+        self._vectors.write(self._codes)
+        self._codes = bytearray()
+
+    def _pack(self) -> None:
+        """Turn the waiting rows into columns, and write them once the kinds are known."""
+        waiting, self._waiting = self._waiting, []
+        self._hold((rows.fixed_arrays(waiting), rows.metadata_arrays(waiting)))
+
+    def _take(self, table: Any) -> None:
+        """Whole batches of columns."""
+        for batch in table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS):
+            fields = {name.removeprefix(META): batch.column(name) for name in batch.schema.names[len(FIXED.names) :]}
+            present = {name: column for name, column in fields.items() if column.null_count < len(column)}
+            self._held_bytes += batch.nbytes
+            self._hold(([batch.column(name) for name in FIXED.names], present))
+
+    def _hold(self, block: Block) -> None:
+        found = {name: rows.kind_of_type(array.type) or "string" for name, array in block[1].items()}
+        known = {name: self._known[name] for name in found if name in self._known}
+        self.schema = rows.union(self.schema, found, known)
+        if self._columns is not None:
+            self._write(block)
+            return
+        self._blocks.append(block)
+        if self._held_bytes >= SETTLED_BYTES:
+            self._settle()
+
+    def _settle(self) -> None:
+        """From here on the kinds of metadata are those found so far, and columns go to the disk as they come."""
+        fields = [*FIXED, *(pa.field(META + name, KINDS[kind]) for name, kind in sorted(self.schema.items()))]
+        self._arrow_schema = pa.schema(fields)
+        self._file = NewFile(self.folder / CHUNKS)
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        self._columns = pa.ipc.new_file(self._file, self._arrow_schema, options=options)
+        blocks, self._blocks = self._blocks, []
+        for block in blocks:
+            self._write(block)
+
+    def _write(self, block: Block) -> None:
+        fixed, metadata = block
+        extra = [
+            rows.convert(metadata[name], kind) if name in metadata else pa.nulls(len(fixed[0]), KINDS[kind])
+            for name, kind in sorted(self.schema.items())
+        ]
+        self._columns.write_batch(pa.record_batch([*fixed, *extra], schema=self._arrow_schema))
+
+
+def derive(
+    folder: Path,
+    entry: SegmentEntry,
+    dim: int,
+    options: IndexOptions,
+    max_memory: int | None,
+    on_stage: OnStage,
+) -> SegmentEntry:
+    """Make the index that a finished segment is to have, and write it beside the vectors.
+
+    Args:
+        folder: of the segment.
+        entry: as `SegmentWriter.finish` gave it.
+        dim: width of the vectors.
+        options: what the user wants.
+        max_memory: the part of `options.max_memory` that this segment may take.
+        on_stage: told how far it is.
+
+    Raises:
+        SpecError: nothing that fits into the memory reaches the recall.
+    """
+    made = choose(folder / VECTORS, padded(dim), entry.rows, options, max_memory, on_stage)
+    if made is None:
+        return entry
+    index, measured = made
+    with atomic.create(folder / ANN) as file:
+        write(index, file.write)
+    atomic.sync_folder(folder)
+    found = AnnEntry(measured.recipe, measured.effort, measured.recall, measured.sample)
+    return SegmentEntry(entry.id, entry.rows, {**entry.files, ANN: file.entry}, found)
+
+
+def _closed(file: NewFile) -> FileEntry:
+    file.sync()
+    file.close()
+    return file.entry
+
+
+def _check_unit(new: Sequence[Row], vectors: NDArray[np.float32]) -> None:
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    bad = np.flatnonzero(~(np.abs(lengths - 1) <= NORM_TOLERANCE))  # not finite: NaN is never <=
+    if not len(bad):
+        return
+    row, length = new[int(bad[0])], lengths[int(bad[0])]
+    if np.isfinite(length):
+        message, hint = f"the vector has the length {length:.4g}, not 1", "normalise the vectors before they are added"
+    else:
+        message, hint = "the vector holds a number that is not finite", "encode with --dtype float32"
+    raise ModelError(message, hint, where=f"chunk {row.chunk_id}")

@@ -1,0 +1,127 @@
+"""Sweeping: removing what no kept generation names, as a crash, an interrupted build or an old commit left it.
+
+Kept are the committed state and the two generations before it. What counts is read from the disk each time, so that a
+sweep is right whatever happened before it. While the committed state cannot be read, or its manifest is lost, nothing
+is removed; while an earlier manifest cannot be read, nothing that it may name. Only names that ragidx itself gives are
+looked at. Journals are not swept: they are what an interrupted build goes on from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer import atomic
+from ragidx.indexer.store.generations import earlier
+from ragidx.indexer.store.lock import LOCK
+from ragidx.indexer.store.manifest import (
+    DELETIONS,
+    FILES,
+    JOURNAL,
+    MANIFEST,
+    SEEN,
+    SEGMENTS,
+    Manifest,
+    files_of,
+    is_segment_id,
+    numbered,
+    read_manifest,
+)
+
+_BLOB = re.compile(r"[0-9a-f]{16}-[A-Za-z0-9][A-Za-z0-9._-]*")
+_DELETIONS = re.compile(r"[0-9]{8,16}\.arrow")
+
+
+def sweep(folder: Path) -> None:
+    """Remove what no kept generation of the index names. The caller holds the lock."""
+    try:
+        kept, unknown = _kept(folder)
+    except IndexFormatError:
+        return
+    named = {path for manifest in kept for path in files_of(manifest)}
+    segments = {path.split("/")[1] for path in named if path.startswith(f"{SEGMENTS}/")}
+    copies = {None, *(manifest.generation for manifest in kept), *unknown}
+    newest = max(unknown, default=0)  # a generation names what was written up to its own time, nothing later
+
+    _remove(folder, lambda name: numbered(name) not in copies)
+    _remove(
+        folder / SEGMENTS,
+        lambda name: is_segment_id(name) and name not in segments and _written(name) > newest,
+    )
+    for segment in segments:  # what a reader left that ended while it wrote a narrower copy
+        _remove(folder / SEGMENTS / segment, lambda name: False)
+    _remove(
+        folder / DELETIONS,
+        lambda name: (
+            bool(_DELETIONS.fullmatch(name)) and f"{DELETIONS}/{name}" not in named and _written(name) > newest
+        ),
+    )
+    _remove(
+        folder / FILES,
+        lambda name: bool(_BLOB.fullmatch(name)) and f"{FILES}/{name}" not in named and not unknown,
+    )
+
+
+def _kept(folder: Path) -> tuple[list[Manifest], tuple[int, ...]]:
+    """The manifests of the kept generations, and the generations whose manifest cannot be read now.
+
+    Raises:
+        IndexFormatError: the committed state cannot be read, or its manifest is lost.
+    """
+    try:
+        current = read_manifest(folder)
+    except FileNotFoundError:
+        return [], ()
+    before = earlier(folder, current.generation)
+    return [current, *before.manifests], before.unknown
+
+
+def _remove(folder: Path, is_left: Callable[[str], bool]) -> None:
+    """Remove temporary files, and what is left over by its name."""
+    for path in _entries(folder):
+        if path.name.endswith(atomic.TEMPORARY) or is_left(path.name):
+            atomic.remove(path)
+
+
+def highest_generation(folder: Path) -> int:
+    """The highest generation that any name in the folder shows; 0 where there is none."""
+    numbers = [numbered(path.name) or 0 for path in _entries(folder)]
+    numbers += [_written(path.name) for path in _entries(folder / SEGMENTS) if is_segment_id(path.name)]
+    return max(numbers, default=0)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a folder that is something else: a writer sweeps, and must not sweep there.
+
+    Raises:
+        IndexFormatError: it is a file, holds other things than an index, or a part of it is a link.
+    """
+    hint = "choose another folder with --index"
+    if path.exists() and not path.is_dir():
+        raise IndexFormatError("it is a file, not a folder", hint, where=str(path))
+    parts = (SEGMENTS, DELETIONS, FILES, JOURNAL)
+    if path.is_dir():
+        names = {entry.name for entry in path.iterdir()}
+        ours = {name for name in names if name in (*parts, LOCK, SEEN) or _is_ours(name)}
+        is_begun = LOCK in names or any((numbered(name) or 0) > 1 for name in names)
+        if MANIFEST not in names and (names - ours or (names and not is_begun)):
+            raise IndexFormatError("it is not an index, and not empty", hint, where=str(path))
+    for name in parts:
+        if (path / name).is_symlink():
+            raise IndexFormatError(f"{name!r} in it is a link, and is not followed", hint, where=str(path))
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a file directly in an index folder is a manifest's numbered copy or a temporary file."""
+    return numbered(name) is not None or (name.startswith(".") and name.endswith(atomic.TEMPORARY))
+
+
+def _written(name: str) -> int:
+    """The generation that wrote a segment or a file of deletions."""
+    return int(re.split("[-.]", name)[0])
+
+
+def _entries(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []

@@ -1,0 +1,396 @@
+"""Build: a corpus becomes an index, incrementally by content.
+
+files -> Documents -> Chunks -> vectors -> rows -> one commit. A file that nobody has touched is not opened; a document
+whose content is known is not cut; a chunk whose text is known is not encoded. Every batch goes to the writer's journal
+as soon as it is there: a build that is killed loses the batch in flight, and the next one goes on. Nothing is visible
+before the commit at the end. A filter that is fitted on the corpus reads it once more, before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.errors import ModelError
+from ragidx.corpora.records import Document, Skip
+from ragidx.corpora.sources import Source
+from ragidx.indexer.store.manifest import files_of
+from ragidx.indexer.store.store import Store, StoreWriter
+from ragidx.indexer.writing.vacuum import check_folder
+from ragidx.pipelines.build.chunks import Cutter, Item
+from ragidx.pipelines.build.resolve import make_plan
+from ragidx.pipelines.plan.prediction import Foresight, is_long
+from ragidx.pipelines.build.corpus import Reading, build_options, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.report import INDEXING, BuildReport, OnProgress, Progress, Skips, StrictError, Teller
+from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
+from ragidx.indexer.writing.vacancy import vacated_if_refused
+
+if TYPE_CHECKING:
+    from ragidx.indexer.encoders.load import Batch, Encoder
+    from ragidx.indexer.filters.filter import Filter
+    from ragidx.indexer.store.manifest import Manifest
+
+_WINDOW_CHUNKS = 4096
+_WINDOW_CHARS = 4 << 20
+_TUNE_FROM = 256  # chunks: measuring the fastest number format pays from here on
+
+
+def build(
+    corpus: str | Path,
+    index: str | Path = "ragidx-index",
+    *,
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> BuildReport:
+    """Make or update the index of a corpus.
+
+    Args:
+        corpus: a folder, a file, a BEIR folder, or `-` for standard input.
+        index: the index folder.
+        on_progress: called a few times a second.
+        options: the fields of `BuildOptions`: model, method, pooling, tau, dim, filter, chunk_size, device, strict ...
+            What is left out is what the index was made with, else the model's preset, else the default.
+
+    Returns:
+        What was done, and what was left out.
+
+    Raises:
+        RagidxError: of the subclass that says what to do; the committed state is then what it was.
+    """
+    return _Build(Reading(corpus, Path(index), build_options(options)), on_progress).run()
+
+
+@dataclass
+class _Window:
+    """Chunks that are encoded together: wide enough that sorting by length pays, small enough to stay in memory."""
+
+    items: list[Item] = field(default_factory=list)
+    n_chars: int = 0
+
+    def add(self, item: Item) -> bool:
+        """Take one; True when the window is full."""
+        self.items.append(item)
+        self.n_chars += len(item.text)
+        return len(self.items) >= _WINDOW_CHUNKS or self.n_chars >= _WINDOW_CHARS
+
+
+class _Build:
+    """One run of `build`; its state is what the steps share."""
+
+    def __init__(self, reading: Reading, on_progress: OnProgress | None) -> None:
+        self.reading, self.corpus, self.index, self.options = reading, reading.corpus, reading.index, reading.options
+        self.report = BuildReport(index=str(self.index))
+        self.progress = Progress()
+        self._tell = Teller(on_progress, self.progress)
+        self.skips = Skips(self.options.strict)
+        self._window = _Window()
+        self._cutter: Cutter | None = None
+        self._encoder: Encoder | None = None
+        self._foresight = Foresight(reading)
+        self._fitted: dict[bytes, NDArray[np.float32]] = {}  # vectors of the sample the filter was fitted on
+
+    def run(self) -> BuildReport:
+        """The whole build."""
+        self._started = time.perf_counter()
+        self.plan = make_plan(self.index, self.options)
+        if self.plan.wants_a_sample:
+            self._fit()
+        with vacated_if_refused(self.index), self._writer() as writer:
+            self.writer = writer
+            known = writer.known_documents()
+            had = writer.base is not None and not self.options.rebuild
+            self._cut_before = _n_truncated(writer.base) if had else 0
+            self._looks_again = self.options.strict and self._cut_before > 0
+            reread = self.options.reread or self._looks_again
+            self._seen = SeenFiles(self.index, self.reading.read_options, known, reread=reread)
+            with contextlib.ExitStack() as self._open:
+                for document in self.reading.documents(self._left_out, self._begin):
+                    for items in self._take(document, known.get(document.id)):
+                        self._collect(items)
+                for items in self._cutter.drain() if self._cutter else ():
+                    self._collect(items)
+            self._flush()
+            self.reading.check_something_was_read(self.report.n_documents, self.skips)
+            self._seen.keep()
+            self.report.n_removed = writer.delete_others() if had else 0
+            manifest = writer.commit(self._notes(), self.report.n_documents)
+            self.report.committed = writer.base is None or manifest.generation != writer.base.generation
+            self._seen.write()
+        self._finish()
+        return self.report
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def _begin(self, source: Source) -> bool:
+        """Whether a file has to be read; one that was touched by nobody is still the documents that the index has."""
+        self.progress.n_bytes += source.size
+        passed = self._seen.passes(source)
+        if passed:
+            self.report.n_unopened += 1
+            self._foresight.passed(source.size)
+            self._count(passed)
+            self.report.n_unchanged += passed
+        elif not self.progress.total_bytes:  # what is all known is through before anyone could look at a bar
+            self.progress.total_bytes = self.reading.total_bytes()
+        return not passed
+
+    def _count(self, n_documents: int) -> None:
+        self.report.n_documents += n_documents
+        self.progress.n_documents += n_documents
+        self._tell()
+
+    def _left_out(self, skip: Skip) -> None:
+        """Of the file that is being read, or in the walk."""
+        self.skips.add(skip)
+        self._seen.left_out(skip.where)
+
+    # -- the filter, where it is fitted ---------------------------------------------------------------------------
+
+    def _fit(self) -> None:
+        """Fit the filter on a sample of the corpus, before anything of the corpus is stored."""
+        from ragidx.pipelines.build.fit_filter import check_fit, draw, fit_filter
+
+        check_folder(self.index)
+        check_fit(self.plan, self.corpus)
+        self.progress.total_bytes = self.reading.total_bytes()
+        self.progress.stage = f"fitting filter {self.plan.spec.filter.name}"
+        self._tell(at_once=True)
+        drawn = draw(self.reading.documents(self.skips.add), self.plan.spec, self._tell)
+        self.reading.check_something_was_read(len(drawn), self.skips)
+        self.skips = Skips(self.options.strict)  # what was left out is told when the corpus is indexed
+        fitted = fit_filter(self.plan, drawn, self._chunker(), self._batches, self._begin_sample)
+        self.report.n_fitted = fitted.n
+        unit = _unit(fitted.vectors, [item.row.chunk_id for item in fitted.items])
+        keys = [item.row.text_hash for item in fitted.items]
+        self._fitted = {key: vector for key, vector in zip(keys, unit, strict=True) if vector.any()}
+        self.progress.stage = INDEXING
+        self._tell(at_once=True)
+
+    def _begin_sample(self, n: int) -> None:
+        """The sample is drawn, and its texts are about to be encoded."""
+        self.progress.n_sample = n
+        self._tell(at_once=True)
+
+    # -- chunks and vectors ---------------------------------------------------------------------------------------
+
+    def _take(self, document: Document, had: bytes | None) -> Iterable[list[Item]]:
+        """Begin to cut a document that is new or changed; gives the items of documents that are cut by now."""
+        doc_hash = document_hash(document)
+        if not self._seen.document(document.id, doc_hash):
+            self._left_out(Skip(document.id, REPEATED))
+            return ()
+        self._count(1)
+        self._foresight.read(document, is_new=had != doc_hash)
+        if had == doc_hash:
+            self.report.n_unchanged += 1
+            self.writer.keep_document(document.id)
+            if self._looks_again:
+                self._check_whole(document)
+            return ()
+        if had is not None:
+            self.writer.delete_document(document.id)
+            self.report.n_changed += 1
+        else:
+            self.report.n_added += 1
+        return self._cutting().submit(document, doc_hash)
+
+    def _collect(self, items: Sequence[Item]) -> None:
+        """Put a document's items into the window, and encode the window whenever it is full."""
+        if not items:
+            self.report.n_empty += 1
+        self.progress.n_cut += len(items)
+        self._foresight.cut(items)
+        for item in items:
+            if self._window.add(item):
+                self._flush()
+                self._predict()
+
+    def _cutting(self) -> Cutter:
+        if self._cutter is None:
+            self._cutter = self._open.enter_context(Cutter(self._chunker()))
+        return self._cutter
+
+    def _chunker(self) -> Chunker:
+        return chunker_of(self._loaded(), self.plan.spec.chunk)
+
+    def _loaded(self) -> Encoder:
+        """The encoder, loaded when the first text needs it: an idle build loads no model."""
+        if self._encoder is None:
+            with self._foresight.loading():
+                self._encoder = self.plan.encoder
+        return self._encoder
+
+    def _flush(self) -> None:
+        """Encode what is not known, and hand the window's rows to the writer in their order."""
+        items, self._window = self._window.items, _Window()
+        if not items:
+            return
+        self._count_truncated(items)
+        vectors = self.writer.reuse(list({item.row.text_hash for item in items}))
+        missing = {item.row.text_hash: item.text for item in items if item.row.text_hash not in vectors}
+        vectors |= (fitted := {key: self._fitted.pop(key) for key in missing if key in self._fitted})
+        fresh = {key: text for key, text in missing.items() if key not in fitted}
+        self._foresight.fresh_chars += sum(map(len, fresh.values()))
+        self._foresight.known_chars += sum(len(item.text) for item in items if item.row.text_hash not in fresh)
+        vectors |= self._encode(list(fresh), list(fresh.values()), {i.row.text_hash: i.row.chunk_id for i in items})
+        items = [item for item in items if item.row.text_hash in vectors]
+        for start in range(0, len(items), 256):
+            part = [item.row for item in items[start : start + 256]]
+            self.writer.add(part, np.stack([vectors[row.text_hash] for row in part]))
+        self.report.n_chunks += len(items)
+        self.report.n_reused += len(items) - sum(key in vectors for key in missing)  # less what is zero
+        self.progress.n_chunks += len(items) - len(fresh)
+        self._tell()
+
+    def _encode(
+        self, hashes: Sequence[bytes], texts: Sequence[str], names: dict[bytes, str]
+    ) -> dict[bytes, NDArray[np.float32]]:
+        """Vectors of unit length by text hash; each batch is in the journal before the next is encoded."""
+        found: dict[bytes, NDArray[np.float32]] = {}
+        if not texts:
+            return found
+        encoder = self._loaded()
+        if len(texts) >= _TUNE_FROM:
+            with self._foresight.loading():
+                encoder.tune(texts)
+        for batch in self._batches(texts, self.plan.filter):
+            keys = [hashes[row] for row in batch.rows]
+            unit = _unit(batch.vectors, [names[key] for key in keys])
+            told = np.flatnonzero(unit.any(axis=1)).tolist()
+            for row in np.flatnonzero(~unit.any(axis=1)).tolist():
+                self.skips.add(Skip(names[keys[row]], "the model makes nothing of the text: its vector is zero"))
+            self.writer.remember([keys[row] for row in told], unit[told])
+            found |= ((keys[row], unit[row]) for row in told)
+            self.progress.n_chunks += len(keys)
+        return found
+
+    def _batches(self, texts: Sequence[str], project: Filter | None = None) -> Iterator[Batch]:
+        """Texts through the model, counted and timed."""
+        started = last = time.perf_counter()
+        for batch in self._loaded().batches(texts, project=project):
+            yield batch
+            now = time.perf_counter()
+            if self._foresight.encoded(sum(len(texts[row]) for row in batch.rows), now - last):
+                self._predict()
+            last = time.perf_counter()
+            self.report.n_encoded += len(batch.rows)
+            self.report.n_tokens += batch.n_tokens
+            self.progress.n_encoded, self.progress.n_tokens = self.report.n_encoded, self.report.n_tokens
+            self.progress.seconds = self.report.encode_seconds + time.perf_counter() - started
+            self._tell()
+        self.report.encode_seconds += time.perf_counter() - started
+
+    def _predict(self) -> None:
+        """From the first batches or the first window, what all will take; told where that is long."""
+        if self._foresight.made or self.progress.fitting:
+            return
+        seconds, stored = time.perf_counter() - self._started, self.plan.stored
+        made = self._foresight.predict(
+            seconds,
+            dim=self.plan.dim(),
+            options=self.plan.index_options(),
+            had_bytes=0 if stored is None else sum(entry.bytes for entry in files_of(stored.manifest).values()),
+        )
+        if made is not None and is_long(made):
+            self.report.prediction = self.progress.prediction = made
+            self._tell(at_once=True)
+
+    def _check_whole(self, document: Document) -> None:
+        """Whether a document that is known was indexed whole; a build that was not strict may have cut it."""
+        with Cutter(self._chunker()) as cutter:
+            for items in (*cutter.submit(document, b""), *cutter.drain()):
+                self._count_truncated(items)
+
+    def _count_truncated(self, items: Sequence[Item]) -> None:
+        found = too_long(items, self._loaded(), self.plan.spec.chunk)
+        self.report.n_truncated += len(found)
+        if found and self.options.strict:
+            raise StrictError(
+                f"the document has more than the {self._loaded().text_limit()} tokens that the model reads",
+                "cut documents with --chunk-size, or build without --strict",
+                where=found[0].row.doc_id,
+            )
+
+    # -- the index ------------------------------------------------------------------------------------------------
+
+    def _writer(self) -> StoreWriter:
+        return StoreWriter(
+            self.index,
+            spec=self.plan.spec.to_json(),
+            fingerprint=self.plan.fingerprint(),
+            dim=self.plan.dim(),
+            index=self.plan.index_options(),
+            blobs=self.plan.blobs(),
+            replace=self.options.rebuild,
+            on_stage=self._deriving,
+        )
+
+    def _deriving(self, recipe: str, rows: int, done: int) -> None:
+        self.progress.derive(recipe, rows, done)
+        self._tell()
+
+    def _notes(self) -> dict[str, Any]:
+        """What the manifest keeps of this build."""
+        r = self.report
+        notes = {
+            "corpus": str(self.corpus),
+            "skipped": dict(self.skips.counts),
+            # of the index, at most: some of those before may be gone, unless each was looked at again
+            "truncated": r.n_truncated + (0 if self._looks_again else self._cut_before),
+            "device": self._encoder.device if self._encoder else "",
+            "dtype": self._encoder.dtype if self._encoder else "",
+        }
+        if r.prediction is not None:
+            r.seconds = time.perf_counter() - self._started
+            actual = {name: value for name, value in r.actual().items() if name != "index_bytes"}  # the manifest has it
+            notes["forecast"] = {"predicted": dataclasses.asdict(r.prediction), "actual": actual}
+        return notes
+
+    def _finish(self) -> None:
+        r, store = self.report, Store.open(self.index)
+        r.model, r.method = self.plan.spec.encoder.model, self.plan.spec.encoder.method
+        r.encoder, r.filter, r.dim = str(self.plan.spec.encoder), str(self.plan.spec.filter), store.manifest.dim
+        r.n_kept = store.manifest.n_chunks - r.n_chunks  # what was cut here, so far
+        r.generation, r.n_chunks = store.manifest.generation, store.manifest.n_chunks
+        r.take_index(store.manifest)
+        r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places
+        r.index_bytes = sum(entry.bytes for entry in files_of(store.manifest).values())
+        if self._encoder is not None:
+            r.device, r.dtype = self._encoder.device, self._encoder.dtype
+        r.seconds = time.perf_counter() - self._started
+        self.progress.total_bytes = self.progress.total_bytes or self.progress.n_bytes
+        self.progress.last = True
+        self._tell(at_once=True)
+
+
+def _n_truncated(manifest: Manifest | None) -> int:
+    """How many documents of an index were cut, at most."""
+    told = 0 if manifest is None else manifest.notes.get("truncated")
+    return told if isinstance(told, int) else 0
+
+
+def _unit(vectors: NDArray[np.float32], names: Sequence[str]) -> NDArray[np.float32]:
+    """Rows of length 1; a zero row stays zero.
+
+    Raises:
+        ModelError: a vector is not finite; the message names the chunk.
+    """
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    bad = np.flatnonzero(~np.isfinite(norms[:, 0]))
+    if bad.size:
+        raise ModelError(
+            "the model gave a vector that is not finite",
+            "try --dtype float32; if it stays, exclude the document",
+            where=names[bad[0]],
+        )
+    unit: NDArray[np.float32] = (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
+    return unit

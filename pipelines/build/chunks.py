@@ -1,0 +1,90 @@
+"""Cutting documents into what is encoded, several at a time, in order.
+
+Document -> Items (row and text to encode). Cutting is tokenising, which releases the interpreter's lock, so threads cut
+the next documents while the model encodes. How many documents wait is bounded, by number and by characters.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.records import Document
+from ragidx.indexer.digests import digest
+from ragidx.indexer.store.rows import Row
+
+_WAITING_A_WORKER = 16
+_WAITING_CHARS = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A chunk on its way: its row, and the text that is encoded."""
+
+    row: Row
+    text: str
+
+
+class Cutter:
+    """A pool of threads over one chunker; a context manager.
+
+    `submit` takes a document and yields the items of documents that are done, one list a document, in the order of
+    submission; `drain` yields the rest.
+    """
+
+    def __init__(self, chunker: Chunker) -> None:
+        self._chunker = chunker
+        workers = max(1, min(8, os.cpu_count() or 1))
+        self._most = _WAITING_A_WORKER * workers
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ragidx-cut")
+        self._waiting: deque[tuple[int, Future[list[Item]]]] = deque()
+        self._n_chars = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def submit(self, document: Document, doc_hash: bytes) -> Iterator[list[Item]]:
+        """Begin a document."""
+        self._waiting.append((len(document.text), self._pool.submit(self._cut, document, doc_hash)))
+        self._n_chars += len(document.text)
+        while len(self._waiting) > self._most or self._n_chars > _WAITING_CHARS:
+            yield self._next()
+
+    def drain(self) -> Iterator[list[Item]]:
+        """Finish what was begun."""
+        while self._waiting:
+            yield self._next()
+
+    def _next(self) -> list[Item]:
+        n_chars, done = self._waiting.popleft()
+        self._n_chars -= n_chars
+        return done.result()
+
+    def _cut(self, document: Document, doc_hash: bytes) -> list[Item]:
+        items = []
+        for chunk in self._chunker.chunks(document):
+            text = self._chunker.encoded_text(chunk)
+            row = Row(
+                chunk_id=chunk.id,
+                doc_id=chunk.doc_id,
+                start=chunk.start,
+                end=chunk.end,
+                text=chunk.text,
+                heading=chunk.heading,
+                text_hash=digest(text),
+                doc_hash=doc_hash,
+                metadata=document.metadata,
+            )
+            items.append(Item(row, text))
+        return items

@@ -1,0 +1,144 @@
+"""How a build reads its corpus, and what follows from a document before anything is encoded.
+
+    corpus, index, options -> Sources, Documents; encoder -> Chunker; items -> those that the model does not read whole
+
+A build and a forecast read by the same rules, and refuse a corpus without documents in the same words. Nothing is
+written here, and no model is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.readers.registry import ReadOptions, documents
+from ragidx.corpora.records import Document, OnSkip
+from ragidx.corpora.sources import IndexFolder, Source, sources
+from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer.digests import digest
+from ragidx.pipelines.build.chunks import Item
+from ragidx.pipelines.build.resolve import BuildOptions
+from ragidx.pipelines.build.report import Skips
+
+if TYPE_CHECKING:
+    from ragidx.indexer.encoders.load import Encoder
+
+_UNLIMITED = 1 << 30
+
+
+def _every(source: Source) -> bool:
+    return True
+
+
+def build_options(options: Mapping[str, object]) -> BuildOptions:
+    """What a program gave `build` by name.
+
+    Raises:
+        SpecError: a name that is no field of `BuildOptions`.
+    """
+    try:
+        return BuildOptions(**options)  # type: ignore[arg-type]  # the values are checked where they are used
+    except TypeError as fault:
+        raise SpecError(
+            f"build takes no such option: {fault}".replace("BuildOptions.__init__() ", ""),
+            "see help(ragidx.pipelines.build.resolve.BuildOptions)",
+        ) from fault
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A corpus as the options of a build select it.
+
+    Args:
+        corpus: a folder, a file, a BEIR folder, or `-` for standard input.
+        index: the index folder, which is left out where it lies in the corpus.
+        options: of the build.
+    """
+
+    corpus: str | Path
+    index: Path
+    options: BuildOptions
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """What is taken from structured files."""
+        return ReadOptions(text_field=self.options.text_field, id_field=self.options.id_field)
+
+    def sources(self, on_skip: OnSkip) -> Iterator[Source]:
+        """The files that are read; nothing is opened."""
+        return sources(self.corpus, include=self.options.include, exclude=self._exclude(), beir=True, on_skip=on_skip)
+
+    def documents(self, on_skip: OnSkip, on_source: Callable[[Source], bool] = _every) -> Iterator[Document]:
+        """The Documents, streaming; of the files that `on_source` accepts."""
+        return documents(
+            self.corpus,
+            self.read_options,
+            include=self.options.include,
+            exclude=self._exclude(),
+            on_skip=on_skip,
+            on_source=on_source,
+        )
+
+    def total_bytes(self) -> int:
+        """What there is to read, by sizes alone; 0 where nobody knows (standard input)."""
+        if str(self.corpus) == "-":
+            return 0
+        return sum(source.size for source in self.sources(lambda _: None))
+
+    def check_something_was_read(self, n_documents: int, skips: Skips) -> None:
+        """Whether there is anything to index.
+
+        Raises:
+            CorpusError: there is not; the message says what was left out instead.
+        """
+        if n_documents:
+            return
+        if not skips.total():
+            raise CorpusError(
+                "the corpus is empty: there is no file in it", "name a folder with documents", where=str(self.corpus)
+            )
+        raise CorpusError(
+            f"the corpus has no readable document ({skips.shown()})",
+            "see `ragidx build --help` for the formats; --include and --exclude choose files",
+            where=str(self.corpus),
+        )
+
+    def _exclude(self) -> list[str]:
+        return without_index(self.corpus, self.index, self.options.exclude)
+
+
+def without_index(corpus: str | Path, index: Path, exclude: Sequence[str]) -> list[str]:
+    """What the user leaves out, and the index itself where it stands in the corpus."""
+    folder, own = Path(corpus).resolve(), index.resolve()
+    is_inside = own != folder and own.is_relative_to(folder)
+    if not is_inside:
+        return [*exclude]
+    name = unicodedata.normalize("NFC", own.relative_to(folder).as_posix())  # as the walk names it
+    return [*exclude, IndexFolder(name)]
+
+
+def document_hash(document: Document) -> bytes:
+    """Of everything a document's rows hold."""
+    metadata = json.dumps(dict(document.metadata), sort_keys=True, default=str)
+    return digest(f"{document.markdown}\0{metadata}\0{document.text}")
+
+
+def chunker_of(encoder: Encoder, spec: ChunkSpec) -> Chunker:
+    """What cuts documents so that the encoder reads each chunk whole."""
+    limit = encoder.text_limit()
+    return Chunker(spec, encoder.tokenizer.texts, limit=_UNLIMITED if limit is None else limit)
+
+
+def too_long(items: Sequence[Item], encoder: Encoder, spec: ChunkSpec) -> list[Item]:
+    """Whole documents may be longer than the model reads; chunks never are, the chunker sees to that."""
+    limit = encoder.text_limit()
+    if spec.size is not None or limit is None:
+        return []
+    lengths = encoder.tokenizer.ids([encoder.tokenizer.head(item.text, limit) for item in items])
+    return [item for item, ids in zip(items, lengths, strict=True) if len(ids) > limit]

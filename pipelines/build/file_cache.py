@@ -1,0 +1,180 @@
+"""Which files of a corpus need not be read again: those that a build has read, and nobody has touched since.
+
+    Source (name, size, times, inode) -> the digests and hashes of its documents, as they were read
+
+Kept beside the index, in `sources.cache`. It is asked, never believed: a file is passed over only while the index holds
+all its documents with the same hashes, so a cache that is lost, old or damaged costs time, never a wrong answer. What
+makes a file another one is what git looks at: size, time of the last write, time of the last change of the inode (which
+nobody can set), inode and device. A file that was touched in the last two seconds before it was read is not noted: a
+later write could have the same time. One write goes unseen, here as in git: through a memory mapping that was written
+through before and not flushed since, which sets no time again; `reread` finds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import re
+import time
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+import ragidx
+from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.limits import ReadOptions
+from ragidx.corpora.readers.registry import added_endings
+from ragidx.corpora.sources import Source
+from ragidx.indexer import atomic
+from ragidx.indexer.digests import DIGEST_BYTES, DigestTable, digest
+from ragidx.indexer.store.lookup import Documents
+from ragidx.indexer.store.manifest import SEEN, read_regular
+
+REPEATED = "its id is another document's"
+"""Why a document is left out whose id another one had before it in the same build."""
+
+_RECORD = np.dtype([("source", "S16"), ("document", "S16"), ("hash", "V16")])  # those of a source stand together
+_FORMAT = 1
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system that is in use (FAT)
+_SPARE_RECORDS = 65_536
+
+
+class SeenFiles:
+    """The files of one build, beside those of the one before.
+
+    Args:
+        index: the index folder.
+        options: what is taken from files; other options, or other readers, and nothing is known.
+        documents: of the committed state.
+        reread: know nothing.
+    """
+
+    def __init__(self, index: Path, options: ReadOptions, documents: Documents, *, reread: bool = False) -> None:
+        self._path = index / SEEN
+        self._documents = documents
+        self._rules = _rules_of(options)
+        self._old = self._read(2 * len(documents) + _SPARE_RECORDS)
+        self._records = np.frombuffer(self._old, _RECORD)
+        self._same = documents.match(self._records["document"], self._records["hash"]) & (not reread)
+        self._passed = np.zeros(len(self._records), np.bool_)
+        self._next = 0  # the walk has an order: after a file's records stand those of the file after it
+        self._new = bytearray()
+        self._added = added_endings()
+        self._source: Source | None = None  # that is being read; None: it is not to be noted
+        self._begun = 0
+        self._read_here: list[bytes] = []
+        self._taken = DigestTable()  # the documents that were read
+
+    def passes(self, source: Source) -> int:
+        """How many documents of the index a file still is; 0: it has to be read. Files come one after another."""
+        self._settle()
+        key = self._key(source)
+        start = self._place(key)
+        end = start
+        while start >= 0 and self._key_at(end) == key:
+            end += 1
+        if start == end or not self._same[start:end].all():
+            self._source, self._begun = source, time.time_ns()
+            return 0
+        self._next = end
+        self._passed[start:end] = True
+        self._new += self._old[start * _RECORD.itemsize : end * _RECORD.itemsize]
+        return end - start
+
+    def document(self, doc_id: str, doc_hash: bytes) -> bool:
+        """A document of the file that is being read; False: one that came before it in this build has the same id.
+
+        A file that is still to come, and has it too, is then read, and told of.
+        """
+        key = digest(doc_id)
+        known = self._by_document.find(key) if doc_id in self._documents else []
+        if self._taken.find(key) or self._passed[known].any():
+            return False
+        self._same[known] = False
+        self._taken.add(key, 0)
+        self._read_here.append(key + doc_hash)
+        return True
+
+    def left_out(self, where: str) -> None:
+        """Something was; if it is of the file that is being read, the file is read again the next time, and told of."""
+        if self._source is not None and where.startswith(self._source.name):
+            self._source = None
+
+    def keep(self) -> None:
+        """Keep the documents of all files that were passed over; at the end, before the others are deleted."""
+        self._settle()
+        self._documents.keep_all(self._records["document"][self._passed])
+
+    def write(self) -> None:
+        """Leave the cache for the next build, where it differs. A disk that is full is no fault here."""
+        if self._new != self._old:
+            with contextlib.suppress(RagidxError):
+                atomic.write_file(self._path, self._rules + bytes(self._new))
+
+    def _settle(self) -> None:
+        """The file that was read is through: note it, if it may be passed over the next time."""
+        source, found = self._source, self._read_here
+        self._source, self._read_here = None, []
+        if source is None or source.status is None or not (key := self._key(source)):
+            return
+        if max(source.status.st_mtime_ns, source.status.st_ctime_ns) < self._begun - _SETTLED_NS:
+            self._new += b"".join(key + record for record in found)
+
+    def _key(self, source: Source) -> bytes:
+        """What a file is known by; empty: it is never known, being standard input or read by what others wrote."""
+        s = source.status
+        if s is None or source.name.lower().endswith(self._added):
+            return b""
+        times = f"{s.st_mtime_ns} {s.st_ctime_ns}"
+        return digest(f"{source.name}\0{s.st_size} {times} {s.st_ino} {s.st_dev} {source.beir}")
+
+    def _place(self, key: bytes) -> int:
+        """The first record of a source, -1 where it has none."""
+        if not key:
+            return -1
+        if self._key_at(self._next) == key:
+            return self._next
+        return min(self._table.find(key), default=-1)
+
+    def _key_at(self, place: int) -> bytes:
+        start = place * _RECORD.itemsize
+        return self._old[start : start + DIGEST_BYTES]
+
+    @functools.cached_property
+    def _table(self) -> DigestTable:
+        return self._table_of("source")
+
+    @functools.cached_property
+    def _by_document(self) -> DigestTable:
+        return self._table_of("document")
+
+    def _table_of(self, field: str) -> DigestTable:
+        """The places of records, by one of their digests."""
+        table = DigestTable()
+        table.extend(self._records[field], np.arange(len(self._records)))
+        return table
+
+    def _read(self, most: int) -> bytes:
+        """The records; empty where the file is missing, of other rules, or no such file."""
+        try:
+            data = read_regular(self._path, len(self._rules) + most * _RECORD.itemsize)
+        except (OSError, ValueError):
+            return b""
+        size = len(data) - len(self._rules)
+        return data[len(self._rules) :] if data.startswith(self._rules) and size % _RECORD.itemsize == 0 else b""
+
+
+@functools.cache
+def _rules_of(options: ReadOptions) -> bytes:
+    """What else the documents of a file depend on: what is taken of it, and the version of whatever reads it."""
+    versions = {}
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        names = {found[0] for line in metadata.requires("ragidx") or () if (found := _NAME.match(line))}
+        for name in sorted(names):
+            with contextlib.suppress(metadata.PackageNotFoundError):  # an extra that is not installed
+                versions[name] = metadata.version(name)
+    return digest(json.dumps([_FORMAT, ragidx.__version__, dataclasses.asdict(options), versions]))

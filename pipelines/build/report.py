@@ -1,0 +1,285 @@
+"""What a build tells: its progress while it runs, and its report at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.records import Skip
+from ragidx.corpora.sources import BY_RULE
+from ragidx.indexer.ann.index_types import FLAT
+
+if TYPE_CHECKING:
+    from ragidx.indexer.store.manifest import Manifest
+
+INDEXING = "indexing"
+PLANNING = "planning"
+DERIVING = "making the index"
+
+_EXAMPLES = 5
+_REASONS = 5
+_TELL_EVERY_S = 0.2
+_MEMORY_MARGIN = 1 << 20  # bytes: headers of files, and limits that no index could be seen to exceed
+_HEAD = re.compile(
+    r"(?:'[^']*'|\([^)]*\)|[^:(']|[:('])*?(?=: |$)", re.DOTALL
+)  # colons in quotes and brackets are names
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a build is thought to come to, from its first chunks.
+
+    Attributes:
+        after_seconds: when it was made.
+        n_documents: of the corpus.
+        n_chunks: of new and changed documents.
+        seconds: of the whole build, from its start.
+        index_bytes: of the index after it.
+    """
+
+    after_seconds: float
+    n_documents: int
+    n_chunks: int
+    seconds: float
+    index_bytes: int
+
+
+@dataclass(frozen=True)
+class Queries:
+    """How questions are encoded for vectors that were made elsewhere, and whether the model made them.
+
+    Attributes:
+        encoder: an `EncoderSpec`.
+        n_checked: texts that were encoded again; 0: there are none; None: the model was not named, and not looked at.
+        median_cosine: of their vectors with those that were given.
+        least_cosine: likewise.
+    """
+
+    encoder: str
+    n_checked: int | None = None
+    median_cosine: float | None = None
+    least_cosine: float | None = None
+
+
+@dataclass(frozen=True)
+class OverMemory:
+    """That a search needs more memory than was allowed: small segments are compared whole, whatever they take.
+
+    Attributes:
+        search_bytes: what a search keeps reading, all segments together.
+        max_memory: what was allowed.
+    """
+
+    search_bytes: int
+    max_memory: int
+
+
+@dataclass
+class Progress:
+    """How far a build is; the same object at every call, its numbers grow."""
+
+    stage: str = INDEXING  # or PLANNING, that a filter is fitted, or DERIVING and what
+    n_bytes: int = 0  # of the corpus, begun
+    total_bytes: int = 0  # of the corpus; 0 where nobody knows (standard input)
+    n_documents: int = 0
+    n_cut: int = 0  # chunks of new and changed documents
+    n_chunks: int = 0  # of them done: encoded, or known already
+    n_sample: int = 0  # chunks that are encoded to fit a filter; 0: not known yet, or none
+    n_encoded: int = 0  # chunks that went through the model, those of the sample first
+    n_tokens: int = 0
+    seconds: float = 0.0  # of encoding
+    n_rows: int = 0  # of a large segment whose index is being made
+    n_derived: int = 0  # of them in that index
+    last: bool = False
+    prediction: Prediction | None = None  # of a build that is found to be long
+
+    @property
+    def fitting(self) -> bool:
+        """Whether a filter is still being fitted: nothing is stored yet."""
+        return self.stage not in (INDEXING, PLANNING) and not self.deriving
+
+    @property
+    def deriving(self) -> bool:
+        """Whether everything is encoded and stored, and the index of a large segment is being made."""
+        return self.stage.startswith(DERIVING)
+
+    def derive(self, recipe: str, rows: int, done: int) -> None:
+        """Note how far the making of an index is."""
+        self.stage, self.n_rows, self.n_derived = f"{DERIVING} {recipe}", rows, done
+
+    @property
+    def share(self) -> float | None:
+        """How much of the stage is done, 0 to 1; None where nobody knows.
+
+        Of a fit, the chunks of the sample that are encoded; of a plan, the bytes read; of an index, its rows; else
+        chunks and bytes of the corpus.
+        """
+        if self.fitting:
+            return min(1.0, self.n_encoded / self.n_sample) if self.n_sample else None
+        if self.deriving:
+            return self.n_derived / max(1, self.n_rows)
+        if not self.total_bytes:
+            return None
+        read = min(1.0, self.n_bytes / self.total_bytes)
+        if self.stage == PLANNING:
+            return read
+        return read * (self.n_chunks / self.n_cut if self.n_cut else 1.0)
+
+
+OnProgress: TypeAlias = Callable[[Progress], None]
+
+
+class Teller:
+    """Progress, told a few times a second; `at_once`: now.
+
+    Args:
+        on_progress: who is told; None: nobody.
+        progress: what is told.
+    """
+
+    def __init__(self, on_progress: OnProgress | None, progress: Progress) -> None:
+        self._on_progress, self._progress = on_progress, progress
+        self._told = 0.0
+
+    def __call__(self, *, at_once: bool = False) -> None:
+        """Tell, if it is time."""
+        now = time.perf_counter()
+        if self._on_progress is not None and (at_once or now - self._told >= _TELL_EVERY_S):
+            self._told = now
+            self._on_progress(self._progress)
+
+
+class StrictError(RagidxError):
+    """With `strict`, the first thing that is left out or cut ends the build; nothing is committed."""
+
+    exit_code = 1
+
+
+@dataclass
+class Skips:
+    """What was left out, counted by reason, with the first places of each; with `strict`, a fault is raised."""
+
+    strict: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+    places: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, skip: Skip) -> None:
+        """Count one; the part of a reason after a colon is its detail and does not make another reason.
+
+        Raises:
+            StrictError: it is a fault, nobody's wish, and `strict` holds.
+        """
+        if self.strict and skip.reason not in BY_RULE:
+            raise StrictError(
+                f"left out: {skip.reason}", "mend or exclude it, or build without --strict", where=skip.where
+            )
+        reason = _HEAD.match(skip.reason)[0]  # type: ignore[index]  # it matches every text, if only its empty start
+        self.counts[reason] += 1
+        shown = self.places.setdefault(reason, [])
+        if len(shown) < _EXAMPLES:
+            detail = skip.reason[len(reason) :].lstrip(": ")
+            shown.append(f"{skip.where}: {detail}" if detail else skip.where)
+
+    def shown(self) -> str:
+        """The commonest reasons, in one line."""
+        return "; ".join(f"{n} x {reason}" for reason, n in self.counts.most_common(_REASONS))
+
+    def total(self) -> int:
+        """How many things were left out."""
+        return sum(self.counts.values())
+
+
+@dataclass
+class BuildReport:
+    """What a build did.
+
+    `n_added`, `n_changed`, `n_unchanged`, `n_removed` count documents; `n_encoded` chunks that went through the model
+    and `n_reused` chunks of new or changed documents whose vector was known already. `n_fitted` is how many
+    chunks the filter was fitted on, 0 where it was not; they went through the model once, for both. How the index is
+    searched: `index_type` was asked for, `made` is what each segment has (flat, or a factory string), and `recall` the
+    least ann_recall@10 that was measured, None where every vector is compared.
+    """
+
+    index: str
+    model: str = ""
+    method: str = ""
+    encoder: str = ""
+    filter: str = ""
+    dim: int = 0
+    generation: int = 0
+    committed: bool = False
+    n_documents: int = 0
+    n_chunks: int = 0
+    n_added: int = 0
+    n_changed: int = 0
+    n_unchanged: int = 0
+    n_unopened: int = 0  # files that nobody has touched since they were read
+    n_removed: int = 0
+    n_encoded: int = 0
+    n_reused: int = 0
+    n_kept: int = 0  # chunks of documents that are as before
+    n_fitted: int = 0
+    n_tokens: int = 0
+    n_truncated: int = 0
+    n_empty: int = 0  # documents whose vector would be zero or that gave no chunk
+    skipped: dict[str, int] = field(default_factory=dict)
+    skipped_places: dict[str, list[str]] = field(default_factory=dict)
+    seconds: float = 0.0
+    encode_seconds: float = 0.0
+    index_bytes: int = 0
+    index_type: str = ""
+    made: list[str] = field(default_factory=list)
+    recall: float | None = None
+    device: str = ""
+    dtype: str = ""
+    prediction: Prediction | None = None  # made while a long build ran
+    queries: Queries | None = None  # of vectors that were made elsewhere, where a model encodes questions for them
+    given_dim: int | None = None  # numbers of a vector as it was given, where only the first `dim` are kept
+    over_memory: OverMemory | None = None  # where a search needs a MiB more than was allowed, or more
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields; stable, documented in the README.
+
+        `forecast` is there where a prediction was made; `queries`, `given_dim` and `over_memory` where they say
+        something.
+        """
+        fields = dataclasses.asdict(self)
+        for name in ("queries", "given_dim", "over_memory"):
+            if fields[name] is None:
+                del fields[name]
+        prediction = fields.pop("prediction")
+        if prediction is None:
+            return fields
+        return fields | {"forecast": {"predicted": prediction, "actual": self.actual()}}
+
+    def take_index(self, manifest: Manifest) -> None:
+        """Note how the committed index is searched, and whether that is in the memory that was allowed."""
+        from ragidx.indexer.writing.merging import memory_bytes  # numpy and pyarrow, which no --help needs
+
+        self.index_type = manifest.index.index_type
+        self.made, self.recall = made_in(manifest)
+        needed, allowed = sum(map(memory_bytes, manifest.segments)), manifest.index.max_memory
+        if allowed is not None and needed > allowed + _MEMORY_MARGIN:
+            self.over_memory = OverMemory(needed, allowed)
+
+    def actual(self) -> dict[str, float]:
+        """What came of the things that a prediction tells."""
+        return {
+            "n_documents": self.n_documents,
+            "n_chunks": self.n_encoded + self.n_reused,
+            "seconds": self.seconds,
+            "index_bytes": self.index_bytes,
+        }
+
+
+def made_in(manifest: Manifest) -> tuple[list[str], float | None]:
+    """What each segment has, flat or a factory string; the least ann_recall@10 measured, None where there is none."""
+    found = [entry.ann for entry in manifest.segments]
+    recalls = [one.recall for one in found if one is not None and one.recall is not None]
+    return [FLAT if one is None else str(one.recipe) for one in found], min(recalls, default=None)

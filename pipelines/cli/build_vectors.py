@@ -1,0 +1,118 @@
+"""`ragidx build --vectors`: what of `ragidx build` is another for vectors that were made elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from ragidx.indexer.specs import EncoderSpec
+from ragidx.pipelines.build.report import BuildReport, Queries
+from ragidx.pipelines.cli import console, interrupts
+from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.pipelines.vectors.query_model import QUERY_OPTIONS
+
+_TAKEN = (
+    "index_type",
+    "target_recall",
+    "max_memory",
+    "include",
+    "exclude",
+    "text_field",
+    "id_field",
+    "strict",
+    "rebuild",
+)
+_TIMED_ROWS = 10_000  # as many as say something of a rate
+_COMMON = ("vectors", "vector_field", "index", "as_json", "model", "offline")
+
+
+def check_usage(corpus: str | None, vectors: str | None, vector_field: str | None) -> None:
+    """Whether the arguments of the running command go together.
+
+    Raises:
+        click.UsageError: what does not, by name.
+    """
+    if (corpus is None) == (vectors is None):
+        raise click.UsageError("give CORPUS or --vectors FILE" + ("" if corpus is None else ", not both"))
+    if vectors is None and vector_field is not None:
+        raise click.UsageError("--vector-field names a column of --vectors")
+    if vectors is None:
+        return
+    context = click.get_current_context()
+    typed = {
+        parameter.name or "": parameter.opts[0]
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option)
+        and context.get_parameter_source(parameter.name or "") == ParameterSource.COMMANDLINE
+    }
+    for name, option in typed.items():
+        if name in QUERY_OPTIONS and "model" not in typed:
+            raise click.UsageError(
+                f"{option} says how a model encodes questions: name it with --model, or leave {option} out"
+            )
+        if name not in (*_TAKEN, *_COMMON, *QUERY_OPTIONS):
+            raise click.UsageError(f"{option} says nothing about vectors that are there already: leave it out")
+
+
+def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, options: dict[str, Any]) -> None:
+    """Build, with progress and report."""
+    from ragidx.pipelines.vectors.build import build_vectors
+
+    taken = {name: options[name] for name in ("model", *QUERY_OPTIONS, *_TAKEN)}
+    line = ProgressLine(as_json=as_json)
+    with interrupts.told(lambda: interrupts.BEGINS_ANEW), line:
+        report = build_vectors(vectors, index, on_progress=line.callback, vector_field=vector_field, **taken)
+    if as_json:
+        console.print_json(report.to_json())
+    else:
+        _tell(report)
+
+
+def _tell(r: BuildReport) -> None:
+    """The report on stdout; what was left out, on stderr."""
+    from ragidx.pipelines.cli.build import tell_memory, tell_skips
+
+    made_by = EncoderSpec.parse(r.encoder).model
+    gone = f", {r.n_removed:,} gone" if r.n_removed else ""
+    checking = f" (and {r.encode_seconds:.1f} s for the model)" if r.encode_seconds else ""
+    seconds = r.seconds - r.encode_seconds
+    console.print_fields(
+        [
+            ("index", f"{r.index}  (generation {r.generation}{'' if r.committed else ', unchanged'})"),
+            ("vectors", f"{r.dim:,} numbers each, made elsewhere" + (f" by {made_by}" if made_by else "")),
+            *([] if r.queries is None else [("questions", _questions(r.queries))]),
+            (
+                "rows",
+                f"{r.n_chunks:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} as before{gone}",
+            ),
+            ("documents", f"{r.n_documents:,}"),
+            *words.searched_field(r.index_type, r.made, r.recall),
+            ("size", f"{console.n_bytes(r.index_bytes)}, {r.index_bytes / max(1, r.n_chunks):,.0f} bytes a row"),
+            ("time", f"{seconds:.1f} s{_rate(r, seconds)}{checking}"),
+        ]
+    )
+    if r.given_dim is not None:
+        console.note(f"Cut: the vectors of the file have {r.given_dim:,} numbers, the index keeps the first {r.dim:,}.")
+    tell_memory(r)
+    tell_skips(r)
+
+
+def _rate(r: BuildReport, seconds: float) -> str:
+    """How fast rows were taken in; nothing where few were: then it is the starting and ending that took the time."""
+    n_new = r.n_added + r.n_changed
+    return f", {n_new / max(seconds, 1e-9):,.0f} vectors/s" if n_new >= _TIMED_ROWS and not r.n_unchanged else ""
+
+
+def _questions(queries: Queries) -> str:
+    """Which model encodes questions, and whether it made the vectors."""
+    by = f"by {EncoderSpec.parse(queries.encoder).model}"
+    if queries.n_checked is None:
+        return f"{by}, as before"
+    if queries.median_cosine is None or queries.least_cosine is None:
+        return f"{by}, not checked: there are no texts"
+    again = f"{console.plural(queries.n_checked, 'text')} encoded again"
+    return f"{by}: {again}, cosine {queries.median_cosine:.4f} (median), {queries.least_cosine:.4f} (least)"

@@ -1,0 +1,95 @@
+"""Specs in words, for tables that people read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer.ann.index_types import FLAT
+from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, VECTORS
+from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec
+from ragidx.pipelines.cli import console
+
+if TYPE_CHECKING:
+    from ragidx.indexer.store.manifest import Manifest  # loads numpy and FAISS's files, which no --help needs
+
+
+def model(spec: IndexSpec) -> str:
+    """The model's name, and the content it is known by."""
+    if spec.encoder.method == VECTORS:
+        elsewhere = "the vectors were made elsewhere" + (f", by {spec.encoder.model}" if spec.encoder.model else "")
+        asks = spec.query_encoder
+        return f"none: {elsewhere}" if asks is None else f"{asks.model}  (weights {spec.weights[:12]}); {elsewhere}"
+    return f"{spec.encoder.model}  (weights {spec.weights[:12]})"
+
+
+def encoder(spec: EncoderSpec) -> str:
+    """Method, and what of it was chosen."""
+    if spec.method == VECTORS:
+        return "none: it answers vectors (query --vector), no questions in words"
+    if spec.method == SENTENCE_TRANSFORMERS:
+        return "sentence-transformers: the model's own modules and prompts"
+    layer = {-1: "last layer", 0: "input embeddings (layer 0)"}.get(spec.layer, f"layer {spec.layer}")
+    parts = [
+        spec.method,
+        "" if spec.template == spec.method else f"template {spec.template}",
+        "" if spec.copies is None else f"{spec.copies} copies",
+        f"{spec.pooling} pooling" + ("" if spec.pooler is None else f" by {Path(spec.pooler).name}"),
+        "" if spec.pool_eos else "closing tokens left out",
+        f"{spec.attention} attention",
+        layer + (" through the final norm" if spec.layer_norm else ""),
+        "" if spec.max_length is None else f"at most {spec.max_length} tokens of a text",
+        "for all copies together" if spec.compute_matched else "",
+        "" if spec.truncate == "end" else f"cut in the {spec.truncate}",
+        "" if not spec.adapters else f"adapters {' + '.join(Path(name).name for name in spec.adapters)}",
+        "" if not spec.instruction else f"queries with '{spec.instruction}'",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def filter_(spec: FilterSpec, dim: int) -> str:
+    """Name and what it keeps."""
+    if spec.name == "none":
+        return f"none: {console.plural(dim, 'raw coordinate')}"
+    name = "EmbedFilter" if spec.name == "embedfilter" else spec.name
+    tau = f", tau {spec.tau:g}" if spec.tau is not None else ""
+    kept = FILTERS[spec.name].keeps if spec.offset is None else f"from direction {spec.offset} on"
+    seed = f" (seed {spec.seed})" if "seed" in FILTERS[spec.name].fields else ""
+    return f"{name}, {console.plural(dim, 'dimension')}{tau}, {kept}{seed}"
+
+
+def chunks(spec: ChunkSpec, method: str = "") -> str:
+    """How documents are cut; `method` of the encoder."""
+    if method == VECTORS:
+        return "as they were given, a row each"
+    if spec.size is None:
+        return "whole documents"
+    overlap = f", overlap {spec.overlap}" if spec.overlap else ""
+    return f"at most {spec.size} tokens{overlap}" + (", headings in front" if spec.headings else "")
+
+
+def index(manifest: Manifest) -> str:
+    """The index type, what it became in large segments, and the recall that was measured there."""
+    rows: Counter[str] = Counter()
+    for entry in manifest.segments:
+        rows[str(entry.ann.recipe) if entry.ann else FLAT] += entry.rows
+    told = ", ".join(name if len(rows) < 2 else f"{name} for {count:,} rows" for name, count in rows.items())
+    found = [entry.ann.recall for entry in manifest.segments if entry.ann and entry.ann.recall is not None]
+    recall = f", ann_recall@10 {min(found):.3f} (asked for: {manifest.index.target_recall:g})" if found else ""
+    asked = manifest.index.index_type
+    return (asked if told in ("", asked) else f"{asked}: {told}") + recall
+
+
+def searched(index_type: str, made: list[str], recall: float | None) -> str:
+    """`auto: HNSW16 2x, flat, ann_recall@10 0.951 measured`, what the segments of an index have."""
+    counts = Counter(made)
+    found = ", ".join(recipe + (f" {count}x" if count > 1 else "") for recipe, count in counts.items())
+    told = index_type if counts.keys() <= {index_type} else f"{index_type}: {found}"
+    return told + ("" if recall is None else f", ann_recall@10 {recall:.3f} measured")
+
+
+def searched_field(index_type: str, made: list[str], recall: float | None) -> list[tuple[str, str]]:
+    """The line of a report on how an index is searched; none where every vector is compared."""
+    return [("searched", searched(index_type, made, recall))] if {*made} - {FLAT} else []

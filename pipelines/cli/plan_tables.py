@@ -1,0 +1,231 @@
+"""A forecast as people read it: fields, a table of index types, one of widths, and what to change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ragidx.corpora.sources import BY_RULE
+from ragidx.indexer.ann.index_types import AUTO, MIN_ROWS
+from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli import describe as words
+
+if TYPE_CHECKING:
+    from ragidx.pipelines.build.report import BuildReport, Prediction
+    from ragidx.pipelines.plan.footprint import Room, TypeRoom
+    from ragidx.pipelines.plan.plan import Forecast
+    from ragidx.pipelines.plan.sampling import Estimate
+
+_LONG_SECONDS = 60.0
+_TIMES = {"echo": 2, "reba": 2, "metaeol": 8}  # how often a method reads a text, where `copies` does not say it
+
+
+def print_forecast(f: Forecast) -> None:
+    """All of it on stdout, advice last."""
+    console.print_fields(_fields(f))
+    click.echo()
+    _print_index_types(f.room)
+    if len(f.room.widths) > 1:
+        click.echo()
+        console.print_table(
+            ["dimensions", "bytes a vector", "disk", "option"],
+            [
+                [
+                    f"{one.dim:,}" + (" *" if number == 0 else ""),
+                    f"{one.vector_bytes:,}",
+                    console.n_bytes(one.disk_bytes),
+                    "" if one.tau is None else f"--tau {one.tau}",
+                ]
+                for number, one in enumerate(f.room.widths)
+            ],
+        )
+    click.echo("* as asked for; nothing was built")
+    for line in advice(f):
+        click.echo(console.printable(line))
+
+
+def advice(f: Forecast) -> list[str]:
+    """What is in the way of the build, and what would make it shorter or smaller."""
+    room, spec, lines = f.room, EncoderSpec.parse(f.encoder), []
+    needed = room.index_bytes + room.journal_bytes
+    if needed > room.free_bytes:
+        lines.append(
+            f"The disk of the index has {console.n_bytes(room.free_bytes)} left, and the build needs "
+            f"{console.n_bytes(needed)}: name another place with --index."
+        )
+    if room.limit_bytes is not None and room.build_bytes > room.limit_bytes:
+        lines.append(
+            f"This process may use {console.n_bytes(room.limit_bytes)} of memory, and the build needs "
+            f"{console.n_bytes(room.build_bytes)}: take a smaller model, or --dtype bfloat16."
+        )
+    chosen = room.index_types[0]
+    if room.max_memory is not None and not chosen.fits:
+        lines.append(
+            f"A search reads {console.n_bytes(chosen.search_bytes)} of vectors, more than --max-memory "
+            f"{console.n_bytes(room.max_memory)}: segments of fewer than {MIN_ROWS:,} vectors are compared whole."
+        )
+    if f.encode_seconds > _LONG_SECONDS:
+        times = spec.copies or _TIMES.get(spec.method, 1)
+        if times > 1:
+            lines.append(
+                f"To make it faster: {spec.method} reads each text {times} times, --method llm2vec and classical once."
+            )
+        if spec.layer != 0 and f.speed is not None and f.speed.device == "cpu":
+            lines.append(
+                "To make it faster: a GPU encodes many times as much; --device auto takes it where there is one."
+            )
+    narrow = [one for one in room.widths if one.tau is not None]
+    if narrow and room.vector_bytes > room.text_bytes:
+        one = narrow[-1] if len(narrow) < 3 else narrow[2]
+        size = console.n_bytes(one.disk_bytes)
+        lines.append(f"To make it smaller: --tau {one.tau} keeps {one.dim:,} of {f.dim:,} numbers, {size} in all.")
+    if f.truncated.value:
+        lines.append("To lose no text: --chunk-size cuts documents into parts that the model reads whole.")
+    return lines
+
+
+def prediction_lines(p: Prediction) -> tuple[str, str]:
+    """The two lines before a long build."""
+    return (
+        f"About {console.plural(p.n_documents, 'document')}, {p.n_chunks:,} chunks to index, "
+        f"{console.n_bytes(p.index_bytes)} on the disk.",
+        f"About {duration(p.seconds)} in all, judging by the first {duration(p.after_seconds)}; Ctrl-C keeps what is "
+        "encoded, --plan tells more.",
+    )
+
+
+def prediction_field(r: BuildReport, p: Prediction) -> str:
+    """What was foreseen, beside what came."""
+    return (
+        f"{duration(p.seconds)} foreseen, {duration(r.seconds)} taken; "
+        f"{p.n_chunks:,} chunks foreseen, {r.n_encoded + r.n_reused:,} indexed; "
+        f"{console.n_bytes(p.index_bytes)} foreseen, {console.n_bytes(r.index_bytes)} written"
+    )
+
+
+def duration(seconds: float) -> str:
+    """A time for people, two units at most.
+
+    >>> duration(0.04), duration(59.7), duration(190), duration(7260), duration(90_000)
+    ('0.0 s', '1 min', '3 min 10 s', '2 h 1 min', '25 h')
+    """
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, name, part, part_name in ((3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= unit:
+            more = whole % unit // part
+            return f"{whole // unit} {name}" + (f" {more} {part_name}" if more else "")
+    return f"{whole} s"
+
+
+def _print_index_types(room: Room) -> None:
+    """One row a type; what it takes to make where that was measured, and what fits where memory is limited."""
+    head = ["index type", "disk", "memory to search", "memory to build", "exact"]
+    rows = [
+        [
+            one.index_type + (" *" if number == 0 else ""),
+            console.n_bytes(one.disk_bytes),
+            console.n_bytes(one.search_bytes),
+            console.n_bytes(one.build_bytes),
+            "yes" if one.exact else "no",
+        ]
+        for number, one in enumerate(room.index_types)
+    ]
+    columns = []
+    if any(one.index_seconds for one in room.index_types):
+        columns.append(("made in", [_made_in(one) for one in room.index_types]))
+    if room.max_memory is not None:
+        name = f"fits into {console.n_bytes(room.max_memory)}"
+        columns.append((name, ["yes" if one.fits else "no" for one in room.index_types]))
+    for name, cells in columns:
+        head.append(name)
+        for row, cell in zip(rows, cells, strict=True):
+            row.append(cell)
+    console.print_table(head, rows)
+
+
+def _made_in(one: TypeRoom) -> str:
+    if one.exact:
+        return "-"
+    return "not timed" if one.index_seconds is None else duration(one.index_seconds)
+
+
+def _fields(f: Forecast) -> list[tuple[str, str]]:
+    room = f.room
+    everything = f.share_read >= 1
+    read = "read whole" if everything else f"{100 * f.share_read:.2g} % read, a sample; the rest is estimated"
+    gone = f", {f.removed:,} gone" if f.removed else ""
+    fields = [
+        ("corpus", f"{f.corpus}: {console.plural(f.n_files, 'file')}, {console.n_bytes(f.corpus_bytes)}, {read}"),
+        ("model", f"{f.model}: {words.encoder(EncoderSpec.parse(f.encoder))}"),
+        ("filter", words.filter_(FilterSpec.parse(f.filter), f.dim)),
+        (
+            "documents",
+            f"{_range(f.documents)}: {f.added.value:,} new, {f.changed.value:,} changed, "
+            f"{f.unchanged.value:,} as before{gone}",
+        ),
+        (
+            "chunks",
+            f"{_range(f.chunks)}: {f.to_encode.value:,} to encode, "
+            f"{f.chunks.value - f.to_encode.value:,} known already",
+        ),
+        ("tokens", f"{_range(f.tokens)}, {f.tokens.value / max(1, f.to_encode.value):,.0f} a chunk"),
+    ]
+    if f.truncated.value:
+        fields.append(("cut", f"{_range(f.truncated)} longer than the model reads"))
+    if f.empty.value:
+        fields.append(("empty", f"{_range(f.empty)} without text"))
+    fields += [("left out", f"{count:,} x {reason}") for reason, count in f.skipped.items() if reason not in BY_RULE]
+    fields.append(("speed", _speed(f)))
+    fields += [
+        ("time", _time(f)),
+        *([("index", _making(f))] if f.index_seconds else []),
+        (
+            "disk",
+            f"{console.n_bytes(room.index_bytes)}: {_parts(room)}; {console.n_bytes(room.journal_bytes)} more until "
+            f"it is committed, {console.n_bytes(room.free_bytes)} free",
+        ),
+        ("memory", f"{console.n_bytes(room.build_bytes)} at most, the model included"),
+    ]
+    return fields
+
+
+def _parts(room: Room) -> str:
+    """What the index consists of; the few bytes of its headers are left out."""
+    parts = {"vectors": room.vector_bytes, "texts": room.text_bytes, "the filter": room.filter_bytes}
+    if not room.index_types[0].exact:
+        parts[room.index_types[0].recipe] = room.index_bytes - sum(parts.values())
+    return ", ".join(f"{name} {console.n_bytes(size)}" for name, size in parts.items() if size > 0)
+
+
+def _speed(f: Forecast) -> str:
+    s = f.speed
+    if s is None:
+        return "nothing to encode"
+    untuned = "" if s.tuned or s.device != "cpu" or f.to_encode.value < 256 else "; the build tunes, and may be faster"
+    return (
+        f"{s.tokens_per_s:,.0f} tokens/s ({s.device}, {s.dtype}): the median of {s.n_groups} measured, "
+        f"{console.plural(s.n_chunks, 'chunk')}, {s.low:,.0f} to {s.high:,.0f}{untuned}"
+    )
+
+
+def _time(f: Forecast) -> str:
+    between = f" ({duration(f.seconds_low)} to {duration(f.seconds_high)})"
+    making = f" and {duration(f.index_seconds)} making the index" if f.index_seconds else ""
+    return f"{duration(f.seconds)}{between}, {duration(f.encode_seconds)} of it encoding{making}"
+
+
+def _making(f: Forecast) -> str:
+    """What would be made, and what is known only then."""
+    next_one = ", and if it is lower, auto makes the next" if f.index_type == AUTO else ""
+    return (
+        f"making {f.index_recipe} takes about {duration(f.index_seconds)}, tuning included; "
+        f"its recall ({f.target_recall:g} asked for) is measured then{next_one}"
+    )
+
+
+def _range(e: Estimate) -> str:
+    return f"{e.value:,}" if e.exact else f"{e.value:,} ({e.low:,} to {e.high:,})"

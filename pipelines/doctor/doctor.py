@@ -1,0 +1,71 @@
+"""The doctor: what of this machine ragidx can use, and whether a model does on it what its method needs.
+
+`examine` is `ragidx doctor`. Without a model it takes a second or two; with one the model is loaded, on a GPU or where
+another number format is asked for a second time.
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.indexer.encoders.methods import EncoderOptions, default_filter, located, resolve
+from ragidx.indexer.filters.unembedding import find_unembedding
+from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.specs import FILTERS, EncoderSpec
+from ragidx.pipelines.doctor.machine import findings
+from ragidx.pipelines.doctor.report import Check, Report
+
+
+def examine(
+    model: str | None = None,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    attn: str = "auto",
+    **options: Unpack[EncoderOptions],
+) -> Report:
+    """What is on this machine and, where a model is named, how it fares there.
+
+    Args:
+        model: `mini`, a folder, or a hub id; None: the machine alone.
+        device: auto, cuda, mps, cpu.
+        dtype: auto, float32, bfloat16, float16, mixed.
+        attn: how a decoder's attention is computed, a name of transformers'; auto.
+        options: of the encoder, as in `load_encoder`.
+
+    Raises:
+        ModelError: there is no such model. One that cannot be loaded is a failed check.
+        SpecError: an unknown name, a value out of range, or options without a model.
+    """
+    if model is None:
+        given = [name for name, value in options.items() if value not in (None, ())]
+        if given:
+            option = f"--{given[0].replace('_', '-')}".replace("adapters", "adapter")
+            raise SpecError(
+                "it says how a model is run, and no model is named",
+                "add --model mini, a folder or a hub id",
+                where=option,
+            )
+        return Report(tuple(findings()))
+    files = located(model, options)
+    spec = resolve(files, **options)
+    about = tuple(findings())
+    from ragidx.pipelines.doctor.checks import probe  # loads torch
+
+    examined = probe(files, spec, device=device, dtype=dtype, attn=attn)
+    checks = (*examined.checks, default_filter_check(files, spec))
+    return Report(about, model, str(spec), examined.device, examined.dtype, checks)
+
+
+def default_filter_check(files: ModelFiles, spec: EncoderSpec) -> Check:
+    """Whether the model has the unembedding matrix that the filter of a build reads, where no other is asked for."""
+    name = default_filter(files, spec).name
+    title = f"head for the default filter, {name}"
+    if not FILTERS[name].head:
+        return Check(title, "-", status="not applicable", hint="it reads no head")
+    try:
+        find_unembedding(files)
+    except ModelError as fault:
+        return Check(title, "-", status="failed", hint=f"{fault.message}: with a build, {fault.hint}")
+    return Check(title, "-")

@@ -1,0 +1,180 @@
+"""What ragidx finds on this machine: Python, cores, memory, torch, GPUs, which FAISS, extras, caches.
+
+Each line is a `Finding`, with what to do where something is wrong. Only torch and FAISS are imported, since what they
+can do here is known to them alone; no model is loaded. What is measured and what is made of it are apart: `processor`,
+`threads`, `devices` and `caches` take plain values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import shutil
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragidx import __version__
+from ragidx.corpora.errors import RagidxError
+from ragidx.pipelines.doctor import packages as installed
+from ragidx.pipelines.doctor.packages import Requirement, older, version_of
+from ragidx.pipelines.doctor.report import Finding
+from ragidx.pipelines.resources import allowed_bytes, allowed_cores, usable_cores
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU that torch can use."""
+
+    name: str
+    memory_bytes: int
+    bfloat16: bool
+
+
+def findings() -> list[Finding]:
+    """Everything that can be told without a model, in a second or two."""
+    needed = installed.requirements()
+    return [
+        Finding("ragidx", __version__),
+        Finding("python", f"{platform.python_version()}, {platform.system()} {platform.machine()}"),
+        processor(os.cpu_count() or 1, usable_cores(), allowed_cores()),
+        Finding("memory", _memory()),
+        *_torch(needed),
+        *installed.core(needed),
+        _faiss(needed),
+        *installed.extras(needed),
+        *_caches(),
+    ]
+
+
+def processor(total: int, usable: int, allowed: float | None) -> Finding:
+    """The cores of the machine, those this process is bound to, and the time it gets, in cores (None: no limit)."""
+    limit = f", limited to the time of {allowed:g}" if allowed is not None and allowed < usable else ""
+    return Finding("processor", f"{_cores(total)}, {usable} usable{limit}")
+
+
+def threads(count: int, usable: int, allowed: float | None) -> Finding:
+    """How many threads torch computes with, and whether there are cores for them."""
+    room = usable if allowed is None else max(1, min(usable, int(allowed)))
+    if count <= room:
+        return Finding("threads", f"torch computes with {count}")
+    return Finding(
+        "threads",
+        f"torch computes with {count} on the time of {_cores(room)}: they wait for each other",
+        "warning",
+        f"set OMP_NUM_THREADS={room}",
+    )
+
+
+def devices(gpus: Sequence[Gpu], *, mps: bool, build: str, driver: bool, reason: str = "") -> list[Finding]:
+    """What a model can run on beside the processor.
+
+    Args:
+        gpus: those that torch can use.
+        mps: whether torch can use an Apple GPU.
+        build: what torch was built for; empty: the processor alone.
+        driver: whether a driver of NVIDIA is installed.
+        reason: what torch says about the driver, if anything.
+    """
+    if gpus:
+        formats = {True: ", bfloat16", False: ", no bfloat16"}
+        return [
+            Finding(f"cuda:{number}", f"{gpu.name}, {_gib(gpu.memory_bytes)}{formats[gpu.bfloat16]}")
+            for number, gpu in enumerate(gpus)
+        ]
+    if mps:
+        return [Finding("mps", "an Apple GPU")]
+    if driver and not build:
+        told = "there is an NVIDIA driver, but this torch is without CUDA"
+        return [Finding("gpu", told, "warning", "install a torch that is built with CUDA")]
+    if driver:
+        told = f"there is an NVIDIA driver, but torch sees no GPU{f': {reason}' if reason else ''}"
+        hint = "see whether nvidia-smi lists one, and whether CUDA_VISIBLE_DEVICES hides it"
+        return [Finding("gpu", told, "warning", hint)]
+    return [Finding("gpu", "none: models run on the processor")]
+
+
+def caches(folder: Path, *, writable: bool, hub: str, offline: bool) -> list[Finding]:
+    """Where ragidx and the hub's client keep what took long to get, and whether a network may be used at all."""
+    own = Finding("cache of ragidx", str(folder))
+    if not writable:
+        told = f"{folder} cannot be written: spectra and checksums are computed again each time"
+        own = Finding(own.name, told, "warning", "make it writable, or set HOME to a folder that is")
+    asked = "used only for a model named by a hub id that is not in the hub's cache"
+    off = "never used: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set"
+    return [own, Finding("cache of the hub", hub), Finding("network", off if offline else asked)]
+
+
+def _torch(needed: Sequence[Requirement]) -> list[Finding]:
+    try:
+        import torch
+    except (ImportError, OSError) as fault:
+        return [Finding("torch", f"cannot be loaded: {fault}", "warning", "install it again")]
+    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "ROCm" if torch.version.hip else ""
+    with warnings.catch_warnings(record=True) as told:  # torch warns where the driver is too old for it
+        warnings.simplefilter("always")
+        seen = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+        gpus = [Gpu(one.name, one.total_memory, torch.cuda.is_bf16_supported()) for one in seen]
+    head = installed.package("torch", needed)
+    return [
+        dataclasses.replace(
+            head, value=f"{head.value}, {build or 'without CUDA'}, {torch.backends.cpu.get_cpu_capability()}"
+        ),
+        threads(torch.get_num_threads(), usable_cores(), allowed_cores()),
+        *devices(
+            gpus,
+            mps=torch.backends.mps.is_available(),
+            build=build,
+            driver=shutil.which("nvidia-smi") is not None or Path("/proc/driver/nvidia/version").exists(),
+            reason=str(told[-1].message).splitlines()[0] if told else "",
+        ),
+    ]
+
+
+def _faiss(needed: Sequence[Requirement]) -> Finding:
+    from ragidx.indexer.ann.faiss_files import PACKAGES, load_faiss
+
+    try:
+        faiss = load_faiss()
+    except RagidxError as fault:
+        return Finding("faiss", fault.message, "warning", fault.hint)
+    package = next((name for name in PACKAGES if version_of(name)), "")
+    gpu = f"GPU code, {faiss.get_num_gpus()} seen" if hasattr(faiss, "StandardGpuResources") else "no GPU code"
+    units = [word for word in faiss.get_compile_options().split() if word.startswith(("AVX", "NEON", "SVE"))]
+    told = f"{package or 'of unknown origin'}, {gpu}, {' '.join(units) or 'no vector units'}"
+    floor = next((one.floor for one in needed if one.package == package), "")
+    if older(faiss.__version__, floor):
+        told = f"{faiss.__version__} ({told}), and ragidx needs {floor} or newer"
+        return Finding("faiss", told, "warning", f"pip install --upgrade '{package}>={floor}'")
+    return Finding("faiss", f"{faiss.__version__} ({told})")
+
+
+def _memory() -> str:
+    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
+        return "not known on this system"
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = allowed_bytes()
+    return _gib(total) + (f", limited to {_gib(limit)}" if limit is not None and limit < total else "")
+
+
+def _caches() -> list[Finding]:
+    from huggingface_hub import constants
+
+    folder = Path.home() / ".cache" / "ragidx"
+    there = next(place for place in (folder, *folder.parents) if place.exists())  # a file on the way is no folder
+    return caches(
+        folder,
+        writable=there.is_dir() and os.access(there, os.W_OK),
+        hub=str(constants.HF_HUB_CACHE),
+        offline=bool(constants.HF_HUB_OFFLINE),
+    )
+
+
+def _cores(count: int) -> str:
+    return f"{count} core" if count == 1 else f"{count} cores"
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"

@@ -1,0 +1,1 @@
+"""Measures of a run, and which difference between two runs is real."""

@@ -1,0 +1,1 @@
+"""`ragidx lens`: the tokens that a vector writes, and the spectrum of a model's head."""

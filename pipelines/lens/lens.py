@@ -1,0 +1,304 @@
+"""The lens: which tokens a text's vector writes, before and after the filter, and which the removed part wrote.
+
+    lens_text("a text", load_encoder("mini"))          one text
+    lens_hit("a query", Retriever.open("index/"))      a query, its hit, and the tokens of their score
+    spectrum("mini", corpus="docs/")                   which directions write frequent, rare and random tokens
+
+A vector e (d,) is pooled and neither filtered nor normalised; its logits are e W_U^T. The filter keeps P e, in the
+vector's own coordinates, and removes e - P e, so that the logits before are those after plus those removed. Source: the
+EmbedFilter paper, section 2.3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.errors import ModelError, QueryError, SpecError
+from ragidx.corpora.records import Chunk
+from ragidx.indexer.encoders.methods import default_filter
+from ragidx.indexer.filters.filter import Filter, make_filter
+from ragidx.indexer.filters.logits import head_rows, token_coordinates
+from ragidx.indexer.specs import FilterSpec
+from ragidx.pipelines.lens.spectrum import SpectrumReport, spectrum
+from ragidx.pipelines.lens.vocabulary import TokenLogit, Vocabulary
+from ragidx.retriever.hit import Hit
+from ragidx.retriever.retriever import FILTER_FILE
+
+if TYPE_CHECKING:
+    from ragidx.indexer.encoders.load import Encoder
+    from ragidx.retriever.retriever import Retriever
+
+__all__ = ["HitLens", "Lens", "SharedToken", "SpectrumReport", "TextLens", "lens_hit", "lens_text", "spectrum"]
+
+_UNLIMITED = 1 << 30
+_TOLERANCE = 1e-3  # of the inner products of a filter's columns, which are float32
+
+
+@dataclass(frozen=True, slots=True)
+class Lens:
+    """What one vector writes: its tokens with the largest logits.
+
+    Attributes:
+        text: as it was read, without template and instruction.
+        before: of the vector as it was pooled.
+        after: of what the filter keeps; empty without a filter.
+        removed: of what the filter removes; empty without a filter.
+        removed_share: of the vector's squared length, 0 to 1.
+    """
+
+    text: str
+    before: tuple[TokenLogit, ...]
+    after: tuple[TokenLogit, ...]
+    removed: tuple[TokenLogit, ...]
+    removed_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextLens:
+    """A text through the lens: how its vector was made, and what it writes.
+
+    Attributes:
+        encoder, filter: the specs, as text.
+        hidden, dim: width of the vector, and how much of it the filter keeps.
+    """
+
+    model: str
+    encoder: str
+    filter: str
+    hidden: int
+    dim: int
+    lens: Lens
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedToken:
+    """A token that query and hit both write, after the filter.
+
+    Attributes:
+        share: the part of the score that it stands for; those of the whole vocabulary add up to the score.
+        query, hit: its logits.
+    """
+
+    id: int
+    token: str
+    share: float
+    query: float
+    hit: float
+
+
+@dataclass(frozen=True, slots=True)
+class HitLens:
+    """A query and one of its hits through the lens.
+
+    Attributes:
+        score: the cosine of the two vectors before they are stored: that of the hit, but for the rounding of float16.
+        shared: the tokens that stand for the largest parts of it, among those that both write.
+    """
+
+    index: str
+    model: str
+    encoder: str
+    filter: str
+    hidden: int
+    dim: int
+    query: Lens
+    hit: Hit
+    written: Lens
+    score: float
+    shared: tuple[SharedToken, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields; the hit as `ragidx query` has it."""
+        names = [field.name for field in dataclasses.fields(self) if field.name != "hit"]
+        data: dict[str, Any] = {name: getattr(self, name) for name in names}
+        lenses = {name: dataclasses.asdict(data[name]) for name in ("query", "written")}
+        return data | lenses | {"hit": self.hit.to_json(), "shared": [dataclasses.asdict(each) for each in self.shared]}
+
+
+def lens_text(
+    text: str, encoder: Encoder, filter: FilterSpec | None = None, *, instruction: str | None = None, k: int = 10
+) -> TextLens:
+    """What a text's vector writes.
+
+    Args:
+        text: a document; with an instruction a query.
+        encoder: of a model with an unembedding matrix.
+        filter: None: the model's default.
+        instruction: read the text as a query with this task sentence; empty: as a query without one.
+        k: tokens to name.
+
+    Raises:
+        QueryError: the text is empty, or the model makes nothing of it.
+        ModelError: the model has no unembedding matrix, or its vectors are of another width.
+        SpecError: the filter is no projection, or k is below 1.
+    """
+    _check(text, k)
+    vocabulary = Vocabulary(encoder.files, encoder.tokenizer)
+    spec = default_filter(encoder.files, encoder.spec) if filter is None else filter
+    made = make_filter(spec, encoder)
+    vector = encoder.encode_document([text])[0] if instruction is None else encoder.encode_query([text], instruction)[0]
+    parts = _Parts.of(vector, made, vocabulary, text)
+    return TextLens(
+        model=encoder.files.name,
+        encoder=str(encoder.spec),
+        filter=str(spec),
+        hidden=encoder.hidden,
+        dim=encoder.hidden if made is None else made.dim,
+        lens=parts.lens(k),
+    )
+
+
+def lens_hit(
+    query: str,
+    retriever: Retriever,
+    hit: int = 1,
+    *,
+    instruction: str | None = None,
+    where: str | None = None,
+    k: int = 10,
+) -> HitLens:
+    """What a query and one of its hits write, and which tokens their score stands on.
+
+    The hit's text is encoded again, for the vector before the filter, which no index keeps.
+
+    Args:
+        query: what is asked.
+        retriever: an open index.
+        hit: the rank of the hit.
+        instruction: of the query; None: the index's own; empty: none.
+        where: a condition on metadata, as in a search.
+        k: tokens to name.
+
+    Raises:
+        QueryError: the query is empty, or has no hit of that rank.
+        ModelError: the index's model is not here, or has no unembedding matrix.
+        SpecError: the index's filter is no projection, or `hit` or k is below 1.
+    """
+    _check(query, k)
+    if hit < 1:
+        raise SpecError(f"hit {hit} is none: the best hit is number 1", "give 1 or more", where="--hit")
+    encoder = retriever.encoder
+    vocabulary = Vocabulary(encoder.files, encoder.tokenizer)
+    hits = retriever.search(query, hit, instruction, where)
+    if len(hits) < hit:
+        found = f"the query has {len(hits)} hit{'' if len(hits) == 1 else 's'}"
+        hint = f"give 1 to {len(hits)}" if len(hits) > 1 else "give 1" if hits else "widen the condition"
+        raise QueryError(f"{found}, there is no hit {hit}", hint, where="--hit")
+    written = hits[-1]
+    text = _encoded_text(written, retriever)
+    made = _stored_filter(retriever)
+    asked = _Parts.of(encoder.encode_query([query], instruction)[0], made, vocabulary, query)
+    stored = _Parts.of(encoder.encode_document([text])[0], made, vocabulary, text)
+    score, shared = _shared(asked.after, stored.after, vocabulary, k)
+    return HitLens(
+        index=str(retriever.store.path),
+        model=encoder.files.name,
+        encoder=str(encoder.spec),
+        filter=str(retriever.spec.filter),
+        hidden=encoder.hidden,
+        dim=retriever.store.manifest.dim,
+        query=asked.lens(k),
+        hit=written,
+        written=stored.lens(k),
+        score=score,
+        shared=shared,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A vector, what the filter keeps of it and what it removes, all (d,) float64 in the vector's own coordinates."""
+
+    text: str
+    vocabulary: Vocabulary
+    before: NDArray[np.float64]
+    after: NDArray[np.float64]
+    is_filtered: bool
+
+    @classmethod
+    def of(cls, vector: NDArray[np.float32], made: Filter | None, vocabulary: Vocabulary, text: str) -> _Parts:
+        width = vocabulary.hidden
+        if vector.shape != (width,):
+            raise ModelError(
+                f"its vectors are {vector.size} wide and its unembedding matrix {width}: the lens cannot read them",
+                "leave out the modules behind the language model, with --method classical",
+            )
+        before = vector.astype(np.float64)
+        if not before.any():
+            raise QueryError(f"the model makes nothing of the text {text[:60]!r}", "use words that it knows")
+        after = before if made is None else _lifted(before, made)
+        return cls(text, vocabulary, before, after, made is not None)
+
+    def lens(self, k: int) -> Lens:
+        if not self.is_filtered:
+            (before,) = self.vocabulary.top([self.before], k)
+            return Lens(self.text, before, (), (), 0.0)
+        removed = self.before - self.after
+        before, after, gone = self.vocabulary.top([self.before, self.after, removed], k)
+        return Lens(self.text, before, after, gone, float(removed @ removed / (self.before @ self.before)))
+
+
+def _lifted(vector: NDArray[np.float64], made: Filter) -> NDArray[np.float64]:
+    """The kept numbers as a vector of the model's own width.
+
+    In float64: what the filter removes can be one direction, of which rounding would decide the tokens.
+    """
+    columns = made.matrix.astype(np.float64)
+    if np.abs(columns.T @ columns - np.eye(made.dim)).max() > _TOLERANCE:
+        raise SpecError(
+            "the filter stretches what it keeps, so a vector is not what it keeps plus what it removes",
+            "take a filter that keeps lengths, such as embedfilter, truncation or pca",
+            where="--filter",
+        )
+    kept = vector @ columns - (0.0 if made.shift is None else made.shift)
+    return np.asarray(kept @ columns.T, dtype=np.float64)
+
+
+def _shared(
+    query: NDArray[np.float64], hit: NDArray[np.float64], vocabulary: Vocabulary, k: int
+) -> tuple[float, tuple[SharedToken, ...]]:
+    """The cosine of two vectors (d,), and the tokens that both write with the largest parts of it."""
+    lengths = float(np.linalg.norm(query) * np.linalg.norm(hit))
+    one, other = token_coordinates(vocabulary.head, vocabulary.spectrum, [query, hit])
+    shares = one * other / lengths
+    # Two vectors agree in the tokens that neither writes as well; those have no place in a list of what they share.
+    wanted = np.where((one > 0) & (other > 0), shares, -np.inf)
+    best = [int(i) for i in np.argsort(-wanted, kind="stable")[:k] if np.isfinite(wanted[i])]
+    read = head_rows(vocabulary.head, best) @ np.stack([query, hit], axis=1) if best else np.zeros((0, 2))
+    return float(query @ hit) / lengths, tuple(
+        SharedToken(i, vocabulary.shown(i), float(shares[i]), float(a), float(b))
+        for i, (a, b) in zip(best, read, strict=True)
+    )
+
+
+def _stored_filter(retriever: Retriever) -> Filter | None:
+    """The filter that the index's vectors went through, by its own numbers."""
+    if retriever.spec.filter.name == "none":
+        return None
+    return Filter.from_bytes(retriever.store.blob(FILTER_FILE))
+
+
+def _encoded_text(hit: Hit, retriever: Retriever) -> str:
+    """What the encoder read of a hit: its text, with the heading path in front where the index has it so."""
+    limit = retriever.encoder.text_limit()
+    chunker = Chunker(
+        retriever.spec.chunk, retriever.encoder.tokenizer.texts, limit=_UNLIMITED if limit is None else limit
+    )
+    return chunker.encoded_text(Chunk(hit.doc_id, hit.start, hit.end, hit.text, hit.heading))
+
+
+def _check(text: str, k: int) -> None:
+    if not text.strip():
+        raise QueryError("the text is empty", "write a text")
+    if k < 1:
+        raise SpecError(f"k={k} names no token", "give 1 or more", where="-k")

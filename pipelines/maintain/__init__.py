@@ -1,0 +1,1 @@
+"""Deleting, compacting, shrinking and reindexing."""

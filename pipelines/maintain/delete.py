@@ -1,0 +1,257 @@
+"""Deleting from an index, by id or by a condition on metadata, in one commit.
+
+ids and a condition -> for each segment the rows to delete -> dead rows. No file is rewritten; readers that are open
+keep what they see. The corpus is not touched: what still stands there is in the index again after the next build.
+
+What is deleted depends on what the index was built from. Documents of a corpus go whole: their metadata are one, and a
+build that finds a document in the index takes it to be whole there, so that a part would never come back. Rows of
+vectors that were made elsewhere have metadata of their own, and ids by which builds know them: they go one by one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import BusyError, QueryError
+from ragidx.indexer.store.manifest import Manifest
+from ragidx.indexer.store.store import Store, StoreWriter
+from ragidx.indexer.writing.history import ROLLED_BACK
+from ragidx.retriever.where.masks import holds_given_vectors, matching_rows
+
+_SHOWN = 10
+_NOTHING_DELETED = "ids are those that queries show; nothing was deleted"
+
+
+@dataclass(frozen=True)
+class DeleteReport:
+    """What was deleted, and what is left.
+
+    Attributes:
+        n_documents: of which nothing is left, or with `dry_run` would be.
+        n_partly: documents that lost some of their chunks; 0 for an index of a corpus.
+        n_chunks: deleted, or with `dry_run` what would be.
+        n_matched: of these chunks, those that the ids and the condition chose; the others went with their documents.
+        documents: the first ten ids of documents that lost anything, in the order of the index.
+        generation: of the committed state.
+        committed: whether this made it.
+        left_documents, left_chunks: what the index holds now.
+    """
+
+    n_documents: int
+    n_partly: int
+    n_chunks: int
+    n_matched: int
+    documents: list[str]
+    generation: int
+    committed: bool
+    left_documents: int
+    left_chunks: int
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return dataclasses.asdict(self)
+
+
+def delete(
+    index: str | Path = "ragidx-index",
+    *,
+    ids: Sequence[str] = (),
+    where: str | None = None,
+    dry_run: bool = False,
+) -> DeleteReport:
+    """Delete documents of a corpus, or rows of given vectors; all in one commit or none.
+
+    Args:
+        index: the index folder.
+        ids: ids of documents; of given vectors, also of rows. One that is both is the document's.
+        where: a condition as in a query. Of given vectors just the rows go that fulfil it; a document of a corpus goes
+            whole if one of its chunks does. With ids, only what is theirs and fulfils it.
+        dry_run: say what would be deleted, and leave the index as it is.
+
+    Raises:
+        QueryError: neither ids nor a condition, an id that the index does not have, or a wrong condition.
+        IndexFormatError: there is no index, or it is damaged.
+        BusyError: a writer holds the index.
+    """
+    if isinstance(ids, str):
+        raise TypeError("expected a list of ids, got one string")
+    if not ids and where is None:
+        raise QueryError("nothing says what to delete", "give --id or --where")
+    store = Store.open(index)
+    if dry_run:
+        return _report(_choose(store, ids, where), store.manifest, committed=False)
+    with _writer(index, store) as writer:
+        if writer.base is None or writer.base.generation != store.manifest.generation:
+            raise BusyError("the index was committed to meanwhile", "run it again", where=str(index))
+        chosen = _choose(store, ids, where)
+        for number, mask in enumerate(chosen.masks):
+            writer.delete_rows((number, first, count) for first, count in _runs(mask))
+        notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
+        manifest = writer.commit(notes, max(0, store.manifest.n_documents - chosen.n_documents))
+    return _report(chosen, manifest, committed=manifest.generation != store.manifest.generation)
+
+
+def _writer(index: str | Path, store: Store) -> StoreWriter:
+    """A writer that goes on with the index as it is."""
+    manifest = store.manifest
+    return StoreWriter(
+        index,
+        spec=manifest.spec,
+        fingerprint=manifest.fingerprint,
+        dim=manifest.dim,
+        index=manifest.index,
+        blobs={name: store.blob(name) for name in manifest.files},
+        journal=False,  # nothing is encoded: what an interrupted build has encoded stays for the next one
+    )
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """What is to be deleted: for each segment a mask (rows,) of rows that are alive, and what that makes."""
+
+    masks: list[NDArray[np.bool_]]
+    n_documents: int
+    n_partly: int
+    n_chunks: int
+    n_matched: int
+    documents: list[str]
+
+
+def _choose(store: Store, ids: Sequence[str], where: str | None) -> _Chosen:
+    """What ids and condition mean in this index.
+
+    Raises:
+        QueryError: as `delete`.
+    """
+    is_given = holds_given_vectors(store)
+    alive = _joined(
+        [
+            np.ones(segment.entry.rows, np.bool_) if dead is None else ~dead
+            for segment, dead in zip(store.segments, store.dead, strict=True)
+        ]
+    )
+    names = _column(store, "doc_id").dictionary_encode().combine_chunks()
+    documents, document = names.dictionary, names.indices.to_numpy()
+    chosen = alive if where is None else alive & _joined(matching_rows(store, where))
+    if ids:
+        chosen = chosen & _rows_of(store, ids, documents, document, alive, is_given=is_given)
+    n_matched = int(chosen.sum())
+    n_alive = np.bincount(document[alive], minlength=len(documents))
+    n_chosen = np.bincount(document[chosen], minlength=len(documents))
+    if not is_given:
+        chosen, n_chosen = alive & (n_chosen > 0)[document], np.where(n_chosen > 0, n_alive, 0)
+    touched = np.flatnonzero(n_chosen)
+    n_whole = int((n_chosen[touched] == n_alive[touched]).sum())
+    ends = np.cumsum([segment.entry.rows for segment in store.segments])[:-1]
+    return _Chosen(
+        masks=np.split(chosen, ends) if store.segments else [],
+        n_documents=n_whole,
+        n_partly=len(touched) - n_whole,
+        n_chunks=int(chosen.sum()),
+        n_matched=n_matched,
+        documents=[documents[number].as_py() for number in touched[:_SHOWN].tolist()],
+    )
+
+
+def _rows_of(
+    store: Store,
+    ids: Sequence[str],
+    documents: Any,
+    document: NDArray[np.int64],
+    alive: NDArray[np.bool_],
+    *,
+    is_given: bool,
+) -> NDArray[np.bool_]:
+    """Which rows ids name.
+
+    Args:
+        store: the index.
+        ids: what is looked for: documents first, then rows.
+        documents: the ids of all documents, those without a row that is alive too.
+        document: (rows,) the number of each row's among them.
+        alive: (rows,).
+        is_given: whether a row can be deleted by its own id.
+
+    Raises:
+        QueryError: nothing that is alive has one of them.
+    """
+    is_there = np.bincount(document[alive], minlength=len(documents)) > 0
+    named = is_there & _is_in(documents, ids)
+    found = {documents[number].as_py() for number in np.flatnonzero(named).tolist()}
+    missing = sorted(set(ids) - found)
+    if not missing:
+        return named[document]
+    chunks = _column(store, "chunk_id").combine_chunks()
+    of_chunks = alive & _is_in(chunks, missing)
+    owners = {chunks[place].as_py(): documents[document[place]].as_py() for place in np.flatnonzero(of_chunks).tolist()}
+    unknown = [name for name in missing if name not in owners]
+    if unknown:
+        known = [name for name, there in zip(documents.to_pylist(), is_there.tolist(), strict=True) if there]
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        more = f", and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
+        raise QueryError(
+            f"the index has no document{' or row' if is_given else ''} '{unknown[0]}'{more}"
+            + (f"; did you mean '{near[0]}'?" if near else ""),
+            _NOTHING_DELETED,
+            where="--id",
+        )
+    if not is_given:
+        raise QueryError(
+            f"'{missing[0]}' is a chunk of the document '{owners[missing[0]]}'",
+            "documents of a corpus go whole: give the document's id; nothing was deleted",
+            where="--id",
+        )
+    return named[document] | of_chunks
+
+
+def _column(store: Store, name: str) -> Any:
+    """A column of all segments, as one ChunkedArray of large_string."""
+    parts = [segment.columns([name]).column(0).cast(pa.large_string()) for segment in store.segments]
+    return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.large_string())
+
+
+def _joined(masks: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    """Masks of segments, one after the other."""
+    return np.concatenate(masks) if masks else np.zeros(0, np.bool_)
+
+
+def _is_in(values: Any, wanted: Sequence[str]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = pc.is_in(values, value_set=pa.array(wanted, pa.large_string())).to_numpy(
+        zero_copy_only=False
+    )
+    return found
+
+
+def _runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Where a mask is True, as (first, count).
+
+    >>> _runs(np.array([True, True, False, True]))
+    [(0, 2), (3, 1)]
+    """
+    steps = np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))
+    starts, ends = np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)
+    return list(zip(starts.tolist(), (ends - starts).tolist(), strict=True))
+
+
+def _report(chosen: _Chosen, manifest: Manifest, *, committed: bool) -> DeleteReport:
+    return DeleteReport(
+        n_documents=chosen.n_documents,
+        n_partly=chosen.n_partly,
+        n_chunks=chosen.n_chunks,
+        n_matched=chosen.n_matched,
+        documents=chosen.documents,
+        generation=manifest.generation,
+        committed=committed,
+        left_documents=manifest.n_documents,
+        left_chunks=manifest.n_chunks,
+    )

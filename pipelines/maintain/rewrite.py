@@ -1,0 +1,210 @@
+"""An index in another form, from what is stored: narrower, or under another index type; nothing is encoded again.
+
+A narrower index is what a build at that width would have made, but that its numbers were rounded twice: each is within
+a step of float16 of the other, and the cosine of both vectors is 1 to 1e-6. The spec says the narrower width, the
+filter is cut to it, and `ragidx build` goes on with the index as with any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.ann.index_types import IndexOptions, check_index_type
+from ragidx.indexer.ann.tuning import OnStage
+from ragidx.indexer.encoders.methods import VECTORS
+from ragidx.indexer.specs import FILTERS, IndexSpec
+from ragidx.indexer.store.manifest import files_of
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing import rewrite
+from ragidx.indexer.writing.rewrite import Change, Rewritten
+from ragidx.pipelines.build.report import made_in
+from ragidx.pipelines.build.resolve import FILTER_FILE, fingerprint_of
+
+
+@dataclass(frozen=True)
+class ReshapeReport:
+    """What became of an index.
+
+    Attributes:
+        index: where it lies.
+        generation: of the committed state.
+        committed: whether anything was done.
+        dim: numbers a vector.
+        index_type: as asked for.
+        made: what each segment has: flat, or a factory string.
+        recall: the least ann_recall@10 that was measured; None: every vector is compared.
+        n_chunks: in it.
+        n_segments: in it; `n_rewritten` is how many of the old ones were rewritten.
+        n_dropped: dead rows that are gone.
+        bytes_before: of its files.
+        bytes_after: of its files.
+    """
+
+    index: str
+    generation: int
+    committed: bool
+    dim: int
+    index_type: str
+    made: list[str]
+    recall: float | None
+    n_chunks: int
+    n_segments: int
+    n_rewritten: int
+    n_dropped: int
+    bytes_before: int
+    bytes_after: int
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return dataclasses.asdict(self)
+
+
+def compact(
+    index: str | Path = "ragidx-index", *, everything: bool = False, on_stage: OnStage = lambda stage, rows, done: None
+) -> ReshapeReport:
+    """Merge small segments and drop dead rows, in one commit; readers that are open are not disturbed.
+
+    Args:
+        index: the index folder.
+        everything: rewrite all segments, where there is anything to gain.
+        on_stage: told what is done, how many rows there are, and how many are done.
+
+    Raises:
+        IndexFormatError: there is no index, or it is damaged.
+        BusyError: a writer holds the index.
+        RagidxError: the folder cannot be written.
+    """
+    return _report(Path(index), rewrite.compact(Path(index), everything=everything, on_stage=on_stage))
+
+
+def shrink(
+    index: str | Path = "ragidx-index", *, dim: int, on_stage: OnStage = lambda stage, rows, done: None
+) -> ReshapeReport:
+    """Replace an index by its first `dim` numbers a vector, in one commit; `rollback` brings the wide one back.
+
+    Raises:
+        SpecError: the index is not that wide, or its numbers stand in no order of worth.
+        IndexFormatError: there is no index, or it is damaged.
+        BusyError: a writer holds the index.
+        RagidxError: the folder cannot be written.
+    """
+
+    def decide(store: Store) -> Change | None:
+        return None if dim == store.manifest.dim else _change(store, dim)
+
+    return _report(Path(index), rewrite.replace(Path(index), decide, on_stage=on_stage))
+
+
+def reindex(
+    index: str | Path,
+    target: str | Path,
+    *,
+    dim: int | None = None,
+    index_type: str | None = None,
+    target_recall: float | None = None,
+    max_memory: int | None = None,
+    on_stage: OnStage = lambda stage, rows, done: None,
+) -> ReshapeReport:
+    """Make another index of the vectors that are stored: narrower, under another type, or both.
+
+    Args:
+        index: the index folder, which is only read.
+        target: a folder that is empty or not there yet, outside the index; where this fails, it is so again.
+        dim: numbers a vector; None: as many as there are.
+        index_type: a name or a factory string; None: as it was.
+        target_recall: as in a build; None: as it was.
+        max_memory: as in a build; None: as it was.
+        on_stage: told what is done, how many rows there are, and how many are done.
+
+    Raises:
+        SpecError: an option is out of range, there is an index in `target`, or it lies in `index`.
+        IndexFormatError: there is no index, or it is damaged.
+        RagidxError: the folder cannot be written.
+    """
+
+    def decide(store: Store) -> Change:
+        wanted = store.manifest.dim if dim is None else dim
+        return _change(store, wanted, index_type, target_recall, max_memory)
+
+    return _report(Path(target), rewrite.copy(Path(index), Path(target), decide, on_stage=on_stage))
+
+
+def _change(
+    store: Store,
+    dim: int,
+    index_type: str | None = None,
+    target_recall: float | None = None,
+    max_memory: int | None = None,
+) -> Change:
+    base = store.manifest
+    spec = IndexSpec.from_json(dict(base.spec), where=str(store.path))
+    blobs = {name: store.blob(name) for name in base.files}
+    options = IndexOptions(
+        base.index.index_type if index_type is None else index_type,
+        base.index.target_recall if target_recall is None else target_recall,
+        base.index.max_memory if max_memory is None else max_memory,
+    )
+    if dim != base.dim:
+        spec, blobs = _narrower(spec, blobs, base.dim, dim)
+    check_index_type(options.index_type, dim)  # also where no segment is large enough for it yet
+    spec = dataclasses.replace(spec, index_type=options.index_type)
+    return Change(spec.to_json(), fingerprint_of(spec, blobs), dim, options, blobs)
+
+
+def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -> tuple[IndexSpec, dict[str, bytes]]:
+    """The spec and the filter of the first `dim` of `stored` numbers."""
+    from ragidx.indexer.filters.filter import Filter, coordinates
+
+    if not 1 <= dim <= stored:
+        raise SpecError(
+            f"dim {dim:,} is not from 1 to {stored:,}, the dimensions stored in the index",
+            f"give at most {stored:,}; for more, build again with a larger --dim",
+            where="--dim",
+        )
+    if not FILTERS[spec.filter.name].nested:
+        raise SpecError(
+            f"filter '{spec.filter.name}' keeps numbers in no order: the first {dim} are not its narrower form",
+            f"build again with --dim {dim}",
+            where="--dim",
+        )
+    if spec.encoder.method == VECTORS:
+        spec = dataclasses.replace(spec, given_dim=spec.given_dim or stored)  # a build cuts those of the same file
+        if spec.query_encoder is None:
+            return spec, blobs
+    if spec.filter.name == "none":
+        cut, name = coordinates(stored, np.arange(dim)), "truncation"
+    else:
+        whole, name = Filter.from_bytes(blobs[FILTER_FILE]), spec.filter.name
+        cut = Filter(
+            whole.matrix[:, :dim],
+            None if whole.columns is None else whole.columns[:dim],
+            None if whole.shift is None else whole.shift[:dim],
+        )
+    narrow = dataclasses.replace(spec.filter, name=name, tau=None, dim=dim)
+    return dataclasses.replace(spec, filter=narrow), {**blobs, FILTER_FILE: cut.to_bytes()}
+
+
+def _report(index: Path, done: Rewritten) -> ReshapeReport:
+    manifest = done.manifest
+    made, recall = made_in(manifest)
+    return ReshapeReport(
+        index=str(index),
+        generation=manifest.generation,
+        committed=done.committed,
+        dim=manifest.dim,
+        index_type=manifest.index.index_type,
+        made=made,
+        recall=recall,
+        n_chunks=manifest.n_chunks,
+        n_segments=len(manifest.segments),
+        n_rewritten=done.n_segments,
+        n_dropped=done.n_dropped,
+        bytes_before=done.bytes_before,
+        bytes_after=sum(entry.bytes for entry in files_of(manifest).values()),
+    )

@@ -1,0 +1,1 @@
+"""`ragidx build --plan`: what a build would take."""

@@ -1,0 +1,103 @@
+"""What an index knows already, without touching it: its documents, and the texts that have vectors.
+
+Document -> unchanged, changed or added; Items -> those that would go through the model. The committed state is mapped
+as readers map it. The journal of a build that was interrupted is read from a copy, since opening it mends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.records import Document
+from ragidx.indexer.store.lookup import Documents
+from ragidx.indexer.store.manifest import JOURNAL
+from ragidx.indexer.store.reuse import CommittedVectors
+from ragidx.indexer.writing.journal import Journal
+from ragidx.pipelines.build.chunks import Item
+from ragidx.pipelines.build.corpus import document_hash
+from ragidx.pipelines.build.resolve import Plan
+
+ADDED, CHANGED, UNCHANGED = "added", "changed", "unchanged"
+
+
+class Knowledge:
+    """The index that a build would go on with, if there is one. A context manager.
+
+    Args:
+        plan: of the build.
+        index: its folder.
+
+    Raises:
+        RagidxError: the journal cannot be copied.
+    """
+
+    def __init__(self, plan: Plan, index: Path) -> None:
+        self._documents = Documents()
+        self._seen: set[bytes] = set()
+        self._open = contextlib.ExitStack()
+        store = plan.stored
+        self._committed = None if store is None else CommittedVectors(store.segments, store.dead)
+        for number, segment in enumerate([] if store is None else store.segments):
+            self._documents.load(number, segment, None if store is None else store.dead[number])
+        self._journal = self._journal_of(plan, index)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def of_document(self, document: Document) -> str:
+        """Whether a document is added, changed or unchanged."""
+        had = self._documents.get(document.id)
+        if had is None:
+            return ADDED
+        self._documents.keep(document.id)
+        return UNCHANGED if had == document_hash(document) else CHANGED
+
+    def count_others(self) -> int:
+        """How many documents of the index were not asked about: those that a build of the same corpus removes."""
+        return self._documents.count_others()
+
+    def fresh(self, items: Sequence[Item]) -> list[Item]:
+        """Those whose text has no vector yet, each text once, here and in later calls."""
+        texts = {item.row.text_hash: item for item in items if item.row.text_hash not in self._seen}
+        self._seen |= texts.keys()
+        keys = list(texts)
+        if keys and self._committed is not None:
+            keys = [key for key, is_known in zip(keys, self._committed.known(keys), strict=True) if not is_known]
+        if keys and self._journal is not None:
+            known = self._journal.get(keys)
+            keys = [key for key in keys if key not in known]
+        return [texts[key] for key in keys]
+
+    def _journal_of(self, plan: Plan, index: Path) -> Journal | None:
+        """A copy of the journal that the build would go on with."""
+        if plan.wants_a_sample:  # its numbers name the journal, and they are not there yet
+            return None
+        key = plan.fingerprint()
+        path = Journal.path_of(index / JOURNAL, key)
+        if not path.is_file() or path.is_symlink():
+            return None
+        place = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="ragidx-plan-")))
+        try:
+            shutil.copyfile(path, Journal.path_of(place, key))
+        except OSError as fault:
+            self._open.close()
+            raise RagidxError(
+                f"the journal cannot be copied: {fault.strerror}",
+                "set TMPDIR to a folder with room for it",
+                where=str(path),
+            ) from fault
+        journal = Journal.open(place, key, plan.dim())
+        self._open.callback(journal.close)
+        return journal

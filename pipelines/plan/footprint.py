@@ -1,0 +1,329 @@
+"""Room: what an index would take on the disk and in memory, for the chosen index type and width and for others.
+
+counts and a sample of rows -> bytes. Texts are measured: the sample is written as a segment, in a temporary folder.
+Vectors and what is made of them are computed (`index_types.footprint`), segment by segment. Memory is what this process
+has used at most, with the model loaded and texts encoded, and what a build holds beyond that. What may take how much
+memory is the build's own rule (`tuning.fitting`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ragidx.indexer.ann.index_types import FLAT, INDEX_TYPES, IndexOptions, Recipe, footprint_of, padded
+from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS
+from ragidx.indexer.store.manifest import CHUNKS, files_of
+from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.segment import BATCH_ROWS
+from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, memory_bytes
+from ragidx.indexer.writing.segment_writer import SegmentWriter
+from ragidx.pipelines.build.resolve import Plan
+from ragidx.pipelines.plan.index_time import IndexTimer, fits, recipes
+from ragidx.pipelines.resources import allowed_bytes
+
+_BLOCKS = 32  # of BATCH_ROWS rows, that are compressed
+_SEED = 0
+_WINDOW_CHUNKS = 4096  # of a build: texts, their tokens, and float32 vectors before and after the filter
+_CHUNK_BYTES = 2048  # what Python holds of a chunk besides its text and vector
+_RECORD_BYTES = 20  # of the journal, beside the vector
+_SETTLED_BYTES = 16 << 20  # of columns, that a segment's writer holds at most
+_TAUS = (2, 4, 8, 16)
+_TIMING_S = 1.5  # after that no other index type is measured
+
+
+@dataclass(frozen=True)
+class TypeRoom:
+    """What one index type takes for the whole index.
+
+    Attributes:
+        index_type: its name, or a factory string.
+        about: in one line.
+        disk_bytes: the index, texts included.
+        search_bytes: what a search keeps reading.
+        build_bytes: peak memory of the build.
+        exact: whether a search compares every vector.
+        fits: whether `search_bytes` are within `max_memory`; what does not fit is not made, but that small segments are
+            compared whole, whatever they take.
+        recipe: of the largest segment, as a factory string or flat: the first that fits, where one does.
+        index_seconds: to make it of all segments; None where that was not measured.
+    """
+
+    index_type: str
+    about: str
+    disk_bytes: int
+    search_bytes: int
+    build_bytes: int
+    exact: bool
+    fits: bool
+    recipe: str
+    index_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class WidthRoom:
+    """What a narrower vector takes: one number in two bytes."""
+
+    dim: int
+    tau: int | None  # None: the width that is asked for
+    vector_bytes: int
+    disk_bytes: int
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the index would take.
+
+    Attributes:
+        n_chunks: in the index after the build, dead ones included.
+        index_bytes: of its files: `vector_bytes`, `text_bytes` (with metadata and ids), `filter_bytes`, and what the
+            index type adds.
+        journal_bytes: more, until the build is committed.
+        free_bytes: on the disk of the index.
+        build_bytes: peak memory of the build, on the host.
+        limit_bytes: of memory that this process may use; None where nothing limits it.
+        max_memory: that all vectors and indexes may take, as asked for; None: no limit.
+        index_types: the chosen one first.
+        widths: the chosen one first; empty where the model has no spectrum to choose from, or the index exists.
+    """
+
+    n_chunks: int
+    index_bytes: int
+    vector_bytes: int
+    text_bytes: int
+    filter_bytes: int
+    journal_bytes: int
+    free_bytes: int
+    build_bytes: int
+    limit_bytes: int | None
+    max_memory: int | None
+    index_types: tuple[TypeRoom, ...]
+    widths: tuple[WidthRoom, ...]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What a segment makes of a sample of rows.
+
+    Attributes:
+        ratio: bytes on the disk for each byte of text, in UTF-8; ids and metadata count as text.
+        header_bytes: of a segment's vectors, beside the vectors.
+        seconds: to pack a row.
+    """
+
+    ratio: float
+    header_bytes: int
+    seconds: float
+
+
+class SampleRows:
+    """Rows that are compressed to learn what rows take: all of the first 32 blocks, later ones by lot.
+
+    A block is adjacent rows, as many as a segment compresses together: neighbours are alike, and pack well.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: list[list[Row]] = []
+        self._waiting: list[Row] = []
+        self._n_seen = 0
+        self._random = random.Random(_SEED)
+
+    def add(self, row: Row) -> None:
+        """Take a row, in the order of the corpus."""
+        self._waiting.append(row)
+        if len(self._waiting) == BATCH_ROWS:
+            self._n_seen += 1
+            if len(self._blocks) < _BLOCKS:
+                self._blocks.append(self._waiting)
+            elif (place := self._random.randrange(self._n_seen)) < _BLOCKS:
+                self._blocks[place] = self._waiting
+            self._waiting = []
+
+    def rows(self) -> list[Row]:
+        """The sample; what fills no block only where there is hardly more."""
+        rows = [row for block in self._blocks for row in block]
+        return rows + self._waiting if len(self._blocks) < _BLOCKS else rows
+
+
+def pack(rows: Sequence[Row], dim: int) -> Packed:
+    """Write rows as a segment in a temporary folder, with vectors that are as wide as theirs.
+
+    Raises:
+        RagidxError: the temporary folder cannot be written.
+    """
+    if not rows:
+        return Packed(0.0, 0, 0.0)
+    started = time.perf_counter()
+    vectors = np.zeros((BATCH_ROWS, dim), np.float32)
+    vectors[:, 0] = 1
+    with tempfile.TemporaryDirectory(prefix="ragidx-plan-") as place:
+        writer = SegmentWriter(Path(place) / "segment", dim, {})
+        for start in range(0, len(rows), BATCH_ROWS):
+            part = rows[start : start + BATCH_ROWS]
+            writer.add(part, vectors[: len(part)])
+        files = writer.finish().files
+        header = sum(entry.bytes for name, entry in files.items() if name != CHUNKS) - 2 * padded(dim) * len(rows)
+        return Packed(
+            files[CHUNKS].bytes / max(1, sum(len(row.text.encode("utf-8", "surrogatepass")) for row in rows)),
+            header,
+            (time.perf_counter() - started) / len(rows),
+        )
+
+
+def new_segments(plan: Plan, dim: int, *, n_new: int, text_bytes: int) -> list[tuple[int, Recipe | None]]:
+    """Rows of each segment that a build adds, and what is made of its vectors first; None: they are compared whole.
+
+    That a commit merges small segments is not foreseen.
+
+    Raises:
+        SpecError: nothing fits into `--max-memory`, in the words of the build.
+    """
+    parts = segments(n_new, dim, text_bytes // max(1, n_new))
+    taken = 0 if plan.stored is None else sum(map(memory_bytes, plan.stored.manifest.segments))
+    return list(zip(parts, recipes(plan.index_options(), parts, dim, taken), strict=True))
+
+
+def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_bytes: int) -> Room:
+    """What the index would take after the build.
+
+    Args:
+        plan: of the build.
+        index: its folder.
+        dim: width of the vectors.
+        packed: what a segment makes of a sample of the new rows.
+        n_new: rows that are added.
+        text_bytes: their texts, in UTF-8.
+
+    Raises:
+        SpecError: nothing fits into `--max-memory`.
+    """
+    had_rows, had_bytes, had_text = _stored(plan)
+    rows = had_rows + n_new
+    options = plan.index_options()
+    mean_text = text_bytes // max(1, n_new)
+    new = new_segments(plan, dim, n_new=n_new, text_bytes=text_bytes)
+    parts = segments(rows, dim, mean_text)
+    new_text = round(packed.ratio * text_bytes)
+    blobs = _filter_bytes(plan, dim)
+    index_bytes = (
+        had_bytes
+        + sum(footprint_of(one, part, padded(dim)).disk_bytes + packed.header_bytes for part, one in new)
+        + new_text
+        + (blobs if plan.stored is None else 0)
+    )
+    base = peak_bytes() + _held(rows, n_new, dim, plan.hidden, mean_text)
+    here = _type_room(options, parts, dim, 0, base)
+    others = [dataclasses.replace(options, index_type=name) for name in INDEX_TYPES if name != options.index_type]
+    types = [_type_room(one, parts, dim, index_bytes - here.disk_bytes, base) for one in (options, *others)]
+    return Room(
+        n_chunks=rows,
+        index_bytes=index_bytes,
+        vector_bytes=2 * padded(dim) * rows,
+        text_bytes=had_text + new_text,
+        filter_bytes=blobs,
+        journal_bytes=(2 * dim + _RECORD_BYTES) * n_new,
+        free_bytes=shutil.disk_usage(next(p for p in (index.absolute(), *index.absolute().parents) if p.exists())).free,
+        build_bytes=types[0].build_bytes,
+        limit_bytes=allowed_bytes(),
+        max_memory=options.max_memory,
+        index_types=tuple(types),
+        widths=_widths(plan, dim, rows, index_bytes),
+    )
+
+
+def with_times(room: Room, timer: IndexTimer, options: IndexOptions, dim: int, mean_text: int) -> Room:
+    """The seconds that each index type takes to make, as long as measuring them is quick; None for those after it."""
+    started, types = time.perf_counter(), []
+    parts = segments(room.n_chunks, dim, mean_text)
+    for one in room.index_types:
+        seconds = None
+        if time.perf_counter() - started < _TIMING_S:
+            limit = options.max_memory if one.fits else None
+            wanted = dataclasses.replace(options, index_type=one.index_type, max_memory=limit)
+            made = recipes(wanted, parts, dim)
+            seconds = sum(timer.seconds(recipe, rows) for rows, recipe in zip(parts, made, strict=True))
+        types.append(dataclasses.replace(one, index_seconds=seconds))
+    return dataclasses.replace(room, index_types=tuple(types))
+
+
+def segments(rows: int, dim: int, mean_text: int) -> list[int]:
+    """Rows of each segment, as the writer fills them.
+
+    >>> segments(3_000_000, 512, 800)
+    [2097152, 902848]
+    """
+    most = max(1, min(-(-MAX_VECTOR_BYTES // (2 * padded(dim))), -(-MAX_TEXT_BYTES // max(1, mean_text))))
+    return [min(most, rows - start) for start in range(0, rows, most)]
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has used so far; 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def _stored(plan: Plan) -> tuple[int, int, int]:
+    """Rows and bytes of the index that is gone on with, and how many of these are texts."""
+    if plan.stored is None:
+        return 0, 0, 0
+    manifest = plan.stored.manifest
+    rows = sum(segment.rows for segment in manifest.segments)
+    texts = sum(segment.files[CHUNKS].bytes for segment in manifest.segments)
+    return rows, sum(e.bytes for e in files_of(manifest).values()), texts
+
+
+def _filter_bytes(plan: Plan, dim: int) -> int:
+    """What the filter takes in the index; of one that is still to be fitted, its matrix."""
+    if plan.stored is not None:
+        return sum(entry.bytes for entry in plan.stored.manifest.files.values())
+    return 4 * dim * plan.hidden if plan.wants_a_sample else sum(map(len, plan.blobs().values()))
+
+
+def _held(rows: int, n_new: int, dim: int, hidden: int, mean_text: int) -> int:
+    """What a build holds besides model and batches: a window, columns not written yet, and what is known of rows."""
+    window = min(_WINDOW_CHUNKS, n_new) * (2 * mean_text + _CHUNK_BYTES + 4 * (hidden + 2 * dim))
+    columns = min(_SETTLED_BYTES, (mean_text + 2 * dim) * n_new)
+    return window + columns + 94 * rows  # 24 bytes a text hash and 70 a document, at most one for each row
+
+
+def _type_room(options: IndexOptions, parts: Sequence[int], dim: int, beside: int, base: int) -> TypeRoom:
+    """Of what is made first, or would be if there were memory for it."""
+    is_held = fits(options, parts, dim)
+    limited = options if is_held else dataclasses.replace(options, max_memory=None)
+    made = recipes(limited, parts, dim)
+    prints = [footprint_of(one, part, padded(dim)) for part, one in zip(parts, made, strict=True)]
+    search_bytes = sum(one.memory_bytes for one in prints)
+    return TypeRoom(
+        options.index_type,
+        INDEX_TYPES.get(options.index_type, "a factory string"),
+        beside + sum(one.disk_bytes for one in prints),
+        search_bytes,
+        base + max((one.build_bytes for one in prints), default=0),
+        all(one is None for one in made),
+        is_held and (options.max_memory is None or search_bytes <= options.max_memory),
+        str(made[0] or FLAT) if made else FLAT,
+    )
+
+
+def _widths(plan: Plan, dim: int, rows: int, index_bytes: int) -> tuple[WidthRoom, ...]:
+    """The chosen width and narrower ones."""
+    if plan.stored is not None or plan.spec.encoder.method == SENTENCE_TRANSFORMERS:
+        return ()
+    narrower = {plan.hidden // tau: tau for tau in reversed(_TAUS) if 1 <= plan.hidden // tau < dim}
+    found = [(dim, None), *sorted(narrower.items(), reverse=True)]
+    return tuple(
+        WidthRoom(k, tau, 2 * padded(k), index_bytes - 2 * rows * (padded(dim) - padded(k))) for k, tau in found
+    )

@@ -1,0 +1,145 @@
+"""How fast this machine encodes: a short measurement, on chunks of the corpus, in batches as a build makes them.
+
+texts -> groups, through the encoder one after the other -> tokens a second, the median of groups. Groups grow until
+one takes a tenth of a second, so that they are long enough to time and many enough to differ. On a processor the number
+of threads is the faster of all and one, where tuning would take too long to choose it. The vectors are handed back, to
+stand for those of the index.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ragidx.indexer.encoders.load import Encoder
+    from ragidx.indexer.filters.filter import Filter
+
+BUDGET_S = 3.0
+_GROUPS = 25
+_FEWEST = 3  # groups, where there is time: the texts are taken again if there are few
+_GROUP_S = 0.1
+_WIDEST = 4096  # chunks of a build's window
+_TUNE_TOKENS = 60_000  # that tuning reads, about
+_TUNE_S = 15.0  # what tuning may take
+_FIRST = 4  # chunks of the first group
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was measured.
+
+    Attributes:
+        tokens_per_s: the median of the groups; tokens that the model reads, padding left out.
+        low, high: the slowest and the fastest group.
+        n_groups: how many groups.
+        n_chunks: of how many different chunks.
+        device, dtype: of the model.
+        tuned: whether threads, batches and number format were chosen by measurement first, as a build does.
+    """
+
+    tokens_per_s: float
+    low: float
+    high: float
+    n_groups: int
+    n_chunks: int
+    device: str
+    dtype: str
+    tuned: bool
+
+    def seconds(self, n_tokens: float) -> float:
+        """To encode so many tokens."""
+        return n_tokens / self.tokens_per_s
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return dataclasses.asdict(self)
+
+
+def measure(
+    encoder: Encoder, texts: Sequence[str], project: Filter | None, *, tune: bool
+) -> tuple[Speed, NDArray[np.float32]]:
+    """Encode some texts.
+
+    Args:
+        encoder: of the build.
+        texts: one or more chunks, in an order that lots decide.
+        project: the build's filter.
+        tune: whether the build would tune. It is done where that takes seconds; where it would take longer, the
+            build may turn out faster than what is measured here.
+
+    Returns:
+        The speed, and vectors (n, k) of the texts that were encoded, each once, not normalised.
+    """
+    on_cpu = encoder.device == "cpu"
+    rate, threads = _first_rate(encoder, texts[:1], project, None), None
+    if on_cpu and (alone := _first_rate(encoder, texts[:1], project, 1)) > rate:
+        rate, threads = alone, 1
+    tuned = tune and on_cpu and _TUNE_TOKENS / rate <= _TUNE_S
+    if tuned:
+        encoder.tune(texts)
+        threads = None  # it has its own
+    with encoder.on_threads(threads):
+        rates, n_chunks, vectors = _rates(encoder, texts, project)
+    speed = Speed(
+        statistics.median(rates),
+        min(rates),
+        max(rates),
+        len(rates),
+        min(n_chunks, len(texts)),
+        encoder.device,
+        encoder.dtype,
+        tuned,
+    )
+    return speed, vectors
+
+
+def _rates(
+    encoder: Encoder, texts: Sequence[str], project: Filter | None
+) -> tuple[list[float], int, NDArray[np.float32]]:
+    """Tokens a second of each group, how many chunks they had together, and the vectors of the first pass."""
+    rates: list[float] = []
+    kept: list[NDArray[np.float32]] = []
+    n_chunks, at, is_first = 0, 0, True
+    size, started = min(_FIRST, len(texts)), time.perf_counter()
+    while len(rates) < _GROUPS and (not rates or time.perf_counter() - started < BUDGET_S):
+        if at >= len(texts):
+            if len(rates) >= _FEWEST:
+                break
+            at, is_first = 0, False
+        group = texts[at : at + size]
+        at += len(group)
+        rate, seconds, vectors = _rate(encoder, group, project)
+        if is_first:
+            kept += vectors
+        if seconds < _GROUP_S and size < min(_WIDEST, len(texts)):  # too short to be told from noise
+            size = min(2 * size, _WIDEST, len(texts))
+            continue
+        rates.append(rate)
+        n_chunks += len(group)
+    return rates, n_chunks, np.concatenate(kept)
+
+
+def _first_rate(encoder: Encoder, texts: Sequence[str], project: Filter | None, threads: int | None) -> float:
+    """Tokens a second on so many threads; the second of two calls where they are quick: the first warms up."""
+    with encoder.on_threads(threads):
+        rate, seconds, _ = _rate(encoder, texts, project)
+        return rate if seconds > BUDGET_S / 4 else _rate(encoder, texts, project)[0]
+
+
+def _rate(
+    encoder: Encoder, texts: Sequence[str], project: Filter | None
+) -> tuple[float, float, list[NDArray[np.float32]]]:
+    """Tokens a second, the seconds, and the vectors, batch by batch."""
+    started = time.perf_counter()
+    batches = list(encoder.batches(texts, project=project))
+    n_tokens = sum(batch.n_tokens for batch in batches)
+    seconds = max(time.perf_counter() - started, 1e-9)
+    return max(1, n_tokens) / seconds, seconds, [batch.vectors for batch in batches]

@@ -1,0 +1,1 @@
+"""`ragidx sweep`: storage, time and quality by width, filter and index type."""

@@ -1,0 +1,203 @@
+"""A corpus as the source of a sweep: read, cut and encoded once, as a build does it, and kept as raw float32.
+
+documents -> chunks -> the encoder, without a filter -> raw.f32 (n, hidden) in a temporary folder. A build stores unit
+length in float16; here both are left to the rows of the sweep, since filters that are fitted see the model's own
+lengths, and the answers that everything is compared with shall owe nothing to rounding. The sample that a filter is
+fitted on is the one that a build of this corpus would draw.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.errors import ModelError, QueryError
+from ragidx.corpora.records import Document, Skip
+from ragidx.corpora.sources import BY_RULE, Source
+from ragidx.indexer.encoders.load import Encoder
+from ragidx.indexer.filters.fitting import Sample, lowest
+from ragidx.indexer.normalize import ZERO, unit_rows
+from ragidx.indexer.specs import FilterSpec
+from ragidx.pipelines.build.chunks import Cutter, Item
+from ragidx.pipelines.build.corpus import Reading, build_options, chunker_of, too_long
+from ragidx.pipelines.build.fit_filter import draw
+from ragidx.pipelines.build.report import OnProgress, Progress, Skips, Teller
+from ragidx.pipelines.build.resolve import make_plan
+from ragidx.pipelines.sweep.measure import temporary_room
+from ragidx.pipelines.sweep.source import SweepSource
+
+Floats: TypeAlias = NDArray[np.float32]
+
+_WINDOW = 4096  # chunks that are encoded together
+_TUNE_FROM = 256
+_BLOCK_BYTES = 32 << 20
+
+
+class CorpusSource(SweepSource):
+    """A corpus, encoded when this is made.
+
+    Args:
+        corpus: a folder, a file, a BEIR folder, or `-`.
+        folder: temporary; holds the vectors.
+        fitted: the seed and size of the sample that filters are fitted on; None: none is.
+        options: of a build, but for its filter and index.
+        out: where the results of the sweep go; not read where it stands in the corpus.
+        on_build: called a few times a second.
+
+    Raises:
+        RagidxError: what a build of the corpus would raise.
+    """
+
+    def __init__(
+        self,
+        corpus: str | Path,
+        folder: Path,
+        *,
+        fitted: FilterSpec | None,
+        options: Mapping[str, Any],
+        out: Path | None = None,
+        on_build: OnProgress | None = None,
+    ) -> None:
+        asked = dataclasses.replace(build_options(options), filter="none")
+        # No index is made: the plan's name is one that is not there, so that nothing is gone on with.
+        self._reading, self._plan = Reading(corpus, out or folder, asked), make_plan(folder / "none", asked)
+        self.name, self.spec = str(corpus), self._plan.spec
+        self.hidden = self.dim = self._plan.encoder.hidden
+        self.n_documents = 0
+        self._path = folder / "raw.f32"
+        self._chunk_ids: list[str] = []
+        self._doc_ids: list[str] = []
+        self._skips, self._progress, self._n_truncated = Skips(), Progress(), 0
+        self._tell = Teller(on_build, self._progress)
+        self._drawn: list[Document] = []
+        with temporary_room(self._path):
+            self._file = self._path.open("wb")
+        with self._file:
+            self._encode_all(fitted)
+        self._kept = np.ones(len(self._chunk_ids), np.bool_)
+        self.notes = tuple(self._notes())
+
+    @property
+    def encoder(self) -> Encoder:
+        """The one that made the vectors."""
+        return self._plan.encoder
+
+    def encode(self, queries: Sequence[str]) -> Floats:
+        """Raw."""
+        raw = self.encoder.encode_query(list(queries))
+        for row, reason in unit_rows(raw).faults:
+            if reason == ZERO:
+                raise QueryError(f"the model makes nothing of the query {queries[row]!r}", "use words that it knows")
+        return raw
+
+    def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
+        """That of a build: of documents with the lowest lots the chunks with the lowest lots."""
+        chosen = {document.id for document in self._drawn}
+        rows = [row for row, doc_id in enumerate(self._doc_ids) if doc_id in chosen]
+        picked = [rows[place] for place in lowest(spec.seed, (self._chunk_ids[row] for row in rows), spec.sample)]
+        if not tokens:
+            return Sample(embeddings=self.rows(np.array(picked, np.int64)))
+        names = {self._chunk_ids[row] for row in picked}
+        with Cutter(self._chunker()) as cutter:
+            cut = [items for document in self._drawn for items in cutter.submit(document, b"")]
+            every = [item for items in [*cut, *cutter.drain()] for item in items]
+        return Sample(ids=self.encoder.tokenizer.ids([item.text for item in every if item.row.chunk_id in names]))
+
+    def _all(self) -> Iterator[Floats]:
+        step = max(1, _BLOCK_BYTES // (4 * self.dim))
+        with self._path.open("rb") as file:
+            for start in range(0, len(self._chunk_ids), step):
+                count = min(step, len(self._chunk_ids) - start)
+                yield np.frombuffer(file.read(4 * self.dim * count), "<f4").reshape(count, self.dim)
+
+    def _names(self, column: str) -> list[str]:
+        return self._doc_ids if column == "doc_id" else self._chunk_ids
+
+    def _chunker(self) -> Chunker:
+        return chunker_of(self.encoder, self.spec.chunk)
+
+    def _encode_all(self, fitted: FilterSpec | None) -> None:
+        self._progress.total_bytes = self._reading.total_bytes()
+        documents = self._encoded()
+        if fitted is None:
+            for _ in documents:
+                self._tell()
+        else:
+            self._drawn = draw(documents, dataclasses.replace(self.spec, filter=fitted), self._tell)
+        self._reading.check_something_was_read(self.n_documents, self._skips)
+        self._progress.last = True
+        self._tell(at_once=True)
+
+    def _encoded(self) -> Iterator[Document]:
+        """The documents of the corpus; those that have passed are cut, and encoded a window at a time."""
+        waiting: list[Item] = []
+        with Cutter(self._chunker()) as cutter:
+            for document in self._reading.documents(self._skips.add, self._begin):
+                self.n_documents += 1
+                self._progress.n_documents += 1
+                for items in cutter.submit(document, b""):
+                    self._progress.n_cut += len(items)
+                    waiting += items
+                while len(waiting) >= _WINDOW:
+                    self._encode(waiting[:_WINDOW])
+                    del waiting[:_WINDOW]
+                yield document
+            for items in cutter.drain():
+                self._progress.n_cut += len(items)
+                waiting += items
+        for start in range(0, len(waiting), _WINDOW):
+            self._encode(waiting[start : start + _WINDOW])
+
+    def _encode(self, items: Sequence[Item]) -> None:
+        """Texts that are equal go through the model once a window; a chunk without a vector is left out."""
+        self._n_truncated += len(too_long(items, self.encoder, self.spec.chunk))
+        places = {text: place for place, text in enumerate(dict.fromkeys(item.text for item in items))}
+        texts = list(places)
+        if len(texts) >= _TUNE_FROM:
+            self.encoder.tune(texts)
+        vectors = np.zeros((len(texts), self.dim), np.float32)
+        started = time.perf_counter()
+        for batch in self.encoder.batches(texts):
+            vectors[batch.rows] = batch.vectors
+            self._progress.n_encoded += len(batch.rows)
+            self._progress.n_tokens += batch.n_tokens
+            self._progress.n_chunks += len(batch.rows)
+            self._progress.seconds += time.perf_counter() - started
+            started = time.perf_counter()
+            self._tell()
+        self._progress.n_chunks += len(items) - len(texts)
+        rows = vectors[[places[item.text] for item in items]]
+        faults = dict(unit_rows(rows).faults)
+        for row, reason in faults.items():
+            if reason != ZERO:
+                raise ModelError(
+                    "the model gave a vector that is not finite",
+                    "try --dtype float32; if it stays, exclude the document",
+                    where=items[row].row.chunk_id,
+                )
+            name = items[row].row.chunk_id
+            self._skips.add(Skip(name, "the model makes nothing of the text: its vector is zero"))
+        told = [row for row in range(len(items)) if row not in faults]
+        with temporary_room(self._path):
+            self._file.write(rows[told].astype("<f4").tobytes())
+            self._file.flush()
+        self._chunk_ids += [items[row].row.chunk_id for row in told]
+        self._doc_ids += [items[row].row.doc_id for row in told]
+
+    def _notes(self) -> Iterator[str]:
+        for reason, count in self._skips.counts.items():
+            if reason not in BY_RULE:
+                yield f"Left out: {count:,} x {reason}."
+        if self._n_truncated:
+            yield f"Cut: {self._n_truncated:,} x document longer than the model reads."
+
+    def _begin(self, source: Source) -> bool:
+        self._progress.n_bytes += source.size
+        return True

@@ -1,0 +1,195 @@
+"""What a sweep found: one row for each width and index type, as JSON, as CSV, and in one recommendation.
+
+Bytes are bytes, times of a search milliseconds, everything else seconds. The reference is the full width in
+float32, compared exactly: the raw vectors, or where an index keeps no raw ones, its vectors as they are stored.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import ragidx
+from ragidx.indexer.ann.index_types import Effort
+from ragidx.pipelines.evaluate.significance import RESAMPLES, Difference, Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long a search takes, by percentiles of the calls that were timed."""
+
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    calls: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRow:
+    """One width under one index type.
+
+    Attributes:
+        filter: what the width is taken from.
+        dim: numbers a vector.
+        tau: hidden width / dim.
+        asked: the index type that was asked for.
+        index_type: the factory that was made; flat where all vectors are compared.
+        effort: how hard it is searched, as it was tuned.
+        bytes_per_vector: of the stored vector, without what an index adds.
+        disk_bytes: of the vectors' file and the index's.
+        build_seconds: to write both, tuning included; encoding is not.
+        recall: ann_recall@10 against exact search at the same width.
+        overlap: the share of the ten that are among the reference's ten.
+        single: one query at a time, one thread.
+        batch: `batch` of the report's queries at a time, all threads.
+        queries_per_s: in such batches.
+        ndcg: nDCG@10 of documents with its interval; None without qrels.
+        against: its difference from the reference; None without qrels.
+    """
+
+    filter: str
+    dim: int
+    tau: float
+    asked: str
+    index_type: str
+    effort: Effort
+    bytes_per_vector: int
+    disk_bytes: int
+    build_seconds: float
+    recall: float
+    overlap: float
+    single: Times
+    batch: Times
+    queries_per_s: float
+    ndcg: Interval | None = None
+    against: Difference | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields; `against` with its verdict."""
+        fields = dataclasses.asdict(self)
+        if self.against is not None:
+            fields["against"]["verdict"] = self.against.verdict
+        return fields
+
+    def flat(self) -> dict[str, Any]:
+        """As `to_json`, without nesting: `single_p50_ms`, `against_p` ..."""
+        found: dict[str, Any] = {}
+        for name, value in self.to_json().items():
+            if isinstance(value, dict):
+                found |= {f"{name}_{inner}": one for inner, one in value.items()}
+            else:
+                found[name] = value
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepReport:
+    """What a sweep found.
+
+    Attributes:
+        source: the corpus or the index.
+        model: its name; empty where vectors were made elsewhere.
+        encoder: its spec as text.
+        hidden: width that tau divides.
+        reference: what the rows are compared with, in words.
+        reference_dim: its width.
+        reference_ndcg: its nDCG@10; None without qrels.
+        n_documents: of the source.
+        n_chunks: that are searched.
+        n_queries: that are asked.
+        queries: where they are from, in words.
+        threads: of a batch.
+        batch: queries in it.
+        rows: in the order of the sweep.
+        notes: what was left out and why, for people.
+    """
+
+    source: str
+    model: str
+    encoder: str
+    hidden: int
+    reference: str
+    reference_dim: int
+    reference_ndcg: Interval | None
+    n_documents: int
+    n_chunks: int
+    n_queries: int
+    queries: str
+    threads: int
+    batch: int
+    rows: tuple[SweepRow, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def recommended(self) -> SweepRow | None:
+        """The row with the fewest dimensions whose nDCG@10 is not really below the reference's.
+
+        Of equally wide ones the best; None without qrels.
+        """
+        if self.reference_ndcg is None:
+            return None
+        good = [row for row in self.rows if row.against is not None and row.against.verdict != "worse"]
+        return min(good, key=lambda row: (row.dim, -(row.ndcg.mean if row.ndcg else 0.0)), default=None)
+
+    def recommendation(self) -> str:
+        """One line that answers which dimension to take."""
+        if self.reference_ndcg is None:
+            return (
+                "Without qrels the overlap tells how near a width stays to the full one, not whether it is good enough:"
+                " give --queries and --qrels."
+            )
+        row = self.recommended
+        if row is None:
+            return "Every width that was measured is measurably worse than the full one: keep the full width."
+        assert row.ndcg is not None
+        assert row.against is not None
+        if row.dim == self.reference_dim:
+            return f"Keep all {row.dim:,} dimensions: every smaller width that was measured is measurably worse."
+        share = (
+            f", with {share_of(row.dim, self.reference_dim)} of its bytes" if row.dim < 0.9 * self.reference_dim else ""
+        )
+        how = f", {row.filter}" + ("" if row.index_type == "flat" else f", {row.index_type}")
+        better = "measurably better than" if row.against.is_real else "not measurably worse than"
+        p = "p < 0.001" if row.against.p < 0.001 else f"p = {row.against.p:.2g}"
+        return (
+            f"Take {row.dim:,} dimension{'s' * (row.dim > 1)}{how}: the smallest width that is not measurably worse"
+            f" than the full one{share} (nDCG@10 {row.ndcg.mean:.3f}, {better} {self.reference_ndcg.mean:.3f}: {p},"
+            f" {self.n_queries:,} queries)."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, and how the numbers were made."""
+        fields = {name.name: getattr(self, name.name) for name in dataclasses.fields(self)}
+        fields["reference_ndcg"] = dataclasses.asdict(self.reference_ndcg) if self.reference_ndcg else None
+        fields["rows"] = [row.to_json() for row in self.rows]
+        fields["notes"] = list(self.notes)
+        best = self.recommended
+        return fields | {
+            "recommended": None if best is None else {"filter": best.filter, "dim": best.dim, "asked": best.asked},
+            "recommendation": self.recommendation(),
+            "resamples": RESAMPLES,
+            "ragidx": ragidx.__version__,
+        }
+
+    def to_csv(self) -> str:
+        """One line for each row; what is not known is empty."""
+        flat = [row.flat() for row in self.rows]
+        file = io.StringIO()
+        widest = max(flat, key=len, default={})
+        names = [name for name in widest if widest[name] is not None]
+        writer = csv.DictWriter(file, names, extrasaction="ignore", restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(flat)
+        return file.getvalue()
+
+
+def share_of(part: int, whole: int) -> str:
+    """A share as people say it: a fraction where it is one, else per cent.
+
+    >>> share_of(112, 448), share_of(100, 448)
+    ('1/4', '22 %')
+    """
+    return f"1/{whole // part}" if whole % part == 0 else f"{100 * part / whole:.0f} %"

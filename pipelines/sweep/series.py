@@ -1,0 +1,245 @@
+"""The filters and widths of a sweep: which numbers of the source's vectors each row of it compares.
+
+One encoding serves all: of a filter whose columns are ordered (`FILTERS[name].nested`), the first k numbers are the
+filter of width k, brought to unit length. Raw vectors give one series for each filter, an index of others the
+prefixes of what it stores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import ModelError, SpecError, unknown_name
+from ragidx.indexer.ann.prefixes import shortened
+from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, VECTORS, default_filter
+from ragidx.indexer.filters.filter import Filter, make_filter
+from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.specs import FILTERS, FilterSpec
+from ragidx.pipelines.sweep.source import SweepSource
+
+Floats: TypeAlias = NDArray[np.float32]
+
+TAUS = (1.0, 2.0, 4.0, 8.0, 16.0)
+
+FITTED_ON_UNIT = ("pca", "whitening")
+
+
+@dataclass(frozen=True)
+class Series:
+    """A filter at several widths.
+
+    Attributes:
+        name: of the filter.
+        widths: falling.
+        map: what is applied to the source's vectors before they are cut; None: nothing.
+        is_unit: the source's vectors have unit length, and are compared as they are where nothing is cut.
+        left_out: notes on widths that cannot be had.
+    """
+
+    name: str
+    widths: tuple[int, ...]
+    map: Filter | None = None
+    is_unit: bool = False
+    left_out: tuple[str, ...] = ()
+
+    def narrow(self, vectors: Floats, width: int) -> Floats:
+        """(n, dim) of the source to (n, width) of unit length; what is zero stays zero."""
+        if self.map is None:
+            return vectors if self.is_unit and width == vectors.shape[1] else shortened(vectors, width)
+        shift = None if self.map.shift is None else self.map.shift[:width]
+        return shortened(Filter(self.map.matrix[:, :width], shift=shift)(vectors), width)
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Which widths are wanted; with neither, those of `TAUS`.
+
+    Attributes:
+        dims: themselves.
+        taus: as shares of the hidden width.
+    """
+
+    dims: tuple[int, ...] = ()
+    taus: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        for dim in self.dims:
+            if dim < 1:
+                raise SpecError(f"dim={dim} keeps nothing", "give 1 or more", where="--dim")
+        for tau in self.taus:
+            FilterSpec(tau=tau)  # which says what is wrong with it
+
+    def of(self, hidden: int, widest: int) -> tuple[int, ...]:
+        """Falling, from `widest` down; tau = 1 is the widest.
+
+        Raises:
+            SpecError: a width is larger than the widest.
+        """
+        for dim in self.dims:
+            if dim > widest:
+                raise _too_wide(f"dim={dim:,}", widest, f"at most {widest:,}", "--dim")
+        every = set(self.dims)
+        for tau in self.taus or (() if self.dims else TAUS):
+            width = FilterSpec(tau=tau).width(hidden) if self.taus else int(hidden // tau)
+            if self.taus and tau > 1 and width > widest:
+                raise _too_wide(f"tau={tau:g}, {width:,} dimensions,", widest, "a larger tau", "--tau")
+            every.add(min(width, widest))
+        return tuple(sorted(every - {0}, reverse=True))
+
+
+def fitted_sample(names: Sequence[str] | None, fields: Mapping[str, Any]) -> FilterSpec:
+    """A spec whose seed and size are those of the sample that filters of a corpus are fitted on.
+
+    Raises:
+        SpecError: a value is out of range.
+    """
+    given = {field: fields[field] for field in ("seed", "sample") if fields.get(field) is not None}
+    return FilterSpec(name=next((name for name in names or () if FILTERS[name].calibrated), "pca"), **given)
+
+
+def check_filters(names: Sequence[str]) -> None:
+    """Whether every width of these filters comes from one encoding.
+
+    Raises:
+        SpecError: an unknown name, or a filter whose narrower widths are no prefixes.
+    """
+    for name in names:
+        if name not in FILTERS:
+            raise unknown_name("filter", name, FILTERS)
+        if not FILTERS[name].nested:
+            nested = ", ".join(known for known, kind in FILTERS.items() if kind.nested)
+            raise SpecError(
+                f"filter '{name}' draws each width by itself: a narrower one is no prefix of a wider one",
+                f"sweep one of {nested}",
+                where="--filter",
+            )
+
+
+def series_of(
+    source: SweepSource, names: Sequence[str] | None, widths: Widths, fields: Mapping[str, Any]
+) -> list[Series]:
+    """What is swept, without the reference.
+
+    Args:
+        source: an index.
+        names: of filters; None: what suits the model.
+        widths: that are wanted.
+        fields: of the filters: offset, seed, sample, topk; each goes to those that have it.
+
+    Raises:
+        SpecError: the index keeps no raw vectors for another filter, a filter that was named cannot be made so, or a
+            width is larger than what there is, or not that of the one filter `none`.
+        ModelError: the filter needs an unembedding matrix, and the model has none, or the index has no model.
+    """
+    if not source.is_raw:
+        own = source.spec.filter.name
+        check_filters([own])
+        if names is not None and list(names) != [own]:
+            raise SpecError(
+                f"the index holds vectors after the filter '{own}', and others need raw ones",
+                "sweep the corpus, or an index that was built with --filter none",
+                where="--filter",
+            )
+        return [Series(own, widths.of(source.hidden, source.dim), None, source.is_unit)]
+    wanted = _suitable(source) if names is None else list(dict.fromkeys(names))
+    check_filters(wanted)
+    _check_fields(wanted, fields)
+    _check_model(wanted, source)
+    if wanted == ["none"]:
+        _check_none(widths, source.hidden)
+    return [_series(source, name, widths, fields, named=names is not None) for name in wanted]
+
+
+def _suitable(source: SweepSource) -> list[str]:
+    """EmbedFilter for decoders; truncation and PCA where no unembedding matrix belongs to the vectors."""
+    has_none = source.encoder_spec.method in (SENTENCE_TRANSFORMERS, VECTORS)
+    return ["truncation", "pca"] if has_none else ["embedfilter"]
+
+
+def _check_model(names: Sequence[str], source: SweepSource) -> None:
+    """Whether there is a model for the filters that are made of one."""
+    wanting = [name for name in names if FILTERS[name].head]
+    if wanting and source.encoder_spec.method == VECTORS:
+        raise ModelError(
+            f"filter '{wanting[0]}' is made of a model's unembedding matrix, and the index names no model: its vectors "
+            "were made elsewhere",
+            "take truncation or pca, or name the model that made them when the index is built: "
+            "ragidx build --vectors FILE --model M --rebuild",
+            where="--filter",
+        )
+
+
+def _check_none(widths: Widths, hidden: int) -> None:
+    """Whether `none`, swept alone, has all the widths that are wanted."""
+    if not (widths.dims or widths.taus):
+        return
+    narrower = [width for width in widths.of(hidden, hidden) if width < hidden]
+    if narrower:
+        raise SpecError(
+            f"filter 'none' keeps all {hidden:,} numbers, and has no width of {narrower[0]:,}",
+            "leave --dim and --tau out, or take the first numbers: --filter truncation",
+            where="--filter",
+        )
+
+
+def _series(source: SweepSource, name: str, widths: Widths, fields: Mapping[str, Any], *, named: bool) -> Series:
+    """What is fitted leaves out widths that the sample is too poor for; all of them only where nobody named it."""
+    if name == "none":
+        return Series(name, (source.hidden,), None, source.is_unit)
+    if name == "truncation":
+        return Series(name, widths.of(source.hidden, source.hidden), None, source.is_unit)
+    own = {field: value for field, value in fields.items() if field in FILTERS[name].fields and value is not None}
+    if name == "embedfilter" and "offset" not in own:
+        own["offset"] = default_filter(source.encoder.files, source.encoder_spec).offset
+    wanted = widths.of(source.hidden, source.hidden - (own.get("offset") or 0))
+    spec = FilterSpec(name=name, dim=wanted[0], **own)
+    if not FILTERS[name].calibrated:
+        return Series(name, wanted, make_filter(spec, _Maker(source)))
+    sample, left_out = source.sample(spec, tokens=FILTERS[name].head), []
+    for place, width in enumerate(wanted):
+        try:
+            made = make_filter(dataclasses.replace(spec, dim=width), _Maker(source), sample)
+        except SpecError as fault:  # the sample varies in fewer directions
+            if named and width == wanted[-1]:
+                raise
+            left_out.append(f"{name} at {width:,} dimensions is left out: {fault.message}.")
+            continue
+        return Series(name, wanted[place:], made, left_out=tuple(left_out))
+    return Series(name, (), left_out=tuple(left_out))
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """What a filter is made from; the model is looked for when its files are asked for."""
+
+    source: SweepSource
+
+    @property
+    def files(self) -> ModelFiles:
+        """The model of the index."""
+        return self.source.encoder.files
+
+    @property
+    def hidden(self) -> int:
+        """Width of its embeddings."""
+        return self.source.hidden
+
+
+def _check_fields(names: Sequence[str], fields: Mapping[str, Any]) -> None:
+    for field, value in fields.items():
+        if value is not None and not any(field in FILTERS[name].fields for name in names):
+            raise SpecError(
+                f"none of the filters that are swept ({', '.join(names)}) has the option {field}",
+                f"leave out --filter-{field}",
+                where=f"--filter-{field}",
+            )
+
+
+def _too_wide(asked: str, widest: int, take: str, where: str) -> SpecError:
+    return SpecError(f"{asked} is more than the {widest:,} dimensions there are", f"give {take}", where=where)

@@ -1,0 +1,317 @@
+"""What a sweep measures: vectors with their documents, and the queries that are asked of them.
+
+An index or a corpus -> rows, (n, dim) float32 a block, with the document of each; queries -> (q, dim) float32, encoded
+by the same model, given as vectors, or taken from among the rows, which then are searched no more. Raw vectors (filter
+none) have the model's own lengths where a corpus was encoded, and length 1 in an index; every filter can be applied to
+them. An index of filtered vectors is swept under its own filter. What is measured, and how, is not known here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import CorpusError, ModelError, SpecError
+from ragidx.corpora.evalsets import Qrels, load_qrels, load_queries
+from ragidx.indexer.encoders.load import Encoder
+from ragidx.indexer.encoders.methods import VECTORS
+from ragidx.indexer.filters.filter import Filter
+from ragidx.indexer.filters.fitting import Sample, lowest
+from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
+from ragidx.indexer.store.store import Store
+from ragidx.retriever.query_vectors import read_query_vectors, unit_queries
+from ragidx.retriever.retriever import FILTER_FILE, Retriever
+
+Floats: TypeAlias = NDArray[np.float32]
+Ints: TypeAlias = NDArray[np.int64]
+
+HELD_OUT = 256  # chunks that ask where there are no queries, at most a tenth of all
+
+_BLOCK_ROWS = 16_384
+_SEED = 0
+_OPENING = {"model", "adapters", "pooler", "device", "dtype", "instruction"}  # options that an index leaves open
+_UNSAID = (None, (), "auto")
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is asked.
+
+    Attributes:
+        vectors: (q, dim) in the space of the source's.
+        judged: for each query the relevance of its documents; None where nothing is known of it.
+        told: where they are from, in words.
+        notes: what was left out.
+    """
+
+    vectors: Floats
+    judged: list[Mapping[str, int]] | None
+    told: str
+    notes: tuple[str, ...] = ()
+
+
+class SweepSource(ABC):
+    """Vectors of a corpus, each with a chunk and a document, some of which may be held out.
+
+    Attributes:
+        name: as the user gave it.
+        spec: how the vectors were made.
+        hidden: width of the model's own.
+        dim: width of these.
+        n_documents: they are from.
+        notes: what was left out.
+        given: (q, dim) of the queries, in their order, where they came as vectors; None: they are encoded.
+        is_unit: they have unit length as far as float16 goes, and are compared as they are.
+    """
+
+    name: str
+    spec: IndexSpec
+    hidden: int
+    dim: int
+    n_documents: int
+    notes: tuple[str, ...] = ()
+    given: Floats | None = None
+    is_unit = False
+    _kept: NDArray[np.bool_]  # of all rows, those that are searched
+
+    @property
+    def n_rows(self) -> int:
+        """How many are searched."""
+        return int(np.count_nonzero(self._kept))
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether every filter can be applied to them."""
+        return self.spec.filter.name == "none"
+
+    @property
+    def encoder_spec(self) -> EncoderSpec:
+        """How questions become vectors: as the rows were made, or as the model is asked that made given ones."""
+        return self.spec.query_encoder or self.spec.encoder
+
+    @property
+    @abstractmethod
+    def encoder(self) -> Encoder:
+        """The model that made them, loaded when it is first asked for."""
+
+    @abstractmethod
+    def encode(self, queries: Sequence[str]) -> Floats:
+        """(q, dim) of queries, in the space of the rows.
+
+        Raises:
+            QueryError: the model makes nothing of a query.
+            ModelError: the model is not here, or is another.
+        """
+
+    @abstractmethod
+    def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
+        """What a filter is fitted on: embeddings, or token ids."""
+
+    @abstractmethod
+    def _all(self) -> Iterator[Floats]:
+        """All rows, in order."""
+
+    @abstractmethod
+    def _names(self, column: str) -> list[str]:
+        """`chunk_id` or `doc_id` of all rows."""
+
+    def blocks(self) -> Iterator[Floats]:
+        """The rows that are searched, in order."""
+        start = 0
+        for block in self._all():
+            kept = self._kept[start : start + len(block)]
+            yield block if kept.all() else block[kept]
+            start += len(block)
+
+    def doc_ids(self) -> list[str]:
+        """The document of each row that is searched."""
+        names = self._names("doc_id")
+        return [names[row] for row in np.flatnonzero(self._kept).tolist()]
+
+    def rows(self, numbers: Ints) -> Floats:
+        """Some of all rows, held out or not: (n, dim), in the order of the index."""
+        chosen = np.zeros(len(self._kept), np.bool_)
+        chosen[numbers] = True
+        parts, start = [], 0
+        for block in self._all():
+            parts.append(block[chosen[start : start + len(block)]])
+            start += len(block)
+        return np.concatenate(parts)
+
+    def ask(self, queries: Path | None, qrels: Path | None) -> Questions:
+        """The queries of a file, those that are judged where there are qrels; without a file, given vectors or
+        some of the rows.
+
+        Args:
+            queries: a file or a BEIR folder.
+            qrels: likewise; not without queries.
+
+        Raises:
+            CorpusError: a file cannot be read, queries, qrels and documents do not belong together, or there is
+                nothing to search.
+            QueryError: the model makes nothing of a query.
+            ModelError: the index's model is not here, or it has none.
+        """
+        if not self.n_rows:
+            raise CorpusError("there is no vector to search", "add documents", where=self.name)
+        given = self.given
+        if queries is None:
+            return self._held_out() if given is None else Questions(given, None, f"{len(given):,} without qrels")
+        asked = load_queries(queries)
+        if given is not None and len(given) != len(asked):
+            raise CorpusError(
+                f"there are {len(given):,} vectors and {len(asked):,} queries",
+                "give a vector for each query, in the order of their file",
+                where=str(queries),
+            )
+        if qrels is None:
+            made = self.encode(list(asked.values())) if given is None else given
+            return Questions(made, None, f"{len(asked):,} without qrels")
+        found = load_qrels(qrels)
+        _check_judged(asked, found, qrels)
+        judged = {name: text for name, text in asked.items() if name in found}
+        rows = [row for row, name in enumerate(asked) if name in found]
+        return Questions(
+            self.encode(list(judged.values())) if given is None else given[rows],
+            [found[name] for name in judged],
+            f"{len(judged):,} that are judged",
+            tuple(self._missing(found, asked, qrels)),
+        )
+
+    def _missing(self, found: Qrels, asked: Mapping[str, str], qrels: Path) -> Iterator[str]:
+        """Notes on what is judged and not here."""
+        absent = len(found.keys() - asked.keys())
+        if absent:
+            yield f"Not in the file of queries, and left out: {absent:,} x judged query."
+        relevant = {doc_id for name in asked for doc_id, gain in found.get(name, {}).items() if gain > 0}
+        here = set(self._names("doc_id"))
+        if relevant and not relevant & here:
+            raise CorpusError(
+                f"no relevant document is here (qrels: '{min(relevant)}', ...; documents: '{min(here)}', ...)",
+                "give the qrels that belong to the corpus",
+                where=str(qrels),
+            )
+        if relevant - here:
+            yield f"Not in the corpus, so never found: {len(relevant - here):,} x relevant document."
+
+    def _held_out(self) -> Questions:
+        if self.n_rows < 2:
+            raise CorpusError("one chunk alone has nothing to be compared with", "add documents", where=self.name)
+        count = max(1, min(HELD_OUT, self.n_rows // 10))
+        drawn = np.array(lowest(_SEED, self._names("chunk_id"), count), np.int64)
+        vectors = self.rows(drawn)
+        self._kept[drawn] = False
+        chunks = "chunk that was" if count == 1 else "chunks that were"
+        return Questions(vectors, None, f"{count:,} {chunks} held out, as no queries were given")
+
+
+class IndexSource(SweepSource):
+    """The live rows of a committed state of an index, as they are stored.
+
+    Args:
+        path: of the index.
+        options: where its model is now, and how it runs: model, adapters, pooler, device, dtype; and the instruction.
+        query_vectors: a file of the vectors of the queries; None: its model encodes them.
+
+    Raises:
+        IndexFormatError: the index is damaged.
+        SpecError: an option says how vectors are made.
+        QueryError: the query vectors cannot be read, or are not of the index's width.
+    """
+
+    is_unit = True
+
+    def __init__(self, path: str | Path, options: Mapping[str, Any], query_vectors: str | Path | None = None) -> None:
+        made = sorted(name for name in options.keys() - _OPENING if options[name] not in _UNSAID)
+        if made:
+            raise SpecError(
+                f"the index says how its vectors are made: {', '.join(made)} cannot be chosen",
+                "leave it out, or sweep a corpus in place of the index",
+                where=str(path),
+            )
+        store = Store.open(path)
+        opening = {name: options[name] for name in _OPENING - {"instruction"} if options.get(name) is not None}
+        self._retriever = Retriever(store, **opening)
+        self._instruction: str | None = options.get("instruction")
+        self._store, self.name, self.spec = store, str(path), self._retriever.spec
+        self.dim, self.n_documents = store.manifest.dim, store.manifest.n_documents
+        self.hidden = self.dim if self.is_raw else Filter.from_bytes(store.blob(FILTER_FILE)).hidden
+        pairs = zip(store.segments, store.dead, strict=True)
+        self._rows = [np.arange(s.entry.rows) if dead is None else np.flatnonzero(~dead) for s, dead in pairs]
+        self._kept = np.ones(sum(map(len, self._rows)), np.bool_)
+        self.given = None if query_vectors is None else self._read(Path(query_vectors))
+
+    @property
+    def encoder(self) -> Encoder:
+        """The index's own."""
+        return self._retriever.encoder
+
+    def encode(self, queries: Sequence[str]) -> Floats:
+        """Of unit length, through the index's filter."""
+        if self.encoder_spec.method == VECTORS:
+            raise ModelError(
+                "the index holds vectors that were made elsewhere: no query in words can be encoded for it",
+                "give the vectors of the queries, in their order, with --query-vectors FILE; or name the model that "
+                "made them when the index is built: ragidx build --vectors FILE --model M --rebuild",
+                where=self.name,
+            )
+        return self._retriever.encode(queries, self._instruction)
+
+    def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
+        """Of chunks with the lowest lots; of headings in front of a text, the tokens are not counted."""
+        chosen = np.array(lowest(spec.seed, self._names("chunk_id"), spec.sample), np.int64)
+        if not tokens:
+            return Sample(embeddings=self.rows(chosen))
+        texts = self._names("text")
+        return Sample(ids=self.encoder.tokenizer.ids([texts[row] for row in chosen.tolist()]))
+
+    def _read(self, path: Path) -> Floats:
+        """Query vectors of unit length; of the width that was given before a shrink, they are cut as the rows were."""
+        found = read_query_vectors(path)
+        return unit_queries(found, self.dim, self.spec.given_dim, index=self.name, file=path)
+
+    def _all(self) -> Iterator[Floats]:
+        for segment, rows in zip(self._store.segments, self._rows, strict=True):
+            for start in range(0, len(rows), _BLOCK_ROWS):
+                yield np.asarray(segment.codes[rows[start : start + _BLOCK_ROWS]], np.float32)
+
+    def _names(self, column: str) -> list[str]:
+        found: list[str] = []
+        for segment, rows in zip(self._store.segments, self._rows, strict=True):
+            found += segment.columns([column]).column(0).take(rows).to_pylist()
+        return found
+
+
+def evaluation_of(source: str | Path, queries: Path | None, qrels: Path | None) -> tuple[Path | None, Path | None]:
+    """Where queries and qrels are: as named, else in the corpus where that is a BEIR folder.
+
+    Raises:
+        SpecError: qrels without queries that they judge.
+    """
+    folder = Path(source)
+    if queries is None and _is_there(folder / "corpus.jsonl") and _is_there(folder / "queries.jsonl"):
+        queries = folder
+        if qrels is None and _is_there(folder / "qrels" / "test.tsv"):
+            qrels = folder
+    if qrels is not None and queries is None:
+        raise SpecError("qrels judge queries, and there are none", "name their file with --queries", where="--qrels")
+    return queries, qrels
+
+
+def _is_there(path: Path) -> bool:
+    return any(path.with_name(path.name + ending).is_file() for ending in ("", ".gz", ".zst"))
+
+
+def _check_judged(asked: Mapping[str, str], found: Qrels, qrels: Path) -> None:
+    if not asked.keys() & found.keys():
+        raise CorpusError(
+            f"no query is judged (queries: '{next(iter(asked))}', ...; qrels: '{next(iter(found))}', ...)",
+            "give the qrels that belong to the queries",
+            where=str(qrels),
+        )

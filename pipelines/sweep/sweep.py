@@ -1,0 +1,124 @@
+"""Sweep: which dimension to take, and which index. Storage, time and quality at every width, from one encoding.
+
+corpus -> raw vectors, encoded once -> for each filter, width and index type the files of a real segment, which are
+written, mapped, searched and removed -> a row. An index can be swept in place of a corpus. What every row is compared
+with is the full width in float32, every vector of it. Nothing stays behind but what `out` names.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
+from ragidx.indexer.store.manifest import MANIFEST
+from ragidx.pipelines.build.report import OnProgress
+from ragidx.pipelines.sweep.corpus import CorpusSource
+from ragidx.pipelines.sweep.files import check_out, write_out
+from ragidx.pipelines.sweep.grid import OnStage, Stages, Sweep
+from ragidx.pipelines.sweep.report import SweepReport
+from ragidx.pipelines.sweep.series import Widths, check_filters, fitted_sample, series_of
+from ragidx.pipelines.sweep.source import IndexSource, SweepSource, evaluation_of
+
+_FILTER_FIELDS = ("offset", "seed", "sample", "topk")
+_NPY = (".npy", ".npy.gz", ".npy.zst")
+_OF_A_BUILD = ("strict", "rebuild", "max_memory")
+_NAMED_OTHERWISE = {"tau": "taus", "dim": "dims", "filter": "filters", "index_type": "index_types"}
+
+
+def sweep(
+    source: str | Path,
+    *,
+    dims: Sequence[int] | None = None,
+    taus: Sequence[float] | None = None,
+    index_types: Sequence[str] = (FLAT,),
+    filters: Sequence[str] | None = None,
+    queries: str | Path | None = None,
+    qrels: str | Path | None = None,
+    query_vectors: str | Path | None = None,
+    target_recall: float = DEFAULT_RECALL,
+    out: str | Path | None = None,
+    on_progress: OnStage | None = None,
+    on_build: OnProgress | None = None,
+    **options: Any,
+) -> SweepReport:
+    """Measure storage, time and quality at several widths.
+
+    Args:
+        source: an index, or a corpus: a folder, a file, a BEIR folder, or `-`.
+        dims: widths.
+        taus: more widths, as hidden width / tau; neither: tau = 1, 2, 4, 8, 16.
+        index_types: names or factory strings.
+        filters: whose widths; None: an index's own; without one EmbedFilter for decoders, else truncation and PCA.
+        queries: JSON lines or a BEIR folder; None: those of a BEIR corpus, else chunks that are held out.
+        qrels: that judge them; None: those of a BEIR corpus, else there is no nDCG.
+        query_vectors: of an index: the vectors of the queries, one for each in their order, as an .npy array or JSON;
+            without `queries`, they ask and nothing judges them.
+        target_recall: ann_recall@10 that approximate indexes are tuned to.
+        out: a folder for sweep.json, sweep.csv, sweep.svg and sweep.png.
+        on_progress: called when a stage begins.
+        on_build: called while a corpus is encoded.
+        options: of a build, for a corpus; for an index what says where its model is and how it runs; and the filters'
+            filter_offset, filter_seed, filter_sample, filter_topk.
+
+    Raises:
+        RagidxError: of the subclass that says what to do.
+    """
+    _check_options(options)
+    fields = {name: options.pop(f"filter_{name}", None) for name in _FILTER_FIELDS}
+    wanted = Widths(tuple(dims or ()), tuple(taus or ()))
+    types = [IndexOptions(name, target_recall) for name in dict.fromkeys(index_types)]
+    check_filters(filters or ())
+    asked, judged = (None if path is None else Path(path) for path in (queries, qrels))
+    asked, judged = evaluation_of(source, asked, judged)
+    is_index = (Path(source) / MANIFEST).exists()
+    if not is_index:
+        _check_corpus(source, query_vectors)
+    if out is not None:
+        check_out(Path(out))
+    tell = Stages(on_progress)
+    with tempfile.TemporaryDirectory(prefix="ragidx-sweep-") as temporary:
+        folder = Path(temporary)
+        if is_index:
+            opened: SweepSource = IndexSource(source, options, query_vectors)
+        else:
+            tell("encoding the corpus")
+            sample = fitted_sample(filters, fields)
+            results = None if out is None else Path(out)
+            opened = CorpusSource(source, folder, fitted=sample, options=options, out=results, on_build=on_build)
+        tell("encoding the queries")
+        questions = opened.ask(asked, judged)
+        tell("fitting the filters")
+        series = series_of(opened, filters, wanted, fields)
+        report = Sweep(opened, questions, series, types, folder, tell).run()
+    if out is not None:
+        report = write_out(report, Path(out))
+    return report
+
+
+def _check_corpus(source: str | Path, query_vectors: str | Path | None) -> None:
+    path = Path(source)
+    if path.name.lower().endswith(_NPY) and path.is_file():
+        raise SpecError(
+            "a file of vectors is no corpus: there is no text that a model could read",
+            f"make an index of it and sweep that: ragidx build --vectors {path.name} --index DIR",
+            where=str(source),
+        )
+    if query_vectors is not None:
+        raise SpecError(
+            "of a corpus the queries are encoded by the model that encodes the documents",
+            "leave it out, or sweep an index of given vectors",
+            where="--query-vectors",
+        )
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    for name, own in _NAMED_OTHERWISE.items():
+        if options.get(name) is not None:
+            raise SpecError(f"a sweep has no {name}: it takes several", f"give {own}, a list", where="sweep")
+    for name in _OF_A_BUILD:
+        if options.get(name):
+            raise SpecError(f"a sweep has no {name}: it builds nothing that stays", "leave it out", where="sweep")

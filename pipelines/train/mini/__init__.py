@@ -1,0 +1,1 @@
+"""How the bundled model was made. Not part of the wheel."""

@@ -1,0 +1,265 @@
+"""Build from vectors that somebody has already: the file is the corpus, the index is made to hold what it holds.
+
+files -> batches -> rows of unit length -> one commit. A row whose id and content are known is not written again; a row
+that is gone from the file leaves the index. Nothing is encoded, and no torch is loaded, unless a model is named for the
+questions: then some texts of the file are, to see that it made the vectors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.records import Skip
+from ragidx.corpora.sources import Source
+from ragidx.corpora.vectors.batch import check_width
+from ragidx.corpora.vectors.files import VectorBatch, VectorOptions, vector_batches, vector_bytes
+from ragidx.indexer.encoders.methods import VECTORS
+from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
+from ragidx.indexer.writing.vacancy import vacated_if_refused
+from ragidx.pipelines.build.corpus import without_index
+from ragidx.pipelines.build.report import BuildReport, OnProgress, Progress, Queries, Skips, Teller
+from ragidx.pipelines.build.resolve import BuildOptions
+from ragidx.pipelines.vectors.query_model import N_TEXTS, QUERY_OPTIONS, TextSample, compare, model_of_queries
+from ragidx.pipelines.vectors.rows import VectorRows
+from ragidx.pipelines.vectors.spec import check_given, committed
+from ragidx.pipelines.vectors.writer import IndexWriter
+
+if TYPE_CHECKING:
+    from ragidx.pipelines.build.resolve import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorBuildOptions:
+    """What a user may say about a build from vectors; None: the index's own, else the default.
+
+    Args:
+        vector_field, id_field, text_field: columns, where they have names that are not known.
+        made_by: what made the vectors, in the user's words; never looked up.
+        queries: the model that encodes questions and how, the fields of `BuildOptions` in `QUERY_OPTIONS`; without a
+            model, only vectors can be asked.
+        index_type, target_recall, max_memory: as of `build`.
+        include, exclude: globs below a folder.
+        strict: end at the first thing left out.
+        rebuild: replace the index, whatever it holds.
+    """
+
+    vector_field: str | None = None
+    id_field: str | None = None
+    text_field: str | None = None
+    made_by: str = ""
+    queries: BuildOptions = field(default=BuildOptions())
+    index_type: str | None = None
+    target_recall: float | None = None
+    max_memory: int | None = None
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    strict: bool = False
+    rebuild: bool = False
+
+
+def build_vectors(
+    vectors: str | Path,
+    index: str | Path = "ragidx-index",
+    *,
+    on_progress: OnProgress | None = None,
+    **options: Any,
+) -> BuildReport:
+    """Make or update the index of given vectors.
+
+    Args:
+        vectors: a parquet, arrow, feather or npy file, or a folder of them.
+        index: the index folder.
+        on_progress: called a few times a second.
+        options: the fields of `VectorBuildOptions`; for its `queries`, `model` and the names in `QUERY_OPTIONS`.
+
+    Returns:
+        What was done, and what was left out; `n_added`, `n_changed`, `n_unchanged` and `n_removed` count rows here.
+
+    Raises:
+        RagidxError: of the subclass that says what to do; the committed state is then what it was.
+    """
+    try:
+        queries = BuildOptions(**{name: options.pop(name) for name in ("model", *QUERY_OPTIONS) if name in options})
+        asked = VectorBuildOptions(queries=queries, **options)
+    except TypeError as fault:
+        raise SpecError(
+            f"build_vectors takes no such option: {fault}".replace("VectorBuildOptions.__init__() ", ""),
+            "see help(ragidx.pipelines.vectors.build.VectorBuildOptions)",
+        ) from fault
+    if queries.model is None and queries != BuildOptions():
+        said = next(name for name in QUERY_OPTIONS if getattr(queries, name) != getattr(BuildOptions(), name))
+        raise SpecError(
+            f"{said} says how a model encodes questions, and no model is named",
+            f"name with model the one that made the vectors, or leave {said} out",
+        )
+    return _Build(Path(vectors), Path(index), asked, on_progress).run()
+
+
+class _Build:
+    """One run; its state is what the steps share."""
+
+    def __init__(self, vectors: Path, index: Path, options: VectorBuildOptions, on_progress: OnProgress | None) -> None:
+        self.vectors, self.index, self.options = vectors, index, options
+        self.report = BuildReport(index=str(index))
+        self.progress = Progress()
+        self._tell = Teller(on_progress, self.progress)
+        self.skips = Skips(options.strict)
+        self._exclude = without_index(vectors, index, options.exclude)
+        self._begun: Source | None = None
+        self._bytes_before = 0  # of the files before the one that is read
+
+    def run(self) -> BuildReport:
+        """The whole build."""
+        started = time.perf_counter()
+        o = self.options
+        old = None if o.rebuild else committed(self.index)
+        cut_from = None if old is None else check_given(old, str(self.index)).given_dim
+        self.progress.total_bytes = vector_bytes(self.vectors, include=o.include, exclude=self._exclude)
+        batches = self._batches(None if old is None or cut_from else old.dim)
+        first = next(batches, None)
+        if first is None:
+            raise self._nothing_read()
+        dim = first.vectors.shape[1]
+        if old is not None and dim != cut_from:
+            check_width(dim, old.dim, "the file", first.file)
+        asked = time.perf_counter()
+        plan = self._model(old, dim if old is None else old.dim)
+        self.report.encode_seconds = 0.0 if plan is None else time.perf_counter() - asked
+        with (
+            vacated_if_refused(self.index),
+            IndexWriter(
+                self.index,
+                dim,
+                index_type=o.index_type,
+                target_recall=o.target_recall,
+                max_memory=o.max_memory,
+                made_by=o.made_by,
+                queries=plan,
+                replace=o.rebuild,
+            ) as writer,
+        ):
+            check = None if plan is None else _ModelCheck(plan, str(self.vectors), self.report)
+            for batch in itertools.chain([first], batches):
+                self._add(writer, batch, check)
+            if not self.report.n_chunks:
+                raise self._nothing_read()
+            self.report.queries = self._queries(writer.spec, check)
+            writer.delete_others()
+            done = writer.commit({"corpus": str(self.vectors), "skipped": dict(self.skips.counts)})
+        r, spec = self.report, writer.spec
+        asks = "" if spec.query_encoder is None else spec.query_encoder.model
+        r.model, r.method = spec.encoder.model or asks, VECTORS
+        r.encoder, r.filter = str(spec.encoder), str(spec.filter)
+        r.dim, r.generation, r.committed = writer.stored_dim, done.generation, done.committed
+        r.given_dim = None if dim == r.dim else dim
+        r.n_documents, r.n_chunks = done.n_documents, done.n_rows
+        r.n_added, r.n_changed, r.n_unchanged = done.n_added, done.n_changed, done.n_unchanged
+        r.n_removed = done.n_removed
+        r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places
+        manifest = read_manifest(self.index)
+        r.take_index(manifest)
+        r.index_bytes = sum(entry.bytes for entry in files_of(manifest).values())
+        r.seconds = time.perf_counter() - started
+        self.progress.last = True
+        self._tell(at_once=True)
+        return r
+
+    def _model(self, old: Manifest | None, width: int) -> Plan | None:
+        """The model of questions, where one is named."""
+        queries = self.options.queries
+        return None if queries.model is None else model_of_queries(self.index, old, queries, width)
+
+    def _queries(self, spec: IndexSpec, check: _ModelCheck | None) -> Queries | None:
+        """What is told of the model of questions; one that is named has to have made the vectors."""
+        if check is None:
+            return None if spec.query_encoder is None else Queries(str(spec.query_encoder))
+        return check.last()
+
+    def _batches(self, dim: int | None) -> Iterator[VectorBatch]:
+        o = self.options
+        return vector_batches(
+            self.vectors,
+            VectorOptions(vector_field=o.vector_field, id_field=o.id_field, text_field=o.text_field),
+            dim=dim,
+            include=o.include,
+            exclude=self._exclude,
+            on_skip=self.skips.add,
+            on_source=self._begin,
+        )
+
+    def _add(self, writer: IndexWriter, batch: VectorBatch, check: _ModelCheck | None) -> None:
+        rows = VectorRows(batch.ids, batch.vectors, batch.texts, batch.metadata, batch.doc_ids)
+        faults = writer.add_sound(rows)
+        if check is not None:
+            check.add(batch, faults)
+        for row in sorted(faults):
+            self.skips.add(Skip(batch.where(row), f"{faults[row]}: '{batch.ids[row]}'"))
+        assert self._begun is not None
+        self.report.n_chunks += len(batch.ids) - len(faults)
+        p = self.progress
+        p.n_documents = p.n_cut = p.n_chunks = self.report.n_chunks
+        p.n_bytes = self._bytes_before + int(batch.share * self._begun.size)
+        self._tell()
+
+    def _begin(self, source: Source) -> None:
+        self._bytes_before += 0 if self._begun is None else self._begun.size
+        self._begun = source
+
+    def _nothing_read(self) -> CorpusError:
+        if not self.skips.total():
+            hint = "name a parquet, arrow, feather or npy file, or a folder with such files"
+            return CorpusError("there is no file of vectors", hint, where=str(self.vectors))
+        return CorpusError(
+            f"there is no vector that can be read ({self.skips.shown()})",
+            "mend the file, or name another",
+            where=str(self.vectors),
+        )
+
+
+class _ModelCheck:
+    """Whether the model made the vectors: asked after the first batches that have enough texts, and at the end of all.
+
+    Args:
+        plan: of the model.
+        where: the vectors, for messages.
+        report: gets the seconds, and what the model ran on.
+    """
+
+    def __init__(self, plan: Plan, where: str, report: BuildReport) -> None:
+        self._plan, self._where, self._report = plan, where, report
+        self._sample = TextSample()
+        self._has_begun = False
+
+    def add(self, batch: VectorBatch, faults: Collection[int]) -> None:
+        """Take note of a batch, without its broken rows.
+
+        Raises:
+            SpecError: of the texts of the batches before it, the model made the vector of none.
+        """
+        if not self._has_begun and len(self._sample) == N_TEXTS:
+            self._has_begun = True
+            self._compare(is_last=False)
+        self._sample.add(batch.ids, batch.texts, batch.vectors, without=faults)
+
+    def last(self) -> Queries:
+        """What the sample of all says.
+
+        Raises:
+            SpecError: the model did not make the vectors.
+        """
+        return self._compare(is_last=True)
+
+    def _compare(self, *, is_last: bool) -> Queries:
+        started = time.perf_counter()
+        found = compare(self._plan, self._sample, self._where, is_last=is_last)
+        if found.n_checked:
+            self._report.device, self._report.dtype = self._plan.encoder.device, self._plan.encoder.dtype
+            self._report.encode_seconds += time.perf_counter() - started
+        return found

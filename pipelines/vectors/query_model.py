@@ -1,0 +1,180 @@
+"""Questions for vectors that were made elsewhere: which model encodes them, and whether it made the vectors.
+
+model and options -> Plan of an ordinary build, whose encoder and filter questions then go through. Texts that stand
+beside the vectors are encoded again and compared with them: no vector is made for the index here. What loads the
+model is `model_of_queries` where only that knows its width, and `compare`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.indexer.digests import digest
+from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, gone_on_with
+from ragidx.indexer.normalize import unit_rows
+from ragidx.indexer.specs import FilterSpec, IndexSpec
+from ragidx.indexer.store.manifest import Manifest
+from ragidx.indexer.store.store import Store
+from ragidx.pipelines.build.report import Queries
+from ragidx.pipelines.build.resolve import BuildOptions, Plan, make_plan
+
+FILTER_OPTIONS = ("filter", "tau", "dim", "filter_offset", "filter_seed")
+QUERY_OPTIONS = (*ENCODER_OPTIONS, *FILTER_OPTIONS, "device", "dtype", "attn")
+"""What of `BuildOptions` may be said about the model of questions."""
+
+N_TEXTS = 32  # encoded again, at most
+
+_WITHOUT = "leave --model out: then the index is asked with vectors"
+_FAR = 0.01  # 1 - cosine of a text's two vectors, at most
+_ROUNDING = 0.0002  # what number formats come to
+# Of how far apart different texts are, since a decoder puts all of them into a narrow cone: mini's vectors by
+# `classical` and by `reba` have cosines of 0.9965, which is 0.04 of the way; bfloat16 comes to a thousandth of that.
+_SHARE = 0.02
+
+
+def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, width: int) -> Plan:
+    """The model that encodes questions, for vectors of this width.
+
+    What is left out is as the index has it; in a new index, as a build of a corpus would, but that the filter follows
+    from the width: the model's default filter where that leaves as many numbers, else none.
+
+    Args:
+        index: the index folder.
+        old: the state that is gone on with; None: a new index.
+        options: the model, and those of `QUERY_OPTIONS` that were given.
+        width: numbers of a stored vector.
+
+    Raises:
+        ModelError: the model is not there.
+        SpecError: its vectors have another width, or an option is unknown or out of range.
+    """
+    have = None if old is None else IndexSpec.from_json(dict(old.spec), where=str(index))
+    asks = None if have is None else have.query_encoder
+    if asks is not None:
+        said = {name: getattr(options, name) for name in ENCODER_OPTIONS}
+        options = dataclasses.replace(options, **gone_on_with(asks, said))
+    try:
+        plan = make_plan(index, dataclasses.replace(options, rebuild=True))
+    except ModelError as fault:
+        raise ModelError(fault.message, f"{fault.hint}; or {_WITHOUT}", where=fault.where) from fault
+    says_filter = any(getattr(options, name) is not None for name in FILTER_OPTIONS)
+    if have is not None:
+        if asks is None or (says_filter and plan.spec.filter != have.filter):
+            return plan  # the index was made otherwise, and whoever compares the specs says how
+        spec = dataclasses.replace(plan.spec, filter=have.filter)
+        return Plan(spec, plan.files, plan.options, Store.open(index))  # with the filter's own numbers
+    possible = [plan.spec.filter] if says_filter else [plan.spec.filter, FilterSpec(name="none")]
+    widths = {kept: kept.width(plan.hidden) for kept in possible}
+    for kept, numbers in widths.items():
+        if numbers == width:
+            return Plan(dataclasses.replace(plan.spec, filter=kept), plan.files, plan.options, None)
+    raise _other_width(plan, sorted(set(widths.values())), width, says_filter=says_filter)
+
+
+def _other_width(plan: Plan, widths: Sequence[int], width: int, *, says_filter: bool) -> SpecError:
+    name, hint = plan.files.name, f"name the model that made them, or {_WITHOUT}"
+    if width < plan.hidden:
+        kept = "" if says_filter else f"of their first numbers with --filter truncation --dim {width}, "
+        hint = f"say what was kept {kept or 'with --filter and --dim, '}{hint}"
+    with_filter = " with that filter" if says_filter else ""
+    return SpecError(
+        f"'{name}' makes vectors of {' or '.join(f'{n:,}' for n in widths)} numbers{with_filter}, "
+        f"those that are given have {width:,}",
+        hint,
+        where="--model",
+    )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Drawn:
+    key: bytes
+    text: str = dataclasses.field(compare=False)
+    vector: NDArray[Any] = dataclasses.field(compare=False)
+
+
+class TextSample:
+    """Some rows with a text, drawn by the hashes of their ids: whatever their order, and from the whole file."""
+
+    def __init__(self, size: int = N_TEXTS) -> None:
+        self._size = size
+        self._drawn: list[_Drawn] = []
+
+    def __len__(self) -> int:
+        return len(self._drawn)
+
+    def add(
+        self, ids: Sequence[str], texts: Sequence[str], vectors: NDArray[Any], *, without: Collection[int] = ()
+    ) -> None:
+        """Take note of n rows; `without` those numbers."""
+        bar = self._drawn[-1].key if len(self._drawn) == self._size else b"\xff" * 32
+        new = [
+            _Drawn(key, texts[row], np.array(vectors[row]))
+            for row, name in enumerate(ids)
+            if row not in without and texts[row].strip() and (key := digest(name)) < bar
+        ]
+        if new:
+            self._drawn = heapq.nsmallest(self._size, self._drawn + new)
+
+    @property
+    def texts(self) -> list[str]:
+        """Those that were drawn."""
+        return [one.text for one in self._drawn]
+
+    @property
+    def vectors(self) -> NDArray[Any]:
+        """(n, width) beside them, as they were given; n at least 1."""
+        return np.stack([one.vector for one in self._drawn])
+
+
+def compare(plan: Plan, sample: TextSample, where: str, *, is_last: bool = True) -> Queries:
+    """Encode the texts again and compare: a model that did not make the vectors is refused.
+
+    The median of the cosines must be 0.99, and closer to 1 where different texts are near each other, as those of
+    many decoders are: a fiftieth of the way to another text, at most.
+
+    Args:
+        plan: the model, by `model_of_queries`.
+        sample: texts and the vectors that were given for them.
+        where: the file, for messages.
+        is_last: False: there is more to come, and the beginning of a file need not be like the rest (long texts, cut
+            otherwise, may stand first); it is refused only where no cosine is near enough.
+
+    Raises:
+        SpecError: the vectors are not the model's.
+    """
+    encoder = str(plan.spec.encoder)
+    if not len(sample):
+        return Queries(encoder, 0)
+    given = unit_rows(sample.vectors[:, : plan.dim()]).vectors
+    raw = plan.encoder.encode_document(sample.texts)
+    made = unit_rows(raw if plan.filter is None else plan.filter(raw)).vectors
+    cosines = (given * made).sum(axis=1)
+    median, least, others = float(np.median(cosines)), float(cosines.min()), _others(given, sample.texts)
+    needed = 1 - min(_FAR, max(_ROUNDING, _SHARE * (1 - others)))
+    if (median if is_last else float(cosines.max())) < needed:
+        n, near = len(sample), f", since different texts have {others:.4f} here" if needed > 1 - _FAR else ""
+        raise SpecError(
+            f"'{plan.files.name}' did not make these vectors: of {n} text{'s' * (n > 1)} encoded again, the median "
+            f"cosine with what is given is {median:.4f} (least {least:.4f}), and {needed:.4f} is asked for{near}",
+            f"name the model, --method, --pooling and --filter that made them, or {_WITHOUT}",
+            where=where,
+        )
+    return Queries(encoder, len(sample), median, least)
+
+
+def _others(unit: NDArray[np.float32], texts: Sequence[str]) -> float:
+    """The median cosine of the vectors of different texts; 0 where there is no such pair."""
+    pairs = [(i, j) for i in range(len(texts)) for j in range(i) if texts[i] != texts[j]]
+    if not pairs:
+        return 0.0
+    first, second = np.array(pairs).T
+    return float(np.median((unit[first] * unit[second]).sum(axis=1)))

@@ -1,0 +1,108 @@
+"""Rows of vectors that somebody has already, as columns, and what a program may give as such rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ragidx.corpora.errors import CorpusError, lone_surrogate
+from ragidx.corpora.readers.values import from_value
+from ragidx.corpora.records import Scalar
+from ragidx.corpora.vectors.batch import batch_rows
+
+NOTHING_ADDED = "mend it, or leave the row out; nothing of this call was added"
+
+
+@dataclass(frozen=True, slots=True)
+class VectorRows:
+    """Rows as columns, n of each.
+
+    Args:
+        ids: not empty.
+        vectors: (n, dim) of a floating type.
+        texts: "" where there is none.
+        metadata: values that an index holds, sorted by name, without those that are missing.
+        doc_ids: None: each row is a document of its own.
+    """
+
+    ids: Sequence[str]
+    vectors: NDArray[Any]
+    texts: Sequence[str]
+    metadata: Sequence[Mapping[str, Scalar]]
+    doc_ids: Sequence[str] | None = None
+
+    def parts(self) -> Iterator[VectorRows]:
+        """The same in pieces that are not too large."""
+        step = batch_rows(self.vectors.shape[1])
+        for start in range(0, len(self.ids), step):
+            here = slice(start, start + step)
+            documents = None if self.doc_ids is None else self.doc_ids[here]
+            yield VectorRows(self.ids[here], self.vectors[here], self.texts[here], self.metadata[here], documents)
+
+
+def checked_rows(
+    dim: int,
+    ids: Iterable[str | int],
+    vectors: ArrayLike,
+    texts: Sequence[str | None] | None,
+    metadata: Sequence[Mapping[str, object]] | None,
+    doc_ids: Iterable[str | int] | None,
+) -> VectorRows:
+    """What a program gives, as columns that an index can hold.
+
+    Raises:
+        ValueError: there are not n of everything, or the vectors are not `dim` wide.
+        CorpusError: a string is no Unicode text, or a value is nothing that metadata can be.
+    """
+    names, matrix = names_of(ids, "ids"), np.asarray(vectors)
+    if matrix.dtype.kind not in "fiu" or matrix.shape != (len(names), dim):
+        raise ValueError(
+            f"vectors have the shape {matrix.shape} and hold {matrix.dtype}, not ({len(names)}, {dim}) and numbers"
+        )
+    documents = None if doc_ids is None else names_of(doc_ids, "doc_ids")
+    for what, column in (("texts", texts), ("metadata", metadata), ("doc_ids", documents)):
+        if column is not None and len(column) != len(names):
+            raise ValueError(f"{len(column)} {what} for {len(names)} ids")
+    written = [""] * len(names) if texts is None else [text or "" for text in texts]
+    for what, strings in (("id", names), ("text", written), ("document's id", documents or [])):
+        for row, string in enumerate(strings):
+            if lone_surrogate(string) is not None:
+                raise CorpusError(f"the {what} is no Unicode text", NOTHING_ADDED, where=shown(names[row]))
+    values = [{}] * len(names) if metadata is None else list(map(_scalars, names, metadata))
+    return VectorRows(names, matrix, written, values, documents)
+
+
+def names_of(ids: Iterable[str | int], what: str) -> list[str]:
+    """Ids as strings, none of them empty; `what` they are, for messages."""
+    if isinstance(ids, str):
+        raise TypeError(f"expected a list of {what}, got one string")
+    names = [str(name) for name in ids]
+    if not all(names):
+        raise ValueError(f"one of the {what} is empty")
+    return names
+
+
+def _scalars(name: str, fields: Mapping[str, object]) -> dict[str, Scalar]:
+    """The metadata of a row: sorted by name, without what is missing."""
+    found: dict[str, Scalar] = {}
+    for field in sorted(fields):
+        try:
+            if lone_surrogate(field) is not None:
+                raise ValueError("its name is no Unicode text")
+            value = from_value(fields[field])
+        except ValueError as fault:
+            raise CorpusError(
+                f"the field {field!a} cannot be kept: {fault}", NOTHING_ADDED, where=shown(name)
+            ) from fault
+        if value is not None:
+            found[field] = value
+    return found
+
+
+def shown(name: str) -> str:
+    """An id for a message, whatever stands in it."""
+    return f"id {name!a}" if lone_surrogate(name) is not None else f"id '{name}'"

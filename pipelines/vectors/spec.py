@@ -1,0 +1,129 @@
+"""The spec of an index of vectors that were made elsewhere: what the user says, and what the index was made with."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate
+from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer.ann.index_types import IndexOptions, check_index_type
+from ragidx.indexer.encoders.methods import VECTORS, given_vectors
+from ragidx.indexer.specs import FilterSpec, IndexSpec, differences
+from ragidx.indexer.store.manifest import Manifest, read_manifest
+from ragidx.pipelines.build.otherwise import made_otherwise
+
+
+def committed(index: Path) -> Manifest | None:
+    """The committed state of an index, None where nothing is committed yet.
+
+    Raises:
+        IndexFormatError: it is damaged or newer.
+    """
+    try:
+        return read_manifest(index) if index.is_dir() else None  # what is there instead, the writer says
+    except FileNotFoundError:
+        return None
+
+
+def spec_of_vectors(
+    old: Manifest | None,
+    dim: int,
+    *,
+    index_type: str | None = None,
+    made_by: str = "",
+    queries: IndexSpec | None = None,
+    where: str = "",
+) -> IndexSpec:
+    """The spec of vectors of this width; what is not said is the index's own.
+
+    Args:
+        old: the state that is gone on with; None: a new index.
+        dim: width of the vectors as they are given: the index's, or what it was before it was shrunk.
+        index_type: a name or a factory string; None: the index's own, else the default.
+        made_by: what made the vectors, in the user's words; "": what the index says.
+        queries: what an index of the model would have, that encodes questions; None: the index's own, else none does.
+        where: the index, for messages.
+
+    Raises:
+        SpecError: the index holds something else, or `made_by` is no text.
+    """
+    have = None if old is None else check_given(old, where)
+    if lone_surrogate(made_by) is not None:
+        raise SpecError("the model's name is no Unicode text", "write it in UTF-8")
+    base = have or IndexSpec(
+        encoder=given_vectors(),
+        filter=FilterSpec(name="none"),
+        chunk=ChunkSpec(size=None),
+        index_type=IndexOptions().index_type,
+    )
+    want = dataclasses.replace(base, index_type=index_type or base.index_type)
+    if queries is not None:
+        want = dataclasses.replace(
+            want,
+            filter=queries.filter,
+            weights=queries.weights,
+            template=queries.template,
+            query_encoder=queries.encoder,
+        )
+    if made_by:
+        want = dataclasses.replace(want, encoder=given_vectors(made_by))
+    if have is None or old is None:
+        return want
+    changes = _changes(have, want, made_by)
+    if dim not in (old.dim, have.given_dim):
+        changes.insert(0, f"vectors have {old.dim:,} numbers in the index, {dim:,} now")
+    if changes:
+        raise made_otherwise(changes, want.index_type, where)
+    return want
+
+
+def _changes(have: IndexSpec, want: IndexSpec, made_by: str) -> list[str]:
+    """As `differences`, in the words of vectors that were made elsewhere."""
+    if want.query_encoder is not None and have.query_encoder is None:
+        return [f"no model encodes questions in the index, '{want.query_encoder.model}' now"]
+    named = have.encoder.model
+    changes = differences(dataclasses.replace(have, encoder=want.encoder), want)
+    return ([f"made_by is {named!r} in the index, {made_by!r} now"] if made_by not in ("", named) else []) + changes
+
+
+def index_options(
+    old: Manifest | None, spec: IndexSpec, dim: int, target_recall: float | None, max_memory: int | None
+) -> IndexOptions:
+    """Which index large segments get: what was asked for, else the index's own, else the default.
+
+    Raises:
+        SpecError: a value is unknown, out of range, or does not suit the width.
+    """
+    own = IndexOptions() if old is None else old.index
+    options = IndexOptions(
+        spec.index_type,
+        own.target_recall if target_recall is None else target_recall,
+        own.max_memory if max_memory is None else max_memory,
+    )
+    check_index_type(options.index_type, dim)
+    return options
+
+
+def check_given(manifest: Manifest, where: str) -> IndexSpec:
+    """The spec of an index, if it holds vectors that were made elsewhere.
+
+    Raises:
+        SpecError: a model of ragidx made them.
+        IndexFormatError: the widths that it names do not go together.
+    """
+    spec = IndexSpec.from_json(dict(manifest.spec), where=where)
+    if spec.encoder.method != VECTORS:
+        raise SpecError(
+            f"the index was made otherwise: it holds what the model '{spec.encoder.model}' encoded, "
+            "not vectors that were made elsewhere",
+            "choose another --index, or replace it with --rebuild",
+            where=where,
+        )
+    if spec.given_dim is not None and spec.given_dim <= manifest.dim:
+        raise IndexFormatError(
+            f"the index cannot hold the first {manifest.dim:,} of {spec.given_dim:,} numbers",
+            "put the manifest back, or replace the index with --rebuild",
+            where=where,
+        )
+    return spec

@@ -1,0 +1,320 @@
+"""Writing an index of vectors that one already has: rows in by id, one commit at the end.
+
+    with IndexWriter("index/", dim=384) as writer:
+        writer.add(ids, vectors, texts, metadata)      vectors (n, dim), of any length but zero
+        writer.delete(["old"])
+        writer.commit()
+
+An id that the index has already is replaced where its row holds anything else, and left alone where it holds the same.
+Without `commit` nothing changes. Without a model for questions no torch is loaded.
+Files are read by `build_vectors`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.spec import Json
+from ragidx.corpora.vectors.batch import MAX_WIDTH, batch_rows
+from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
+from ragidx.indexer.normalize import UnitRows, cut_rows, unit_rows
+from ragidx.indexer.store.known_rows import KnownRows, document_numbers
+from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.store import Store, StoreWriter
+from ragidx.pipelines.vectors.rows import NOTHING_ADDED, VectorRows, checked_rows, names_of, shown
+from ragidx.pipelines.vectors.spec import committed, index_options, spec_of_vectors
+
+if TYPE_CHECKING:
+    from ragidx.pipelines.build.resolve import Plan
+
+SEEN_BEFORE = "the id was seen before"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteReport:
+    """What a commit of an `IndexWriter` did; all but `n_documents` count rows.
+
+    Attributes:
+        generation: of the committed state.
+        committed: whether this made it; False: nothing differed.
+        n_added, n_changed, n_unchanged: ids that were new, held something else, held the same.
+        n_removed: deleted, by id or because they were not given again.
+        n_rows, n_documents: what the index holds now.
+    """
+
+    generation: int
+    committed: bool
+    n_added: int
+    n_changed: int
+    n_unchanged: int
+    n_removed: int
+    n_rows: int
+    n_documents: int
+
+
+class IndexWriter:
+    """The one writer of an index of given vectors, until `close`. A context manager.
+
+    Rows that are broken are refused, and it goes on. Where writing fails, it takes nothing more: make another one.
+
+    Args:
+        path: the index folder; made if it is missing.
+        dim: width of the vectors that are added: the index's, or what it was before it was shrunk; they are cut then.
+        index_type: as in `ragidx build --index-type`; None: the index's own, else the default.
+        target_recall: likewise.
+        max_memory: likewise, in bytes.
+        made_by: what made the vectors, in your words; kept, and never looked up. "": the index's own.
+        queries: the model that encodes questions, of `model_of_queries`; None: the index's own, else there is none.
+        replace: the new state has only what this writer adds; the old one stays until then.
+
+    Raises:
+        SpecError: the index in the folder holds something else, or `dim` is no width.
+        BusyError: another writer holds the index.
+        IndexFormatError: the folder is something else, or the index in it is damaged or newer.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        dim: int,
+        *,
+        index_type: str | None = None,
+        target_recall: float | None = None,
+        max_memory: int | None = None,
+        made_by: str = "",
+        queries: Plan | None = None,
+        replace: bool = False,
+    ) -> None:
+        dim = _width(dim)
+        self.path, self.dim = Path(path), dim
+        old = None if replace else committed(self.path)
+        asks = None if queries is None else queries.spec
+        self.spec = spec_of_vectors(old, dim, index_type=index_type, made_by=made_by, queries=asks, where=str(path))
+        self.stored_dim = dim if old is None else old.dim
+        blobs = {} if queries is None else queries.blobs()
+        if old is not None and old.files:
+            store = Store.open(self.path)
+            blobs = {name: store.blob(name) for name in old.files}
+        self._writer = StoreWriter(
+            self.path,
+            spec=self.spec.to_json(),
+            fingerprint=self.spec.fingerprint(),
+            dim=self.stored_dim,
+            index=index_options(old, self.spec, self.stored_dim, target_recall, max_memory),
+            blobs=blobs,
+            replace=replace,
+            journal=False,
+        )
+        try:
+            self._base = None if replace or self._writer.base is None else Store.open(self.path)
+            self._known = KnownRows(self._base)
+        except BaseException:
+            self._writer.close()
+            raise
+        self._seen = DigestTable()
+        self._n_seen = 0
+        self._new_documents: list[NDArray[np.uint64]] = []
+        self._n_added = self._n_changed = self._n_unchanged = self._n_removed = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add(
+        self,
+        ids: Iterable[str | int],
+        vectors: ArrayLike,
+        texts: Sequence[str | None] | None = None,
+        metadata: Sequence[Mapping[str, object]] | None = None,
+        doc_ids: Iterable[str | int] | None = None,
+    ) -> None:
+        """Add rows, or replace those of the same ids: all of them, or none where one is broken.
+
+        Args:
+            ids: n, each once in the life of a writer.
+            vectors: (n, dim) numbers; brought to length 1.
+            texts: n, shown with a hit; None: none.
+            metadata: n, values by name, for conditions; None: none.
+            doc_ids: n; rows of one document share its id. None: each row is a document of its own.
+
+        Raises:
+            ValueError: there are not n of everything, or the vectors have another width.
+            CorpusError: a vector is zero or not finite, an id is repeated, a string is no Unicode text, or a value is
+                nothing that metadata can be. It names the id.
+        """
+        rows = checked_rows(self.dim, ids, vectors, texts, metadata, doc_ids)
+        keys = [digest(name) for name in rows.ids]
+        faults = self._repeated(keys, range(len(keys)))
+        for number, part in enumerate(rows.parts()):
+            first = number * batch_rows(self.dim)
+            faults |= {first + row: reason for row, reason in self._unit(part.vectors)[1].faults}
+        if faults:
+            row = min(faults)
+            raise CorpusError(faults[row], NOTHING_ADDED, where=shown(rows.ids[row]))
+        with self._writer.whole():
+            for part in rows.parts():
+                self.add_sound(part)
+
+    def add_sound(self, rows: VectorRows) -> dict[int, str]:
+        """As `add`, of rows that are clean but for their vectors and ids: those that are broken are left out.
+
+        Returns:
+            The number of each row that was left out, and why.
+        """
+        keys = [digest(name) for name in rows.ids]
+        given, kept = self._unit(rows.vectors)
+        faults = dict(kept.faults)
+        faults |= self._repeated(keys, [row for row in range(len(keys)) if row not in faults])
+        sound = np.array([row for row in range(len(keys)) if row not in faults], np.int64)
+        if len(sound):
+            hashes = _hashes(rows, given.vectors, sound)
+            sound_keys = [keys[row] for row in sound.tolist()] if faults else keys
+            with self._writer.whole():
+                self._put(rows, kept.vectors, sound_keys, hashes, sound)
+        return faults
+
+    def delete(self, ids: Iterable[str | int]) -> int:
+        """Delete rows by id; how many there were.
+
+        Raises:
+            ValueError: an id was given to `add` of this writer.
+        """
+        names = names_of(ids, "ids")
+        keys = [digest(name) for name in dict.fromkeys(names)]
+        if (self._seen.first(keys) >= 0).any():
+            name = next(name for name in names if self._seen.find(digest(name)))
+            raise ValueError(f"the id '{name}' was added by this writer; commit first, and delete with another")
+        numbers = self._known.find(keys)
+        return self._remove(numbers[numbers >= 0])
+
+    def delete_others(self) -> int:
+        """Delete all rows whose ids were not given to `add` of this writer; how many there were."""
+        return self._remove(self._known.others())
+
+    def commit(self, notes: Mapping[str, Json] | None = None) -> WriteReport:
+        """Make everything visible at once, and end this writer.
+
+        Args:
+            notes: kept in the manifest.
+
+        Raises:
+            RagidxError: the disk is full or failed; the committed state is what it was.
+            SpecError: nothing that fits into the memory reaches the recall asked for.
+            ValueError: this writer committed, was closed, or failed before.
+        """
+        with self._writer.whole():  # from here on there is no way back: what is known of the rows goes
+            n_documents = len(np.unique(np.concatenate([self._known.documents(), *self._new_documents])))
+            # What is known of a million rows takes 100 MB, which the making of an index had better use.
+            self._known, self._seen, self._new_documents = KnownRows(None), DigestTable(), []
+            manifest = self._writer.commit(notes or {}, n_documents)
+        return WriteReport(
+            generation=manifest.generation,
+            committed=self._writer.base is None or manifest.generation != self._writer.base.generation,
+            n_added=self._n_added,
+            n_changed=self._n_changed,
+            n_unchanged=self._n_unchanged,
+            n_removed=self._n_removed,
+            n_rows=manifest.n_chunks,
+            n_documents=manifest.n_documents,
+        )
+
+    def close(self) -> None:
+        """Let go of the index. What was not committed is gone."""
+        self._writer.close()
+
+    def _repeated(self, keys: Sequence[bytes], rows: Sequence[int]) -> dict[int, str]:
+        """The rows whose ids this writer has seen, or that stand among these rows before."""
+        mine = [keys[row] for row in rows]
+        again = {row for row, number in zip(rows, self._seen.first(mine).tolist(), strict=True) if number >= 0}
+        if len(set(mine)) < len(mine):
+            met = set[bytes]()
+            for row, key in zip(rows, mine, strict=True):
+                again |= {row} if key in met else set()
+                met.add(key)
+        return dict.fromkeys(sorted(again), SEEN_BEFORE)
+
+    def _unit(self, vectors: NDArray[Any]) -> tuple[UnitRows, UnitRows]:
+        """Vectors of length 1, as wide as they are given, and as wide as they are stored."""
+        given = unit_rows(vectors)
+        return given, cut_rows(given, self.stored_dim)
+
+    def _put(
+        self,
+        rows: VectorRows,
+        unit: NDArray[np.float32],
+        keys: Sequence[bytes],
+        hashes: Sequence[bytes],
+        sound: NDArray[np.int64],
+    ) -> None:
+        """Write those of the sound rows, whose ids and contents have these digests, that are new or hold another."""
+        mine = as_digests(keys)
+        numbers = self._known.find(keys)
+        same = self._known.hold(numbers, as_digests(hashes))
+        self._known.keep(numbers[same])
+        changed = numbers[~same & (numbers >= 0)]
+        self._writer.delete_rows(self._known.drop(changed))
+        fresh = np.flatnonzero(~same)
+        places = sound[fresh]
+        if len(places):
+            found = [hashes[row] for row in fresh.tolist()]
+            self._writer.add_rows(_index_rows(rows, places.tolist(), found), unit[places])
+            self._new_documents.append(document_numbers(self._documents(rows, mine[fresh], places)))
+        self._seen.extend(mine, np.arange(self._n_seen, self._n_seen + len(mine)))
+        self._n_seen += len(mine)
+        self._n_changed += len(changed)
+        self._n_unchanged += int(same.sum())
+        self._n_added += len(places) - len(changed)
+
+    def _documents(self, rows: VectorRows, own: Digests, places: NDArray[np.int64]) -> Digests:
+        """The documents of rows, by digest; `own` are those of their ids."""
+        return own if rows.doc_ids is None else as_digests([digest(rows.doc_ids[row]) for row in places.tolist()])
+
+    def _remove(self, numbers: NDArray[np.int64]) -> int:
+        with self._writer.whole():
+            self._writer.delete_rows(self._known.drop(numbers))
+        self._n_removed += len(numbers)
+        return len(numbers)
+
+
+def _width(dim: object) -> int:
+    """`dim`, where it is a width."""
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or not 1 <= dim <= MAX_WIDTH:
+        raise SpecError(
+            f"dim is {dim!r}, no whole number from 1 to {MAX_WIDTH:,}", "give the width of the vectors that are added"
+        )
+    return int(dim)
+
+
+def _hashes(rows: VectorRows, unit: NDArray[np.float32], sound: NDArray[np.int64]) -> list[bytes]:
+    """16 bytes for all that is given for a row but its id: the vector's float16 code, document, text and metadata."""
+    codes, size = unit.astype("<f2").tobytes(), 2 * unit.shape[1]
+    own = rows.ids if rows.doc_ids is None else rows.doc_ids
+    found = []
+    for row in sound.tolist():
+        document = "" if own[row] == rows.ids[row] else own[row]
+        text, metadata = rows.texts[row], rows.metadata[row]
+        rest = f"{len(document)} {len(text)} {document}{text}{ascii(metadata) if metadata else ''}"
+        # `ascii`, not `repr`, which changes with the Unicode tables of Python's versions
+        found.append(hashlib.sha256(codes[size * row : size * (row + 1)] + rest.encode()).digest()[:DIGEST_BYTES])
+    return found
+
+
+def _index_rows(rows: VectorRows, places: Sequence[int], hashes: Sequence[bytes]) -> list[Row]:
+    documents = rows.ids if rows.doc_ids is None else rows.doc_ids
+    return [
+        Row(rows.ids[row], documents[row], 0, len(rows.texts[row]), rows.texts[row], "", held, held, rows.metadata[row])
+        for row, held in zip(places, hashes, strict=True)
+    ]

@@ -1,0 +1,129 @@
+"""LangChain: an index as a retriever, and its encoder as embeddings. Extra `langchain`.
+
+Only translates: a `Hit` becomes a `Document` whose id is the chunk's id and whose metadata are the document's own,
+with `source` (the document's id), `start`, `end` and `score` beside them where the names are free. Async calls run in
+a thread: searching and encoding release the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, Field, PrivateAttr
+
+from ragidx.corpora.errors import RagidxError
+from ragidx.indexer.encoders.load import Encoder, load_encoder
+from ragidx.retriever.hit import Hit
+from ragidx.retriever.retriever import Retriever
+
+try:
+    from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+    from langchain_core.retrievers import BaseRetriever
+    from langchain_core.runnables.config import run_in_executor
+except ImportError as fault:
+    raise RagidxError("langchain-core is not installed", "pip install 'ragidx[langchain]'") from fault
+
+
+class RagidxRetriever(BaseRetriever):
+    """An index as a LangChain retriever.
+
+        retriever = RagidxRetriever(index="index/", k=4)
+        retriever.invoke("who signed the lease?", where="year >= 2020")
+
+    `k`, `where` and `instruction` can be given to `invoke` too, for one call.
+    """
+
+    model_config = ConfigDict(extra="forbid")  # a misspelt option is an error, not silence
+
+    index: str | Path
+    k: int = Field(default=10, ge=1)
+    where: str | None = None
+    instruction: str | None = None
+    model: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+
+    _retriever: Retriever = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Open the index: a wrong folder is told when the retriever is made."""
+        super().model_post_init(context)
+        self._retriever = Retriever.open(self.index, model=self.model, device=self.device, dtype=self.dtype)
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+        where: str | None = None,
+        instruction: str | None = None,
+    ) -> list[Document]:
+        hits = self._retriever.search(
+            query,
+            k=self.k if k is None else k,
+            instruction=self.instruction if instruction is None else instruction,
+            where=self.where if where is None else where,
+        )
+        return [_document(hit) for hit in hits]
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **options: Any
+    ) -> list[Document]:
+        # The base class's own does not hand options on.
+        return await run_in_executor(
+            None, self._get_relevant_documents, query, run_manager=run_manager.get_sync(), **options
+        )
+
+
+class RagidxEmbeddings(Embeddings):
+    """An encoder, and its filter, as LangChain embeddings: vectors of unit length, as an index would hold them.
+
+    Args:
+        model: mini, a folder, or a hub id.
+        tau, dim, filter_offset: which part of the spectrum EmbedFilter keeps; `filter="none"` keeps the raw
+        coordinates.
+            All left out: the model's preset.
+        options: further arguments of `ragidx.load_encoder`.
+    """
+
+    def __init__(
+        self,
+        model: str = "mini",
+        *,
+        tau: float | None = None,
+        dim: int | None = None,
+        filter_offset: int | None = None,
+        filter: str | None = None,
+        **options: Any,
+    ) -> None:
+        from ragidx.indexer.encoders.methods import filter_spec
+        from ragidx.indexer.filters.filter import make_filter
+
+        self.encoder: Encoder = load_encoder(model, **options)
+        spec = filter_spec(self.encoder.files, self.encoder.spec, name=filter, tau=tau, dim=dim, offset=filter_offset)
+        self._filter = make_filter(spec, self.encoder)
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Vectors of documents."""
+        return self._finished(self.encoder.encode_document(texts))
+
+    def embed_query(self, text: str) -> list[float]:
+        """The vector of a query, with the encoder's instruction."""
+        return self._finished(self.encoder.encode_query([text]))[0]
+
+    def _finished(self, raw: Any) -> list[list[float]]:
+        import numpy as np
+
+        vectors = raw if self._filter is None else self._filter(raw)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        rows: list[list[float]] = (vectors / np.where(norms > 0, norms, 1)).astype(float).tolist()
+        return rows
+
+
+def _document(hit: Hit) -> Document:
+    ours = {"source": hit.doc_id, "start": hit.start, "end": hit.end, "score": hit.score}
+    return Document(page_content=hit.text, id=hit.chunk_id, metadata=ours | dict(hit.metadata))

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+
+import pytest
+import zstandard
+
+from ragidx.corpora.limits import shown_bytes
+from ragidx.corpora.readers.registry import Limits, ReadOptions
+
+from ..conftest import ReadBytes
+
+pytestmark = pytest.mark.slow
+
+PACKINGS = {"gz": gzip.compress, "zst": zstandard.compress}
+FILES = {
+    "a.txt": ("text", "a.txt.{}"),
+    "a.md": ("---\nyear: 1\n---\ntext", "a.md.{}"),
+    "a.html": ("<p>text", "a.html.{}"),
+    "a.jsonl": ('{"text": "text"}\n', "a.jsonl.{}#1"),
+    "a.json": ('[{"text": "text"}]', "a.json.{}#1"),
+    "a.csv": ("id,text\nk,text\n", "a.csv.{}#k"),
+    "a.tsv": ("id\ttext\nk\ttext\n", "a.tsv.{}#k"),
+    "README": ("text", "README.{}"),
+}
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("name", FILES)
+def test_a_packed_file_is_read_as_what_it_is(read_bytes: ReadBytes, name: str, packing: str) -> None:
+    text, document_id = FILES[name]
+
+    found = read_bytes(f"{name}.{packing}", PACKINGS[packing](text.encode()))
+
+    assert found.reasons == []
+    assert found.ids == [document_id.format(packing)]
+    assert found.texts[0].strip() == "text"
+
+
+@pytest.mark.parametrize("pack", PACKINGS.values(), ids=PACKINGS)
+def test_members_one_after_another_are_one_file(
+    read_bytes: ReadBytes, pack: Callable[[bytes], bytes], request: pytest.FixtureRequest
+) -> None:
+    name = f"a.txt.{request.node.callspec.id}"
+
+    assert read_bytes(name, pack(b"one ") + pack(b"two")).texts == ["one two"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.txt.gz", gzip.compress(b"x" * 100, mtime=0)[:-9], "damaged gzip data: Truncated compressed stream"),
+        ("a.txt.gz", b"plain text", "damaged gzip data: zlib inflate failed: incorrect header check"),
+        ("a.txt.gz", b"", "empty text"),
+        ("a.txt.zst", zstandard.compress(b"xyz" * 100)[:-3], "damaged zstd data: Truncated compressed stream"),
+        ("a.txt.zst", b"plain text", "damaged zstd data: ZSTD decompress failed: Unknown frame descriptor"),
+        ("a.tar.gz", gzip.compress(bytes(1024), mtime=0), "binary file of unknown format '.tar'"),
+    ],
+)
+def test_damaged_packing_is_left_out(read_bytes: ReadBytes, name: str, data: bytes, reason: str) -> None:
+    assert read_bytes(name, data).reasons == [(name, reason)]
+
+
+def test_records_before_the_damage_are_read(read_bytes: ReadBytes) -> None:
+    lines = b"".join(b'{"text": "line %d"}\n' % number for number in range(200_000))
+
+    found = read_bytes("a.jsonl.gz", gzip.compress(lines, 1)[:-1000])
+
+    assert found.texts[:2] == ["line 0", "line 1"]
+    assert found.reasons == [("a.jsonl.gz", "damaged gzip data: Truncated compressed stream")]
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.parquet"])
+def test_a_bomb_is_stopped_by_its_ratio(read_bytes: ReadBytes, name: str, packing: str) -> None:
+    bomb = PACKINGS[packing](b"x" * (80 << 20))
+
+    found = read_bytes(f"{name}.{packing}", bomb)
+
+    assert found.documents == []
+    assert found.reasons in (
+        [(f"{name}.{packing}", "expands to more than 200 times its size")],
+        [(f"{name}.{packing}", "a line of more than 64 MiB: the rest is left out")],
+    )
+
+
+def test_what_expands_beyond_the_limit_is_left_out(read_bytes: ReadBytes) -> None:
+    options = ReadOptions(limits=Limits(unpacked_bytes=10))
+
+    assert read_bytes("a.txt.gz", gzip.compress(b"x" * 11), options).reasons == [
+        ("a.txt.gz", "expands to more than 10 bytes")
+    ]
+
+
+def test_a_document_packed_small_is_still_too_large(read_bytes: ReadBytes) -> None:
+    options = ReadOptions(limits=Limits(document_bytes=10))
+
+    assert read_bytes("a.txt.gz", gzip.compress(b"x" * 11), options).reasons == [("a.txt.gz", "larger than 10 bytes")]
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(1, "1 bytes"), (1 << 10, "1 KiB"), (64 << 20, "64 MiB"), (2 << 30, "2 GiB"), (1025, "1025 bytes")],
+)
+def test_sizes_are_told_in_words(count: int, words: str) -> None:
+    assert shown_bytes(count) == words

@@ -1,0 +1,479 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragidx.corpora.readers.registry import Limits, ReadOptions
+from ragidx.corpora.readers.values import from_text, from_value
+
+from ..conftest import ReadBytes, Reading, reading
+
+FIRST = {"id": "a", "title": "Lake", "year": 1996, "depth": 1.6, "deep": True, "none": None, "text": "One."}
+
+
+def lines(*records: object) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+# JSON Lines
+
+
+def test_every_line_is_a_document_and_its_other_fields_are_metadata(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.jsonl", lines(FIRST, {"id": 7, "text": "Two.", "tags": ["x", 1], "of": {"a": None}, "e": []}))
+
+    assert found.reasons == []
+    assert found.ids == ["a.jsonl#a", "a.jsonl#7"]
+    assert found.texts == ["One.", "Two."]
+    assert [document.metadata for document in found.documents] == [
+        {"title": "Lake", "year": 1996, "depth": 1.6, "deep": True},
+        {"tags": '["x",1]', "of": '{"a":null}'},
+    ]
+
+
+def test_a_line_ends_at_a_newline_alone(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.jsonl", '{"text": "a\u2028b\u2029c\x85d"}\r\n\n{"text": "e"}')
+
+    assert (found.texts, found.ids) == (["a\u2028b\u2029c\x85d", "e"], ["a.jsonl#1", "a.jsonl#2"])
+
+
+def test_a_broken_record_in_the_middle_is_told_with_its_line_and_the_rest_is_read(read_bytes: ReadBytes) -> None:
+    data = (
+        b'\xef\xbb\xbf{"text": "first"}\n\n{"text": broken}\n[1, 2]\n{"text": "\xff"}\n'
+        + b"["
+        + b"9" * 5000
+        + b"]\n"
+        + b"[" * 100_000
+        + b'\n{"text": "last"}\n'
+    )
+
+    found = read_bytes("a.jsonl", data)
+
+    assert found.ids == ["a.jsonl#1", "a.jsonl#7"]
+    assert found.reasons == [
+        ("a.jsonl:3", "not valid JSON: Expecting value, column 10"),
+        ("a.jsonl:4", "no JSON object"),
+        ("a.jsonl:5", "broken UTF-8: byte 10"),
+        ("a.jsonl:6", "not valid JSON: a number of too many digits"),
+        ("a.jsonl:7", "not valid JSON: nested too deep"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"body": "x", "id": 1, "zone": 2}, "the field 'text' is missing (found: 'body', 'id', 'zone')"),
+        (
+            {f"f{i}": 1 for i in range(10)},
+            "the field 'text' is missing (found: 'f0', 'f1', 'f2', 'f3', 'f4', 'f5', 'f6', 'f7' and 2 more)",
+        ),
+        ({}, "the field 'text' is missing (found: no field)"),
+    ],
+)
+def test_a_record_without_text_names_the_fields_found(read_bytes: ReadBytes, record: object, reason: str) -> None:
+    options = ReadOptions(text_field="text")
+
+    found = read_bytes("a.jsonl", lines(record), options)
+
+    assert found.reasons == [("a.jsonl:1", f"{reason}; say which one to read with --text-field")]
+
+
+def test_all_records_without_text_are_told_in_the_same_words(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.jsonl", lines({"a": 1}, {"b": 1}, {"c": 1}))
+
+    reason = "the field 'text' is missing (found: 'a'); say which one to read with --text-field"
+    assert found.reasons == [(f"a.jsonl:{line}", reason) for line in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"text": None}, "empty text"),
+        ({"text": " \n"}, "empty text"),
+        ({"text": 5}, "the field 'text' is no text but a number"),
+        ({"text": True}, "the field 'text' is no text but true or false"),
+        ({"text": ["a"]}, "the field 'text' is no text but a list"),
+        ({"text": {"a": 1}}, "the field 'text' is no text but an object"),
+        ({"text": "a\0b"}, "NUL character in the text"),
+        ({"text": "\ud800"}, "lone surrogate in the text"),
+        ({"text": "x", "id": "\ud800"}, "lone surrogate in the id"),
+    ],
+)
+def test_a_record_that_is_no_document_is_left_out(read_bytes: ReadBytes, record: object, reason: str) -> None:
+    found = read_bytes("a.jsonl", lines(record, {"text": "good"}))
+
+    assert found.reasons == [("a.jsonl:1", reason)]
+    assert found.texts == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("NaN", "not a finite number"),
+        ("-Infinity", "not a finite number"),
+        ("1e999", "not a finite number"),
+        ("[NaN]", "not a finite number"),
+        ('"\\udc00"', "lone surrogate"),
+        ('["\\udc00"]', "lone surrogate"),
+        (f'["{"x" * 10_000}"]', "nested values of more than 10000 characters"),
+    ],
+)
+def test_a_field_that_cannot_be_kept_is_told_and_the_document_stays(
+    read_bytes: ReadBytes, value: str, reason: str
+) -> None:
+    found = read_bytes("a.jsonl", f'{{"text": "good", "v": {value}, "w": 1}}')
+
+    assert found.documents[0].metadata == {"w": 1}
+    assert found.reasons == [("a.jsonl:1", f"the field 'v' is left out: {reason}")]
+
+
+def test_text_and_id_are_found_under_their_usual_names(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.jsonl", lines({"contents": "x", "docid": "d"}, {"_id": "e", "body": "y", "id": None}))
+
+    assert (found.ids, found.texts) == (["a.jsonl#d", "a.jsonl#e"], ["x", "y"])
+
+
+def test_text_and_id_are_read_from_the_fields_that_are_named(read_bytes: ReadBytes) -> None:
+    options = ReadOptions(text_field="abstract", id_field="key")
+
+    found = read_bytes("a.jsonl", lines({"abstract": "x", "key": "k", "text": "t", "id": 1}), options)
+
+    assert (found.ids, found.texts) == (["a.jsonl#k"], ["x"])
+    assert found.documents[0].metadata == {"text": "t", "id": 1}
+
+
+def test_a_named_id_must_be_there(read_bytes: ReadBytes) -> None:
+    options = ReadOptions(id_field="key")
+
+    found = read_bytes("a.jsonl", lines({"text": "x"}, {"text": "x", "key": ""}, {"text": "x", "key": [1]}), options)
+
+    assert found.reasons == [
+        ("a.jsonl:1", "the field 'key' is missing (found: 'text'); say which one to read with --id-field"),
+        ("a.jsonl:2", "the field 'key' is no id but empty"),
+        ("a.jsonl:3", "the field 'key' is no id but a list"),
+    ]
+
+
+def test_an_id_that_was_seen_before_is_left_out(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.jsonl", lines({"id": "café", "text": "a"}, {"id": "cafe\u0301", "text": "b"}))
+
+    assert found.texts == ["a"]
+    assert found.reasons == [("a.jsonl:2", "its id was seen before in this file: 'café'")]
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_ids_are_told_apart(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.jsonl", "".join(f'{{"id": {i % 60_000}, "text": "x"}}\n' for i in range(100_000)))
+
+    assert len(found.documents) == 60_000
+    assert len(found.skips) == 40_000
+
+
+def test_a_line_that_is_too_long_is_left_out_and_the_rest_is_read(read_bytes: ReadBytes) -> None:
+    options = ReadOptions(limits=Limits(line_bytes=1 << 10))
+    long = {"text": "x" * 5000}
+
+    for place, records in enumerate(
+        ([long, {"text": "b"}], [{"text": "b"}, long], [{"text": "b"}, long, {"text": "c"}])
+    ):
+        found = read_bytes("a.jsonl", lines(*records), options)
+
+        assert found.texts == ["b", "c"][: 2 if place == 2 else 1]
+        assert found.reasons == [(f"a.jsonl:{records.index(long) + 1}", "a line of more than 1 KiB")]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "holds no document"),
+        (b"\n \n", "holds no document"),
+        (bytes(100), "binary file"),
+        ('{"text": "x"}'.encode("utf-16"), "JSON Lines in UTF-16: convert the file to UTF-8"),
+    ],
+)
+def test_json_lines_that_are_none_are_left_out(read_bytes: ReadBytes, data: bytes, reason: str) -> None:
+    assert read_bytes("a.jsonl", data).reasons == [("a.jsonl", reason)]
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(
+    lambda text: not text.isspace()
+)
+
+
+@settings(deadline=None)
+@given(
+    texts=st.lists(TEXTS, min_size=1, max_size=8), ascii=st.booleans(), ending=st.sampled_from(["\n", "\r\n", "\n\n"])
+)
+def test_what_was_written_as_json_lines_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], ascii: bool, ending: str
+) -> None:
+    path = tmp_path_factory.mktemp("round") / "a.jsonl"
+    path.write_bytes("".join(json.dumps({"text": text}, ensure_ascii=ascii) + ending for text in texts).encode())
+
+    assert reading(path).texts == texts
+
+
+# JSON
+
+
+@pytest.mark.parametrize("name", [None, "documents", "data", "records"])
+def test_an_array_or_an_object_that_holds_one_is_read(read_bytes: ReadBytes, name: str | None) -> None:
+    records = [FIRST, 3, {"text": "Two."}]
+
+    found = read_bytes("a.json", json.dumps({"version": 1, name: records} if name else records, indent=1))
+
+    assert found.ids == ["a.json#a", "a.json#3"]
+    assert found.reasons == [("a.json#2", "no JSON object")]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_one_object_is_one_record(read_bytes: ReadBytes, indent: int | None) -> None:
+    found = read_bytes("a.json", json.dumps({"text": "x", "data": [1]}, indent=indent))
+
+    assert (found.ids, found.documents[0].metadata) == (["a.json#1"], {"data": "[1]"})
+
+
+def test_json_lines_under_the_ending_json_are_seen(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.json", '{"text": "a"}\n\nbroken\n{"text": "b"}\n')
+
+    assert found.texts == ["a", "b"]
+    assert found.reasons == [("a.json:3", "not valid JSON: Expecting value, column 1")]
+
+
+def test_json_in_utf16_is_read(read_bytes: ReadBytes) -> None:
+    assert read_bytes("a.json", '[{"text": "schön"}]'.encode("utf-16")).texts == ["schön"]
+
+
+@pytest.mark.parametrize(
+    ("data", "where", "reason"),
+    [
+        ("[]", "a.json", "holds no document"),
+        ('[{"text": "x"},\n{"text": }]', "a.json", "not valid JSON: Expecting value, line 2 column 10"),
+        ("[" * 100_000, "a.json", "not valid JSON: nested too deep"),
+        (
+            '{"name": "x"}',
+            "a.json#1",
+            "the field 'text' is missing (found: 'name'); say which one to read with --text-field",
+        ),
+        ("5", "a.json#1", "no JSON object"),
+        (bytes(10), "a.json", "binary file"),
+    ],
+)
+def test_json_that_holds_no_records_is_left_out(read_bytes: ReadBytes, data: str, where: str, reason: str) -> None:
+    assert read_bytes("a.json", data).reasons == [(where, reason)]
+
+
+def test_json_beyond_its_limit_is_left_out(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.json", '[{"text": "x"}]', ReadOptions(limits=Limits(json_bytes=8)))
+
+    assert found.reasons == [("a.json", "larger than 8 bytes")]
+
+
+# Standard input
+
+
+def test_json_lines_on_standard_input_are_records(read_stdin: Callable[[bytes], Reading]) -> None:
+    found = read_stdin(b'\n{"id": "a", "text": "One."}\nbroken\n{"text": "Two."}\n')
+
+    assert (found.ids, found.texts) == (["-#a", "-#3"], ["One.", "Two."])
+    assert found.reasons == [("-:3", "not valid JSON: Expecting value, column 1")]
+
+
+@pytest.mark.parametrize("text", ["Plain text.\n", "\n\n{not json\nat all}", '{\n"text": "x"}', "[1]"])
+def test_anything_else_on_standard_input_is_one_text(read_stdin: Callable[[bytes], Reading], text: str) -> None:
+    found = read_stdin(text.encode())
+
+    assert (found.ids, found.texts, found.reasons) == (["-"], [text], [])
+
+
+@pytest.mark.parametrize(("data", "reason"), [(b"", "empty text"), (bytes(9), "binary file")])
+def test_standard_input_that_is_no_text_is_left_out(
+    read_stdin: Callable[[bytes], Reading], data: bytes, reason: str
+) -> None:
+    assert read_stdin(data).reasons == [("-", reason)]
+
+
+def test_a_real_pipe_is_read() -> None:
+    script = "from ragidx.corpora.readers import documents\nfor d in documents('-', on_skip=print): print(d.id, d.text)"
+
+    done = subprocess.run([sys.executable, "-c", script], input=b'{"text": "x"}', capture_output=True, check=True)
+
+    assert done.stdout == b"-#1 x\n"
+
+
+# CSV and TSV
+
+
+def test_every_row_is_a_document_and_cells_are_typed(read_bytes: ReadBytes) -> None:
+    found = read_bytes(
+        "a.csv",
+        'id,title,year,depth,deep,code,none,text\r\nbaikal,"Lake, big",1996,1.6,TRUE,007,,"One ""two""\r\nthree."\r\n',
+    )
+
+    assert found.reasons == []
+    assert found.ids == ["a.csv#baikal"]
+    assert found.texts == ['One "two"\r\nthree.']
+    assert found.documents[0].metadata == {
+        "title": "Lake, big",
+        "year": 1996,
+        "depth": 1.6,
+        "deep": True,
+        "code": "007",
+    }
+
+
+@pytest.mark.parametrize(("name", "mark"), [("a.csv", ","), ("a.csv", ";"), ("a.csv", "\t"), ("a.tsv", "\t")])
+def test_columns_are_told_apart_by_their_mark(read_bytes: ReadBytes, name: str, mark: str) -> None:
+    found = read_bytes(name, f"id{mark}text\n01{mark}x\n\n02{mark}y\n")
+
+    assert found.ids == [f"{name}#01", f"{name}#02"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
+def test_a_table_is_read_in_its_encoding(read_bytes: ReadBytes, encoding: str) -> None:
+    text = "Die Straße führt über den Fluß nach München, schöne Grüße."
+
+    assert read_bytes("a.csv", f'text\n"{text}"\n'.encode(encoding)).texts == [text]
+
+
+def test_a_broken_row_is_told_with_its_line_and_the_rest_is_read(read_bytes: ReadBytes) -> None:
+    data = 'id,text\n1,"a\nb"\n2\n3,c,d\n4,über\n'.encode() + b"5,\xff\n6,\n7,e\n7,f\n"
+
+    found = read_bytes("a.csv", b"\n" + data)
+
+    assert found.ids == ["a.csv#1", "a.csv#4", "a.csv#7"]
+    assert found.reasons == [
+        ("a.csv:5", "1 cells where the header has 2"),
+        ("a.csv:6", "3 cells where the header has 2"),
+        ("a.csv:8", "cannot be decoded as utf-8"),
+        ("a.csv:9", "empty text"),
+        ("a.csv:11", "its id was seen before in this file: '7'"),
+    ]
+
+
+def test_columns_without_a_name_of_their_own_are_left_out(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.csv", ",text,a,a\n0,x,1,2\n")
+
+    assert found.documents[0].metadata == {"a": 1}
+    assert found.reasons == [
+        ("a.csv", "column 1 is left out: it has no name"),
+        ("a.csv", "column 4 is left out: there is another 'a'"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty text"),
+        (b"id,text\n", "holds no document"),
+        (bytes(50), "binary file"),
+        (b"a,b\n1,2\n3,4\n", "the field 'text' is missing (found: 'a', 'b'); say which one to read with --text-field"),
+        ("text\nabc".encode("utf-16")[:-1], "cannot be decoded as utf-16: the rest is left out"),
+    ],
+)
+def test_a_table_that_is_none_is_left_out_once(read_bytes: ReadBytes, data: bytes, reason: str) -> None:
+    assert read_bytes("a.csv", data).reasons == [("a.csv", reason)]
+
+
+def test_a_cell_longer_than_the_csv_module_allows_by_itself_is_read(read_bytes: ReadBytes) -> None:
+    assert read_bytes("a.csv", "text\n" + "x" * 300_000 + "\n").texts == ["x" * 300_000]
+
+
+def test_a_line_of_a_table_that_is_too_long_ends_it(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.csv", "text\na\n" + "x" * 5000 + "\nb\n", ReadOptions(limits=Limits(line_bytes=1 << 10)))
+
+    assert found.texts == ["a"]
+    assert found.reasons == [("a.csv", "a line of more than 1 KiB: the rest is left out")]
+
+
+@pytest.mark.slow
+def test_a_quote_that_never_ends_costs_no_more_than_the_limit(read_bytes: ReadBytes) -> None:
+    rows = 'text\na\n"open\n' + ("x" * 1_000_000 + "\n") * 70 + "b\n"
+
+    found = read_bytes("a.csv", rows)
+
+    assert (found.texts[0], found.texts[-1]) == ("a", "b")
+    assert found.reasons == [("a.csv:3", "broken row: field larger than field limit (67108864)")]
+
+
+# BEIR
+
+
+def beir(folder: Path, name: str = "corpus.jsonl") -> Path:
+    (folder / "qrels").mkdir()
+    (folder / "queries.jsonl").write_text(lines({"_id": "q", "text": "?"}))
+    (folder / name).write_text(
+        lines({"_id": "d1", "title": "Title", "text": "text.", "metadata": {}}, {"_id": "d2", "title": "", "text": "b"})
+    )
+    return folder
+
+
+def test_a_beir_folder_is_its_corpus_with_bare_ids_and_titles_in_front(tmp_path: Path) -> None:
+    found = reading(beir(tmp_path))
+
+    assert (found.ids, found.texts, found.reasons) == (["d1", "d2"], ["Title text.", "b"], [])
+    assert [document.metadata for document in found.documents] == [{"title": "Title"}, {"title": ""}]
+
+
+def test_the_corpus_file_of_a_beir_folder_by_itself_is_a_file_like_any_other(tmp_path: Path) -> None:
+    found = reading(beir(tmp_path) / "corpus.jsonl")
+
+    assert (found.ids, found.texts) == (["corpus.jsonl#d1", "corpus.jsonl#d2"], ["text.", "b"])
+
+
+def test_a_folder_with_a_corpus_file_alone_is_no_beir_folder(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text(lines({"_id": "d", "text": "x"}))
+
+    assert reading(tmp_path).ids == ["corpus.jsonl#d"]
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0),
+        ("-5", -5),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", "9223372036854775808"),
+        ("007", "007"),
+        ("+5", "+5"),
+        ("1.50", 1.5),
+        (".5", 0.5),
+        ("-1e-3", -0.001),
+        ("1e999", "1e999"),
+        ("01.5", "01.5"),
+        ("1,5", "1,5"),
+        ("1_000", "1_000"),
+        ("٣", "٣"),
+        ("true", True),
+        ("False", False),
+        ("yes", "yes"),
+        ("nan", "nan"),
+        (" 5 ", 5),
+        ("  ", None),
+        (" a ", " a "),
+    ],
+)
+def test_cells_are_typed_by_their_looks(text: str, value: object) -> None:
+    found = from_text(text)
+
+    assert (found, type(found)) == (value, type(value))
+
+
+@given(st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.booleans())
+def test_a_number_written_in_python_or_json_comes_back(value: float) -> None:
+    found = from_text(json.dumps(value))
+
+    assert found == value or (isinstance(value, int) and found == str(value))
+
+
+def test_an_integer_beyond_64_bits_is_kept_as_text() -> None:
+    assert from_value(2**63) == "9223372036854775808"

@@ -1,0 +1,373 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from selectolax.lexbor import LexborHTMLParser
+
+import ragidx.corpora
+from ragidx.corpora.readers.decoding import decode
+from ragidx.corpora.readers.html_page import page_text
+from ragidx.corpora.readers.html_shape import MAX_DEPTH, parseable
+from ragidx.corpora.readers.registry import Limits, ReadOptions, read
+from ragidx.corpora.readers.text import docinfo, first_heading, front_matter
+from ragidx.corpora.sources import sources
+
+from ..conftest import ReadBytes, Reading, reading
+
+
+def only(found: Reading) -> str:
+    """The text of the one document, nothing having been left out."""
+    assert found.reasons == []
+    return found.texts[0]
+
+
+# Plain text and encodings
+
+
+def test_a_text_file_is_one_document(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.txt", "Title\n\nText.\n")
+
+    assert found.ids == ["a.txt"]
+    assert (found.texts, found.documents[0].metadata, found.documents[0].markdown) == (["Title\n\nText.\n"], {}, False)
+
+
+def test_newlines_of_all_systems_become_one_character(read_bytes: ReadBytes) -> None:
+    assert only(read_bytes("a.txt", b"a\r\nb\rc\nd\xe2\x80\xa8e")) == "a\nb\nc\nd\u2028e"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("main.py", "x = 1\n"), ("README", "words\n"), ("notes.weird", "café\n"), ("A.TXT", "x")]
+)
+def test_source_code_and_files_of_no_known_ending_are_text(read_bytes: ReadBytes, name: str, text: str) -> None:
+    assert only(read_bytes(name, text)) == text
+
+
+def test_a_control_character_or_two_make_no_binary_file(read_bytes: ReadBytes) -> None:
+    assert only(read_bytes("a.txt", b"end of file\x1a")) == "end of file\x1a"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252"])
+def test_an_encoding_is_recognised(read_bytes: ReadBytes, encoding: str) -> None:
+    text = "Die Straße führt über den Fluß nach München, schöne Grüße."
+
+    assert only(read_bytes("a.txt", text.encode(encoding))) == text
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("cp1251", "Москва является столицей России и крупнейшим городом страны"),
+        ("cp932", "日本語の文章です。これはテストです。"),
+        ("gb18030", "中文文本，这是一个测试文件。北京是中国的首都"),
+        ("cp1250", "Příliš žluťoučký kůň úpěl ďábelské ódy"),
+        ("cp1253", "Η Αθήνα είναι η πρωτεύουσα της Ελλάδας"),
+    ],
+)
+def test_an_encoding_without_a_mark_is_guessed(read_bytes: ReadBytes, encoding: str, text: str) -> None:
+    assert only(read_bytes("a.txt", text.encode(encoding))) == text
+
+
+def test_the_guess_is_made_where_the_text_stops_being_ascii(read_bytes: ReadBytes) -> None:
+    text = "plain words\n" * 100_000 + "Die Straße führt über den Fluß nach München."
+
+    assert only(read_bytes("a.txt", text.encode("cp1252"))) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.txt", b"", "empty text"),
+        ("a.txt", b" \n\t\n", "empty text"),
+        ("nul.txt", bytes(1000), "binary file"),
+        ("late.txt", b"x" * 100_000 + b"\0", "binary file"),
+        ("controls.txt", bytes(range(1, 32)) * 9, "binary file"),
+        ("image.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "binary file of unknown format '.png'"),
+        ("program", b"\x7fELF\x02\x01\x01\0", "binary file"),
+        ("a.txt", "schön über ".encode() + b"\xff", "broken UTF-8: byte 13"),
+        ("a.txt", b"\xff\xfea\0b", "cannot be decoded as utf-16: byte 4"),
+        ("a.txt", b"\x81\x8d\x8f\x90\x9d\xff" * 4, "not UTF-8, and no other encoding fits: byte 0"),
+    ],
+)
+def test_what_is_no_text_is_left_out_with_its_reason(
+    read_bytes: ReadBytes, name: str, data: bytes, reason: str
+) -> None:
+    found = read_bytes(name, data)
+
+    assert found.documents == []
+    assert found.reasons == [(name, reason)]
+
+
+def test_a_file_larger_than_a_document_may_be_is_left_out(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.txt", "12345", ReadOptions(limits=Limits(document_bytes=4)))
+
+    assert found.reasons == [("a.txt", "larger than 4 bytes")]
+
+
+def swapped(path: Path, swap: Callable[[], None]) -> Reading:
+    """Read a source whose place something else took after the walk."""
+    path.write_text("text")
+    (source,) = sources(path, on_skip=pytest.fail)
+    path.unlink()
+    swap()
+    found = Reading()
+    found.documents += read(source, on_skip=found.skips.append)
+    return found
+
+
+def test_a_link_that_takes_a_files_place_after_the_walk_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    path = tmp_path / "a.txt"
+
+    found = swapped(path, lambda: path.symlink_to("secret"))
+
+    assert found.documents == []
+    assert found.reasons == [("a.txt", "cannot be read: Too many levels of symbolic links")]
+
+
+def test_a_fifo_that_takes_a_files_place_after_the_walk_does_not_block(tmp_path: Path) -> None:
+    found = swapped(tmp_path / "a.txt", lambda: os.mkfifo(tmp_path / "a.txt"))
+
+    assert found.reasons == [("a.txt", "not a regular file")]
+
+
+def test_a_file_that_is_gone_since_the_walk_is_reported(tmp_path: Path) -> None:
+    found = swapped(tmp_path / "a.parquet", lambda: None)
+
+    assert found.reasons == [("a.parquet", "cannot be read: No such file or directory")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.html", "a.weird"])
+def test_a_line_of_100_megabytes_is_read(read_bytes: ReadBytes, name: str) -> None:
+    text = "word and " * (100_000_000 // 9)
+
+    found = read_bytes(name, text)
+
+    assert len(found.texts[0].strip()) == len(text.strip())
+
+
+@given(st.text())
+def test_what_was_encoded_in_utf8_comes_back(text: str) -> None:
+    clean = text.translate(dict.fromkeys(range(32))).replace("\ufeff", "")
+
+    assert decode(clean.encode()) == clean
+
+
+# Markdown
+
+
+def test_front_matter_becomes_metadata_and_leaves_the_text(read_bytes: ReadBytes) -> None:
+    found = read_bytes(
+        "a.md",
+        "---\ntitle: The discovery of pulsars\nyear: 1967\ndate: 1967-11-28\ntags: [star, radio]\n"
+        "draft: false\nweight: 1.5\n3: three\nnone:\n---\n\n# Pulsars\n\nText.\n",
+    )
+
+    assert only(found) == "# Pulsars\n\nText.\n"
+    assert found.documents[0].markdown
+    assert found.documents[0].metadata == {
+        "title": "The discovery of pulsars",
+        "year": 1967,
+        "date": "1967-11-28",
+        "tags": '["star","radio"]',
+        "draft": False,
+        "weight": 1.5,
+        "3": "three",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("# One\n\n# Two\n", "One"),
+        ("text\n\n## Deep ##\n", "Deep"),
+        ("A title\nin two\n===\n", "in two"),
+        ("```\n# code\n```\n# Real\n", "Real"),
+        ("~~~~\n~~~\n# code\n~~~~~\n# Real\n", "Real"),
+        ("#no heading\n    # code? no: counted by its mark alone\n", ""),
+        ("---\nnot: [valid\n---\n# Below\n", "Below"),
+        ("", ""),
+    ],
+)
+def test_the_first_heading_is_the_title(text: str, title: str) -> None:
+    assert first_heading(text) == title
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\nnot: [valid\n---\ntext\n",
+        "---\njust a rule above\n---\ntext\n",
+        "---\na: &x [1, 1]\nb: *x\n---\ntext\n",
+        "---\na: !!python/object/apply:os.system [ls]\n---\ntext\n",
+        "---\ndate: 2020-13-45\n---\ntext\n",
+        "---\nx: !!int ''\n---\ntext\n",
+        "---\nx: !!bool maybe\n---\ntext\n",
+        "---\n" + "[" * 5000 + "\n---\ntext\n",
+        "---\nno end\n",
+        "--- \n",
+    ],
+)
+def test_front_matter_that_is_none_stays_text(text: str) -> None:
+    assert front_matter(text) == ({}, text)
+
+
+def test_front_matter_that_cannot_be_kept_is_reported(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.md", "---\na: .nan\nb: !!binary aGk=\nc: 1\n---\ntext\n")
+
+    assert found.documents[0].metadata == {"c": 1}
+    assert found.reasons == [
+        ("a.md", "the field 'a' is left out: not a finite number"),
+        ("a.md", "the field 'b' is left out: a value of type bytes"),
+    ]
+
+
+@given(st.text(st.sampled_from("-\n:a# [&*!'\"=`"), max_size=60))
+def test_no_front_matter_breaks_the_reader(text: str) -> None:
+    fields, body = front_matter("---\n" + text)
+    first_heading(text)
+
+    assert body == "---\n" + text if not fields else text.endswith(body)
+
+
+# reStructuredText
+
+
+def test_a_field_list_below_the_title_becomes_metadata(read_bytes: ReadBytes) -> None:
+    found = read_bytes(
+        "a.rst",
+        "The Bessemer process\n====================\n\n"
+        ":subject: engineering\n:year: 1856\n:note: goes\n   on\n\nSteel.\n",
+    )
+
+    assert only(found) == "The Bessemer process\n====================\n\nSteel.\n"
+    assert found.documents[0].metadata == {
+        "subject": "engineering",
+        "year": 1856,
+        "note": "goes on",
+        "title": "The Bessemer process",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "fields"),
+    [
+        (".. _label:\n\n=====\nTitle\n=====\n\n:a: b\n\nText\n", "Title", {"a": "b"}),
+        (":a: b\n\nTitle\n-----\n\nText\n", "Title", {"a": "b"}),
+        (".. note:: hidden\n   more\n\nTitle\n~~~~~\nText\n", "Title", {}),
+        ("No title here.\n\n:a: b\n", "", {}),
+        ("", "", {}),
+    ],
+)
+def test_title_and_fields_are_found_at_the_top(text: str, title: str, fields: dict[str, str]) -> None:
+    assert docinfo(text)[:2] == (title, fields)
+
+
+@given(st.text(st.sampled_from(":a \n=-."), max_size=60))
+def test_no_rst_breaks_the_reader(text: str) -> None:
+    _, fields, body = docinfo(text)
+
+    assert fields or body == text
+
+
+# HTML
+
+
+def test_a_page_becomes_markdown_without_its_frame(read_bytes: ReadBytes) -> None:
+    found = read_bytes(
+        "a.html",
+        """<!DOCTYPE html><html><head><title> The
+        page </title><style>p {}</style></head><body>
+        <header>Site</header><nav><a href="/">Home</a></nav>
+        <main><header><h1>A <b>title</b></h1></header>
+        <p>One &amp; two,
+           caf&eacute;.<br>Next line.</p>
+        <ul><li>first<li>second</ul>
+        <table><tr><th>a<th>b<tr><td>1<td>2</table>
+        <pre>
+ x
+   # y
+</pre><p hidden>no</p><aside>no</aside><script>no()</script><!-- no -->
+        <section><h2>Part</h2>text <i>in</i>line</section></main>
+        <footer>no</footer></body></html>""",
+    )
+
+    assert only(found) == (
+        "# A title\n\nOne & two, café.\nNext line.\n\n- first\n- second\n\na | b\n1 | 2\n\n"
+        "```\n x\n   # y\n```\n\n## Part\n\ntext inline\n"
+    )
+    assert found.documents[0].markdown
+    assert found.documents[0].metadata == {"title": "The page"}
+
+
+def test_meta_elements_that_tell_of_the_text_are_metadata(read_bytes: ReadBytes) -> None:
+    found = read_bytes(
+        "a.html",
+        '<meta charset="utf-8"><meta name="viewport" content="x"><meta name="generator" content="x">'
+        '<meta name="robots" content="x"><meta name="twitter:card" content="x"><meta name="csrf-token" content="x">'
+        '<meta name="subject" content="biology"><meta name="year" content="1861"><meta name="empty" content="">'
+        '<meta name="author" content="A"><meta name="author" content="B"><p>text',
+    )
+
+    assert found.documents[0].metadata == {"subject": "biology", "year": 1861, "author": "A; B"}
+
+
+def test_a_declared_encoding_is_believed_after_utf8(read_bytes: ReadBytes) -> None:
+    page = '<meta charset="{}"><p>caf\u00e9 \u2013 x'
+
+    assert only(read_bytes("a.html", page.format("iso-8859-1").encode("cp1252"))) == "café – x\n"
+    assert only(read_bytes("b.html", page.format("iso-8859-1").encode())) == "café – x\n"
+    assert only(read_bytes("c.html", '<meta charset="windows-1251"><p>мир'.encode("cp1251"))) == "мир\n"
+
+
+def test_a_page_that_nests_too_deep_is_left_out(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.html", "<div>" * (MAX_DEPTH + 1) + "x")
+
+    assert found.reasons == [("a.html", "nested deeper than 2000 elements")]
+
+
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [
+        ("<select>" + "<option>x" * 10_001, "a list of more than 10000 options"),
+        ("<p " + "a=1 " * 5_001 + ">x", "a tag of more than 5000 attributes"),
+        ("<script>only</script>", "empty text"),
+        ("<svg>" + "</svg " * 200_000, "a tag of more than 5000 attributes"),
+        ("<script>" * 200_000, "nested deeper than 2000 elements"),
+    ],
+)
+def test_a_page_that_would_take_minutes_is_left_out(read_bytes: ReadBytes, page: str, reason: str) -> None:
+    assert read_bytes("a.html", page).reasons == [("a.html", reason)]
+
+
+def test_drawings_and_scripts_do_not_count_as_nesting(read_bytes: ReadBytes) -> None:
+    page = (
+        "<svg>" + "<path/>" * 5000 + "</svg><script>'" + "<div>" * 5000 + "'</script><!-- " + "<b>" * 5000 + "--><p>x"
+    )
+
+    assert only(read_bytes("a.html", page)) == "x\n"
+
+
+MARKUP = "<p> </p> <pre> </pre> <li> <ul> <b> <h1> </h1> <td> <table> <br> <!-- --> <select> <svg> </svg> < > word"
+
+
+@given(st.lists(st.sampled_from([*MARKUP.split(), " ", "\n"]), max_size=30).map("".join))
+def test_no_markup_breaks_the_reader(markup: str) -> None:
+    page = page_text(LexborHTMLParser(parseable(f"<body>{markup}")))
+
+    assert "\n\n\n" not in page or "```" in page
+    assert page == "" or page.endswith("\n")
+
+
+def test_the_sample_corpus_is_read_whole() -> None:
+    folder = Path(str(ragidx.corpora.__path__[0])) / "sample" / "documents"
+
+    found = reading(folder)
+
+    assert found.reasons == []
+    assert all(document.text.strip() for document in found.documents)

@@ -1,0 +1,361 @@
+"""FAISS's files: loading FAISS, what is written, and files that it must not be shown."""
+
+from __future__ import annotations
+
+import functools
+import sys
+
+import faiss
+import numpy as np
+import pytest
+
+from ragidx.corpora.errors import IndexFormatError, RagidxError
+from ragidx.indexer.ann import search as ann
+from ragidx.indexer.ann.faiss_files import ANN, HEADER_BYTES, PACKAGES, VECTORS, load_faiss, map_vectors
+from ragidx.indexer.ann.index_types import Effort, Recipe
+
+pytestmark = pytest.mark.slow
+
+PUT_BACK = "  hint: put it back from a copy, or build again with --rebuild"
+
+ROWS, DIM = 300, 8
+GRAPH = "HNSW16"
+
+
+@pytest.fixture
+def pair(tmp_path, ann_kit):
+    """A vectors file and the graph over it: 300 rows of 8 dimensions."""
+    vectors = ann_kit.write(tmp_path, ann_kit.clustered(ROWS, DIM))
+    ann_kit.make(tmp_path, GRAPH, vectors)
+    return tmp_path
+
+
+def test_the_vectors_file_is_faiss_own_and_holds_numpys_float16(pair, ann_kit):
+    index = faiss.read_index(str(pair / VECTORS))
+
+    assert type(index) is faiss.IndexScalarQuantizer
+    expected = ann_kit.clustered(ROWS, DIM).astype("f2")
+    np.testing.assert_array_equal(index.reconstruct_n(0, ROWS), expected.astype("f4"))
+    assert (HEADER_BYTES, (pair / VECTORS).read_bytes()[81:]) == (81, expected.tobytes())
+
+
+def test_the_graph_file_holds_no_second_copy_of_the_vectors(pair, ann_kit):
+    data = (pair / ANN).read_bytes()
+
+    assert ann_kit.clustered(ROWS, DIM).astype("f2").tobytes()[:64] not in data
+    assert ann_kit.open(pair / ANN, GRAPH, map_vectors(pair / VECTORS, DIM, ROWS)).ntotal == ROWS
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: faiss.IndexFlatIP(8), "its FAISS type is b'IxFI', not b'IxSQ'"),
+        (lambda: faiss.index_factory(8, "IVF1,Flat"), "its FAISS type is b'IwFl', not b'IxSQ'"),
+        (
+            lambda: faiss.IndexScalarQuantizer(9, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT),
+            "it holds 0 rows of 9 dimensions, not 300 of 8",
+        ),
+        (
+            lambda: faiss.IndexScalarQuantizer(8, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_L2),
+            "it is no inner-product index that is ready to search",
+        ),
+        (
+            lambda: faiss.IndexScalarQuantizer(8, faiss.ScalarQuantizer.QT_bf16, faiss.METRIC_INNER_PRODUCT),
+            "it is no float16 index of 300 rows and 8 dimensions",
+        ),
+    ],
+)
+def test_another_faiss_index_in_the_file_is_named(tmp_path, ann_kit, make, reason):
+    index = make()
+    if index.d == DIM:
+        index.train(ann_kit.clustered(ROWS, DIM))
+        index.add(ann_kit.clustered(ROWS, DIM))
+    faiss.write_index(index, str(tmp_path / VECTORS))
+
+    with pytest.raises(IndexFormatError) as caught:
+        map_vectors(tmp_path / VECTORS, DIM, ROWS)
+
+    assert str(caught.value) == f"{tmp_path / VECTORS}: the file is damaged: {reason}\n{PUT_BACK}"
+
+
+@pytest.mark.parametrize("name", [VECTORS, ANN])
+def test_a_file_cut_anywhere_is_an_error(pair, ann_kit, name):
+    vectors = map_vectors(pair / VECTORS, DIM, ROWS)
+    data = (pair / name).read_bytes()
+    short = pair / "short.faiss"
+
+    for length in [*range(0, 100, 7), len(data) // 2, len(data) - 1]:
+        short.write_bytes(data[:length])
+        with pytest.raises(IndexFormatError, match="the file is damaged"):
+            map_vectors(short, DIM, ROWS) if name == VECTORS else ann_kit.open(short, GRAPH, vectors)
+
+
+@pytest.mark.parametrize("name", [VECTORS, ANN])
+def test_a_changed_byte_is_an_error_or_still_searchable(pair, ann_kit, name):
+    """No change may end the process: this test itself would be gone."""
+    whole = map_vectors(pair / VECTORS, DIM, ROWS)
+    data = (pair / name).read_bytes()
+    rng = np.random.default_rng(0)
+    places = [*range(0, 90, 2), *rng.integers(90, len(data), 40).tolist()]
+
+    for number, place in enumerate(places):
+        changed = bytearray(data)
+        changed[place] = int(rng.integers(256))
+        path = pair / f"{number}.faiss"
+        path.write_bytes(changed)
+        try:
+            vectors = map_vectors(path, DIM, ROWS) if name == VECTORS else whole
+            graph = ann_kit.open(path if name == ANN else pair / ANN, GRAPH, vectors)
+        except IndexFormatError:
+            continue
+        queries = ann_kit.clustered(5, DIM, seed=2)
+        _, rows = ann.search(graph, Recipe.parse(GRAPH), Effort(beam=64), vectors, queries, 5, None)
+        assert rows.max() < ROWS
+
+
+def test_a_link_to_a_row_that_is_not_on_its_level_is_found(pair, ann_kit):
+    vectors = map_vectors(pair / VECTORS, DIM, ROWS)
+    graph = faiss.read_index(str(pair / ANN), faiss.IO_FLAG_SKIP_STORAGE)
+    levels, starts = faiss.vector_to_array(graph.hnsw.levels), faiss.vector_to_array(graph.hnsw.offsets)
+    links = faiss.vector_to_array(graph.hnsw.neighbors).copy()
+    high, low = int(np.argmax(levels > 1)), int(np.argmax(levels == 1))
+    data = (pair / ANN).read_bytes()
+    begin = data.index(links.tobytes())
+    place = begin + 4 * (int(starts[high]) + 2 * 16)  # its first link on level 1
+    (pair / ANN).write_bytes(data[:place] + low.to_bytes(4, "little") + data[place + 4 :])
+
+    with pytest.raises(IndexFormatError) as caught:
+        ann_kit.open(pair / ANN, GRAPH, vectors)
+
+    assert str(caught.value) == (
+        f"{pair / ANN}: the file is damaged: it is no graph over the vectors beside it\n{PUT_BACK}"
+    )
+
+
+ALL = (
+    *("HNSW8", "SQ8", "SQ6", "SQ4", "RaBitQ", "RaBitQ4", "RR,SQ8", "RR,RaBitQ"),
+    *("IVF8,SQfp16", "IVF8,SQ8", "IVF8,SQ6", "IVF8,SQ4", "IVF8,PQ8", "IVF8,RaBitQ", "IVF8,RaBitQ4"),
+    *("RR,IVF8,SQfp16", "RR,IVF8,SQ8", "RR,IVF8,PQ8", "RR,IVF8,RaBitQ", "RR,IVF8,RaBitQ4"),
+)
+QUICK = ("HNSW8", "SQ8", "IVF8,SQ8", "RR,IVF8,RaBitQ")  # of each kind of file one; the others are seen to as well
+EVERY = [factory if factory in QUICK else pytest.param(factory) for factory in ALL]
+IN_LISTS = [factory if factory in QUICK else pytest.param(factory) for factory in ALL if "IVF" in factory]
+MANY, WIDE = 400, 32
+NO_GRAPH = ("it is no graph over the vectors beside it", "FAISS cannot read it: ")  # some of it FAISS looks at, too
+
+
+@pytest.fixture(scope="session")
+def made(ann_kit, tmp_path_factory):
+    """`made(factory)`: mapped vectors, 400 of 32 dimensions, and the bytes of what was made of them, once a run."""
+    folder = tmp_path_factory.mktemp("made")
+    vectors = ann_kit.write(folder, ann_kit.clustered(MANY))
+
+    @functools.cache
+    def make(factory: str):
+        return vectors, ann_kit.make(folder, factory, vectors).read_bytes()
+
+    return make
+
+
+def reason_of(path, factory, vectors, ann_kit) -> str:
+    with pytest.raises(IndexFormatError) as caught:
+        ann_kit.open(path, factory, vectors)
+    start, end = f"{path}: the file is damaged: ", f"\n{PUT_BACK}"
+    assert str(caught.value).startswith(start)
+    assert str(caught.value).endswith(end)
+    return str(caught.value).removeprefix(start).removesuffix(end)
+
+
+def still_searches(path, factory, vectors, ann_kit) -> bool:
+    """Whether a file is let in; if so, searches of every width and effort give rows that exist and are allowed."""
+    try:
+        index = ann_kit.open(path, factory, vectors)
+    except IndexFormatError:
+        return False
+    even = np.arange(MANY) % 2 == 0
+    for effort in (Effort(beam=10, lists=1), Effort(beam=64, lists=8, factor=16)):
+        for k, allowed in ((5, None), (5, even), (MANY, None)):
+            queries = ann_kit.clustered(3, seed=5)
+            _, rows = ann.search(index, Recipe.parse(factory), effort, vectors, queries, k, allowed)
+            assert (rows >= 0).sum() == 3 * k
+            assert rows.max() < MANY
+            assert allowed is None or (rows % 2 == 0).all()
+    return True
+
+
+@pytest.mark.parametrize("factory", EVERY)
+def test_every_type_is_written_and_mapped_as_it_was_made(tmp_path, made, ann_kit, factory):
+    vectors, data = made(factory)
+    (tmp_path / ANN).write_bytes(data)
+
+    assert still_searches(tmp_path / ANN, factory, vectors, ann_kit)
+
+
+@pytest.mark.parametrize("factory", EVERY)
+def test_a_file_of_every_type_cut_anywhere_is_an_error(tmp_path, made, ann_kit, factory):
+    """FAISS takes the rest of an item that is cut off for a whole one, and then reads on behind the file."""
+    vectors, data = made(factory)
+    path = tmp_path / ANN
+    lengths = {*range(160), *np.random.default_rng(0).integers(160, len(data), 30).tolist()}
+
+    for length in sorted(lengths | set(range(len(data) - 33, len(data)))):
+        path.write_bytes(data[:length])
+        assert reason_of(path, factory, vectors, ann_kit)
+    path.write_bytes(data + b"x")
+    assert reason_of(path, factory, vectors, ann_kit) == "1 bytes stand behind its end"
+
+
+@pytest.mark.parametrize("factory", EVERY)
+def test_a_changed_byte_in_a_file_of_every_type_is_an_error_or_still_searchable(
+    tmp_path, made, ann_kit, monkeypatch, factory
+):
+    """No change may end the process: this test itself would be gone."""
+    monkeypatch.setattr(ann, "cost_of", lambda *_: 0)
+    vectors, data = made(factory)
+    path, rng = tmp_path / ANN, np.random.default_rng(0)
+    refused = 0
+    for number in range(60):
+        place = int(rng.integers(min(len(data), 300 if number % 2 else len(data))))
+        changed = bytearray(data)
+        byte, other = bytes([rng.integers(256)]), bytes(rng.integers(256, size=8).tolist())
+        wild = [byte, other, b"\xff" * 4, b"\xff" * 8, b"\0" * 8]
+        new = wild[number % len(wild)][: len(data) - place]
+        changed[place : place + len(new)] = new
+        path.write_bytes(changed)
+        refused += not still_searches(path, factory, vectors, ann_kit)
+    assert refused
+
+
+@pytest.mark.parametrize("factory", EVERY)
+def test_what_another_recipe_made_is_refused(tmp_path, made, ann_kit, factory):
+    vectors, _ = made(factory)
+    path = tmp_path / ANN
+    for other in QUICK:
+        if other != factory:
+            path.write_bytes(made(other)[1])
+            assert reason_of(path, factory, vectors, ann_kit)
+
+
+@pytest.mark.parametrize("factory", EVERY)
+def test_what_was_made_of_other_vectors_is_refused(tmp_path, made, ann_kit, factory):
+    vectors = ann_kit.write(tmp_path, ann_kit.clustered(MANY - 1))
+    (tmp_path / ANN).write_bytes(made(factory)[1])
+
+    assert reason_of(tmp_path / ANN, factory, vectors, ann_kit) == (
+        f"it holds {MANY} rows of {WIDE} dimensions, not {MANY - 1} of {WIDE}"
+    )
+
+
+@pytest.mark.parametrize("factory", IN_LISTS)
+@pytest.mark.parametrize("number", [-1, -(2**63), MANY, 2**31, 2**62, "twice"])
+def test_a_row_number_that_leads_nowhere_is_found_before_the_first_search(tmp_path, made, ann_kit, factory, number):
+    """The last 8 bytes of a file are the number of a row, those before it too: its list holds them."""
+    vectors, data = made(factory)
+    planted = data[-16:-8] if number == "twice" else number.to_bytes(8, "little", signed=True)
+    (tmp_path / ANN).write_bytes(data[:-8] + planted)
+
+    assert reason_of(tmp_path / ANN, factory, vectors, ann_kit) == "its lists do not hold each row once"
+
+
+@pytest.mark.parametrize("link", [-2, -(2**31), MANY, 2**31 - 1])
+def test_a_link_that_leads_nowhere_is_found_before_the_first_search(tmp_path, made, ann_kit, link):
+    vectors, data = made("HNSW8")
+    place = len(data) - 24 - 4  # the last link; behind it five numbers and a word
+    (tmp_path / ANN).write_bytes(data[:place] + link.to_bytes(4, "little", signed=True) + data[place + 4 :])
+
+    assert reason_of(tmp_path / ANN, "HNSW8", vectors, ann_kit).startswith(NO_GRAPH)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [(24, -1), (24, MANY), (20, 99), (20, -1)], ids=["no entry", "entry", "level", "no level"]
+)
+def test_a_graph_that_is_entered_nowhere_is_found(tmp_path, made, ann_kit, place, value):
+    vectors, data = made("HNSW8")
+    start = len(data) - place
+    (tmp_path / ANN).write_bytes(data[:start] + value.to_bytes(4, "little", signed=True) + data[start + 4 :])
+
+    assert reason_of(tmp_path / ANN, "HNSW8", vectors, ann_kit).startswith(NO_GRAPH)
+
+
+@pytest.mark.parametrize(
+    ("factory", "inside", "reason"),
+    [
+        ("SQ8", "Flat", "its FAISS type is b'IxFI', not b'IxSQ'"),
+        ("HNSW8", "HNSW8", "its FAISS type is b'IHNf', not b'IHNs'"),
+        ("SQ8", "SQ6", "what stands at byte 49 is not what such an index has"),
+        ("RR,SQ8", "PCA32,SQ8", "what stands at byte 37 is not what such an index has"),
+        ("RR,SQ8", "RR32,RR32,SQ8", "what stands at byte 37 is not what such an index has"),
+        ("RR,SQ8", "RR16,SQ8", "a list in it has 512 items, not 1,024"),
+        ("RR,SQ8", "RR32,Flat", "its FAISS type is b'IxFI', not b'IxSQ'"),
+        ("RR,SQ8", "RR32,HNSW4", "its FAISS type is b'IHNf', not b'IxSQ'"),
+        ("IVF8,SQ8", "IVF8_HNSW4,SQ8", "its FAISS type is b'IHNf', not b'IxFI'"),
+        ("IVF8,SQ8", "IVF8,Flat", "its FAISS type is b'IwFl', not b'IwSq'"),
+        ("IVF8,SQ8", "IVF4,SQ8", "what stands at byte 37 is not what such an index has"),
+        ("IVF8,PQ8", "IVF8,PQ4", "what stands at byte 1,132 is not what such an index has"),
+        ("IVF8,RaBitQ4", "IVF8,RaBitQ2", "what stands at byte 1,131 is not what such an index has"),
+    ],
+)
+def test_parts_that_the_recipe_does_not_have_are_refused_before_faiss_reads_them(
+    tmp_path, made, ann_kit, factory, inside, reason
+):
+    index = faiss.index_factory(WIDE, inside, faiss.METRIC_INNER_PRODUCT)
+    if isinstance(index, faiss.IndexIVFPQ):
+        index.do_polysemous_training = False  # takes seconds, and serves other searches
+    index.train(ann_kit.clustered(MANY))
+    index.add(ann_kit.clustered(MANY))
+    faiss.write_index(index, str(tmp_path / ANN))
+
+    assert reason_of(tmp_path / ANN, factory, made("SQ8")[0], ann_kit) == reason
+
+
+def test_lists_that_would_lie_in_another_file_are_refused_before_it_is_opened(tmp_path, made, ann_kit):
+    vectors, data = made("IVF8,SQ8")
+    index = faiss.deserialize_index(np.frombuffer(data, np.uint8))
+    outside = faiss.OnDiskInvertedLists(8, index.invlists.code_size, str(tmp_path / "elsewhere"))
+    outside.merge_from_1(index.invlists)
+    index.replace_invlists(outside, False)
+    faiss.write_index(index, str(tmp_path / ANN))
+    (tmp_path / "elsewhere").unlink()
+
+    assert reason_of(tmp_path / ANN, "IVF8,SQ8", vectors, ann_kit) == (
+        "what stands at byte 1,432 is not what such an index has"
+    )
+
+
+def test_lists_most_of_which_are_empty_are_laid_out_otherwise_and_read(tmp_path, ann_kit):
+    vectors = ann_kit.write(tmp_path, np.repeat(ann_kit.clustered(3), 20, axis=0))
+    path = ann_kit.make(tmp_path, "IVF32,SQ8", vectors)
+
+    assert b"sprs" in path.read_bytes()
+    assert ann_kit.open(path, "IVF32,SQ8", vectors).ntotal == 60
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path, made, ann_kit):
+    assert reason_of(tmp_path / ANN, "SQ8", made("SQ8")[0], ann_kit) == "No such file or directory"
+
+
+def test_faiss_that_is_not_installed_is_named_with_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+
+    with pytest.raises(RagidxError) as caught:
+        load_faiss()
+
+    assert str(caught.value) == (
+        "faiss is not installed\n  hint: pip install 'ragidx[cpu]' (or 'ragidx[gpu]' on a machine with an NVIDIA GPU)"
+    )
+
+
+def test_two_faiss_packages_are_named_with_what_to_uninstall(monkeypatch, tmp_path):
+    for name in PACKAGES[:2]:
+        folder = tmp_path / f"{name.replace('-', '_')}-1.15.1.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.15.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(RagidxError) as caught:
+        load_faiss()
+
+    assert str(caught.value) == (
+        "faiss-cpu and faiss-gpu are both installed, and overwrite each other's files\n"
+        "  hint: pip uninstall -y faiss-cpu faiss-gpu, then install one of them again"
+    )

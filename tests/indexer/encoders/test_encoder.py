@@ -1,0 +1,379 @@
+"""Encoders on tiny real models: exact in any batch, in the direction asked for, clear when they cannot be loaded."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ragidx.corpora.errors import ModelError, RagidxError, SpecError
+from ragidx.indexer.encoders.batching import Budget, run
+from ragidx.indexer.encoders.load import Encoder, load_encoder
+from ragidx.indexer.encoders.precision import choose_device, choose_dtype
+from ragidx.indexer.models.locate import locate, weights_fingerprint
+from ragidx.indexer.prompts.rendering import Rendered
+
+TEXTS = [
+    "The river rises in the hills and flows past the old mill before it reaches the sea.",
+    "a",
+    "Ünïcödé naïve café, 東京タワー",
+    "Who signed the lease?",
+]
+METHODS = ["classical", "echo", "prompteol", "llm2vec"]
+FAMILIES = ["llama", "mistral", "qwen2", "gpt2", "opt", "gpt_neox", "gemma", "phi3"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_text_has_the_same_vector_alone_and_in_any_batch(
+    method: str, family: str, tiny_model: Callable[..., Path]
+) -> None:
+    encoder = load_encoder(str(tiny_model(family)), method=method, device="cpu")
+
+    together = encoder.encode_document(TEXTS)
+    alone = np.concatenate([encoder.encode_document([text]) for text in TEXTS])
+    encoder.budget.tokens = 1  # type: ignore[attr-defined]
+    one_by_one = encoder.encode_document(TEXTS)
+
+    scale = np.abs(together).max()
+    assert together.dtype == np.float32
+    assert together.shape == (len(TEXTS), encoder.hidden)
+    np.testing.assert_allclose(together, alone, atol=1e-5 * scale)
+    np.testing.assert_allclose(one_by_one, alone, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_left_padding_gives_the_same_states_as_right_padding(family: str, tiny_model: Callable[..., Path]) -> None:
+    encoder = load_encoder(str(tiny_model(family)), method="classical", device="cpu")
+    backbone = encoder.backbone  # type: ignore[attr-defined]
+    ids = torch.tensor([[5, 6, 7, 8]])
+    pad = torch.full((1, 3), 2)
+    ones, zeros = torch.ones(1, 4, dtype=torch.int64), torch.zeros(1, 3, dtype=torch.int64)
+
+    plain = backbone.states(ids, None)
+    left = backbone.states(torch.cat([pad, ids], 1), torch.cat([zeros, ones], 1))[:, 3:]
+    right = backbone.states(torch.cat([ids, pad], 1), torch.cat([ones, zeros], 1))[:, :4]
+
+    scale = float(plain.abs().max())
+    assert torch.allclose(left, plain, atol=1e-5 * scale)
+    assert torch.allclose(right, plain, atol=1e-5 * scale)
+
+
+def test_a_layer_is_what_transformers_calls_that_hidden_state(tiny_model: Callable[..., Path]) -> None:
+    from transformers import AutoModel
+
+    folder = tiny_model("llama")
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32)
+    ids = torch.tensor([[0, 9, 8, 7]])
+    states = model(ids, output_hidden_states=True).hidden_states
+
+    for layer in (0, 1, 2, -1, -2):
+        encoder = load_encoder(str(folder), method="classical", layer=layer, device="cpu", attn="sdpa")
+        ours = encoder.backbone.states(ids, None)  # type: ignore[attr-defined]
+
+        assert torch.allclose(ours, states[layer], atol=1e-5), layer
+
+
+def test_layers_behind_the_one_asked_for_are_dropped(tiny_model: Callable[..., Path]) -> None:
+    encoder = load_encoder(str(tiny_model("llama")), method="classical", layer=0, device="cpu", attn="sdpa")
+
+    assert len(encoder.backbone.model.layers) == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "qwen3", "gemma2", "gemma3_text", "falcon", "bloom", "olmo2", "granite"])
+def test_bidirectional_attention_sees_the_future_and_causal_does_not(
+    family: str, tiny_model: Callable[..., Path]
+) -> None:
+    folder = str(tiny_model(family))
+
+    both = load_encoder(folder, method="llm2vec", pooling="mean", device="cpu")
+    causal = load_encoder(folder, method="llm2vec", attention="causal", device="cpu")
+
+    assert not np.allclose(both.encode_document(TEXTS[:1]), causal.encode_document(TEXTS[:1]), atol=1e-3)
+
+
+def test_a_sliding_window_is_lifted_with_bidirectional_attention(tiny_model: Callable[..., Path]) -> None:
+    encoder = load_encoder(str(tiny_model("mistral", sliding_window=4)), method="llm2vec", device="cpu")
+    backbone = encoder.backbone  # type: ignore[attr-defined]
+    one, other = torch.arange(5, 35).unsqueeze(0), torch.arange(5, 35).unsqueeze(0)
+    other[0, -1] = 99
+
+    assert not torch.allclose(backbone.states(one, None)[0, 0], backbone.states(other, None)[0, 0], atol=1e-6)
+
+
+def test_an_encoder_asked_to_be_causal_is_an_error_at_load(tiny_sentence_transformer: Path) -> None:
+    with pytest.raises(ModelError) as fault:
+        load_encoder(str(tiny_sentence_transformer), method="echo", device="cpu")
+
+    assert "was asked for causal attention and attends both ways in a batch without padding" in str(fault.value)
+    assert fault.value.hint.startswith("it is no decoder: use it as a sentence-transformers model")
+
+
+def test_queries_carry_the_instruction_and_documents_do_not(tiny_model: Callable[..., Path]) -> None:
+    encoder = load_encoder(str(tiny_model("llama")), method="llm2vec", device="cpu")
+
+    document, default = encoder.encode_document(["a mill"]), encoder.encode_query(["a mill"])
+    bare, other = encoder.encode_query(["a mill"], instruction=""), encoder.encode_query(["a mill"], instruction="Find")
+
+    assert np.allclose(document, bare)
+    assert not np.allclose(document, default, atol=1e-3)
+    assert not np.allclose(default, other, atol=1e-3)
+
+
+def test_the_specs_own_instruction_is_the_default(tiny_model: Callable[..., Path]) -> None:
+    folder = str(tiny_model("llama"))
+    with_own = load_encoder(folder, method="classical", instruction="Find mills", device="cpu")
+    without = load_encoder(folder, method="classical", device="cpu")
+
+    assert np.allclose(with_own.encode_query(["x"]), without.encode_query(["x"], instruction="Find mills"))
+    assert not np.allclose(with_own.encode_query(["x"]), without.encode_query(["x"]), atol=1e-3)
+
+
+def test_what_is_longer_than_the_model_reads_is_cut_and_told(
+    tiny_model: Callable[..., Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    encoder = load_encoder(str(tiny_model("llama")), method="echo", device="cpu")
+    limit = encoder.text_limit()
+    assert limit is not None
+
+    with caplog.at_level(logging.WARNING, "ragidx"):
+        vectors = encoder.encode_document(["word " * 500, "short"])
+
+    assert np.isfinite(vectors).all()
+    assert caplog.messages == ["1 of 2 texts are longer than the model reads and were cut"]
+    assert len(encoder.tokenizer.ids(["word " * 500])[0]) > limit
+
+
+def test_a_sentence_transformers_model_gives_its_own_vectors(tiny_sentence_transformer: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(tiny_sentence_transformer), device="cpu")
+    ours = load_encoder(str(tiny_sentence_transformer), device="cpu", dtype="float32")
+    texts = [*TEXTS, "word " * 100]
+
+    np.testing.assert_allclose(
+        ours.encode_document(texts), theirs.encode_document(texts, show_progress_bar=False), atol=1e-5
+    )
+    np.testing.assert_allclose(ours.encode_query(texts), theirs.encode_query(texts, show_progress_bar=False), atol=1e-5)
+    assert ours.spec.method == "sentence-transformers"
+
+
+def test_out_of_memory_halves_the_budget_and_goes_on() -> None:
+    rows = [Rendered([1] * n, ((0, n),)) for n in (8, 4, 4, 2, 2, 2, 2)]
+    budget, sizes = Budget(16), []
+
+    def forward(ids: torch.Tensor, mask: torch.Tensor | None, pooled: torch.Tensor) -> torch.Tensor:
+        if ids.numel() > 8:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        sizes.append(tuple(ids.shape))
+        return ids.sum(dim=1, keepdim=True).to(torch.float32)
+
+    batches = list(run(rows, forward, budget=budget, pad=0, device=torch.device("cpu")))
+
+    assert budget.tokens == 8
+    assert sizes == [(1, 8), (2, 4), (4, 2)]
+    assert {row: float(v[0]) for b in batches for row, v in zip(b.rows, b.vectors, strict=True)} == {
+        0: 8.0, 1: 4.0, 2: 4.0, 3: 2.0, 4: 2.0, 5: 2.0, 6: 2.0,
+    }  # fmt: skip
+
+
+def test_one_text_that_does_not_fit_is_an_error_that_says_what_to_do() -> None:
+    def forward(ids: torch.Tensor, mask: torch.Tensor | None, pooled: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+
+    with pytest.raises(ModelError) as fault:
+        list(run([Rendered([1] * 9, ())], forward, budget=Budget(64), pad=0, device=torch.device("cpu")))
+
+    assert str(fault.value) == (
+        "one text of 9 tokens does not fit into the memory of 'cpu'\n"
+        "  hint: use smaller chunks (--chunk-size), a smaller --dtype, or another --device"
+    )
+
+
+def test_another_failure_of_the_network_is_not_taken_for_a_lack_of_memory() -> None:
+    def forward(ids: torch.Tensor, mask: torch.Tensor | None, pooled: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("shape mismatch")
+
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        list(run([Rendered([1], ())], forward, budget=Budget(64), pad=0, device=torch.device("cpu")))
+
+
+def test_mixed_precision_stays_close(tiny_model: Callable[..., Path]) -> None:
+    folder = str(tiny_model("llama"))
+    exact = load_encoder(folder, method="echo", device="cpu", dtype="float32").encode_document(TEXTS)
+
+    mixed = load_encoder(folder, method="echo", device="cpu", dtype="mixed").encode_document(TEXTS)
+
+    cosines = (exact * mixed).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(mixed, axis=1)
+    assert cosines.min() > 0.998
+
+
+def test_tuning_keeps_the_vectors(tiny_model: Callable[..., Path]) -> None:
+    encoder = load_encoder(str(tiny_model("llama")), method="classical", device="cpu")
+    before = encoder.encode_document(TEXTS)
+
+    encoder.tune(TEXTS * 20)
+
+    after = encoder.encode_document(TEXTS)
+    cosines = (before * after).sum(1) / np.linalg.norm(before, axis=1) / np.linalg.norm(after, axis=1)
+    assert cosines.min() > 0.998
+    assert encoder.dtype in ("float32", "mixed")
+
+
+def test_the_fingerprint_follows_the_weights(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(tiny_model("llama"), folder)
+    original = weights_fingerprint(locate(str(tiny_model("llama"))))
+
+    assert weights_fingerprint(locate(str(folder))) == original
+    weights = folder / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    assert weights_fingerprint(locate(str(folder))) != original
+
+
+def _message(make: Callable[[], object], kind: type[RagidxError]) -> str:
+    with pytest.raises(kind) as fault:
+        make()
+    return str(fault.value)
+
+
+def test_unknown_names_name_the_near_miss(tiny_model: Callable[..., Path]) -> None:
+    folder = str(tiny_model("llama"))
+
+    assert _message(lambda: load_encoder(folder, method="ecco"), SpecError) == (
+        "unknown method 'ecco'; did you mean 'echo'?\n"
+        "  hint: known: classical, echo, llm2vec, metaeol, prompteol, reba, sentence-transformers"
+    )
+    assert _message(lambda: load_encoder(folder, pooling="men"), SpecError) == (
+        "unknown pooling 'men'; did you mean 'mean'?\n  hint: known: bos, eos, last, mean, trainable, weighted_mean"
+    )
+    assert _message(lambda: load_encoder("minni"), ModelError) == (
+        "--model: no model 'minni': neither a bundled one, nor a folder, nor an id of the form owner/name; "
+        "did you mean 'mini'?\n  hint: `ragidx models` lists what is bundled and shows what else can be named"
+    )
+    assert _message(lambda: choose_device("gpu0"), SpecError).startswith("unknown device 'gpu0'")
+    assert _message(lambda: choose_dtype("float31", "cpu"), SpecError).startswith(
+        "unknown dtype 'float31'; did you mean 'float32'?"
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_device_that_is_not_there_is_an_error() -> None:
+    assert _message(lambda: choose_device("cuda"), SpecError) == (
+        "--device: there is no cuda device on this machine\n  hint: use --device auto or --device cpu"
+    )
+
+
+def test_a_layer_out_of_range_is_an_error(tiny_model: Callable[..., Path]) -> None:
+    assert _message(lambda: load_encoder(str(tiny_model("llama")), layer=3), SpecError) == (
+        "--layer: the model has 2 layers, there is no layer 3\n"
+        "  hint: give 0 (input embeddings) to 2, or -1 for the last"
+    )
+
+
+def test_a_hub_id_without_a_network_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+
+    assert _message(lambda: load_encoder("nobody/no-such-model"), ModelError) == (
+        "--model: 'nobody/no-such-model' is not on this machine, and the hub cannot be reached\n"
+        "  hint: name its folder with --model, or run once with a network; the bundled model needs none: --model mini"
+    )
+
+
+def test_a_folder_without_weights_is_an_error(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    shutil.copytree(tiny_model("llama"), folder)
+    (folder / "model.safetensors").unlink()
+
+    assert _message(lambda: load_encoder(str(folder)), ModelError) == (
+        f"{folder}: the folder of '{folder}' has no weights (*.safetensors)\n  hint: download or copy them again"
+    )
+
+
+def test_pickled_weights_are_refused(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tmp_path / "pickled"
+    shutil.copytree(tiny_model("llama"), folder)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+    assert _message(lambda: load_encoder(str(folder)), ModelError) == (
+        f"{folder}: '{folder}' has its weights in pickle files only (pytorch_model.bin), "
+        "which can run code when they are read\n"
+        "  hint: convert them to safetensors, once, where you trust them: "
+        "AutoModelForCausalLM.from_pretrained(...).save_pretrained(folder)"
+    )
+
+
+def test_a_folder_that_is_no_model_is_an_error(tmp_path: Path) -> None:
+    assert _message(lambda: load_encoder(str(tmp_path)), ModelError) == (
+        f"{tmp_path}: the folder of '{tmp_path}' has no config.json, so it holds no model\n"
+        "  hint: name the folder that `save_pretrained` wrote"
+    )
+
+
+def test_a_broken_config_is_an_error(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    shutil.copytree(tiny_model("llama"), folder)
+    (folder / "config.json").write_text("{")
+
+    assert _message(lambda: load_encoder(str(folder)), ModelError).startswith(
+        f"{folder / 'config.json'}: not readable as JSON"
+    )
+
+
+def test_a_model_with_code_of_its_own_is_refused_and_the_code_is_not_run(
+    tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "code"
+    shutil.copytree(tiny_model("llama"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModel": "mine.Model"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+
+    assert f"'{folder}' cannot be loaded: " in _message(lambda: load_encoder(str(folder)), ModelError)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_options_of_a_sentence_transformers_model_are_its_own(tiny_sentence_transformer: Path) -> None:
+    assert _message(lambda: load_encoder(str(tiny_sentence_transformer), pooling="mean"), SpecError) == (
+        "--pooling: a sentence-transformers model brings its own pooling\n"
+        "  hint: leave out --pooling, or choose another --method"
+    )
+
+
+def test_a_decoder_is_no_sentence_transformers_model(tiny_model: Callable[..., Path]) -> None:
+    folder = str(tiny_model("llama"))
+
+    assert _message(lambda: load_encoder(folder, method="sentence-transformers"), SpecError) == (
+        f"--method: '{folder}' has no modules.json, so it is no sentence-transformers model\n"
+        "  hint: choose a method for decoders, such as --method echo"
+    )
+
+
+def test_vectors_that_are_not_finite_are_an_error(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "nan"
+    shutil.copytree(tiny_model("llama"), folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.embed_tokens.weight"][:] = float("nan")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    encoder = load_encoder(str(folder), method="classical", layer=0, device="cpu")
+
+    assert _message(lambda: encoder.encode_document(["a mill"]), ModelError) == (
+        "the model gave a vector that is not finite for text 0: 'a mill'\n  hint: try --dtype float32"
+    )
+
+
+def test_both_kinds_are_encoders(tiny_model: Callable[..., Path], tiny_sentence_transformer: Path) -> None:
+    assert isinstance(load_encoder(str(tiny_model("llama")), device="cpu"), Encoder)
+    assert isinstance(load_encoder(str(tiny_sentence_transformer), device="cpu"), Encoder)

@@ -1,0 +1,208 @@
+"""Calibration: a sample that does not depend on the order of the corpus, and what is learnt from it."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragidx.corpora.errors import SpecError
+from ragidx.corpora.records import Document
+from ragidx.indexer.filters.filter import pca, whitening
+from ragidx.indexer.filters.fitting import DocumentSample, Moments, Sample, lot, lowest
+
+
+def _documents(lengths: list[int]) -> list[Document]:
+    return [Document(f"d{number}", "x" * length) for number, length in enumerate(lengths)]
+
+
+def _drawn(documents: list[Document], **bounds: int) -> list[str]:
+    sample = DocumentSample(bounds.pop("seed", 0), **bounds)
+    for document in documents:
+        sample.add(document)
+    return [document.id for document in sample.documents()]
+
+
+# the sample
+
+
+def test_a_lot_is_the_same_on_every_machine() -> None:
+    assert lot(0, "lease.txt").hex() == "92cb78b10aed43fe8b8867c84be8d151"
+    assert lot(0, "lease.txt") != lot(1, "lease.txt")
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(1, 30), max_size=30), st.integers(1, 12), st.integers(1, 120), st.integers(0, 99))
+def test_the_sample_is_the_shortest_row_by_lot_that_is_enough(
+    lengths: list[int], n: int, n_chars: int, seed: int
+) -> None:
+    documents = _documents(lengths)
+    expected: list[str] = []
+    chars = 0
+    for document in sorted(documents, key=lambda each: lot(seed, each.id)):
+        if len(expected) == n or chars >= n_chars:
+            break
+        expected.append(document.id)
+        chars += len(document.text)
+
+    assert _drawn(documents, n=n, n_chars=n_chars, seed=seed) == expected
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 30), max_size=30), st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 120))
+def test_the_sample_does_not_depend_on_the_order_of_the_corpus(
+    lengths: list[int], shuffle: int, n: int, n_chars: int
+) -> None:
+    documents = _documents(lengths)
+    other = random.Random(shuffle).sample(documents, len(documents))
+
+    assert _drawn(documents, n=n, n_chars=n_chars) == _drawn(other, n=n, n_chars=n_chars)
+
+
+def test_a_blank_document_is_not_drawn() -> None:
+    assert _drawn([Document("blank", " \n\t"), Document("said", "word")], n=5, n_chars=100) == ["said"]
+
+
+def test_a_long_stream_is_held_in_bounded_memory() -> None:
+    sample = DocumentSample(0, n=10_000, n_chars=1000)
+    most = 0
+    for number in range(3000):
+        sample.add(Document(f"d{number}", "x" * 100))
+        most = max(most, len(sample.documents()))
+
+    assert most == 10
+
+
+def test_documents_of_one_id_do_not_end_the_draw() -> None:
+    assert _drawn([Document("same", "one"), Document("same", "two")], n=5, n_chars=100) == ["same", "same"]
+
+
+@given(st.lists(st.text(max_size=4), max_size=20), st.integers(), st.integers(0, 25))
+def test_the_lowest_lots_come_first(names: list[str], seed: int, n: int) -> None:
+    places = lowest(seed, names, n)
+
+    lots = [lot(seed, names[place]) for place in places]
+    assert len(places) == len(set(places)) == min(n, len(names))
+    assert lots == sorted(lots)
+    assert all(lot(seed, names[i]) >= lots[-1] for i in set(range(len(names))) - set(places) if lots)
+
+
+# what is learnt
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.integers(1, 60), hidden=st.integers(1, 12), far=st.floats(-100, 100), seed=st.integers(0, 2**31))
+def test_moments_are_those_of_numpy(n: int, hidden: int, far: float, seed: int) -> None:
+    rows = np.random.default_rng(seed).standard_normal((n, hidden)).astype("f4") + np.float32(far)
+
+    moments = Moments.of(rows)
+
+    np.testing.assert_allclose(moments.mean, rows.mean(axis=0, dtype="f8"), rtol=1e-9, atol=1e-9)
+    expected = np.cov(rows.T.astype("f8"), bias=True).reshape(hidden, hidden)
+    np.testing.assert_allclose(moments.covariance, expected, rtol=1e-9, atol=1e-9)
+    assert moments.n == n
+
+
+def test_moments_of_many_blocks_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.random.default_rng(0).standard_normal((50, 4)).astype("f4")
+    whole = Moments.of(rows)
+    monkeypatch.setattr("ragidx.indexer.filters.fitting._BLOCK", 7)
+
+    cut = Moments.of(rows)
+
+    np.testing.assert_allclose(cut.covariance, whole.covariance, rtol=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(hidden=st.integers(2, 16), data=st.data(), seed=st.integers(0, 2**31))
+def test_the_whitened_sample_has_mean_0_and_covariance_1(hidden: int, data: st.DataObject, seed: int) -> None:
+    width = data.draw(st.integers(1, hidden))
+    draw = np.random.default_rng(seed)
+    rows = (draw.standard_normal((200, hidden)) @ np.diag(draw.uniform(0.1, 4, hidden)) + 3).astype("f4")
+
+    whitened = whitening(Moments.of(rows), width)(rows).astype("f8")
+
+    np.testing.assert_allclose(whitened.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(np.atleast_2d(np.cov(whitened.T, bias=True)), np.eye(width), atol=1e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(hidden=st.integers(2, 16), data=st.data(), seed=st.integers(0, 2**31))
+def test_pca_keeps_the_most_variance_that_so_many_directions_can(hidden: int, data: st.DataObject, seed: int) -> None:
+    width = data.draw(st.integers(1, hidden))
+    draw = np.random.default_rng(seed)
+    rows = (draw.standard_normal((100, hidden)) @ np.diag(draw.uniform(0.1, 4, hidden)) - 2).astype("f4")
+
+    kept = pca(Moments.of(rows), width)(rows)
+
+    singular = np.linalg.svd(rows.astype("f8") - rows.mean(axis=0, dtype="f8"), compute_uv=False)
+    np.testing.assert_allclose(np.square(kept, dtype="f8").sum(axis=0), np.square(singular[:width]), rtol=1e-3)
+
+
+@pytest.mark.parametrize("make", [whitening, pca])
+def test_more_directions_than_vary_are_refused(make: object) -> None:
+    rows = np.random.default_rng(0).standard_normal((6, 16)).astype("f4")
+
+    with pytest.raises(SpecError) as fault:
+        make(Moments.of(rows), 6)  # type: ignore[operator]
+
+    assert str(fault.value) == (
+        f"--filter: filter '{make.__name__}' is to keep 6 directions, and the 6 chunks that it is fitted on vary in 5\n"
+        "  hint: give a smaller --dim, a larger --filter-sample or a larger corpus, or take another filter"
+    )
+    assert make(Moments.of(rows), 5).dim == 5  # type: ignore[operator]
+
+
+def test_a_direction_of_rounding_alone_does_not_vary() -> None:
+    draw = np.random.default_rng(0)
+    rows = draw.standard_normal((100, 8)) + 1000
+    rows[:, 5] = 7 + 1e-5 * draw.standard_normal(100)
+
+    with pytest.raises(SpecError, match="and the 100 chunks that it is fitted on vary in 7"):
+        whitening(Moments.of(rows.astype("f4")), 8)
+
+
+def test_equal_chunks_vary_in_nothing() -> None:
+    with pytest.raises(SpecError, match="vary in 0"):
+        pca(Moments.of(np.ones((9, 4), "f4")), 1)
+
+
+def test_embeddings_that_are_zero_are_left_out_of_the_moments() -> None:
+    told = np.random.default_rng(0).standard_normal((9, 3)).astype("f4")
+
+    moments = Sample(embeddings=np.concatenate([np.zeros((4, 3), "f4"), told])).moments()
+
+    assert moments.n == 9
+    np.testing.assert_allclose(moments.mean, told.mean(axis=0, dtype="f8"))
+
+
+def test_tokens_are_counted_up_to_the_rows_of_the_head() -> None:
+    assert Sample(ids=[[1, 1, 4], [], [0, 9]]).token_counts(5).tolist() == [1, 2, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("sample", "what"),
+    [
+        (Sample(embeddings=np.zeros((3, 4), "f4")), "embedding"),
+        (Sample(embeddings=np.zeros((0, 4), "f4")), "embedding"),
+        (Sample(ids=[[], []]), "token"),
+        (Sample(ids=[[12, 99]]), "token"),
+    ],
+)
+def test_a_sample_of_nothing_is_refused(sample: Sample, what: str) -> None:
+    with pytest.raises(SpecError) as fault:
+        sample.moments() if what == "embedding" else sample.token_counts(10)
+
+    assert str(fault.value) == (
+        f"--filter: the sample of the corpus has no {what} to fit a filter on\n  hint: take another filter"
+    )
+
+
+def test_a_sample_without_what_is_asked_for_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="the sample has no embeddings"):
+        Sample(ids=[[1]]).moments()
+    with pytest.raises(ValueError, match="the sample has no token ids"):
+        Sample(embeddings=np.ones((2, 2), "f4")).token_counts(4)

@@ -1,0 +1,440 @@
+"""The store over its life: what is committed, kept, reused, deleted, and seen by readers meanwhile."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ragidx.corpora.errors import CorpusError, ModelError, SpecError
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing import writer as writer_module
+
+SIX = {f"{name}.txt": [f"{name} {part}" for part in range(3)] for name in ("ant", "bee", "cat", "dog", "eel", "fox")}
+
+
+def contents(path: Path) -> dict[str, list[str]]:
+    """The live texts of an index by document, in the order of their chunks."""
+    store = Store.open(path)
+    found: dict[str, list[str]] = {}
+    for number, segment in enumerate(store.segments):
+        dead = store.dead[number]
+        alive = [row for row in range(segment.entry.rows) if dead is None or not dead[row]]
+        for row in segment.rows(alive):
+            found.setdefault(row.doc_id, []).append(row.text)
+    return found
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_rows_come_back_as_they_were_added(tmp_path, kit):
+    rows = kit.rows("a.md", ["first", "zweiter \u2028 日本"], year=1999, open=True, share=0.5, name="x", none=None)
+    with kit.writer(tmp_path / "index") as writer:
+        writer.add(rows, kit.vectors(rows))
+        manifest = writer.commit({"seconds": 1.5}, 1)
+
+    store = Store.open(tmp_path / "index")
+
+    found = store.rows([(0, 1), (0, 0), (0, 1)])
+    assert [row.text for row in found] == ["zweiter \u2028 日本", "first", "zweiter \u2028 日本"]
+    assert found[1].metadata == {"year": 1999, "open": True, "share": 0.5, "name": "x"}
+    assert [getattr(found[1], name) for name in ("chunk_id", "doc_id", "start", "end", "heading")] == [
+        "a.md:0-1", "a.md", 0, 1, "a.md > 0",
+    ]  # fmt: skip
+    assert (found[1].text_hash, found[1].doc_hash) == (rows[0].text_hash, rows[0].doc_hash)
+    np.testing.assert_array_equal(store.segments[0].vectors([0, 1]), kit.vectors(rows).astype("f2").astype("f4"))
+    assert store.manifest == manifest
+    assert (manifest.n_chunks, manifest.n_documents, manifest.notes) == (2, 1, {"seconds": 1.5})
+    assert manifest.schema == {"year": "int", "open": "bool", "share": "float", "name": "string"}
+    assert store.verify() == []
+
+
+def test_the_same_documents_again_write_nothing(tmp_path, kit):
+    first, encoded = kit.build(tmp_path / "index", SIX)
+    before = files(tmp_path / "index")
+
+    second, encoded_again = kit.build(tmp_path / "index", SIX)
+
+    after = files(tmp_path / "index")
+    assert (encoded, encoded_again) == (18, 0)
+    assert second == first
+    assert before.keys() == after.keys()
+    assert all(before[name] == after[name] for name in before if name != "LOCK")
+
+
+def test_a_changed_document_alone_is_encoded_again(tmp_path, kit):
+    kit.build(tmp_path / "index", SIX)
+    changed = SIX | {"bee.txt": ["bee 0", "bee one", "bee 2"]}
+
+    manifest, encoded = kit.build(tmp_path / "index", changed)
+
+    assert encoded == 1
+    assert contents(tmp_path / "index") == changed
+    assert [segment.rows for segment in manifest.segments] == [18, 3]
+    assert manifest.n_chunks == 18
+
+
+def test_a_document_that_is_gone_is_gone_from_the_index(tmp_path, kit):
+    kit.build(tmp_path / "index", SIX)
+    fewer = {name: texts for name, texts in SIX.items() if name != "cat.txt"}
+
+    manifest, encoded = kit.build(tmp_path / "index", fewer)
+
+    assert encoded == 0
+    assert contents(tmp_path / "index") == fewer
+    assert (manifest.n_chunks, manifest.n_documents) == (15, 5)
+
+
+def test_documents_are_counted_once_however_their_rows_are_spread(tmp_path, kit, monkeypatch):
+    monkeypatch.setattr(writer_module, "MAX_VECTOR_BYTES", 2 * kit.dim)
+    with kit.writer(tmp_path / "index") as writer:
+        for row in kit.rows("long", ["one", "two", "three"]):
+            writer.add([row], kit.vectors([row]))
+        kit.add(writer, kit.rows("short", ["four"]))
+        writer.commit({}, 2)
+
+    with kit.writer(tmp_path / "index") as writer:
+        writer.keep_document("short")
+        deleted = writer.delete_others()
+        manifest = writer.commit({}, 1)
+
+    assert (deleted, manifest.n_chunks) == (1, 1)
+    assert contents(tmp_path / "index") == {"short": ["four"]}
+
+
+def test_a_reused_vector_is_stored_bit_for_bit(tmp_path, kit):
+    kit.build(tmp_path / "index", {"a": ["same", "old"]})
+    kit.build(tmp_path / "index", {"b": ["new", "same"]})
+
+    vectors = Store.open(tmp_path / "index").segments[0].vectors([1])
+
+    expected = kit.vectors(kit.rows("a", ["same"])).astype("f2").astype("f4")
+    np.testing.assert_array_equal(vectors, expected)
+
+
+def test_a_segment_without_a_live_row_is_dropped(tmp_path, kit):
+    kit.build(tmp_path / "index", {"a": ["one"]})
+    kit.build(tmp_path / "index", {"a": ["one"], "b": ["two"]})
+
+    manifest, _ = kit.build(tmp_path / "index", {"b": ["two"]})
+
+    assert [segment.id for segment in manifest.segments] == ["00000002-0000"]
+    assert manifest.deletions is None
+
+
+def test_an_index_without_chunks_can_be_committed_and_searched(tmp_path, kit):
+    manifest, _ = kit.build(tmp_path / "index", {})
+
+    found = Store.open(tmp_path / "index").search(kit.queries(2), 3)
+
+    assert (manifest.n_chunks, manifest.segments) == (0, ())
+    assert found.places == [[], []]
+
+
+def test_a_document_added_and_deleted_before_the_commit_leaves_the_last_version(tmp_path, kit):
+    with kit.writer(tmp_path / "index") as writer:
+        kit.add(writer, kit.rows("a", ["draft", "more"]))
+        kit.add(writer, kit.rows("b", ["other"]))
+        deleted = writer.delete_document("a"), writer.delete_document("unknown")
+        kit.add(writer, kit.rows("a", ["final"]))
+        manifest = writer.commit({}, 2)
+
+    assert deleted == (True, False)
+    assert contents(tmp_path / "index") == {"b": ["other"], "a": ["final"]}
+    assert manifest.n_chunks == 2
+
+
+def test_a_full_segment_is_followed_by_another(tmp_path, kit, monkeypatch):
+    monkeypatch.setattr(writer_module, "MAX_VECTOR_BYTES", 4 * 2 * kit.dim)
+
+    manifest, _ = kit.build(tmp_path / "index", SIX)
+
+    assert [segment.rows for segment in manifest.segments] == [6, 6, 6]  # documents stay whole
+    assert contents(tmp_path / "index") == SIX
+
+
+def test_long_texts_fill_a_segment_as_well(tmp_path, kit, monkeypatch):
+    monkeypatch.setattr(writer_module, "MAX_TEXT_BYTES", 10)
+
+    manifest, _ = kit.build(tmp_path / "index", SIX)
+
+    assert len(manifest.segments) == 6
+
+
+def test_replacing_keeps_nothing_and_goes_on_counting(tmp_path, kit):
+    kit.build(tmp_path / "index", SIX)
+
+    manifest, encoded = kit.build(tmp_path / "index", {"a": ["ant 0"]}, replace=True, fingerprint="0" * 64, dim=4)
+
+    assert (manifest.generation, manifest.dim, encoded) == (2, 4, 1)
+    assert contents(tmp_path / "index") == {"a": ["ant 0"]}
+
+
+def test_replacing_works_over_a_damaged_manifest(tmp_path, kit):
+    kit.build(tmp_path / "index", SIX)
+    (tmp_path / "index" / "manifest.json").write_text("{}")
+
+    manifest, _ = kit.build(tmp_path / "index", {"a": ["new"]}, replace=True)
+
+    assert manifest.generation == 2
+    assert contents(tmp_path / "index") == {"a": ["new"]}
+
+
+def test_blobs_come_back_and_a_changed_one_is_a_change(tmp_path, kit):
+    kit.build(tmp_path / "index", SIX, blobs={"filter.safetensors": b"matrix"})
+    same, _ = kit.build(tmp_path / "index", SIX, blobs={"filter.safetensors": b"matrix"})
+
+    other, _ = kit.build(tmp_path / "index", SIX, blobs={"filter.safetensors": b"another"})
+
+    assert (same.generation, other.generation) == (1, 2)
+    assert Store.open(tmp_path / "index").blob("filter.safetensors") == b"another"
+
+
+def test_a_field_widens_over_segments_and_is_null_where_it_is_missing(tmp_path, kit):
+    for number, (name, metadata) in enumerate(
+        [("a", {"year": 1999}), ("b", {"year": 0.5, "flag": True}), ("c", {"flag": 3})], start=1
+    ):
+        with kit.writer(tmp_path / "index") as writer:
+            rows = kit.rows(name, [name], **metadata)
+            writer.add(rows, kit.vectors(rows))
+            writer.commit({}, number)
+
+    store = Store.open(tmp_path / "index")
+
+    assert store.manifest.schema == {"year": "float", "flag": "string"}
+    columns = [segment.columns(["meta.year", "doc_id", "meta.flag"]).to_pylist() for segment in store.segments]
+    assert columns == [
+        [{"meta.year": 1999.0, "doc_id": "a", "meta.flag": None}],
+        [{"meta.year": 0.5, "doc_id": "b", "meta.flag": "true"}],
+        [{"meta.year": None, "doc_id": "c", "meta.flag": "3"}],
+    ]
+    assert [row.metadata for row in store.rows([(0, 0), (1, 0), (2, 0)])] == [
+        {"year": 1999.0},
+        {"year": 0.5, "flag": "true"},
+        {"flag": "3"},
+    ]
+    with pytest.raises(ValueError, match=r"the index has no column 'year'"):
+        store.segments[0].columns(["year"])
+
+
+def test_values_of_one_field_widen_inside_a_segment(tmp_path, kit):
+    values = [1, 2.5, True, "word", None, 2**70, float("nan")]
+    with kit.writer(tmp_path / "index") as writer:
+        for number, value in enumerate(values):
+            rows = kit.rows(f"d{number}", [f"text {number}"], mixed=value, whole=2**70 if number else 1)
+            writer.add(rows, kit.vectors(rows))
+        writer.commit({}, len(values))
+
+    rows = Store.open(tmp_path / "index").rows([(0, number) for number in range(len(values))])
+
+    huge = str(2**70)
+    assert [row.metadata.get("mixed") for row in rows] == ["1", "2.5", "true", "word", None, huge, "nan"]
+    assert [row.metadata["whole"] for row in rows] == ["1", *[huge] * 6]
+
+
+def test_an_open_reader_keeps_its_state_through_later_commits(tmp_path, kit):
+    kit.build(tmp_path / "index", SIX)
+    store = Store.open(tmp_path / "index")
+    query = kit.queries(1)
+    before = store.search(query, 18)
+
+    for number in range(5):  # beyond the generations that are kept: its files are gone
+        kit.build(tmp_path / "index", {"only": [f"text {number}"]})
+
+    after = store.search(query, 18)
+    assert not (tmp_path / "index" / "segments" / "00000001-0000").exists()
+    assert after.places == before.places
+    assert {row.doc_id for row in store.rows(after.places[0])} == set(SIX)
+    assert contents(tmp_path / "index") == {"only": ["text 4"]}
+
+
+def test_the_files_of_three_generations_are_kept(tmp_path, kit):
+    for number in range(5):
+        kit.build(tmp_path / "index", {"only": [f"text {number}"]})
+
+    names = {file.name for file in (tmp_path / "index").iterdir()}
+
+    assert {name for name in names if name.startswith("manifest.")} == {
+        "manifest.json", "manifest.3.json", "manifest.4.json", "manifest.5.json",
+    }  # fmt: skip
+    assert {folder.name for folder in (tmp_path / "index" / "segments").iterdir()} == {
+        "00000003-0000", "00000004-0000", "00000005-0000",
+    }  # fmt: skip
+
+
+def test_an_earlier_manifest_put_back_is_the_earlier_state(tmp_path, kit):
+    index = tmp_path / "index"
+    kit.build(index, SIX)
+    kit.build(index, {"a": ["one"]})
+    (index / "manifest.json").write_bytes((index / "manifest.1.json").read_bytes())
+
+    reverted = contents(index)
+    kit.build(index, {"b": ["two"]})
+
+    assert reverted == SIX
+    assert contents(index) == {"b": ["two"]}
+
+
+def test_a_writer_that_ends_without_a_commit_leaves_the_state_and_keeps_its_vectors(tmp_path, kit):
+    index = tmp_path / "index"
+    kit.build(index, SIX)
+    with kit.writer(index) as writer:
+        kit.add(writer, kit.rows("new", ["n0", "n1"]))
+
+    with kit.writer(index) as writer:
+        found = writer.reuse([kit.hash("n0"), kit.hash("n1"), kit.hash("ant 0"), kit.hash("unknown")])
+
+    assert sorted(found) == sorted([kit.hash("n0"), kit.hash("n1"), kit.hash("ant 0")])
+    assert contents(index) == SIX
+    assert [folder.name for folder in (index / "segments").iterdir()] == ["00000001-0000"]
+    _, encoded = kit.build(index, SIX | {"new": ["n0", "n1"]})
+    assert encoded == 0
+    assert list((index / "journal").iterdir()) == []
+
+
+@pytest.mark.parametrize("change", [True, False], ids=["commits", "changes nothing"])
+def test_a_writer_that_keeps_no_journal_leaves_that_of_an_interrupted_build(tmp_path, kit, change):
+    kit.build(tmp_path / "index", {"a": ["one"], "b": ["two"]})
+    with kit.writer(tmp_path / "index") as writer:
+        kit.add(writer, kit.rows("c", ["encoded, not committed"]))
+
+    with kit.writer(tmp_path / "index", journal=False) as writer:
+        if change:
+            writer.delete_document("b")
+        generation = writer.commit({}, 1 if change else 2).generation
+
+    assert generation == (2 if change else 1)
+    _, encoded = kit.build(tmp_path / "index", {"a": ["one"], "c": ["encoded, not committed"]})
+    assert encoded == 0
+    assert not list((tmp_path / "index" / "journal").iterdir())
+
+
+def test_the_journal_of_another_spec_survives_a_commit(tmp_path, kit):
+    index = tmp_path / "index"
+    kit.build(index, SIX)
+    with kit.writer(index, fingerprint="1" * 64, replace=True) as writer:
+        kit.add(writer, kit.rows("new", ["n0"]))
+
+    kit.build(index, SIX | {"more": ["m"]})
+
+    with kit.writer(index, fingerprint="1" * 64, replace=True) as writer:
+        assert list(writer.reuse([kit.hash("n0")])) == [kit.hash("n0")]
+
+
+def test_vectors_remembered_out_of_order_are_found(tmp_path, kit):
+    with kit.writer(tmp_path / "index") as writer:
+        rows = kit.rows("a", ["one", "two"])
+        writer.remember([rows[1].text_hash], kit.vectors(rows[1:]))
+
+        found = writer.reuse([rows[0].text_hash, rows[1].text_hash])
+
+    assert list(found) == [rows[1].text_hash]
+
+
+def test_another_spec_for_an_existing_index_is_an_error_that_says_what_differs(tmp_path, kit):
+    kit.build(tmp_path / "index", SIX)
+
+    with pytest.raises(SpecError) as caught:
+        kit.writer(tmp_path / "index", fingerprint="0" * 64)
+
+    assert str(caught.value) == (
+        f"{tmp_path / 'index'}: the index was made with another fingerprint: {'f' * 64}, not {'0' * 64}\n"
+        "  hint: build with the same options as before, or replace the index with --rebuild"
+    )
+
+
+@pytest.mark.parametrize(
+    ("factor", "text"),
+    [
+        (np.nan, "the vector holds a number that is not finite\n  hint: encode with --dtype float32"),
+        (0.5, "the vector has the length 0.5, not 1\n  hint: normalise the vectors before they are added"),
+    ],
+)
+def test_a_vector_that_is_no_unit_vector_is_refused_by_chunk(tmp_path, kit, factor, text):
+    rows = kit.rows("a", ["one", "two"])
+    vectors = kit.vectors(rows)
+    vectors[1] *= factor
+
+    with kit.writer(tmp_path / "index") as writer, pytest.raises(ModelError) as caught:
+        writer.add(rows, vectors)
+
+    assert str(caught.value) == f"chunk a:1-2: {text}"
+
+
+def test_half_a_surrogate_pair_is_refused_by_chunk(tmp_path, kit):
+    rows = [*kit.rows("a", ["fine"]), *kit.rows("b", ["fine too"], title="half \ud800")]
+
+    with kit.writer(tmp_path / "index") as writer:
+        writer.add(rows, kit.vectors(rows))
+        with pytest.raises(CorpusError) as caught:
+            writer.commit({}, 2)
+
+    assert str(caught.value) == (
+        "b:0-1: holds half of a surrogate pair, which no UTF-8 file can\n"
+        "  hint: repair the text, or leave the document out with --exclude"
+    )
+
+
+def test_a_committed_writer_takes_nothing_more(tmp_path, kit):
+    with kit.writer(tmp_path / "index") as writer:
+        writer.commit({}, 0)
+
+        with pytest.raises(ValueError, match="this writer has committed or was closed; make another one"):
+            kit.add(writer, kit.rows("a", ["one"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"dim": 0}, "dim 0 is not from 1 to 65536"),
+        ({"fingerprint": "../../x"}, "fingerprint '../../x' is not 16 to 128 letters and digits"),
+        ({"blobs": {"../x": b""}}, "'../x' is no plain file name"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused_before_anything_is_written(tmp_path, kit, change, text):
+    with pytest.raises(ValueError, match="is no") as caught:
+        kit.writer(tmp_path / "index", **change)
+
+    assert str(caught.value) == text
+    assert not (tmp_path / "index").exists()
+
+
+DOCUMENTS = st.dictionaries(
+    st.sampled_from(["a", "b", "c", "d"]),
+    st.lists(st.sampled_from(["x", "y", "z", "w"]), min_size=1, max_size=3),
+    max_size=4,
+)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(states=st.lists(DOCUMENTS, min_size=1, max_size=5), interrupted=st.lists(st.booleans(), min_size=5, max_size=5))
+def test_whatever_is_added_and_deleted_the_index_holds_just_the_last_documents(kit, states, interrupted):
+    with tempfile.TemporaryDirectory() as folder:
+        index = Path(folder) / "index"
+        seen: set[str] = set()
+        for state, stop in zip(states, interrupted, strict=False):
+            if stop:
+                with kit.writer(index) as writer:
+                    kit.add(writer, [row for doc_id, texts in state.items() for row in kit.rows(doc_id, texts)])
+                seen |= {text for texts in state.values() for text in texts}
+            live = (
+                {text for texts in contents(index).values() for text in texts}
+                if (index / "manifest.json").exists()
+                else set()
+            )
+
+            manifest, encoded = kit.build(index, state)
+
+            assert contents(index) == state
+            assert manifest.n_chunks == sum(len(texts) for texts in state.values())
+            wanted = {text for texts in state.values() for text in texts}
+            assert encoded >= len(wanted - live - seen)
+            assert not stop or encoded == 0
+            seen = set()
+            assert Store.open(index).verify() == []

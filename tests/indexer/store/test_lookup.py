@@ -1,0 +1,72 @@
+"""Which rows belong to which document, and digests in a table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragidx.indexer.digests import DigestTable, as_digests, digest
+from ragidx.indexer.store.lookup import Documents
+
+HASHES = [bytes([number]) * 15 + b"\0" for number in range(4)]  # numpy drops trailing zeros where it can
+
+
+def _match(documents: Documents, names: list[str], hashes: list[bytes]) -> list[bool]:
+    wanted = np.frombuffer(b"".join(hashes), "V16")
+    found: list[bool] = documents.match(as_digests([digest(name) for name in names]), wanted).tolist()
+    return found
+
+
+@pytest.fixture
+def documents() -> Documents:
+    """a with two runs, b, c."""
+    found = Documents()
+    for name, doc_hash, first in (("a", 0, 0), ("b", 1, 2), ("a", 0, 3), ("c", 2, 5)):
+        found.add(name, HASHES[doc_hash], 0, first, 1)
+    return found
+
+
+def test_a_document_matches_with_its_hash_alone(documents: Documents) -> None:
+    assert (
+        _match(documents, ["a", "b", "c", "d", "b"], [HASHES[n] for n in (0, 1, 0, 2, 3)]) == [True, True] + [False] * 3
+    )
+
+
+def test_a_document_that_was_forgotten_matches_no_more(documents: Documents) -> None:
+    assert list(documents.pop("b")) == [(0, 2, 1)]
+    assert _match(documents, ["a", "b"], [HASHES[0], HASHES[1]]) == [True, False]
+    assert "b" not in documents
+    assert documents.get("a") == HASHES[0]
+
+
+def test_keeping_many_at_once_is_keeping_each(documents: Documents) -> None:
+    documents.keep_all(as_digests([digest("a"), digest("nobody")]))
+    assert documents.count_others() == 2
+    assert sorted(documents.pop_others()) == [(0, 2, 1), (0, 5, 1)]
+
+
+def test_an_empty_table_matches_nothing() -> None:
+    assert _match(Documents(), ["a"], [HASHES[0]]) == [False]
+    assert _match(Documents(), [], []) == []
+
+
+@given(
+    added=st.lists(st.tuples(st.binary(min_size=16, max_size=16), st.integers(0, 1 << 40)), max_size=60),
+    at_once=st.integers(0, 60),
+    asked=st.lists(st.binary(min_size=16, max_size=16), max_size=5),
+)
+def test_a_table_finds_what_was_added_one_by_one_or_at_once(
+    added: list[tuple[bytes, int]], at_once: int, asked: list[bytes]
+) -> None:
+    table, part = DigestTable(), added[:at_once]
+    table.extend(as_digests([key for key, _ in part]), np.array([number for _, number in part], np.int64))
+    for key, number in added[at_once:]:
+        table.add(key, number)
+    wanted = [*asked, *(key for key, _ in added)]
+    truth = [sorted(number for known, number in added if known == key) for key in wanted]
+    assert [sorted(table.find(key)) for key in wanted] == truth
+    for found in (table.first(wanted), table.first(as_digests(wanted))):
+        for number, every in zip(found.tolist(), truth, strict=True):
+            assert number in (every or [-1])

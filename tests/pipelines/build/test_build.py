@@ -1,0 +1,405 @@
+"""Build: incremental by content, one spec an index, nothing lost when it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fault_reader import sign
+
+import ragidx
+from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
+from ragidx.indexer.store.manifest import SEEN
+from ragidx.indexer.store.store import Store
+from ragidx.pipelines.build.report import BuildReport, Progress
+
+
+def _rows(index: Path) -> dict[str, np.ndarray]:
+    """Every live chunk's vector by its id."""
+    store, found = Store.open(index), {}
+    for number, segment in enumerate(store.segments):
+        ids = segment.columns(["chunk_id"]).column(0).to_pylist()
+        vectors = segment.vectors(np.arange(len(ids)))
+        dead = store.dead[number]
+        found |= {i: v for row, (i, v) in enumerate(zip(ids, vectors, strict=True)) if dead is None or not dead[row]}
+    return found
+
+
+def _same(one: Path, other: Path) -> None:
+    ours, theirs = _rows(one), _rows(other)
+    assert ours.keys() == theirs.keys()
+    for key, vector in ours.items():
+        np.testing.assert_allclose(vector, theirs[key], atol=2e-3)
+
+
+def _times(index: Path) -> dict[str, int]:
+    """Of all files that belong to a state; the cache of files that were read is noted when they have settled."""
+    files = [path for path in index.rglob("*") if path.is_file() and path.name not in ("LOCK", SEEN)]
+    return {str(path): path.stat().st_mtime_ns for path in files}
+
+
+def _counts(report: BuildReport) -> tuple[int, int, int, int, int, int]:
+    r = report
+    return r.n_added, r.n_changed, r.n_unchanged, r.n_removed, r.n_encoded, r.n_reused
+
+
+@pytest.fixture(scope="module")
+def echo_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of one text by echo at 32 dimensions, for tests that end before they write."""
+    folder = tmp_path_factory.mktemp("echo")
+    (folder / "one.txt").write_text("One text.")
+    ragidx.build(folder / "one.txt", folder / "index", method="echo", dim=32)
+    return folder / "index"
+
+
+def test_a_corpus_becomes_an_index_with_one_chunk_for_each_short_document(small_corpus: Path, tmp_path: Path) -> None:
+    report = ragidx.build(small_corpus, tmp_path / "index")
+
+    assert _counts(report) == (6, 0, 0, 0, 6, 0)
+    assert report.committed
+    store = Store.open(tmp_path / "index")
+    assert (store.manifest.n_documents, store.manifest.n_chunks) == (6, 6)
+    assert dict(store.manifest.schema) == {"subject": "string", "title": "string", "year": "int"}
+    rows = store.rows([(0, n) for n in range(6)])
+    assert [row.doc_id for row in rows] == [
+        "facts.jsonl#bees",
+        "facts.jsonl#neptune",
+        "facts.jsonl#printing",
+        "lease.txt",
+        "mill.md",
+        "tower.md",
+    ]
+    assert rows[4].heading == "The mill"
+    assert dict(rows[4].metadata)["year"] == 1790
+
+
+def test_the_same_corpus_again_encodes_nothing_and_commits_nothing(small_corpus: Path, tmp_path: Path) -> None:
+    first = ragidx.build(small_corpus, tmp_path / "index")
+    before = _times(tmp_path / "index")
+
+    second = ragidx.build(small_corpus, tmp_path / "index")
+
+    assert _counts(second) == (0, 0, 6, 0, 0, 0)
+    assert (second.committed, second.generation) == (False, first.generation)
+    assert _times(tmp_path / "index") == before
+
+
+def test_an_index_in_the_corpus_is_no_part_of_it_also_while_it_is_begun(small_corpus: Path, echo_index: Path) -> None:
+    shutil.copytree(echo_index, small_corpus / "old" / "echo")
+
+    first = ragidx.build(small_corpus, small_corpus / "in[d]ex", strict=True)
+    second = ragidx.build(small_corpus, small_corpus / "in[d]ex", strict=True)
+
+    assert (_counts(first), _counts(second)) == ((6, 0, 0, 0, 6, 0), (0, 0, 6, 0, 0, 0))
+    assert first.skipped == second.skipped == {"a ragidx index": 2}
+    assert first.skipped_places == {"a ragidx index": ["in[d]ex/", "old/echo/"]}
+
+
+def test_an_idle_build_loads_no_model(small_corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(small_corpus, tmp_path / "index")
+    code = (
+        "import sys, ragidx; "
+        f"r = ragidx.build({str(small_corpus)!r}, {str(tmp_path / 'index')!r}); "
+        "print(r.n_unchanged, sorted({'torch', 'transformers'} & set(sys.modules)))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "6 []\n"
+
+
+def test_a_changed_document_alone_is_encoded_again(small_corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(small_corpus, tmp_path / "index")
+    (small_corpus / "lease.txt").write_text("The lease was torn up.\n")
+
+    report = ragidx.build(small_corpus, tmp_path / "index")
+
+    assert _counts(report) == (0, 1, 5, 0, 1, 0)
+    ragidx.build(small_corpus, tmp_path / "fresh")
+    _same(tmp_path / "index", tmp_path / "fresh")
+
+
+def test_of_a_changed_document_the_changed_chunks_alone_are_encoded(small_corpus: Path, tmp_path: Path) -> None:
+    paragraphs = [f"Paragraph {n} tells of {'many ' * 30}things numbered {n}." for n in range(6)]
+    (small_corpus / "long.txt").write_text("\n\n".join(paragraphs))
+    first = ragidx.build(small_corpus, tmp_path / "index", chunk_size=40)
+    paragraphs[2] = f"Another paragraph with {'other ' * 25}words."
+    (small_corpus / "long.txt").write_text("\n\n".join(paragraphs))
+
+    report = ragidx.build(small_corpus, tmp_path / "index")
+
+    assert first.n_encoded == 12
+    assert _counts(report) == (0, 1, 6, 0, 1, 5)
+
+
+def test_new_metadata_alone_change_a_document_without_encoding(small_corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(small_corpus, tmp_path / "index")
+    text = (small_corpus / "mill.md").read_text().replace("1790", "1791")
+    (small_corpus / "mill.md").write_text(text)
+
+    report = ragidx.build(small_corpus, tmp_path / "index")
+
+    assert _counts(report) == (0, 1, 5, 0, 0, 1)
+    hit = ragidx.Retriever.open(tmp_path / "index").search("old mill", k=1)[0]
+    assert hit.metadata["year"] == 1791
+
+
+def test_a_document_that_is_gone_from_the_corpus_is_gone_from_the_index(small_corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(small_corpus, tmp_path / "index")
+    (small_corpus / "lease.txt").unlink()
+
+    report = ragidx.build(small_corpus, tmp_path / "index")
+
+    assert _counts(report) == (0, 0, 5, 1, 0, 0)
+    hits = ragidx.Retriever.open(tmp_path / "index").search("who signed the lease?", k=10)
+    assert len(hits) == 5
+    assert "lease.txt" not in {hit.doc_id for hit in hits}
+
+
+def test_equal_texts_are_encoded_once(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    for name in "abc":
+        (tmp_path / "corpus" / f"{name}.txt").write_text("The same words.")
+
+    report = ragidx.build(tmp_path / "corpus", tmp_path / "index")
+
+    assert (report.n_chunks, report.n_encoded, report.n_reused) == (3, 1, 2)
+
+
+def test_a_renamed_document_keeps_its_vectors(small_corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(small_corpus, tmp_path / "index")
+    (small_corpus / "lease.txt").rename(small_corpus / "contract.txt")
+
+    report = ragidx.build(small_corpus, tmp_path / "index")
+
+    assert _counts(report) == (1, 0, 5, 1, 0, 1)
+
+
+def test_options_that_are_left_out_are_the_indexs_own(small_corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(small_corpus, tmp_path / "index", method="echo", dim=32, chunk_size=64)
+    (small_corpus / "new.txt").write_text("Something new.")
+
+    report = ragidx.build(small_corpus, tmp_path / "index")
+
+    assert (report.method, report.dim, report.n_encoded) == ("echo", 32, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"method": "prompteol"}, "encoder.method is 'echo' in the index, 'prompteol' now"),
+        ({"pooling": "last"}, "encoder.pooling is 'mean' in the index, 'last' now"),
+        ({"dim": 16}, "filter.dim is 32 in the index, 16 now"),
+        ({"filter": "none"}, "filter.name is 'embedfilter' in the index, 'none' now"),
+        ({"chunk_size": 32}, "chunk.size is 256 in the index, 32 now"),
+        ({"index_type": "hnsw"}, "index_type is 'auto' in the index, 'hnsw' now"),
+    ],
+)
+def test_another_spec_for_an_index_is_an_error_that_says_what_differs(
+    options: dict[str, Any], what: str, small_corpus: Path, echo_index: Path
+) -> None:
+    with pytest.raises(SpecError) as fault:
+        ragidx.build(small_corpus, echo_index, **options)
+
+    assert str(fault.value).startswith(f"{echo_index}: the index was made otherwise: ")
+    assert what in fault.value.message
+    hint = "leave the option out to go on with the index, or replace it with --rebuild"
+    assert fault.value.hint.partition("; ")[0] == hint
+    assert ("ragidx reindex DIR" in fault.value.hint) == ("index_type" in what)  # nothing is encoded for that
+
+
+def test_another_model_for_an_index_is_an_error(
+    small_corpus: Path, echo_index: Path, tiny_model: Callable[..., Path]
+) -> None:
+    with pytest.raises(SpecError, match=r"encoder\.model is 'mini' in the index"):
+        ragidx.build(small_corpus, echo_index, model=str(tiny_model("llama")))
+
+
+def test_rebuild_replaces_the_index(small_corpus: Path, echo_index: Path, tmp_path: Path) -> None:
+    shutil.copytree(echo_index, tmp_path / "index")
+
+    report = ragidx.build(small_corpus, tmp_path / "index", rebuild=True, dim=16)
+
+    assert (report.method, report.dim, report.n_chunks, report.generation) == ("classical", 16, 6, 2)
+    assert len(_rows(tmp_path / "index")) == 6
+
+
+@pytest.mark.parametrize("options", [{"method": "classical"}, {"method": "echo"}, {"method": "prompteol"}])
+def test_a_wide_build_cut_to_a_prefix_equals_the_narrow_build(
+    options: dict[str, Any], small_corpus: Path, tmp_path: Path, tiny_model: Callable[..., Path]
+) -> None:
+    model = str(tiny_model("llama"))
+    ragidx.build(small_corpus, tmp_path / "wide", model=model, dtype="float32", **options, dim=24)
+    ragidx.build(small_corpus, tmp_path / "narrow", model=model, dtype="float32", **options, dim=9)
+
+    ours, theirs = _rows(tmp_path / "wide"), _rows(tmp_path / "narrow")
+
+    for key, vector in ours.items():
+        prefix = vector[:9] / np.linalg.norm(vector[:9])
+        np.testing.assert_allclose(prefix, theirs[key], atol=1e-3)
+
+
+def test_strict_ends_at_the_first_thing_left_out_and_commits_nothing(small_corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(small_corpus, tmp_path / "index")
+    (small_corpus / "broken.jsonl").write_text('{"text": "fine"}\n{"text": \n')
+
+    with pytest.raises(RagidxError) as fault:
+        ragidx.build(small_corpus, tmp_path / "index", strict=True)
+
+    assert fault.value.exit_code == 1
+    assert fault.value.where == "broken.jsonl:2"
+    assert Store.open(tmp_path / "index").manifest.generation == 1
+
+
+def test_what_is_left_out_is_counted_with_its_places(small_corpus: Path, tmp_path: Path) -> None:
+    (small_corpus / "blob.bin").write_bytes(b"\0\1\2" * 100)
+    (small_corpus / "empty.txt").write_text(" \n")
+
+    report = ragidx.build(small_corpus, tmp_path / "index")
+
+    assert report.skipped == {"binary file of unknown format '.bin'": 1, "empty text": 1}
+    assert report.skipped_places == {
+        "binary file of unknown format '.bin'": ["blob.bin"],
+        "empty text": ["empty.txt"],
+    }
+
+
+def test_whole_documents_longer_than_the_model_are_cut_and_counted(tmp_path: Path, small_corpus: Path) -> None:
+    (small_corpus / "long.txt").write_text("word " * 3000)
+
+    report = ragidx.build(small_corpus, tmp_path / "index", chunk_size="none", method="echo")
+
+    assert report.n_truncated == 1
+    assert report.n_chunks == 7
+
+
+def test_headings_can_stand_in_front_of_what_is_encoded(small_corpus: Path, tmp_path: Path) -> None:
+    plain = ragidx.build(small_corpus, tmp_path / "plain")
+    ragidx.build(small_corpus, tmp_path / "headed", headings=True)
+
+    one, other = _rows(tmp_path / "plain"), _rows(tmp_path / "headed")
+
+    assert plain.n_chunks == len(other)
+    assert np.array_equal(one["lease.txt:0-70"], other["lease.txt:0-70"])
+
+
+def test_an_unknown_option_is_named(small_corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="build takes no such option: got an unexpected keyword argument 'metod'"):
+        ragidx.build(small_corpus, tmp_path / "index", metod="echo")
+
+
+def test_an_emptied_corpus_does_not_empty_the_index(small_corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(small_corpus, tmp_path / "index")
+    for path in small_corpus.iterdir():
+        path.unlink()
+
+    with pytest.raises(CorpusError, match="the corpus is empty"):
+        ragidx.build(small_corpus, tmp_path / "index")
+
+    assert Store.open(tmp_path / "index").manifest.n_chunks == 6
+
+
+def test_progress_grows_and_ends_with_everything(small_corpus: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, int, bool]] = []
+
+    def note(progress: Progress) -> None:
+        seen.append((progress.n_bytes, progress.n_encoded, progress.last))
+
+    ragidx.build(small_corpus, tmp_path / "index", on_progress=note)
+
+    total = sum(path.stat().st_size for path in small_corpus.iterdir())
+    assert seen[-1] == (total, 6, True)
+    assert seen == sorted(seen)
+
+
+def test_a_model_that_moved_goes_on_with_its_index(
+    small_corpus: Path, tmp_path: Path, tiny_model: Callable[..., Path]
+) -> None:
+    first, second = tmp_path / "one", tmp_path / "two"
+    shutil.copytree(tiny_model("llama"), first)
+    ragidx.build(small_corpus, tmp_path / "index", model=str(first), dim=8)
+    first.rename(second)
+
+    report = ragidx.build(small_corpus, tmp_path / "index", model=str(second))
+    hits = ragidx.Retriever.open(tmp_path / "index", model=str(second)).search("mill", k=1)
+
+    assert report.n_unchanged == 6
+    assert len(hits) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wait_s", [0.1, 0.6])
+def test_a_build_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(wait_s: float, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    rows = ({"id": n, "text": f"Document {n} tells of {n * 7} things. " * 8} for n in range(600))
+    corpus.write_text("\n".join(map(json.dumps, rows)))
+    build = [
+        sys.executable,
+        "-m",
+        "ragidx",
+        "build",
+        str(corpus),
+        "--method",
+        "echo",
+        "--dim",
+        "64",
+        "--dtype",
+        "float32",
+    ]
+    index = tmp_path / "index"
+    started = subprocess.Popen([*build, "--index", str(index)], stderr=subprocess.DEVNULL, start_new_session=True)
+    journal, deadline = index / "journal", time.monotonic() + 120
+    while time.monotonic() < deadline and not any(p.stat().st_size > 4096 for p in journal.glob("*")):
+        time.sleep(0.02)
+    time.sleep(wait_s)
+    os.killpg(started.pid, signal.SIGKILL)
+    assert started.wait() == -signal.SIGKILL
+
+    done = subprocess.run([*build, "--index", str(index), "--json"], capture_output=True, text=True, check=True)
+
+    report = json.loads(done.stdout)
+    assert report["n_reused"] > 0
+    assert report["n_encoded"] + report["n_reused"] == 600
+    ragidx.build(corpus, tmp_path / "whole", method="echo", dim=64, dtype="float32")
+    _same(index, tmp_path / "whole")
+
+
+def test_an_index_goes_on_whichever_way_its_tau_was_written(tmp_path: Path) -> None:
+    corpus, index = tmp_path / "one.txt", tmp_path / "index"
+    corpus.write_text("One text.")
+    ragidx.build(corpus, index, tau=2)
+    for tau in (None, 2, 2.0):
+        assert not ragidx.build(corpus, index, tau=tau).committed
+
+    state = json.loads((index / "manifest.json").read_bytes())  # as the command line wrote it once
+    state["spec"]["filter"]["tau"], state["fingerprint"] = 2.0, "5e5f" * 16
+    sign(index, state)
+    corpus.write_text("One text more.")
+    report = ragidx.build(corpus, index, tau=2)
+
+    assert (report.n_changed, report.n_chunks, Store.open(index).manifest.fingerprint) == (1, 1, "5e5f" * 16)
+
+
+def test_a_text_that_the_model_makes_nothing_of_is_in_no_count_of_chunks(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "a.txt").write_text("The mill by the river grinds flour.", "utf-8")
+    (docs / "b.txt").write_text("\u200b\u200b", "utf-8")
+
+    first = ragidx.build(docs, tmp_path / "index")
+    (docs / "c.txt").write_text("Cats sleep all day.", "utf-8")
+    second = ragidx.build(docs, tmp_path / "index")
+
+    assert (first.n_chunks, first.n_reused, first.n_kept) == (1, 0, 0)
+    assert first.skipped == {"the model makes nothing of the text": 1}
+    assert (second.n_chunks, second.n_reused, second.n_kept) == (2, 0, 1)

@@ -1,0 +1,99 @@
+"""Builds with a real model, killed twenty times at random moments: what stands is whole, and the end is the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ragidx
+from ragidx.indexer.store.store import Store
+
+pytestmark = pytest.mark.slow
+
+KILLS = 20
+
+# The libraries are loaded once; each build runs in a fork of this process, which is killed after a share of the time
+# that a whole build takes.
+FORKER = """
+    import json, os, random, signal, sys, time
+    import torch
+    import ragidx
+    from ragidx.indexer.store.store import Store
+    from ragidx.pipelines.build import build as _loaded
+
+    corpus, index, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    torch.set_num_threads(1)
+
+    def forked(work):
+        child = os.fork()
+        if child == 0:
+            try:
+                work()
+            finally:
+                os._exit(0)
+        return child
+
+    def builds(place):
+        return lambda: ragidx.build(corpus, place, chunk_size=48)
+
+    started = time.perf_counter()
+    os.waitpid(forked(builds(index + "-whole")), 0)
+    whole = time.perf_counter() - started
+    rng = random.Random(20251122)
+    told = []
+    for number in range(kills):
+        child = forked(builds(index))
+        time.sleep(whole * rng.random())
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        there = os.path.exists(os.path.join(index, "manifest.json"))
+        store = Store.open(index) if there else None
+        told.append(
+            {
+                "killed": os.WIFSIGNALED(status),
+                "chunks": None if store is None else store.manifest.n_chunks,
+                "faults": [] if store is None else store.verify(),
+            }
+        )
+        with open(os.path.join(corpus, f"late-{number}.txt"), "w") as file:
+            file.write(f"Lodging number {number} has a garden of {number * 7 + 3} roses, tended by gardener {number}.")
+    os.waitpid(forked(builds(index)), 0)
+    print(json.dumps(told))
+"""
+
+
+def vectors_by_chunk(index: Path) -> dict[str, bytes]:
+    store = Store.open(index)
+    found = {}
+    for number, segment in enumerate(store.segments):
+        dead = store.dead[number]
+        alive = np.arange(segment.entry.rows) if dead is None else np.flatnonzero(~dead)
+        codes = segment.vectors(alive).astype(np.float16)
+        found |= dict(zip(segment.chunk_ids(alive.tolist()), (row.tobytes() for row in codes), strict=True))
+    return found
+
+
+def test_twenty_kills_of_builds_lose_nothing(small_corpus, tmp_path):
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FORKER)]
+    done = subprocess.run(
+        [*command, str(small_corpus), str(tmp_path / "index"), str(KILLS)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert [state["faults"] for state in told] == [[]] * KILLS
+    assert sum(state["killed"] for state in told) > KILLS // 2
+    ragidx.build(small_corpus, tmp_path / "undisturbed", chunk_size=48)
+    assert vectors_by_chunk(tmp_path / "index") == vectors_by_chunk(tmp_path / "undisturbed")
+    assert not list((tmp_path / "index").rglob("*.tmp"))
+    assert not list((tmp_path / "index" / "journal").glob("*.bin"))

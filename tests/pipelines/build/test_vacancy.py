@@ -1,0 +1,142 @@
+"""What a refused first build leaves: nothing, but what the next one goes on from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ragidx
+from ragidx.corpora.errors import CorpusError
+from ragidx.indexer.store.lock import LOCK, Lock
+from ragidx.indexer.store.manifest import JOURNAL, SEGMENTS
+from ragidx.indexer.writing.vacancy import vacated_if_refused
+
+from ..conftest import Done
+
+
+class _Refused(Exception):
+    """What ends a build here."""
+
+
+def _refuse(index: Path, begin: Callable[[Path], None]) -> None:
+    """A build that begins, and ends with an error."""
+
+    def build() -> None:
+        with vacated_if_refused(index):
+            begin(index)
+            raise _Refused
+
+    with pytest.raises(_Refused):
+        build()
+
+
+def _write(*files: str) -> Callable[[Path], None]:
+    """What a writer makes at once, and some files."""
+
+    def begin(index: Path) -> None:
+        index.mkdir(parents=True, exist_ok=True)
+        Lock(index).release()
+        for name in (SEGMENTS, JOURNAL):
+            (index / name).mkdir(exist_ok=True)
+        for name in files:
+            (index / name).touch()
+
+    return begin
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_folders_that_were_made_are_gone_and_those_that_were_there_stay(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+
+    _refuse(tmp_path / "here/deep/index", _write())
+
+    assert _names(tmp_path) == ["here"]
+
+
+def test_an_empty_folder_is_empty_again(tmp_path: Path) -> None:
+    _refuse(tmp_path, _write())
+
+    assert _names(tmp_path) == []
+
+
+def test_what_was_encoded_stays_with_the_lock_by_which_the_folder_is_known(tmp_path: Path) -> None:
+    _refuse(tmp_path / "index", _write("journal/vectors"))
+
+    assert _names(tmp_path / "index") == [LOCK, "journal", "journal/vectors"]
+
+
+def test_a_file_of_somebody_else_stays(tmp_path: Path) -> None:
+    _refuse(tmp_path / "index", _write("note.txt"))
+
+    assert _names(tmp_path / "index") == [LOCK, "note.txt"]
+
+
+def test_a_folder_that_held_anything_before_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
+
+    _refuse(tmp_path, _write())
+
+    assert _names(tmp_path) == [LOCK, "journal", "segments"]
+
+
+def test_a_folder_that_another_writer_has_taken_meanwhile_is_left_to_it(tmp_path: Path) -> None:
+    others: list[ragidx.IndexWriter] = []
+
+    _refuse(tmp_path / "index", lambda index: others.append(ragidx.IndexWriter(index, 2)))
+    _commit(others[0])
+
+    assert len(ragidx.IndexReader.open(tmp_path / "index")) == 1
+
+
+def test_what_was_committed_stays(tmp_path: Path) -> None:
+    _refuse(tmp_path / "index", lambda index: _commit(ragidx.IndexWriter(index, 2)))
+
+    assert len(ragidx.IndexReader.open(tmp_path / "index")) == 1
+
+
+def _commit(writer: ragidx.IndexWriter) -> None:
+    with writer:
+        writer.add(["a"], [[1.0, 0.0]])
+        writer.commit()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_corpus_without_a_document_leaves_no_index(there: bool, folder: Path, run: Callable[..., Done]) -> None:
+    (folder / "corpus").mkdir()
+    if there:
+        (folder / "ragidx-index").mkdir()
+    before = _names(folder)
+
+    done = run("build", "corpus")
+
+    assert (done.status, _names(folder)) == (2, before)
+
+
+def test_vectors_of_which_none_can_be_taken_leave_no_index(folder: Path) -> None:
+    np.save(folder / "v.npy", np.zeros((3, 2)))
+
+    with pytest.raises(CorpusError, match="there is no vector that can be read"):
+        ragidx.build_vectors("v.npy", "deep/index")
+
+    assert _names(folder) == ["v.npy"]
+
+
+def test_a_build_that_is_refused_after_it_has_encoded_keeps_what_it_encoded(
+    small_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise _Refused
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ragidx.indexer.writing.writer.commit", refuse)
+        with pytest.raises(_Refused):
+            ragidx.build(small_corpus, tmp_path / "index")
+    report = ragidx.build(small_corpus, tmp_path / "index")
+
+    assert (report.n_encoded, report.n_reused) == (0, 6)

@@ -1,0 +1,322 @@
+"""`ragidx build --plan`, and the two lines before a long build: what stands where, and the exit status."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragidx.pipelines.build.report import PLANNING, BuildReport, Prediction
+from ragidx.pipelines.cli import plan_tables as forecast_tables
+from ragidx.pipelines.cli.plan_tables import advice, duration, prediction_field, prediction_lines
+from ragidx.pipelines.plan import prediction
+from ragidx.pipelines.plan.plan import Forecast, forecast
+from ragidx.pipelines.plan.sampling import Estimate
+
+from ..conftest import Done
+
+pytestmark = pytest.mark.slow
+
+Run = Callable[..., Done]
+
+TINY = ("--model", "tiny", "--method", "classical", "--tau", "2", "--device", "cpu", "--dtype", "float32")
+SIZE = r"\d[\d.]* (?:B|KiB|MiB|GiB|TiB)"
+TIME = r"[\d.]+ (?:s|min|h)(?: \d+ (?:s|min))?"
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+def test_a_plan_tells_what_a_build_would_do_and_does_nothing(run: Run) -> None:
+    done = run("build", "corpus", "--plan", "--index-type", "flat", *TINY)
+
+    lines = done.out.splitlines()
+    assert (done.status, done.err) == (0, "")
+    assert re.fullmatch(r"corpus     corpus: 4 files, \d+ B, read whole", lines[0])
+    assert lines[1:6] == [
+        "model      tiny: classical, mean pooling, causal attention, last layer",
+        "filter     EmbedFilter, 16 dimensions, tau 2, the middle of the spectrum",
+        "documents  6: 6 new, 0 changed, 0 as before",
+        "chunks     6: 6 to encode, 0 known already",
+        "tokens     264, 44 a chunk",
+    ]
+    for line, shape in zip(
+        lines[6:10],
+        [
+            r"speed      [\d,]+ tokens/s \(cpu, float32\): the median of \d+ measured, 6 chunks, [\d,]+ to [\d,]+",
+            rf"time       {TIME} \({TIME} to {TIME}\), {TIME} of it encoding",
+            rf"disk       {SIZE}: vectors 192 B, texts {SIZE}, the filter {SIZE}; 312 B more until it is committed, "
+            rf"{SIZE} free",
+            rf"memory     {SIZE} at most, the model included",
+        ],
+        strict=True,
+    ):
+        assert re.fullmatch(shape, line), line
+    assert lines[10] == ""
+    assert lines[11].split() == ["index", "type", "disk", "memory", "to", "search", "memory", "to", "build", "exact"]
+    assert re.fullmatch(rf"flat \*      {SIZE} +192 B +{SIZE} +yes", lines[12])
+    head = next(number for number, line in enumerate(lines) if line.startswith("dimensions"))
+    assert [line.split()[0] for line in lines[head + 1 : head + 5]] == ["16", "8", "4", "2"]
+    assert [line.split()[-2:] for line in lines[head + 2 : head + 5]] == [
+        ["--tau", "4"],
+        ["--tau", "8"],
+        ["--tau", "16"],
+    ]
+    assert lines[head + 5 :] == ["* as asked for; nothing was built"]
+    assert not Path("ragidx-index").exists()
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+def test_a_plan_for_machines_is_one_json_object(run: Run) -> None:
+    done = run("build", "corpus", "--plan", "--json", *TINY)
+
+    found = json.loads(done.out)
+    assert done.status == 0
+    assert list(found) == [field.name for field in dataclasses.fields(Forecast)]
+    assert found["chunks"] == {"value": 6, "low": 6, "high": 6}
+    assert found["speed"]["device"] == "cpu"
+    assert found["room"]["index_types"][0]["index_type"] == found["index_type"]
+    steps = [json.loads(line)["progress"] for line in done.err.splitlines()]
+    assert {step["stage"] for step in steps} == {PLANNING}
+    assert (steps[-1]["last"], steps[-1]["n_documents"], steps[-1]["n_cut"]) == (True, 6, 6)
+
+
+@pytest.mark.usefixtures("index")
+def test_a_plan_of_an_index_that_is_up_to_date(run: Run) -> None:
+    done = run("build", "corpus", "--plan")
+
+    lines = done.out.splitlines()
+    assert (done.status, done.err) == (0, "")
+    assert "documents  6: 0 new, 0 changed, 6 as before" in lines
+    assert "chunks     0: 0 to encode, 0 known already" in lines
+    assert "speed      nothing to encode" in lines
+    assert not any(line.startswith("dimensions") for line in lines)
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+def test_a_plan_names_what_would_be_cut_and_left_out(run: Run) -> None:
+    Path("corpus/long.txt").write_text("The river reaches the sea. " * 60)
+    Path("corpus/empty.txt").write_text(" \n")
+    Path("corpus/broken.jsonl").write_text("{\n")
+
+    done = run("build", "corpus", "--plan", "--chunk-size", "none", *TINY)
+
+    assert "cut        1 longer than the model reads" in done.out.splitlines()
+    assert re.search(r"^left out   1 x ", done.out, re.MULTILINE)
+    assert done.out.splitlines()[-1] == (
+        "To lose no text: --chunk-size cuts documents into parts that the model reads whole."
+    )
+
+
+def test_a_plan_of_standard_input_is_refused(run: Run) -> None:
+    assert run("build", "-", "--plan", stdin=b"text") == (
+        2,
+        "",
+        "Error: --plan: standard input can be read once, and a plan would leave nothing of it for the build\n"
+        "  hint: write it to a file, and plan with that\n",
+    )
+
+
+def test_a_plan_of_nothing_is_the_builds_error(run: Run, folder: Path) -> None:
+    (folder / "empty").mkdir()
+
+    assert run("build", "empty", "--plan") == run("build", "empty")
+
+
+# before and after a long build
+
+FORESEEN = Prediction(after_seconds=4.2, n_documents=12_000, n_chunks=48_000, seconds=754.0, index_bytes=45 << 20)
+
+
+def test_the_two_lines_of_a_long_build() -> None:
+    assert prediction_lines(FORESEEN) == (
+        "About 12,000 documents, 48,000 chunks to index, 45.0 MiB on the disk.",
+        "About 12 min 34 s in all, judging by the first 4.2 s; Ctrl-C keeps what is encoded, --plan tells more.",
+    )
+
+
+def test_what_was_foreseen_stands_beside_what_came() -> None:
+    report = BuildReport("i", seconds=700.0, n_encoded=47_000, n_reused=5, index_bytes=46 << 20)
+
+    assert prediction_field(report, FORESEEN) == (
+        "12 min 34 s foreseen, 11 min 40 s taken; 48,000 chunks foreseen, 47,005 indexed; "
+        "45.0 MiB foreseen, 46.0 MiB written"
+    )
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+def test_a_long_build_says_so_once_and_compares_at_its_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prediction, "LONG_SECONDS", -1.0)
+    monkeypatch.setattr(prediction, "AFTER_SECONDS", 0.0)
+
+    done = run("build", "corpus", *TINY)
+
+    first, second = done.err.splitlines()
+    assert done.status == 0
+    assert re.fullmatch(rf"About 6 documents, 6 chunks to index, {SIZE} on the disk\.", first)
+    assert re.fullmatch(
+        rf"About {TIME} in all, judging by the first {TIME}; Ctrl-C keeps what is encoded, --plan tells more\.", second
+    )
+    assert re.fullmatch(
+        rf"forecast +{TIME} foreseen, {TIME} taken; 6 chunks foreseen, 6 indexed; {SIZE} foreseen, {SIZE} written",
+        done.out.splitlines()[-1],
+    )
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+def test_for_machines_the_forecast_is_a_line_of_its_own(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prediction, "LONG_SECONDS", -1.0)
+    monkeypatch.setattr(prediction, "AFTER_SECONDS", 0.0)
+
+    done = run("build", "corpus", "--json", *TINY)
+
+    lines = [json.loads(line) for line in done.err.splitlines()]
+    (told,) = [line["forecast"] for line in lines if "forecast" in line]
+    assert json.loads(done.out)["forecast"]["predicted"] == told
+    assert all("prediction" not in line["progress"] for line in lines if "progress" in line)
+
+
+# advice
+
+
+@pytest.fixture
+def found(small_corpus: Path, model: Path) -> Forecast:
+    """The forecast of a small corpus by echo, which nothing stands in the way of."""
+    made = forecast(small_corpus, small_corpus.parent / "index", model=str(model), method="echo", tau=2, device="cpu")
+    assert advice(made) == []
+    return made
+
+
+def _with_room(f: Forecast, **changes: Any) -> Forecast:
+    return dataclasses.replace(f, room=dataclasses.replace(f.room, **changes))
+
+
+def test_the_parts_of_the_disk_add_up(found: Forecast, capsys: pytest.CaptureFixture[str]) -> None:
+    kib, (first, *others) = 1 << 10, found.room.index_types
+    graph = (dataclasses.replace(first, exact=False, recipe="HNSW16"), *others)
+    parts = {"index_bytes": 10 * kib, "vector_bytes": 1 * kib, "text_bytes": 2 * kib, "filter_bytes": 3 * kib}
+
+    forecast_tables.print_forecast(_with_room(found, **parts, index_types=graph))
+
+    told = "disk       10.0 KiB: vectors 1.0 KiB, texts 2.0 KiB, the filter 3.0 KiB, HNSW16 4.0 KiB; "
+    assert told in capsys.readouterr().out
+
+
+def test_advice_where_the_disk_is_too_small(found: Forecast) -> None:
+    assert advice(_with_room(found, index_bytes=3 << 30, journal_bytes=1 << 30, free_bytes=2 << 30)) == [
+        "The disk of the index has 2.0 GiB left, and the build needs 4.0 GiB: name another place with --index."
+    ]
+
+
+def test_advice_where_memory_is_too_small(found: Forecast) -> None:
+    assert advice(_with_room(found, build_bytes=3 << 30, limit_bytes=2 << 30)) == [
+        "This process may use 2.0 GiB of memory, and the build needs 3.0 GiB: "
+        "take a smaller model, or --dtype bfloat16."
+    ]
+
+
+def test_advice_where_it_is_slow(found: Forecast) -> None:
+    assert advice(dataclasses.replace(found, encode_seconds=61.0)) == [
+        "To make it faster: echo reads each text 2 times, --method llm2vec and classical once.",
+        "To make it faster: a GPU encodes many times as much; --device auto takes it where there is one.",
+    ]
+
+
+def test_advice_where_vectors_are_most_of_the_index(found: Forecast) -> None:
+    (line,) = advice(_with_room(found, vector_bytes=2, text_bytes=1))
+
+    assert re.fullmatch(rf"To make it smaller: --tau 16 keeps 2 of 16 numbers, {SIZE} in all\.", line)
+
+
+def test_an_estimate_is_shown_with_its_range(found: Forecast, capsys: pytest.CaptureFixture[str]) -> None:
+    sampled = dataclasses.replace(found, share_read=0.1, chunks=Estimate(4000, 3800, 4300), removed=None)
+    forecast_tables.print_forecast(sampled)
+
+    out = capsys.readouterr().out
+    assert "10 % read, a sample; the rest is estimated" in out
+    assert "chunks     4,000 (3,800 to 4,300): " in out
+
+
+@pytest.mark.parametrize(("index_type", "then"), [("hnsw", ""), ("auto", ", and if it is lower, auto makes the next")])
+def test_the_making_of_an_index_has_a_row_and_a_column(
+    index_type: str, then: str, found: Forecast, capsys: pytest.CaptureFixture[str]
+) -> None:
+    large = dataclasses.replace(
+        found, index_type=index_type, index_recipe="HNSW16", index_seconds=75.0, target_recall=0.9
+    )
+    first, *others = found.room.index_types
+    types = (
+        dataclasses.replace(first, index_seconds=75.0, exact=False),
+        *(
+            dataclasses.replace(
+                one, index_seconds=0.0 if one.index_type == "flat" else None, exact=one.index_type == "flat"
+            )
+            for one in others
+        ),
+    )
+    forecast_tables.print_forecast(_with_room(large, index_types=types))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert next(line for line in lines if line.startswith("index  ")) == (
+        "index      making HNSW16 takes about 1 min 15 s, tuning included; "
+        f"its recall (0.9 asked for) is measured then{then}"
+    )
+    assert next(line for line in lines if line.startswith("time")).endswith(
+        " of it encoding and 1 min 15 s making the index"
+    )
+    head = next(number for number, line in enumerate(lines) if line.startswith("index type"))
+    assert lines[head].endswith("exact  made in")
+    assert lines[head + 1].endswith("no     1 min 15 s")
+    assert lines[head + 2].endswith("yes    -")
+    assert lines[head + 3].endswith("no     not timed")
+
+
+def test_where_memory_is_limited_each_index_type_says_whether_it_fits(
+    found: Forecast, capsys: pytest.CaptureFixture[str]
+) -> None:
+    types = tuple(dataclasses.replace(one, fits=one.index_type != "flat") for one in found.room.index_types)
+    forecast_tables.print_forecast(_with_room(found, max_memory=3 << 20, index_types=types))
+
+    lines = capsys.readouterr().out.splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("index type"))
+    assert lines[head].endswith("exact  fits into 3.0 MiB")
+    assert lines[head + 1].endswith("yes    yes")
+    assert lines[head + 2].split()[0] == "flat"
+    assert lines[head + 2].endswith("yes    no")
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+@pytest.mark.parametrize(("memory", "fits"), [("1KB", "yes"), ("192", "yes"), ("191", "no")])
+def test_a_plan_with_little_memory_for_a_small_index_says_whether_its_vectors_fit(
+    memory: str, fits: str, run: Run
+) -> None:
+    done = run("build", "corpus", "--plan", "--max-memory", memory, *TINY)  # six chunks, 16 numbers of 2 bytes
+
+    head, *rows = done.out[done.out.index("index type") :].splitlines()[:8]
+    assert (done.status, done.err) == (0, "")
+    assert re.search(r"exact  fits into \S+ \S+$", head)
+    assert [row.split()[-1] for row in rows] == [fits] * 7
+    advice = (
+        "A search reads 192 B of vectors, more than --max-memory 191 B: segments of fewer than 10,000 vectors are "
+        "compared whole."
+    )
+    assert (advice in done.out.splitlines()) == (fits == "no")
+
+
+def test_a_speed_that_tuning_may_better_says_so(found: Forecast, capsys: pytest.CaptureFixture[str]) -> None:
+    many = dataclasses.replace(found, to_encode=Estimate(4000, 4000, 4000))
+    assert many.speed is not None
+    forecast_tables.print_forecast(dataclasses.replace(many, speed=dataclasses.replace(many.speed, tuned=False)))
+
+    assert "; the build tunes, and may be faster\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.0, "0.0 s"), (9.94, "9.9 s"), (10.4, "10 s"), (60.0, "1 min"), (3599.6, "1 h"), (3660.0, "1 h 1 min")],
+)
+def test_a_time_for_people(seconds: float, told: str) -> None:
+    assert duration(seconds) == told

@@ -1,0 +1,429 @@
+"""`ragidx compact`, `shrink` and `reindex`, and `info` of what they make: what is shown, and how they end."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+
+import ragidx
+from ragidx.indexer.ann import index_types, tuning
+from ragidx.indexer.store.lock import Lock
+from ragidx.indexer.store.store import Store
+from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli import rewrite_tables as reshaped
+from ragidx.pipelines.cli.options import Bytes
+
+from ..conftest import Done
+
+pytestmark = pytest.mark.slow
+
+Run = Callable[..., Done]
+
+INDEX = Path("ragidx-index")
+
+
+@pytest.fixture
+def given(folder: Path) -> None:
+    """`ragidx-index`, of given vectors of 16 numbers: 300, 100 of which 20 are dead, and 50."""
+    raw = np.random.default_rng(0).standard_normal((450, 16)).astype(np.float32)
+    for first, end in ((0, 300), (300, 400), (400, 450)):
+        with ragidx.IndexWriter(INDEX, dim=16, made_by="mine") as writer:
+            writer.add([f"v{n}" for n in range(first, end)], raw[first:end])
+            writer.delete([f"v{n}" for n in range(300, 320)] if end == 450 else [])
+            writer.commit()
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments of 200 rows are large."""
+    for module in (index_types, tuning):
+        monkeypatch.setattr(module, "MIN_ROWS", 200)
+
+
+def fields(done: Done) -> dict[str, str]:
+    """Name and value of each line of a report; sizes are not the same everywhere."""
+    assert (done.status, done.err) == (0, "")
+    pairs = (re.fullmatch(r"(\S+) +(.*)", line) for line in done.out.splitlines())
+    found = {pair[1]: pair[2] for pair in pairs if pair}
+    if "size" in found:
+        assert re.fullmatch(
+            r"[\d.]+ (B|KiB|MiB), (before [\d.]+ (B|KiB|MiB)|[\d,]+ bytes a (chunk|row))", found.pop("size")
+        )
+    return found
+
+
+def recall_of(index: Path) -> float:
+    """What was measured when its one segment was made."""
+    (segment,) = Store.open(index).manifest.segments
+    assert segment.ann is not None
+    assert segment.ann.recall is not None
+    return segment.ann.recall
+
+
+@pytest.mark.usefixtures("given")
+def test_compact_tells_what_it_rewrote_and_then_that_there_is_nothing_to_do(run: Run) -> None:
+    first, second, everything = run("compact"), run("compact"), run("compact", "--all")
+
+    assert fields(first) == {
+        "index": "ragidx-index (generation 4)",
+        "holds": "430 chunks in 1 segment",
+        "vectors": "16 numbers, auto: flat",
+        "rewritten": "3 segments, 20 dead rows dropped",
+    }
+    assert (
+        fields(second)
+        == fields(everything)
+        == {
+            "index": "ragidx-index (generation 4, unchanged)",
+            "holds": "430 chunks in 1 segment",
+            "vectors": "16 numbers, auto: flat",
+        }
+    )
+
+
+@pytest.mark.usefixtures("given")
+def test_compact_for_machines(run: Run) -> None:
+    before = Store.open(INDEX).manifest
+
+    done = run("compact", "--json")
+
+    report = json.loads(done.out)
+    sizes = report.pop("bytes_before"), report.pop("bytes_after")
+    assert (done.status, done.err) == (0, "")
+    assert sizes[0] > sizes[1] > sum(e.bytes for e in Store.open(INDEX).manifest.segments[0].files.values()) - 1
+    assert before.generation == 3
+    assert report == {
+        "index": "ragidx-index",
+        "generation": 4,
+        "committed": True,
+        "dim": 16,
+        "index_type": "auto",
+        "made": ["flat"],
+        "recall": None,
+        "n_chunks": 430,
+        "n_segments": 1,
+        "n_rewritten": 3,
+        "n_dropped": 20,
+    }
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_shrink_makes_the_index_narrower_and_says_so_once(run: Run) -> None:
+    first, second = run("shrink", "--dim", "64"), run("shrink", "--dim", "64", "--json")
+
+    assert fields(first) == {
+        "index": "ragidx-index (generation 2)",
+        "holds": "6 chunks in 1 segment",
+        "vectors": "64 numbers, auto: flat",
+        "rewritten": "1 segment",
+    }
+    assert json.loads(second.out)["committed"] is False
+    assert json.loads(second.out)["dim"] == 64
+    shown = fields(run("info"))
+    assert shown["vectors"] == "64 x float16, auto: flat"
+    assert shown["filter"] == "EmbedFilter, 64 dimensions, from direction 1 on"
+    assert [line.split()[:1] + line.split()[4:5] for line in run("history").out.splitlines()[1:]] == [
+        ["2", "64"],
+        ["1", "255"],
+    ]
+    assert run("query", "who signed the lease?").out != ""
+    assert run("rollback", "1").status == 0
+    assert fields(run("info"))["vectors"] == "255 x float16, auto: flat"
+
+
+@pytest.mark.usefixtures("given", "large")
+def test_reindex_makes_another_index_and_info_tells_how_it_is_searched(run: Run) -> None:
+    done = run("reindex", "graph", "--index-type", "hnsw", "--target-recall", "0.5", "--max-memory", "2GB")
+
+    assert fields(done) == {
+        "index": "graph (generation 1)",
+        "holds": "430 chunks in 1 segment",
+        "vectors": f"16 numbers, hnsw: HNSW16, ann_recall@10 {recall_of(Path('graph')):.3f} measured",
+        "rewritten": "3 segments, 20 dead rows dropped",
+    }
+    shown = fields(run("info", "--index", "graph"))
+    assert re.fullmatch(
+        r"16 x float16, hnsw: HNSW16, ann_recall@10 (0\.\d{3}|1\.000) \(asked for: 0\.5\)", shown["vectors"]
+    )
+    assert shown["model"] == "none: the vectors were made elsewhere, by mine"
+    manifest = json.loads(run("info", "--index", "graph", "--json").out)
+    assert manifest["index"] == {"index_type": "hnsw", "target_recall": 0.5, "max_memory": 2_000_000_000}
+    (segment,) = manifest["segments"]
+    assert segment["ann"]["factory"] == "HNSW16"
+    assert segment["ann"]["recall"] >= 0.5
+    assert Store.open(INDEX).manifest.generation == 3
+
+
+def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few rows there are, an index is made of them."""
+    for module in (index_types, tuning):
+        monkeypatch.setattr(module, "MIN_ROWS", 1)
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_a_build_names_the_index_that_it_made_and_its_recall(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_any_size(monkeypatch)
+
+    told = fields(run("build", "corpus", "--index", "graph", "--index-type", "hnsw"))
+    for_machines = json.loads(run("build", "corpus", "--index", "graph", "--json").out)  # which changes nothing
+
+    recall = recall_of(Path("graph"))
+    assert told["searched"] == f"hnsw: HNSW16, ann_recall@10 {recall:.3f} measured"
+    assert (for_machines["index_type"], for_machines["made"], for_machines["recall"]) == ("hnsw", ["HNSW16"], recall)
+    assert for_machines["committed"] is False
+    assert "searched" not in fields(run("build", "corpus"))  # every vector is compared
+
+
+@pytest.mark.usefixtures("folder")
+def test_so_does_a_build_of_given_vectors(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_any_size(monkeypatch)
+    np.save("rows.npy", np.random.default_rng(0).standard_normal((300, 16)).astype(np.float32))
+
+    told = fields(run("build", "--vectors", "rows.npy", "--index-type", "SQ8"))
+    flat = fields(run("build", "--vectors", "rows.npy", "--index", "other"))
+    for_machines = json.loads(run("build", "--vectors", "rows.npy", "--json").out)
+
+    recall = recall_of(INDEX)
+    assert told["searched"] == f"SQ8, ann_recall@10 {recall:.3f} measured"
+    assert (for_machines["index_type"], for_machines["made"], for_machines["recall"]) == ("SQ8", ["SQ8"], recall)
+    assert "searched" not in flat
+
+
+@pytest.mark.usefixtures("given", "large")
+def test_info_tells_apart_what_large_and_small_segments_have(run: Run) -> None:
+    run("reindex", "codes", "--index-type", "SQ8")
+    with ragidx.IndexWriter("codes", dim=16) as writer:
+        writer.add(["one", "more"], np.eye(16)[:2])
+        writer.commit()
+
+    shown = fields(run("info", "--index", "codes"))
+
+    assert re.fullmatch(
+        r"16 x float16, SQ8: SQ8 for 430 rows, flat for 2 rows, ann_recall@10 [01]\.\d{3} \(asked for: 0\.95\)",
+        shown["vectors"],
+    )
+    compacted = fields(run("compact", "--index", "codes"))["vectors"]
+    assert compacted == f"16 numbers, SQ8, ann_recall@10 {recall_of(Path('codes')):.3f} measured"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("500MB", 500_000_000),
+        ("2GB", 2_000_000_000),
+        ("2g", 2_000_000_000),
+        ("1.5GiB", 1_610_612_736),
+        ("1.5 gib", 1_610_612_736),
+        ("3kb", 3000),
+        ("4KiB", 4096),
+        ("1TB", 10**12),
+        ("12", 12),
+        ("12B", 12),
+        (" 12 ", 12),
+    ],
+)
+def test_a_size_is_a_number_with_a_unit(text: str, size: int) -> None:
+    assert Bytes().convert(text, None, None) == size
+
+
+@pytest.mark.parametrize("text", ["x", "", "GB", "-1GB", "1e9", "2XB", "1,000", "1.GB", "2GB2", "nan"])
+def test_what_is_no_size_is_refused_with_what_is_one(text: str) -> None:
+    with pytest.raises(click.BadParameter) as fault:
+        Bytes().convert(text, None, None)
+
+    assert fault.value.message == f"'{text}' is no size; write 500MB, 2GB or 1.5GiB"
+
+
+@pytest.mark.usefixtures("mini_index")
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("shrink",), "Error: Missing option '--dim'.\n"),
+        (
+            ("shrink", "--dim", "300"),
+            "Error: --dim: dim 300 is not from 1 to 255, the dimensions stored in the index\n"
+            "  hint: give at most 255; for more, build again with a larger --dim\n",
+        ),
+        (("reindex",), "Error: Missing argument 'DIR'.\n"),
+        (
+            ("reindex", "new", "--max-memory", "x"),
+            "Error: Invalid value for '--max-memory': 'x' is no size; write 500MB, 2GB or 1.5GiB\n",
+        ),
+        (
+            ("reindex", "ragidx-index"),
+            "Error: ragidx-index: there is an index already\n  hint: name another folder, or remove that one\n",
+        ),
+        (
+            ("compact", "--index", "nowhere"),
+            "Error: nowhere: there is no such folder\n"
+            "  hint: build the index first, or name another folder with --index\n",
+        ),
+    ],
+)
+def test_a_mistake_ends_with_status_2_and_changes_nothing(command: tuple[str, ...], message: str, run: Run) -> None:
+    before = Store.open(INDEX).manifest
+
+    done = run(*command)
+
+    assert (done.status, done.out) == (2, "")
+    assert done.err.endswith(message)
+    assert Store.open(INDEX).manifest == before
+    assert not Path("new").exists()
+
+
+@pytest.mark.usefixtures("given")
+def test_a_writer_that_is_at_work_is_told(run: Run) -> None:
+    lock = Lock(INDEX)
+    try:
+        ended = [run("compact"), run("shrink", "--dim", "8")]
+    finally:
+        lock.release()
+
+    for done in ended:
+        assert (done.status, done.out) == (2, "")
+        assert re.fullmatch(
+            r"Error: ragidx-index: the index is being written by process \d+, since .* UTC\n"
+            r"  hint: wait until that ends, then run again\n",
+            done.err,
+        )
+
+
+# The command as a process that kills itself once rows are copied: as kill -9 does, it clears nothing away.
+KILLED = """
+import os, signal
+from ragidx.pipelines.cli.main import main
+from ragidx.pipelines.cli.rewrite_tables import StageLine
+
+StageLine.on_stage = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+main()
+"""
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.usefixtures("given")
+def test_a_reindex_that_was_killed_is_begun_anew_by_the_same_command(run: Run, run_process: Run) -> None:
+    command = ("reindex", "new/narrow", "--dim", "8")
+    assert run_process(*command, code=KILLED) == (-9, "", "")
+    left = tree(Path("new/narrow"))
+
+    again = run(*command)
+
+    assert left == ["LOCK", "segments", "segments/00000001-0000", "segments/00000001-0000/vectors.faiss"]
+    undisturbed = run("reindex", "undisturbed", "--dim", "8")
+    assert fields(again) == fields(undisturbed) | {"index": "new/narrow (generation 1)"}
+    assert tree(Path("new/narrow")) == tree(Path("undisturbed"))
+    assert run("verify", "--index", "new/narrow") == (0, "new/narrow: whole\n", "")
+
+
+@pytest.mark.usefixtures("given", "large")
+def test_what_fails_where_a_reindex_was_killed_leaves_an_empty_folder(run: Run, run_process: Run) -> None:
+    assert run_process("reindex", "new", code=KILLED).status == -9
+
+    done = run("reindex", "new", "--index-type", "flat", "--max-memory", "1000")
+
+    assert done.err.startswith("Error: --max-memory: 430 vectors of 16 dimensions take 1 MB as flat, more than")
+    assert tree(Path("new")) == []
+
+
+@pytest.mark.usefixtures("given")
+@pytest.mark.parametrize("command", [("compact", "--all"), ("shrink", "--dim", "8")])
+def test_an_index_whose_rewriting_was_killed_is_as_it_was_and_the_same_command_goes_through(
+    command: tuple[str, ...], run: Run, run_process: Run
+) -> None:
+    before = Store.open(INDEX).manifest
+    assert run_process(*command, code=KILLED) == (-9, "", "")
+    state = Store.open(INDEX).manifest, run("verify")
+
+    done = run(*command)
+
+    assert state == (before, (0, "ragidx-index: whole\n", ""))
+    assert fields(done)["index"] == "ragidx-index (generation 4)"
+    assert run("verify") == (0, "ragidx-index: whole\n", "")
+
+
+@pytest.mark.usefixtures("given")
+def test_what_a_killed_rewriting_left_goes_where_there_is_nothing_to_do_too(run: Run, run_process: Run) -> None:
+    before = tree(INDEX)
+    assert run_process("compact", "--all", code=KILLED).status == -9
+    assert tree(INDEX) != before
+
+    done = run("shrink", "--dim", "16")
+
+    assert fields(done)["index"] == "ragidx-index (generation 3, unchanged)"
+    assert tree(INDEX) == before
+
+
+@pytest.mark.usefixtures("given")
+def test_progress_goes_to_stderr_as_json_lines_or_plain_ones(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reshaped, "_JSON_EVERY_S", 0)
+    monkeypatch.setattr("ragidx.pipelines.cli.console.PLAIN_EVERY_S", 0)
+
+    machine, plain = run("reindex", "one", "--json"), run("reindex", "two")
+
+    assert [json.loads(line) for line in machine.err.splitlines()] == [
+        {"progress": {"stage": "copying rows", "rows": 450, "done": done}} for done in (300, 400, 450)
+    ]
+    assert json.loads(machine.out)["index"] == "one"
+    lines = plain.err.splitlines()
+    assert [line.partition(", ETA")[0] for line in lines] == [
+        "copying rows: 300 of 450 rows", "copying rows: 400 of 450 rows", "copying rows: 450 of 450 rows"
+    ]  # fmt: skip
+    assert lines[-1].endswith(", ETA 0 s")
+
+
+def test_each_segment_starts_its_own_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two segments in turn get an index of one kind, of other sizes: a bar never runs past its end or backwards."""
+    monkeypatch.setattr(console, "is_terminal", lambda: True)
+    shown: list[tuple[Any, Any, Any]] = []
+
+    with reshaped.StageLine(as_json=False) as line:
+        for stage, rows, done in (("HNSW16", 300, 300), ("HNSW16", 500, 100), ("HNSW16", 500, 500), ("HNSW16", 500, 1)):
+            line.on_stage(stage, rows, done)
+            (task,) = line._bar.tasks
+            shown.append((task.description, task.total, task.completed))
+
+    assert shown == [("HNSW16", 300, 300), ("HNSW16", 500, 100), ("HNSW16", 500, 500), ("HNSW16", 500, 1)]
+    assert capsys.readouterr().out == ""
+
+
+def test_what_segments_have_is_told_in_short() -> None:
+    assert words.searched("flat", ["flat", "flat"], None) == "flat"
+    assert words.searched("auto", [], None) == "auto"
+    assert words.searched("auto", ["HNSW16", "flat", "HNSW16"], 0.9567) == (
+        "auto: HNSW16 2x, flat, ann_recall@10 0.957 measured"
+    )
+
+
+def test_a_report_of_a_build_names_how_it_is_searched_where_not_all_vectors_are_compared() -> None:
+    assert words.searched_field("auto", ["flat"], None) == []
+    assert words.searched_field("auto", [], None) == []
+    assert words.searched_field("hnsw", ["HNSW16", "flat"], 0.96) == [
+        ("searched", "hnsw: HNSW16, flat, ann_recall@10 0.960 measured")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("compact", ["Usage: ragidx compact [OPTIONS]", "--all", "Segments below 64 MiB of vectors are merged"]),
+        ("shrink", ["Usage: ragidx shrink [OPTIONS]", "ragidx shrink --dim 64", "[required]"]),
+        ("reindex", ["Usage: ragidx reindex [OPTIONS] DIR", "What is not said is as it was there.", "--max-memory"]),
+    ],
+)
+def test_the_help_says_what_a_command_does(command: str, said: list[str], run: Run) -> None:
+    done = run(command, "--help")
+
+    assert (done.status, done.err) == (0, "")
+    text = " ".join(done.out.split())
+    assert [part for part in said if part not in text] == []

@@ -1,0 +1,242 @@
+"""`ragidx sweep` as a user runs it: the table, JSON, files, progress, and what goes wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ragidx
+
+from ..conftest import Done
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("briefly")]
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def given_index(folder: Path) -> Path:
+    """`own`: an index of 40 vectors of 8 numbers, made elsewhere."""
+    np.save(folder / "own.npy", np.random.default_rng(0).standard_normal((40, 8)).astype("f4"))
+    ragidx.build_vectors(folder / "own.npy", folder / "own", index_type="flat")
+    return folder / "own"
+
+
+@pytest.fixture
+def judged(small_corpus: Path, folder: Path) -> None:
+    """`queries.jsonl` and `qrels.tsv` for `corpus`: each query is in the words of one document."""
+    asked = {"q1": "who signed the lease of the house by the lake", "q2": "bees dance where the flowers are"}
+    (folder / "queries.jsonl").write_text("".join(json.dumps({"_id": k, "text": v}) + "\n" for k, v in asked.items()))
+    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\tlease.txt\t1\nq2\tfacts.jsonl#bees\t1\n")
+
+
+@pytest.mark.usefixtures("given_index")
+def test_the_table_has_a_line_for_each_width(run: Run) -> None:
+    done = run("sweep", "own", "--filter", "truncation", "--tau", "1", "--tau", "2")
+
+    lines = done.out.splitlines()
+    assert (done.status, done.err) == (0, "")
+    assert lines[:5] == [
+        "source      own: 40 documents, 36 chunks",
+        "model       none: the vectors were made elsewhere",
+        "queries     4 chunks that were held out, as no queries were given",
+        "full width  the raw vectors, 8 dimensions, float32, exact",
+        "",
+    ]
+    assert lines[5].split() == ["filter", "index", "dim", "bytes", "disk", "made", "ms", "q/s", "recall", "overlap"]
+    assert re.fullmatch(
+        r"none        flat     8     16  \d+ B  +\d\.\d\d s  \d+\.\d\d +[\d,]+   1\.000    1\.000", lines[6]
+    )
+    assert re.fullmatch(
+        r"truncation  flat     4     16  \d+ B  +\d\.\d\d s  \d+\.\d\d +[\d,]+   1\.000    0\.\d+", lines[7]
+    )
+    assert lines[8] == ""
+    assert "Without qrels the overlap tells" in done.out
+
+
+@pytest.mark.usefixtures("given_index")
+def test_vectors_of_queries_are_judged_too(run: Run, folder: Path) -> None:
+    np.save(folder / "q.npy", np.load(folder / "own.npy")[:2])
+    (folder / "q.jsonl").write_text("".join(json.dumps({"_id": f"q{n}", "text": "any"}) + "\n" for n in range(2)))
+    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq0\t0\t1\nq1\t1\t1\n")
+
+    done = run(
+        "sweep", "own", "--queries", "q.jsonl", "--query-vectors", "q.npy", "--qrels", "qrels.tsv",
+        "--filter", "truncation", "--dim", "8",
+    )  # fmt: skip
+
+    assert (done.status, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[2:4] == [
+        "queries     2 that are judged",
+        "full width  the raw vectors, 8 dimensions, float32, exact, nDCG@10 1.000 ± 0.000",
+    ]
+
+
+def test_the_vectors_name_who_made_them(run: Run, folder: Path) -> None:
+    np.save(folder / "own.npy", np.random.default_rng(0).standard_normal((40, 8)).astype("f4"))
+    ragidx.build_vectors(folder / "own.npy", folder / "own", index_type="flat", made_by="house/model")
+
+    done = run("sweep", "own", "--filter", "truncation", "--dim", "8")
+
+    assert done.out.splitlines()[1] == "model       none: the vectors were made elsewhere, by house/model"
+
+
+@pytest.mark.usefixtures("judged")
+def test_with_qrels_the_table_says_which_differences_are_real(run: Run) -> None:
+    done = run("sweep", "corpus", "--queries", "queries.jsonl", "--qrels", "qrels.tsv", "--dim", "32", "--dim", "1")
+
+    lines = done.out.splitlines()
+    assert done.status == 0
+    assert lines[2] == "queries     2 that are judged"
+    assert re.fullmatch(
+        r"full width  the raw vectors, 256 dimensions, float32, exact, nDCG@10 \d\.\d{3} ± \d\.\d{3}", lines[3]
+    )
+    assert lines[5].endswith("nDCG@10   vs full")
+    assert re.search(r"embedfilter  flat    32 .* \d\.\d{3} ± \d\.\d{3}  \([+-]\d\.\d{3}\)$", lines[7])
+    assert "in brackets where chance explains it" in " ".join(lines)
+    assert "Take 1 dimension, embedfilter: the smallest width" in done.out  # of two queries nothing is real
+
+
+@pytest.mark.usefixtures("given_index")
+def test_json_is_one_document_and_progress_is_lines(run: Run) -> None:
+    done = run("sweep", "own", "--filter", "truncation", "--dim", "8", "--json")
+
+    data = json.loads(done.out)
+    assert done.out.isascii()
+    assert [row["dim"] for row in data["rows"]] == [8]
+    assert data["rows"][0]["recall"] == 1.0
+    assert data["recommended"] is None
+    stages = [json.loads(line)["stage"] for line in done.err.splitlines()]
+    assert stages[-1] == {"number": 4, "total": 4, "name": "none, 8 dimensions, flat"}
+
+
+@pytest.mark.usefixtures("small_corpus")
+def test_json_of_a_corpus_tells_how_far_the_encoding_is(run: Run) -> None:
+    done = run("sweep", "corpus", "--dim", "8", "--json")
+
+    kinds = [next(iter(json.loads(line))) for line in done.err.splitlines()]
+    assert kinds[0] == "stage"
+    assert "progress" in kinds
+
+
+@pytest.mark.usefixtures("given_index")
+def test_out_has_the_table_and_the_picture(run: Run, folder: Path) -> None:
+    done = run("sweep", "own", "--filter", "truncation", "--dim", "8", "--out", "report/first")
+
+    assert done.err == "Written to report/first: sweep.csv, sweep.json, sweep.png, sweep.svg\n"
+    assert (folder / "report/first/sweep.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (folder / "report/first/sweep.svg").read_bytes()
+
+
+@pytest.mark.usefixtures("given_index")
+def test_without_matplotlib_the_rest_is_written_and_the_extra_named(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = importlib.util.find_spec
+
+    def missing(name: str, *rest: Any) -> Any:
+        return None if name == "matplotlib" else real(name, *rest)
+
+    monkeypatch.setattr(importlib.util, "find_spec", missing)
+
+    done = run("sweep", "own", "--filter", "truncation", "--dim", "8", "--out", "report")
+
+    assert done.err == (
+        "No picture: matplotlib is not installed (pip install 'ragidx[plot]').\n"
+        "Written to report: sweep.csv, sweep.json\n"
+    )
+    assert sorted(path.name for path in (folder / "report").iterdir()) == ["sweep.csv", "sweep.json"]
+
+
+@pytest.mark.usefixtures("given_index")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["own", "--filter", "embedfilter"], "the index names no model: its vectors were made elsewhere\n  hint: "),
+        (["own", "--out", "own.npy"], "Error: own.npy: a file has this name\n  hint: name another folder with --out\n"),
+        (["own", "--dim", "9", "--filter", "truncation"],
+         "Error: --dim: dim=9 is more than the 8 dimensions there are\n  hint: give at most 8\n"),
+        (["own", "--chunk-size", "64"],
+         "Error: own: the index says how its vectors are made: chunk_size cannot be chosen\n"
+         "  hint: leave it out, or sweep a corpus in place of the index\n"),
+        (["own", "--filter", "none", "--tau", "4"],
+         "Error: --filter: filter 'none' keeps all 8 numbers, and has no width of 2\n"
+         "  hint: leave --dim and --tau out, or take the first numbers: --filter truncation\n"),
+        (["own.npy"],
+         "Error: own.npy: a file of vectors is no corpus: there is no text that a model could read\n"
+         "  hint: make an index of it and sweep that: ragidx build --vectors own.npy --index DIR\n"),
+        (["nowhere"], "Error: nowhere: cannot be opened: No such file or directory\n"),
+        (["own", "--queries", "none.jsonl"], "Error: none.jsonl: "),
+    ],
+)  # fmt: skip
+def test_what_goes_wrong_is_told_in_one_block(run: Run, arguments: list[str], message: str) -> None:
+    done = run("sweep", *arguments)
+
+    assert (done.status, done.out) == (2, "")
+    assert message in done.err
+
+
+def test_ctrl_c_leaves_nothing_behind(given_index: Path, folder: Path) -> None:
+    (folder / "tmp").mkdir()
+    # Where the tests run in the background SIGINT is ignored, and a child would inherit that.
+    code = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from ragidx.pipelines.cli.main import main\nmain()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "sweep", "own", "--json", "--filter", "truncation"],
+        cwd=folder,
+        env=os.environ | {"TMPDIR": str(folder / "tmp")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "8 dimensions, flat" in line:
+            break
+    process.send_signal(signal.SIGINT)
+
+    out, err = process.communicate(timeout=60)
+
+    assert (process.returncode, out) == (130, "")
+    assert err.endswith("Interrupted.\n")
+    assert list((folder / "tmp").iterdir()) == []
+
+
+def test_plain_progress_comes_now_and_then(run: Run, given_index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = time.perf_counter()
+    ticks = iter(range(10**6))
+    monkeypatch.setattr("ragidx.pipelines.cli.sweep.time.perf_counter", lambda: started + 6 * next(ticks))
+
+    done = run("sweep", str(given_index), "--filter", "truncation", "--dim", "8")
+
+    assert "stage 2: fitting the filters\n" in done.err
+
+
+def test_at_a_terminal_each_stage_takes_the_place_of_the_one_before(
+    run: Run, given_index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragidx.pipelines.cli.console.is_terminal", lambda: True)
+
+    done = run("sweep", str(given_index), "--filter", "truncation", "--dim", "8")
+
+    # Colours and movements are left out where standard error is no terminal, as in a test; the return stays.
+    assert [part for part in done.err.split("\r") if part] == [
+        "stage 1: encoding the queries",
+        "stage 2: fitting the filters",
+        "stage 3 of 4: the exact answers at full width",
+        "stage 4 of 4: none, 8 dimensions, flat",
+    ]
+    assert done.err.endswith("\r")

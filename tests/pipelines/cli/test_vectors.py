@@ -1,0 +1,429 @@
+"""`ragidx build --vectors`, `ragidx query --vector` and `ragidx info` on such an index, as a user meets them."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ragidx
+from ragidx.indexer.store.manifest import MANIFEST, manifest_bytes, read_manifest
+
+from ..conftest import Done
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def vectors(folder: Path) -> Path:
+    """Four axes with texts and years, as `vectors.parquet`."""
+    table = pa.table(
+        {
+            "id": ["a", "b", "c", "d"],
+            "embedding": pa.array(np.eye(4).tolist(), pa.list_(pa.float32())),
+            "text": ["The lease was signed.", "The mill stands.", "Bees dance.", ""],
+            "year": [1840, 1790, 1946, None],
+        }
+    )
+    pq.write_table(table, folder / "vectors.parquet")
+    return folder / "vectors.parquet"
+
+
+@pytest.mark.usefixtures("vectors")
+def test_a_build_from_vectors_tells_what_it_made(run: Run) -> None:
+    done = run("build", "--vectors", "vectors.parquet")
+
+    *lines, size, seconds = done.out.splitlines()
+    assert (done.status, done.err) == (0, "")
+    assert lines == [
+        "index      ragidx-index (generation 1)",
+        "vectors    4 numbers each, made elsewhere",
+        "rows       4: 4 new, 0 changed, 0 as before",
+        "documents  4",
+    ]
+    assert re.fullmatch(r"size       \d+\.\d KiB, [\d,]+ bytes a row", size)
+    assert re.fullmatch(r"time       \d+\.\d s", seconds)  # four rows say nothing of a rate
+
+
+@pytest.mark.usefixtures("vectors")
+def test_the_same_vectors_again_change_nothing(run: Run) -> None:
+    run("build", "--vectors", "vectors.parquet")
+
+    done = run("build", "--vectors", "vectors.parquet")
+
+    assert done.status == 0
+    assert done.out.startswith(
+        "index      ragidx-index (generation 1, unchanged)\n"
+        "vectors    4 numbers each, made elsewhere\n"
+        "rows       4: 0 new, 0 changed, 4 as before\n"
+    )
+
+
+def test_what_is_left_out_is_told_on_stderr_and_strict_ends_with_1(run: Run, folder: Path) -> None:
+    np.save(folder / "v.npy", np.array([[1.0, 0], [0, 0], [0, 1]]))
+
+    done = run("build", "--vectors", "v.npy")
+    strict = run("build", "--vectors", "v.npy", "--strict", "--rebuild")
+
+    assert (done.status, done.err) == (0, "Left out: 1 x the vector is zero\n    v.npy#1: '1'\n")
+    assert (strict.status, strict.out) == (1, "")
+    assert strict.err == (
+        "Error: v.npy#1: left out: the vector is zero: '1'\n  hint: mend or exclude it, or build without --strict\n"
+    )
+
+
+@pytest.mark.usefixtures("vectors")
+def test_a_build_for_machines_has_the_report_of_every_build(run: Run) -> None:
+    done = run("build", "--vectors", "vectors.parquet", "--json")
+
+    report = json.loads(done.out)
+    steps = [json.loads(line)["progress"] for line in done.err.splitlines()]
+    assert done.status == 0
+    assert {name: report[name] for name in ("method", "dim", "n_documents", "n_chunks", "n_added", "n_encoded")} == {
+        "method": "vectors",
+        "dim": 4,
+        "n_documents": 4,
+        "n_chunks": 4,
+        "n_added": 4,
+        "n_encoded": 0,
+    }
+    assert (steps[-1]["last"], steps[-1]["n_bytes"]) == (True, steps[-1]["total_bytes"])
+
+
+@pytest.mark.usefixtures("vectors")
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((), "give CORPUS or --vectors FILE"),
+        (("corpus", "--vectors", "vectors.parquet"), "give CORPUS or --vectors FILE, not both"),
+        (("corpus", "--vector-field", "v"), "--vector-field names a column of --vectors"),
+        (
+            ("--vectors", "vectors.parquet", "--method", "echo"),
+            "--method says how a model encodes questions: name it with --model, or leave --method out",
+        ),
+        (
+            ("--vectors", "vectors.parquet", "--chunk-size", "99"),
+            "--chunk-size says nothing about vectors that are there already: leave it out",
+        ),
+        (
+            ("--vectors", "vectors.parquet", "--tau", "2"),
+            "--tau says how a model encodes questions: name it with --model, or leave --tau out",
+        ),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_named(args: tuple[str, ...], message: str, run: Run) -> None:
+    done = run("build", *args)
+
+    assert (done.status, done.out) == (2, "")
+    assert done.err.splitlines()[-1] == f"Error: {message}"
+
+
+def test_small_segments_that_take_more_memory_than_was_allowed_are_told(run: Run, folder: Path) -> None:
+    np.save(folder / "v.npy", np.random.default_rng(0).standard_normal((600, 1024), np.float32))
+
+    first = run("build", "--vectors", "v.npy", "--max-memory", "900")
+    np.save(folder / "v.npy", np.random.default_rng(1).standard_normal((700, 1024), np.float32))
+    second = run("build", "--vectors", "v.npy", "--json")
+    enough = run("build", "--vectors", "v.npy", "--max-memory", "1MB", "--rebuild")
+
+    assert (first.status, first.err) == (
+        0,
+        "Over --max-memory: a search reads 1.2 MiB of vectors, more than 900 B; segments of fewer than 10,000 vectors "
+        "are compared whole.\n",
+    )
+    report = json.loads(second.out)
+    assert report["over_memory"] == {"search_bytes": report["over_memory"]["search_bytes"], "max_memory": 900}
+    assert report["over_memory"]["search_bytes"] == pytest.approx(700 * 2 * 1024, rel=0.01)
+    assert (enough.status, enough.err) == (0, "")
+
+
+@pytest.mark.usefixtures("vectors")
+def test_info_says_in_words_that_the_vectors_were_made_elsewhere(run: Run) -> None:
+    run("build", "--vectors", "vectors.parquet")
+
+    lines = run("info").out.splitlines()
+
+    assert {line for line in lines if line.startswith(("model", "encoder", "filter", "chunks", "metadata"))} == {
+        "model        none: the vectors were made elsewhere",
+        "encoder      none: it answers vectors (query --vector), no questions in words",
+        "filter       none: 4 raw coordinates",
+        "chunks       as they were given, a row each",
+        "metadata     year (int)",
+    }
+
+
+@pytest.fixture
+def encoded(folder: Path, model: Path) -> Path:
+    """What `tiny` makes of three texts, as `encoded.parquet`; the same without texts as `encoded.npy`."""
+    texts = ["The lease was signed.", "The mill stands.", "Bees dance."]
+    rows = ragidx.load_encoder(str(model), method="classical").encode_document(texts)
+    pq.write_table(pa.table({"id": ["a", "b", "c"], "vector": list(rows), "text": texts}), folder / "encoded.parquet")
+    np.save(folder / "encoded.npy", rows)
+    return folder / "encoded.parquet"
+
+
+CLASSICAL = ("--model", "tiny", "--method", "classical")
+
+
+@pytest.mark.usefixtures("encoded")
+def test_with_the_model_of_the_vectors_questions_in_words_are_answered(run: Run, folder: Path) -> None:
+    built = run("build", "--vectors", "encoded.parquet", *CLASSICAL, "--device", "cpu", "--offline")
+    again = run("build", "--vectors", "encoded.parquet")
+    asked = run("query", "The mill stands.", "-k", "1")
+    (folder / "q.jsonl").write_text('{"_id": "q1", "text": "Bees dance."}\n')
+    ran = run("query", "--queries", "q.jsonl", "--run", "out.trec", "-k", "1")
+
+    assert (built.status, built.err) == (0, "")
+    assert built.out.splitlines()[:5] == [
+        "index      ragidx-index (generation 1)",
+        "vectors    32 numbers each, made elsewhere",
+        "questions  by tiny: 3 texts encoded again, cosine 1.0000 (median), 1.0000 (least)",
+        "rows       3: 3 new, 0 changed, 0 as before",
+        "documents  3",
+    ]
+    assert re.search(r"time       \d+\.\d s \(and \d+\.\d s for the model\)\n$", built.out)
+    assert "questions  by tiny, as before\n" in again.out
+    assert asked.out.splitlines()[1] == " 1  1.000  b"
+    assert (ran.status, (folder / "out.trec").read_text().split()[:4]) == (0, ["q1", "Q0", "c", "1"])
+
+
+@pytest.mark.usefixtures("encoded")
+def test_info_names_the_model_of_questions_and_says_whose_the_vectors_are(run: Run) -> None:
+    run("build", "--vectors", "encoded.npy", *CLASSICAL)
+
+    lines = dict(line.split(maxsplit=1) for line in run("info").out.splitlines())
+
+    assert re.fullmatch(r"tiny \(weights [0-9a-f]{12}\); the vectors were made elsewhere", lines["model"])
+    assert lines["encoder"] == "classical, mean pooling, causal attention, last layer"
+    assert lines["filter"] == "none: 32 raw coordinates"
+    assert json.loads(run("info", "--json").out)["spec"]["query_encoder"]["method"] == "classical"
+
+
+@pytest.mark.usefixtures("encoded")
+def test_a_model_that_cannot_be_checked_is_told_so(run: Run) -> None:
+    done = run("build", "--vectors", "encoded.npy", *CLASSICAL)
+
+    assert "questions  by tiny, not checked: there are no texts\n" in done.out
+
+
+@pytest.mark.usefixtures("encoded")
+def test_wider_vectors_than_a_shrunk_index_keeps_are_cut_and_it_is_told_once(run: Run) -> None:
+    run("build", "--vectors", "encoded.parquet", *CLASSICAL)
+    run("shrink", "--dim", "8")
+
+    done = run("build", "--vectors", "encoded.parquet")
+
+    assert done.err == "Cut: the vectors of the file have 32 numbers, the index keeps the first 8.\n"
+    assert done.out.startswith(
+        "index      ragidx-index (generation 2, unchanged)\n"
+        "vectors    8 numbers each, made elsewhere\n"
+        "questions  by tiny, as before\n"
+        "rows       3: 0 new, 0 changed, 3 as before\n"
+    )
+    assert run("query", "Bees dance.", "-k", "1").out.splitlines()[1] == " 1  1.000  c"
+
+
+def test_an_index_that_does_not_know_that_it_was_shrunk_says_what_to_do_with_the_wide_file(
+    run: Run, folder: Path
+) -> None:
+    """As indexes were shrunk once: the manifest does not say how wide the vectors were."""
+    wide = np.random.default_rng(0).standard_normal((5, 1_200)).astype(np.float32)
+    np.save("wide.npy", wide)
+    run("build", "--vectors", "wide.npy")
+    run("shrink", "--dim", "1100")
+    manifest = read_manifest(folder / "ragidx-index")
+    spec = {name: value for name, value in manifest.spec.items() if name != "given_dim"}
+    assert len(spec) < len(manifest.spec)
+    (folder / "ragidx-index" / MANIFEST).write_bytes(manifest_bytes(dataclasses.replace(manifest, spec=spec)))
+
+    done = run("build", "--vectors", "wide.npy")
+
+    assert done == (
+        2,
+        "",
+        "Error: wide.npy: the array holds vectors of 1,200 numbers; those of the index, or of the files before, have "
+        "1,100\n  hint: vectors of two models do not stand together: choose another --index, or replace it with "
+        "--rebuild; an index that was shrunk takes the first 1,100 numbers of each vector\n",
+    )
+    np.save("narrow.npy", wide[:, :1_100])
+    assert "rows       5: 0 new" in run("build", "--vectors", "narrow.npy").out
+    assert run("build", "--vectors", "wide.npy", "--rebuild").status == 0
+
+
+def test_a_rate_is_told_of_many_rows_that_were_all_taken_in(run: Run, folder: Path) -> None:
+    np.save(folder / "v.npy", np.random.default_rng(0).standard_normal((10_000, 2)))
+
+    first, again = run("build", "--vectors", "v.npy"), run("build", "--vectors", "v.npy")
+
+    assert re.search(r"^time       \d+\.\d s, [\d,]+ vectors/s$", first.out, re.MULTILINE)
+    assert re.search(r"^time       \d+\.\d s$", again.out, re.MULTILINE)
+
+
+def test_wide_vectors_ask_a_shrunk_index(run: Run, folder: Path) -> None:
+    np.save(folder / "v.npy", [[1, 1, 0, 0], [0, 1, 1, 0], [0.6, 0, 0, 0.8]])
+    run("build", "--vectors", "v.npy")
+    run("shrink", "--dim", "2")
+
+    done = run("query", "--vector", "v.npy", "-k", "1")
+
+    assert (done.status, done.err) == (0, "")
+    assert [line.split()[:3] for line in done.out.splitlines() if line.startswith(" 1")] == [
+        ["1", "1.000", row] for row in ("0", "1", "2")
+    ]
+
+
+def test_a_row_of_a_document_is_named_beside_it(run: Run, folder: Path) -> None:
+    pq.write_table(pa.table({"vector": [[1.0, 0], [0, 1.0]], "id": ["r1", "r2"], "doc_id": ["d", "d"]}), "v.parquet")
+    run("build", "--vectors", "v.parquet")
+
+    done = run("query", "--vector", "-", "-k", "1", stdin=b"[0, 1]")
+
+    assert done.out == " #  score  source\n 1  1.000  d  row r2\n"
+    assert run("delete", "--id", "r2").out.splitlines()[0] == "deleted  1 chunk: a part of 1 document"
+
+
+@pytest.mark.usefixtures("vectors")
+def test_a_question_in_words_is_refused_with_the_way(run: Run) -> None:
+    run("build", "--vectors", "vectors.parquet")
+
+    done = run("query", "who signed the lease?")
+
+    assert (done.status, done.out) == (2, "")
+    assert done.err == (
+        "Error: ragidx-index: the index holds vectors that were made elsewhere: no question in words can be encoded "
+        "for it\n  hint: ask it with a vector: ragidx query --vector, or ragidx.IndexReader; or name the model that "
+        "made them when it is built: ragidx build --vectors FILE --model M --rebuild\n"
+    )
+
+
+@pytest.mark.usefixtures("vectors")
+def test_a_vector_is_asked_from_a_file_or_standard_input(run: Run, folder: Path) -> None:
+    run("build", "--vectors", "vectors.parquet")
+    (folder / "q.json").write_text("[3, 4, 0, 0]")
+    npy = io.BytesIO()
+    np.save(npy, np.array([3.0, 4, 0, 0]))
+
+    done = run("query", "--vector", "q.json", "-k", "2")
+
+    assert (done.status, done.err) == (0, "")
+    assert done.out == (
+        " #  score  source\n 1  0.800  b\n           The mill stands.\n 2  0.600  a\n           The lease was signed.\n"
+    )
+    assert run("query", "--vector", "-", "-k", "2", stdin=npy.getvalue()).out == done.out
+    assert run("query", "--vector", "-", "-k", "2", stdin=b"[3, 4, 0, 0]").out == done.out
+
+
+@pytest.mark.usefixtures("vectors")
+def test_several_vectors_have_several_answers(run: Run, folder: Path) -> None:
+    run("build", "--vectors", "vectors.parquet")
+    np.save(folder / "q.npy", np.eye(4)[:2])
+
+    done = run("query", "--vector", "q.npy", "-k", "1")
+    found = json.loads(run("query", "--vector", "q.npy", "-k", "1", "--where", "year < 1800", "--json").out)
+
+    assert done.out == (
+        "query 1\n #  score  source\n 1  1.000  a\n           The lease was signed.\n"
+        "\nquery 2\n #  score  source\n 1  1.000  b\n           The mill stands.\n"
+    )
+    assert {name: found[name] for name in ("vector", "where", "k")} == {
+        "vector": "q.npy",
+        "where": "year < 1800",
+        "k": 1,
+    }
+    assert [[hit["chunk_id"] for hit in answer["hits"]] for answer in found["answers"]] == [["b"], ["b"]]
+    assert found["answers"][1]["hits"][0] == {
+        "rank": 1,
+        "score": 1.0,
+        "text": "The mill stands.",
+        "doc_id": "b",
+        "chunk_id": "b",
+        "start": 0,
+        "end": 16,
+        "heading": "",
+        "metadata": {"year": 1790},
+    }
+
+
+@pytest.mark.usefixtures("index")
+def test_an_index_of_a_model_answers_vectors_and_shorter_ones_too(run: Run, folder: Path) -> None:
+    dim = json.loads(run("info", "--json").out)["dim"]
+    np.save(folder / "q.npy", np.ones(dim))
+
+    whole = json.loads(run("query", "--vector", "q.npy", "-k", "6", "--json").out)
+    short = json.loads(run("query", "--vector", "q.npy", "-k", "6", "--dim", "4", "--json").out)
+    again = json.loads(
+        run("query", "--vector", "q.npy", "-k", "6", "--dim", "4", "--rerank-dim", str(dim), "--json").out
+    )
+    words = json.loads(run("query", "the lease of the house", "-k", "6", "--dim", "4", "--json").out)
+
+    assert len(whole["answers"][0]["hits"]) == len(words["hits"]) == 6
+    assert [hit["score"] for hit in short["answers"][0]["hits"]] != [
+        hit["score"] for hit in whole["answers"][0]["hits"]
+    ]
+    assert [hit["chunk_id"] for hit in again["answers"][0]["hits"]] == [
+        hit["chunk_id"] for hit in whole["answers"][0]["hits"]
+    ]
+
+
+@pytest.mark.usefixtures("vectors")
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((), "give a question, or --vector FILE, or --queries FILE with --run FILE"),
+        (("words", "--vector", "q.npy"), "give a question, or --vector FILE, or --queries FILE with --run FILE"),
+        (
+            ("--vector", "q.npy", "--instruction", "i"),
+            "--instruction and --vector exclude each other: nothing is encoded",
+        ),
+        (("--vector", "q.npy", "--model", "m"), "--model and --vector exclude each other: nothing is encoded"),
+        (("--vector", "q.npy", "--adapter", "m"), "--adapter and --vector exclude each other: nothing is encoded"),
+        (("--vector", "q.npy", "--dtype", "float32"), "--dtype and --vector exclude each other: nothing is encoded"),
+        (("--vector", "q.npy", "--pooler", "m"), "--pooler and --vector exclude each other: nothing is encoded"),
+    ],
+)
+def test_what_a_query_cannot_have_beside_a_vector_is_named(args: tuple[str, ...], message: str, run: Run) -> None:
+    done = run("query", *args)
+
+    assert (done.status, done.err.splitlines()[-1]) == (2, f"Error: {message}")
+
+
+@pytest.mark.usefixtures("vectors")
+def test_a_device_that_there_is_not_is_an_error_for_vectors_too(run: Run) -> None:
+    run("build", "--vectors", "vectors.parquet")
+
+    done = run("query", "--vector", "-", "--device", "gpu", stdin=b"[1, 2, 3, 4]")
+
+    assert (done.status, done.err) == (
+        2,
+        "Error: unknown device 'gpu'; did you mean 'cpu'?\n  hint: known: auto, cpu, cuda, mps\n",
+    )
+
+
+@pytest.mark.usefixtures("vectors")
+def test_a_vector_of_another_width_is_an_error(run: Run) -> None:
+    run("build", "--vectors", "vectors.parquet")
+
+    done = run("query", "--vector", "-", stdin=b"[1, 2]")
+
+    assert (done.status, done.err) == (
+        2,
+        "Error: ragidx-index: the query's vector has 2 numbers, those of the index have 4\n"
+        "  hint: make it as the vectors of the index were made\n",
+    )
+
+
+@pytest.mark.usefixtures("vectors")
+def test_fewer_hits_than_were_asked_for_are_told(run: Run) -> None:
+    run("build", "--vectors", "vectors.parquet")
+
+    done = run("query", "--vector", "-", "--where", "year > 1900", stdin=b"[1, 1, 1, 1]")
+
+    assert (done.status, done.err) == (0, "There is 1 chunk that matches --where; 10 hits were asked for.\n")

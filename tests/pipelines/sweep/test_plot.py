@@ -1,0 +1,178 @@
+"""The picture of a sweep: what is drawn in it, and that the same report gives the same bytes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragidx.corpora.errors import RagidxError, SpecError
+from ragidx.indexer.ann.index_types import Effort
+from ragidx.pipelines.evaluate.significance import difference, interval
+from ragidx.pipelines.sweep.plot import _stored_as, draw
+from ragidx.pipelines.sweep.report import SweepReport, SweepRow, Times
+
+pytestmark = pytest.mark.slow
+
+
+def _report(
+    *, judged: bool = True, types: tuple[str, ...] = ("flat",), source: str = "corpora/lease", rows: int = 4
+) -> SweepReport:
+    base = 0.5 + 0.1 * np.sin(np.arange(30))
+    made = []
+    for name, first in (("none", 0), ("embedfilter", 1), ("truncation", 1)):
+        for step in range(first, rows if first else 1):
+            for number, kind in enumerate(types):
+                values = base - 0.05 * step
+                single = Times(0.1 * (step + 1) / (number + 1), 0.2, 0.3, 100)
+                made.append(
+                    SweepRow(
+                        filter=name,
+                        dim=256 >> step,
+                        tau=2.0**step,
+                        asked=kind,
+                        index_type="HNSW16" if kind == "hnsw" else kind,
+                        effort=Effort(),
+                        bytes_per_vector=2 * (256 >> step),
+                        disk_bytes=1000 * (2 * (256 >> step) + 144 * number),
+                        build_seconds=0.1,
+                        recall=1.0,
+                        overlap=1 - 0.1 * step,
+                        single=single,
+                        batch=single,
+                        queries_per_s=100.0,
+                        ndcg=interval(values) if judged else None,
+                        against=difference(values, base) if judged else None,
+                    )
+                )
+    return SweepReport(
+        source=source,
+        model="models/mini",
+        encoder="",
+        hidden=256,
+        reference="the raw vectors",
+        reference_dim=256,
+        reference_ndcg=interval(base) if judged else None,
+        n_documents=1000,
+        n_chunks=1000,
+        n_queries=30,
+        queries="30",
+        threads=2,
+        batch=64,
+        rows=tuple(made),
+    )
+
+
+def _words(svg: bytes) -> list[str]:
+    """What is written in the picture: matplotlib keeps each text as a comment beside its outlines."""
+    return [text.strip() for text in re.findall(r"<!--(.*?)-->", svg.decode())]
+
+
+def _number(word: str) -> float:
+    return float(word.replace(",", ""))
+
+
+def test_the_picture_names_what_it_shows() -> None:
+    words = _words(draw(_report(), "svg"))
+
+    for text in ("lease, mini: 1,000 chunks, 30 queries", "nDCG@10", "dimensions", "embedfilter", "truncation"):
+        assert text in words
+    assert {"256", "128", "64", "32"} <= set(words)
+    assert {"τ = 1", "τ = 2", "τ = 4", "τ = 8"} <= set(words)
+    assert {"full width, exact", "measurably worse than full width"} <= set(words)
+    assert "none" not in words  # the reference is the dashed line
+    assert "hnsw" not in words
+
+
+def test_several_index_types_have_a_legend_of_their_own() -> None:
+    words = _words(draw(_report(types=("flat", "hnsw")), "svg"))
+
+    assert {"flat", "hnsw"} <= set(words)
+
+
+def test_without_qrels_the_overlap_is_drawn() -> None:
+    words = _words(draw(_report(judged=False), "svg"))
+
+    assert "overlap@10 with full width" in words
+    assert not {"nDCG@10", "full width, exact", "measurably worse than full width"} & set(words)
+
+
+def test_ticks_never_lie_over_each_other() -> None:
+    report = _report()
+    near = SweepRow(**{name: getattr(report.rows[1], name) for name in report.rows[1].__slots__} | {"dim": 255})
+    crowded = SweepReport(**{name: getattr(report, name) for name in report.__slots__} | {"rows": (*report.rows, near)})
+
+    assert "255" not in _words(draw(crowded, "svg"))
+
+
+def test_widths_that_are_stored_alike_are_one_point_below() -> None:
+    assert [_stored_as(dim, [256, 128]) for dim in (256, 255, 249, 248, 240, 128)] == [256, 256, 256, 248, 240, 128]
+
+
+def test_an_overlap_has_no_tick_above_1() -> None:
+    numbers = {word for word in _words(draw(_report(judged=False, rows=1), "svg")) if re.fullmatch(r"[01]\.\d+", word)}
+
+    assert "1.00" in numbers
+    assert max(map(float, numbers)) == 1
+
+
+@pytest.mark.parametrize("width", [1, 3, 96, 384])
+def test_of_one_width_the_axis_of_bytes_has_two_doublings(width: int) -> None:
+    one = _report(rows=1)
+    row = SweepRow(
+        **{name: getattr(one.rows[0], name) for name in one.rows[0].__slots__}
+        | {"dim": width, "disk_bytes": 2 * 1000 * width}
+    )
+    alone = SweepReport(**{name: getattr(one, name) for name in one.__slots__} | {"rows": (row,)})
+
+    words = _words(draw(alone, "svg"))
+
+    between = words[words.index("nDCG@10") + 1 : words.index("bytes a vector")]
+    assert len(between) >= 2
+    assert min(map(_number, between)) <= 2 * width <= max(map(_number, between))
+
+
+@pytest.mark.parametrize("source", ["$x^2$", "Привет/мир", "-", "/"])
+def test_any_source_can_stand_in_the_title(source: str) -> None:
+    assert draw(_report(source=source), "png").startswith(b"\x89PNG")
+
+
+def test_a_single_row_is_a_picture() -> None:
+    assert draw(_report(rows=1), "png").startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("format", ["svg", "png"])
+def test_the_same_report_gives_the_same_bytes(format: str) -> None:
+    assert draw(_report(), format) == draw(_report(), format)
+
+
+def test_another_format_is_refused() -> None:
+    with pytest.raises(SpecError, match="unknown format of a picture 'pdf'"):
+        draw(_report(), "pdf")
+
+
+def test_a_report_without_rows_has_no_picture() -> None:
+    empty = _report(rows=1)
+    bare = SweepReport(**{name: getattr(empty, name) for name in empty.__slots__} | {"rows": ()})
+
+    with pytest.raises(SpecError) as fault:
+        draw(bare, "png")
+
+    assert str(fault.value) == "a sweep without rows has no picture\n  hint: measure a width first"
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+
+    def missing(name: str, *rest: Any) -> Any:
+        return None if name == "matplotlib" else real(name, *rest)
+
+    monkeypatch.setattr(importlib.util, "find_spec", missing)
+
+    with pytest.raises(RagidxError) as fault:
+        draw(_report(), "png")
+
+    assert str(fault.value) == ("pictures need matplotlib, which is not installed\n  hint: pip install 'ragidx[plot]'")

@@ -1,0 +1,109 @@
+"""A writer of given vectors on a disk that fails: no second commit of it, and the next writer does all as it should."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from faults import Disk, Failing, Step, error_of
+
+from ragidx.corpora.errors import IndexFormatError, RagidxError
+from ragidx.indexer.store.verify import verify
+from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.retriever.reader import IndexReader
+
+AXES = np.eye(4, dtype=np.float32)
+FAILED = "this writer failed, and what it wrote may be incomplete; make another one"
+
+
+def change(writer: IndexWriter) -> None:
+    """Of a, b and c one goes, one is replaced and one stays; d comes."""
+    writer.delete(["a"])
+    writer.add(["b", "c", "d"], AXES[[3, 2, 0]], doc_ids=["x", "c", "x"])
+    writer.commit()
+
+
+def content(index: Path) -> tuple[int, int, dict[str, str]]:
+    """Generation, documents, and which document each row belongs to; a row that is there twice fails."""
+    reader = IndexReader.open(index)
+    hits = reader.search(AXES[:1], k=100)[0]
+    assert len({hit.chunk_id for hit in hits}) == len(hits) == len(reader)
+    return reader.generation, reader.store.manifest.n_documents, {hit.chunk_id: hit.doc_id for hit in hits}
+
+
+OLD = (1, 3, {"a": "a", "b": "b", "c": "c"})
+NEW = (2, 2, {"b": "x", "c": "c", "d": "x"})
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    with IndexWriter(tmp_path / "old" / "index", 4) as writer:
+        writer.add(["a", "b", "c"], AXES[:3])
+        writer.commit()
+    return tmp_path / "old"
+
+
+@pytest.fixture
+def steps(old: Path, tmp_path: Path) -> list[Step]:
+    """What a change does to the disk without a fault."""
+    root = shutil.copytree(old, tmp_path / "whole")
+    with IndexWriter(root / "index", 4) as writer, Disk(root) as disk:
+        change(writer)
+    assert content(root / "index") == NEW
+    return disk.steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "torn"), [(errno.ENOSPC, 0.5), (errno.EIO, 0.0)], ids=["full, half written", "broken, not written"]
+)
+def test_whatever_call_failed_a_second_commit_is_refused_and_the_next_writer_is_right(
+    old: Path, steps: list[Step], tmp_path: Path, code: int, torn: float
+) -> None:
+    commit = next(one.number for one in steps if one.call in ("rename", "replace") and one.path.name == "manifest.json")
+    for step in steps:
+        root = shutil.copytree(old, tmp_path / f"copy {step.number}")
+        index = root / "index"
+        with IndexWriter(index, 4) as writer:
+            with Failing(root, step.number, code, torn=torn):
+                fault = error_of(lambda writer=writer: change(writer))
+            if fault is not None:
+                with pytest.raises(ValueError, match=FAILED):
+                    writer.commit()
+                with pytest.raises(ValueError, match=FAILED):
+                    writer.add(["e"], AXES[:1])
+                with pytest.raises(ValueError, match=FAILED):
+                    writer.delete(["c"])
+        assert content(index) == (OLD if fault is not None and step.number <= commit else NEW)
+
+        with IndexWriter(index, 4) as writer:
+            change(writer)
+        assert content(index) == NEW
+        assert verify(index) == []
+
+
+def test_a_row_that_is_broken_is_no_failure(old: Path) -> None:
+    with IndexWriter(old / "index", 4) as writer:
+        with pytest.raises(RagidxError):
+            writer.add(["d"], np.zeros((1, 4)))
+        change(writer)
+
+    assert content(old / "index") == NEW
+
+
+def test_without_its_manifest_an_index_is_not_taken_for_an_empty_one(old: Path) -> None:
+    index = old / "index"
+    with IndexWriter(index, 4) as writer:
+        change(writer)
+    (index / "manifest.json").unlink()
+    files = sorted(path for path in index.rglob("*") if path.is_file())
+
+    with pytest.raises(IndexFormatError, match=r"the manifest is missing, but manifest\.2\.json is there"):
+        IndexWriter(index, 4)
+
+    assert sorted(path for path in index.rglob("*") if path.is_file()) == files
+    shutil.copy(index / "manifest.2.json", index / "manifest.json")
+    assert content(index) == NEW

@@ -1,0 +1,143 @@
+"""The framework adapter for LangChain: its own standard tests, and conditions, which they do not cover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.retrievers import BaseRetriever
+from langchain_tests.integration_tests import EmbeddingsIntegrationTests, RetrieversIntegrationTests
+from langchain_tests.unit_tests import EmbeddingsUnitTests
+from pydantic import ValidationError
+
+import ragidx
+from ragidx.corpora.errors import IndexFormatError, QueryError
+from ragidx.retriever.frameworks.langchain import RagidxEmbeddings, RagidxRetriever
+
+FACTS = [
+    ("The lease of the house by the lake was signed by Ada Lovelace.", 1840, "law"),
+    ("The old mill stands where the river reaches the sea.", 1790, "history"),
+    ("The tower in Tokyo is painted orange and white.", 1958, "architecture"),
+    ("Bees dance to tell where the flowers are.", 1946, "biology"),
+    ("Neptune was found with a pencil before a telescope.", 1846, "astronomy"),
+    ("Movable metal type was cast in Korea before Gutenberg.", 1377, "history"),
+]
+
+
+@pytest.fixture(scope="session")
+def facts_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("facts")
+    lines = ["text,year,subject", *(f'"{text}",{year},{subject}' for text, year, subject in FACTS)]
+    (folder / "facts.csv").write_text("\n".join(lines) + "\n")
+    ragidx.build(folder / "facts.csv", folder / "index")
+    return folder / "index"
+
+
+class TestRetriever(RetrieversIntegrationTests):
+    @pytest.fixture(autouse=True)
+    def _index(self, facts_index: Path) -> None:
+        type(self)._path = facts_index  # type: ignore[attr-defined]
+
+    @property
+    def retriever_constructor(self) -> type[BaseRetriever]:
+        return RagidxRetriever
+
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"index": self._path}  # type: ignore[attr-defined]
+
+    @property
+    def retriever_query_example(self) -> str:
+        return "who signed the lease?"
+
+
+class TestEmbeddingsUnit(EmbeddingsUnitTests):
+    @property
+    def embeddings_class(self) -> type[Embeddings]:
+        return RagidxEmbeddings
+
+
+class TestEmbeddings(EmbeddingsIntegrationTests):
+    @property
+    def embeddings_class(self) -> type[Embeddings]:
+        return RagidxEmbeddings
+
+
+def test_a_condition_of_the_retriever_holds_for_every_call(facts_index: Path) -> None:
+    retriever = RagidxRetriever(index=facts_index, k=6, where='subject == "history"')
+
+    found = retriever.invoke("who signed the lease?")
+
+    assert sorted(document.metadata["year"] for document in found) == [1377, 1790]
+
+
+def test_a_condition_can_be_given_for_one_call(facts_index: Path) -> None:
+    retriever = RagidxRetriever(index=facts_index, k=6)
+
+    assert len(retriever.invoke("type", where="year < 1800")) == 2
+    assert len(retriever.invoke("type")) == 6
+    assert len(retriever.invoke("type", k=1)) == 1
+
+
+async def test_a_condition_works_asynchronously(facts_index: Path) -> None:
+    retriever = RagidxRetriever(index=facts_index, k=6)
+
+    found = await retriever.ainvoke("type", where='subject in ("law", "biology")')
+
+    assert {document.metadata["subject"] for document in found} == {"law", "biology"}
+
+
+def test_a_document_carries_its_id_source_offsets_score_and_metadata(facts_index: Path) -> None:
+    document = RagidxRetriever(index=facts_index, k=1).invoke("who signed the lease?")[0]
+
+    assert isinstance(document, Document)
+    assert document.page_content == FACTS[0][0]
+    assert document.id == f"facts.csv#1:0-{len(FACTS[0][0])}"
+    score = document.metadata.pop("score")
+    assert 0.3 < score <= 1
+    assert document.metadata == {
+        "source": "facts.csv#1",
+        "start": 0,
+        "end": len(FACTS[0][0]),
+        "year": 1840,
+        "subject": "law",
+    }
+
+
+def test_a_wrong_condition_is_the_retrievers_own_error(facts_index: Path) -> None:
+    with pytest.raises(QueryError, match="unknown field 'yaer'; did you mean 'year'"):
+        RagidxRetriever(index=facts_index, where="yaer > 3").invoke("x")
+
+
+def test_a_wrong_folder_is_told_when_the_retriever_is_made(tmp_path: Path) -> None:
+    with pytest.raises(IndexFormatError, match="there is no such folder"):
+        RagidxRetriever(index=tmp_path / "none")
+
+
+def test_a_misspelt_option_is_an_error(facts_index: Path) -> None:
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        RagidxRetriever(index=facts_index, wehre="year > 3")
+
+
+def test_embeddings_are_the_vectors_of_an_index(facts_index: Path) -> None:
+    embeddings = RagidxEmbeddings()
+    store = ragidx.Retriever.open(facts_index).store
+
+    vectors = embeddings.embed_documents([text for text, _, _ in FACTS])
+
+    stored = store.segments[0].vectors(range(6))
+    assert len(vectors[0]) == stored.shape[1]
+    assert abs(stored - vectors).max() < 1e-3
+
+
+def test_embeddings_take_a_filter_and_a_method(tiny_model: Callable[..., Path]) -> None:
+    embeddings = RagidxEmbeddings(str(tiny_model("llama")), method="echo", tau=4)
+
+    vector = embeddings.embed_query("who signed the lease?")
+
+    assert len(vector) == 8
+    assert sum(number * number for number in vector) == pytest.approx(1, abs=1e-5)

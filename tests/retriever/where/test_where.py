@@ -1,0 +1,389 @@
+"""Metadata conditions: what they select, how they print, and every message."""
+
+import math
+import re
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragidx.corpora.errors import QueryError
+from ragidx.retriever.where.conditions import And, Compare, Condition, IsNull, Not, OneOf, Or, TextTest
+from ragidx.retriever.where.parser import parse
+
+SCHEMA = {
+    "subject": "string",
+    "year": "int",
+    "price": "float",
+    "open": "bool",
+    "doc_id": "string",
+    "my field": "string",
+}
+TABLE = pa.table(
+    {
+        "subject": ["history", "chemistry", None, "His\ntory"],
+        "year": pa.array([1900, 2000, None, 2**62 + 1], pa.int64()),
+        "price": pa.array([1.5, None, -2.0, 3.0], pa.float64()),
+        "open": [True, False, None, True],
+        "my field": ['a"b', "c'd", "e`f", None],
+    }
+)
+
+
+def rows(text: str, table: pa.Table = TABLE) -> list[int]:
+    return [int(row) for row in parse(text, SCHEMA).mask(table).nonzero()[0]]
+
+
+def told(text: str, schema: dict[str, str] = SCHEMA) -> str:
+    with pytest.raises(QueryError) as fault:
+        parse(text, schema)
+    return str(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('subject == "history"', [0]),
+        ("subject != 'history'", [1, 3]),
+        ('subject < "d"', [1, 3]),
+        ("year >= 1900 and year < 2001", [0, 1]),
+        ("year == 4611686018427387905", [3]),
+        ("year == 4611686018427387904", []),
+        ("year > 4611686018427387904.0", [3]),
+        ("year > 1999.5", [1, 3]),
+        ("year >= 1999.5", [1, 3]),
+        ("year < 1999.5", [0]),
+        ("year <= 1999.5", [0]),
+        ("year == 1999.5", []),
+        ("year != 1999.5", [0, 1, 3]),
+        ("year == 2000.0", [1]),
+        ("year < 1e300", [0, 1, 3]),
+        ("not year < 1e300", []),
+        ("year != 99999999999999999999", [0, 1, 3]),
+        ("price == -2", [2]),
+        ("price > -2.5e0 and price <= 1.5", [0, 2]),
+        ("price in (3, 1.5)", [0, 3]),
+        ("open == true", [0, 3]),
+        ("open != TRUE", [1]),
+        ("open in (true, false)", [0, 1, 3]),
+        ("year in (1900, 2000.0, 1999.5, 99999999999999999999)", [0, 1]),
+        ("year not in (1900)", [1, 3]),
+        ("not year in (1900)", [1, 3]),
+        ("year is null", [2]),
+        ("year is not null", [0, 1, 3]),
+        ("not year is null", [0, 1, 3]),
+        ('subject starts with "his"', [0]),
+        ('subject contains "stry"', [1]),
+        ('subject matches "^h|y$"', [0, 1, 3]),
+        (r'subject matches "\\s"', [3]),
+        (r'subject == "His\ntory"', [3]),
+        (r'`my field` == "a\"b" or `my field` == "c\u0027d"', [0, 1]),
+        ("`my field` contains '`'", [2]),
+        ("year == 1900 or year == 2000 and open == true", [0]),
+        ("(year == 1900 or year == 2000) and open == false", [1]),
+        ("NOT (Year IS NULL OR open == True)".replace("Year", "year"), [1]),
+    ],
+)
+def test_a_condition_selects_the_rows_that_it_names(text: str, expected: list[int]) -> None:
+    assert rows(text) == expected
+
+
+@pytest.mark.parametrize("text", ["year > 5", "not year > 5", "not (year > 5 and open == true)", "year not in (5)"])
+def test_a_row_without_a_value_is_selected_by_no_comparison_and_by_no_not(text: str) -> None:
+    assert 2 not in rows(text)
+
+
+def test_what_one_side_decides_is_not_unknown() -> None:
+    assert rows("year > 5 or price < 0") == [0, 1, 2, 3]
+    assert rows("not (year > 5 and price > 0)") == [2]
+
+
+def test_a_column_that_a_table_lacks_is_null_in_every_row() -> None:
+    assert rows('doc_id == "a" or not doc_id starts with "a" or doc_id in ("a", "b")') == []
+    assert rows("doc_id is null") == [0, 1, 2, 3]
+
+
+def test_a_table_without_rows_has_an_empty_mask() -> None:
+    assert parse("year > 5 or doc_id is null", SCHEMA).mask(TABLE.slice(0, 0)).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"year": pa.array([1, 300], pa.int16()), "subject": pa.array(["a", "b"], pa.large_string())},
+        {"year": pa.array([1.0, 300.0]), "subject": pa.array(["a", "b"]).dictionary_encode()},
+        {"year": pa.array([1, 300], pa.uint16()), "subject": pa.chunked_array([["a"], ["b"]])},
+    ],
+)
+def test_other_widths_and_dictionaries_compare_as_well(columns: dict) -> None:
+    assert rows(
+        'year > 299 and year < 100000 and subject in ("b", "c") and subject matches "b"', pa.table(columns)
+    ) == [1]
+
+
+def test_the_fields_that_a_condition_reads_are_known() -> None:
+    condition = parse('not (year > 5 and `my field` is null) or price in (1) or subject contains "x"', SCHEMA)
+
+    assert condition.fields == {"year", "my field", "price", "subject"}
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("  year>=1900  AND  open==TRUE ", "year >= 1900 and open == true"),
+        ("((year > 5))", "year > 5"),
+        ("(year > 5 and year < 9) and year != 7", "(year > 5 and year < 9) and year != 7"),
+        ("(year > 5 and year < 9) or year == 1", "year > 5 and year < 9 or year == 1"),
+        ("not (not (year > 5))", "not not year > 5"),
+        ("not (year in (1,2))", "year not in (1, 2)"),
+        ("not (year is null)", "year is not null"),
+        ("not (year > 5 or year < 2)", "not (year > 5 or year < 2)"),
+        ("price > 5", "price > 5.0"),
+        ("subject Starts With 'a\"b\u2028'", r'subject starts with "a\"b\u2028"'),
+        ("`my field` == '' and `year` == 1", '`my field` == "" and year == 1'),
+    ],
+)
+def test_a_condition_prints_in_one_form(text: str, printed: str) -> None:
+    condition = parse(text, SCHEMA)
+
+    assert str(condition) == printed
+    assert parse(printed, SCHEMA) == condition
+
+
+def test_a_field_named_like_a_word_of_the_language_is_written_in_backticks() -> None:
+    schema = {"not": "int", "a`b": "int", "starts": "string", "x.y-z": "int"}
+
+    condition = parse("`not` == 1 and `a\\`b` == 2 and starts starts with 's' and x.y-z>-1", schema)
+
+    assert str(condition) == '`not` == 1 and `a\\`b` == 2 and starts starts with "s" and x.y-z > -1'
+    assert parse(str(condition), schema) == condition
+
+
+FIELDS = "fields: doc_id, my field, open, price, subject, year"
+OPS = "== != < <= > >=, in, not in, is null, is not null, starts with, contains, matches"
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "message", "hint"),
+    [
+        ("yaer > 5", 1, "unknown field 'yaer'; did you mean 'year'?", FIELDS),
+        ("zzz > 5", 1, "unknown field 'zzz'", FIELDS),
+        ("year = 5", 6, "expected a comparison after year, found =", "write =="),
+        ("year <> 5", 6, "expected a comparison after year, found <>", "write !="),
+        ("year", 5, "expected a comparison after year, found the end", f"write one of {OPS}"),
+        ("year like 5", 6, "expected a comparison after year, found like", f"write one of {OPS}"),
+        ("year > 5 && open == true", 10, "expected and, or, or the end, found &&", "write and"),
+        ("year > 5 || open == true", 10, "expected and, or, or the end, found ||", "write or"),
+        ("!(year > 5)", 1, "expected a field, found !", "write not"),
+        (
+            "year == 2020-01-01",
+            13,
+            "expected and, or, or the end, found -01",
+            "join comparisons with and / or, and put text in quotes",
+        ),
+        ("5 < year", 1, "expected a field, found 5", "a comparison begins with a field, as in year >= 1900"),
+        ("year > 5 and", 13, "expected a field, found the end", "a comparison begins with a field, as in year >= 1900"),
+        ("and", 1, "expected a field, found and", "a comparison begins with a field, as in year >= 1900"),
+        ("(year > 5", 10, "expected ), found the end", "close the bracket"),
+        ("subject == history", 12, "expected a value, found history", 'write text in quotes: "history"'),
+        ("year == null", 9, "expected a value, found null", "write year is null"),
+        ("year == )", 9, "expected a value, found )", "a value is a text in quotes, a number, true or false"),
+        ("subject == 5", 12, "'subject' is text, and 5 is a number", 'write it in quotes: "5"'),
+        ("subject == true", 12, "'subject' is text, and true is a truth value", 'write it in quotes: "true"'),
+        ("year == '5'", 9, "'year' is a number, and '5' is text", "compare it with a number, without quotes"),
+        ("price in (1, true)", 14, "'price' is a number, and true is a truth value",
+         "compare it with a number, without quotes"),
+        ("open == 1", 9, "'open' is a truth value, and 1 is a number", "compare it with true or false"),
+        ("open < true", 6, "< does not apply to 'open', a truth value", "use == or !="),
+        ("year contains '5'", 6, "contains reads text, and 'year' is a number", "use == != < <= > >= or in"),
+        ("subject starts 'x'", 16, "expected with, found 'x'", "write starts with"),
+        ("year in 5", 9, "expected (, found 5", "put the values in brackets: in (1, 2)"),
+        ("year in (5 6)", 12, "expected ), found 6", "separate values by commas, and close the bracket"),
+        ("year in ()", 10, "expected a value, found )", "a value is a text in quotes, a number, true or false"),
+        ("year is 5", 9, "expected null, found 5", "write is null or is not null"),
+        ("year not 5", 10, "expected in, found 5", "write not before the field, or not in after it"),
+        ("subject == 'x", 12, "the ' is not closed", "close it, and write \\ before one inside"),
+        ("year > 5;", 9, "';' has no meaning here", "put text in quotes, odd field names in backticks"),
+        ("year > 5abc", 8, "'5' has no meaning here", "put text in quotes, odd field names in backticks"),
+        (r"subject == 'a\d'", 14, r"unknown escape \d", r"write \\ for a backslash"),
+        (r"subject == '\ud800'", 12, "the text holds half of a surrogate pair", "write the character itself"),
+        ("year > 1e999", 8, "the number is out of range", "the largest is about 1.8e308, in at most 100 characters"),
+        ("year > " + "9" * 101, 8, "the number is out of range",
+         "the largest is about 1.8e308, in at most 100 characters"),
+        ("subject matches '(a'", 17, "the regular expression is broken: missing ): (a",
+         "write it in RE2's syntax, which has no backreferences and no lookaround"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_shown_where_it_is(text: str, at: int, message: str, hint: str) -> None:
+    first = max(0, at - 1 - 50)
+    shown = text[first : at - 1 + 30]
+
+    assert told(text) == (
+        f"condition, character {at}: {message}\n  {shown}\n  {' ' * (at - 1 - first)}^\n  hint: {hint}"
+    )
+
+
+def test_the_caret_stands_below_the_place_after_wide_and_control_characters() -> None:
+    assert told("subject == '日本\n語' or bad == 1") == (
+        "condition, character 22: unknown field 'bad'\n"
+        "  subject == '日本 語' or bad == 1\n"
+        f"  {' ' * 24}^\n"
+        f"  hint: {FIELDS}"
+    )
+
+
+def test_of_a_long_condition_the_text_around_the_place_is_shown() -> None:
+    assert told("open == true or " * 10 + "bad == 1" + " or open == true" * 10) == (
+        "condition, character 161: unknown field 'bad'\n"
+        "  r open == true or open == true or open == true or bad == 1 or open == true or op\n"
+        f"  {' ' * 50}^\n"
+        f"  hint: {FIELDS}"
+    )
+
+
+def test_of_many_fields_thirty_are_listed() -> None:
+    schema = {f"f{number:03}": "int" for number in range(40)}
+
+    assert told("zzz == 1", schema) == (
+        "condition, character 1: unknown field 'zzz'\n  zzz == 1\n  ^\n"
+        f"  hint: fields: {', '.join(sorted(schema)[:30])} and 10 more"
+    )
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_condition_is_refused(text: str) -> None:
+    assert told(text) == ("condition: the condition is empty\n  hint: write one such as year >= 1900, or leave it out")
+
+
+def test_a_condition_is_bounded_in_length_depth_and_lists() -> None:
+    thousand = ", ".join(["1"] * 1000)
+    assert parse(f"year in ({thousand})", SCHEMA)
+    assert parse("(" * 50 + "year > 5" + ")" * 50, SCHEMA)
+    assert parse("not " * 50 + "year > 5", SCHEMA).mask(TABLE).tolist() == [True, True, False, True]
+    assert parse(" or ".join(["year > 5"] * 800), SCHEMA).mask(TABLE).tolist() == [True, True, False, True]
+
+    assert told("year > 5" + " " * 10_000) == (
+        "condition: the condition has 10,008 characters\n  hint: at most 10,000 are read"
+    )
+    assert told("(" * 51 + "year > 5" + ")" * 51) == (
+        f"condition, character 52: the condition is more than 50 deep\n  {'(' * 50}year > 5{')' * 22}\n  {' ' * 50}^\n"
+        "  hint: leave out brackets that change nothing"
+    )
+    assert told("not " * 51 + "year > 5").endswith("hint: leave out brackets that change nothing")
+    assert told(f"year in ({thousand}, 1)") == (
+        f"condition, character 3010: the list has more than 1,000 values\n  , {'1, ' * 16}1)\n"
+        f"  {' ' * 50}^\n  hint: split it into several lists, joined by or"
+    )
+
+
+def test_an_integer_beyond_the_largest_float_is_refused_for_a_float_field() -> None:
+    assert "the number is out of range" in told("price > 1" + "0" * 400)
+
+
+# properties: random conditions over a random table, against plain Python
+
+TEXTS = st.sampled_from(["", "a", "A", "ab", "b.", "日本", "\u2028", '"', "'", "`", "\\", "\n", "e\u0301", "😀"])
+INTS = st.integers(-3, 3) | st.sampled_from([-(2**63), 2**63 - 1, 2**53 + 1, 2**53])
+FLOATS = st.sampled_from([-2.0, -0.5, 0.0, 0.5, 1.0, 2.5, 2.0**53, math.inf, -math.inf, math.nan])
+VALUES = {"s": TEXTS, "i": INTS, "f": FLOATS, "b": st.booleans()}
+KINDS = {"s": "string", "i": "int", "f": "float", "b": "bool"}
+TYPES = {"s": pa.string(), "i": pa.int64(), "f": pa.float64(), "b": pa.bool_()}
+FINITE = FLOATS.filter(math.isfinite)
+LITERALS = {"s": TEXTS, "i": INTS | FINITE | st.sampled_from([2**64, -1e300]), "f": FINITE, "b": st.booleans()}
+PATTERNS = ["^a", "b$", ".", "a|b", "[A-Z]"]
+
+
+@st.composite
+def comparisons(draw: st.DrawFn) -> Condition:
+    field = draw(st.sampled_from(sorted(KINDS)))
+    literal = LITERALS[field]
+    kinds = ["compare", "in", "null"] + (["text"] if field == "s" else [])
+    kind = draw(st.sampled_from(kinds))
+    if kind == "null":
+        return IsNull(field)
+    if kind == "in":
+        return OneOf(field, tuple(draw(st.lists(literal, min_size=1, max_size=3))))
+    if kind == "text":
+        test = draw(st.sampled_from(["starts with", "contains", "matches"]))
+        return TextTest(field, test, draw(st.sampled_from(PATTERNS) if test == "matches" else TEXTS))
+    ops = ["==", "!="] if field == "b" else ["==", "!=", "<", "<=", ">", ">="]
+    return Compare(field, draw(st.sampled_from(ops)), draw(literal))
+
+
+def nested(inner: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
+    parts = st.lists(inner, min_size=2, max_size=3).map(tuple)
+    return parts.map(And) | parts.map(Or) | inner.map(Not)
+
+
+CONDITIONS = st.recursive(comparisons(), nested, max_leaves=6)
+
+
+def answer(condition: Condition, row: dict) -> bool | None:
+    """What Python says; None: unknown."""
+    match condition:
+        case Not(inner):
+            said = answer(inner, row)
+            return None if said is None else not said
+        case And(parts):
+            said = [answer(part, row) for part in parts]
+            return False if False in said else None if None in said else True
+        case Or(parts):
+            said = [answer(part, row) for part in parts]
+            return True if True in said else None if None in said else False
+        case IsNull(field):
+            return row[field] is None
+    value = row[condition.field]
+    if value is None:
+        return None
+    match condition:
+        case OneOf(_, values):
+            return any(value == literal for literal in values)
+        case TextTest(_, "starts with", text):
+            return value.startswith(text)
+        case TextTest(_, "contains", text):
+            return text in value
+        case TextTest(_, "matches", text):
+            return re.search(text.replace("$", r"\Z"), value) is not None
+        case Compare(_, op, literal):
+            return {
+                "==": value == literal,
+                "!=": value != literal,
+                "<": value < literal,
+                "<=": value <= literal,
+                ">": value > literal,
+                ">=": value >= literal,
+            }[op]
+    raise AssertionError(condition)
+
+
+@settings(deadline=None)
+@given(
+    condition=CONDITIONS,
+    table=st.lists(st.fixed_dictionaries({name: st.none() | value for name, value in VALUES.items()}), max_size=6),
+)
+def test_a_condition_selects_what_python_selects(condition: Condition, table: list[dict]) -> None:
+    columns = pa.table({name: pa.array([row[name] for row in table], kind) for name, kind in TYPES.items()})
+
+    assert condition.mask(columns).tolist() == [answer(condition, row) is True for row in table]
+
+
+@settings(deadline=None)
+@given(condition=CONDITIONS)
+def test_what_a_condition_prints_parses_back_to_it(condition: Condition) -> None:
+    assert parse(str(condition), KINDS) == condition
+
+
+WORDS = ["year", "subject", "==", "<", "in", "is", "not", "null", "and", "or", "(", ")", ",", "5", "'x'", "`"]
+
+
+@settings(deadline=None)
+@given(text=st.text(max_size=30) | st.lists(st.sampled_from(WORDS)).map(" ".join))
+def test_any_text_is_a_condition_or_a_query_error(text: str) -> None:
+    try:
+        condition = parse(text, SCHEMA)
+    except QueryError:
+        return
+
+    assert parse(str(condition), SCHEMA) == condition
+    assert condition.mask(TABLE).shape == (4,)
