@@ -1,13 +1,11 @@
-"""Names of devices, number formats and attention implementations, told apart before torch is loaded.
+"""Devices, number formats and attention implementations: their names, and which device is there.
 
-A build that has nothing to encode loads no model, and still refuses a name that there is not. Whether a device is
-there, and whether a model has an implementation, only `ragidx.indexer.encoders.precision` and the loading of the model
-can say.
+A build that has nothing to encode loads no model, and still refuses an unknown name. Only `choose_device` loads torch.
 """
 
 from __future__ import annotations
 
-from ragidx.corpora.errors import unknown_name
+from ragidx.corpora.errors import SpecError, unknown_name
 
 DEVICES = ("auto", "cuda", "mps", "cpu")
 DTYPES = ("auto", "float32", "bfloat16", "float16", "mixed")  # what they are: ragidx.indexer.encoders.precision
@@ -43,3 +41,23 @@ def check_implementation(name: str) -> None:
     """
     if name not in IMPLEMENTATIONS and "/" not in name and not name.startswith("flash_attention_"):
         raise unknown_name("attention implementation", name, IMPLEMENTATIONS)
+
+
+def choose_device(device: str) -> str:
+    """`auto` is cuda, then mps, then cpu, whichever is there first.
+
+    Raises:
+        SpecError: the device is unknown, or is not on this machine.
+    """
+    check_device(device)
+    import torch
+
+    name = device.split(":", maxsplit=1)[0]
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if device == "auto":
+        return next(name for name in ("cuda", "mps", "cpu") if there[name])
+    if not there[name]:
+        raise SpecError(
+            f"there is no {name} device on this machine", "use --device auto or --device cpu", where="--device"
+        )
+    return device

@@ -27,7 +27,7 @@ from ragidx.retriever.hit import Hit
 from ragidx.retriever.reader import IndexReader
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.load import Encoder
+    from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.models.locate import ModelFiles
 

@@ -18,9 +18,8 @@ import yaml
 
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import decode, is_binary, marked_encoding
-from ragidx.corpora.readers.fields import check_text
+from ragidx.corpora.readers.fields import check_text, from_text, from_value
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.readers.values import from_text, from_value
 from ragidx.corpora.records import Document, Scalar
 
 _TOP_CHARS = 1 << 16  # front matter and the first heading are looked for here

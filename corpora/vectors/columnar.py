@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from ragidx.corpora.limits import UnreadableError
-from ragidx.corpora.readers.records.arrow_files import open_arrow
-from ragidx.corpora.readers.records.columnar import column_values
+from ragidx.corpora.readers.fields import from_value
+from ragidx.corpora.readers.records.columnar import column_values, open_arrow
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.readers.values import from_value
 from ragidx.corpora.records import Scalar
 from ragidx.corpora.vectors.batch import VectorBatch, batch_rows, check_width, row_ids
 from ragidx.corpora.vectors.fields import VectorColumns, is_text

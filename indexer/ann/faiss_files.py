@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import RagidxError
 from ragidx.indexer.ann.faiss_layout import HEADER, INNER_PRODUCT, check_layout, damaged, walking
 from ragidx.indexer.ann.index_types import Recipe
+from ragidx.indexer.arrays import Ints
 
-Ints: TypeAlias = NDArray[np.int64]
 Halves: TypeAlias = NDArray[np.float16]
 
 VECTORS = "vectors.faiss"

@@ -10,10 +10,9 @@ answered by exact search, which loses no recall: a GPU reads vectors far faster 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.faiss_files import Halves, faiss
@@ -22,10 +21,7 @@ from ragidx.indexer.ann.search import checked_queries
 
 if TYPE_CHECKING:
     import torch
-
-Floats: TypeAlias = NDArray[np.float32]
-Bools: TypeAlias = NDArray[np.bool_]
-Ints: TypeAlias = NDArray[np.int64]
+from ragidx.indexer.arrays import Bools, Floats, Ints
 
 _BLOCK_BYTES = 256 << 20  # of float32 vectors and scores at once on a device
 _GPU_CODES = ("SQfp16", "SQ8", "PQ")  # in lists: what faiss has GPU code for
@@ -125,7 +121,7 @@ def gpus(device: str) -> list[str]:
         return []
     import torch
 
-    from ragidx.indexer.encoders.precision import choose_device
+    from ragidx.indexer.devices import choose_device
 
     choose_device(device)  # where there is no GPU at all, its error is that of the encoder
     there = [f"cuda:{number}" for number in range(torch.cuda.device_count())]

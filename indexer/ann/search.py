@@ -15,15 +15,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragidx.corpora.errors import QueryError
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, empty, faiss, inner
 from ragidx.indexer.ann.index_types import TUNED_K, Effort, Recipe, train_rows
+from ragidx.indexer.arrays import Bools, Floats, Ints
 
-Floats: TypeAlias = NDArray[np.float32]
-Bools: TypeAlias = NDArray[np.bool_]
-Ints: TypeAlias = NDArray[np.int64]
 OnRows: TypeAlias = Callable[[int], None]
 """Called with the number of rows that are done."""
 

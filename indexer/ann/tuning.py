@@ -12,6 +12,7 @@ such the fastest, and what was measured stands in the manifest.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann import search as ann
@@ -36,10 +37,8 @@ from ragidx.indexer.ann.index_types import (
     candidates,
     footprint_of,
 )
-from ragidx.indexer.ann.memory import give_back
+from ragidx.indexer.arrays import Floats
 
-Floats: TypeAlias = NDArray[np.float32]
-Ints: TypeAlias = NDArray[np.int64]
 OnStage: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being made, how many rows there are, and how many are done."""
 
@@ -254,3 +253,11 @@ def _too_rough(best: Measured, rows: int, dim: int, options: IndexOptions) -> Sp
 
 def _megabytes(count: int) -> str:
     return f"{-(-count // 1_000_000):,} MB"
+
+
+def give_back() -> None:
+    """Return what the allocators hold and nobody uses; where the C library has no such call, Arrow's part alone."""
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; it takes milliseconds
+    if trim is not None:
+        trim(0)

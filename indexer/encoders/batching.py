@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.encoders.load import Batch
+from ragidx.indexer.encoders.protocol import Batch
 from ragidx.indexer.prompts.rendering import Rendered
 
 CPU_BUDGET = 2048

@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from ragidx.corpora.errors import SpecError
+from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders import pooling, precision
 from ragidx.indexer.encoders.backbone import load_backbone
-from ragidx.indexer.encoders.load import Floats, check_texts
+from ragidx.indexer.encoders.protocol import check_texts
 from ragidx.indexer.encoders.torch_encoder import BatchEncoder
 from ragidx.indexer.encoders.trained_pooling import TrainablePooling, load_pooling
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.prompts.prompts import Prompted, Prompts
-from ragidx.indexer.prompts.rendering import render_words
+from ragidx.indexer.prompts.rendering import positions_of_words, render_words
 from ragidx.indexer.prompts.tokenizer import check_vocabulary, load_tokenizer
-from ragidx.indexer.prompts.words import positions_of_words
 from ragidx.indexer.specs import EncoderSpec
 
 

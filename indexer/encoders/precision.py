@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from ragidx.corpora.errors import SpecError
-from ragidx.indexer.devices import check_device, check_dtype
+from ragidx.indexer.devices import check_dtype
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -24,24 +23,6 @@ DTYPES: dict[str, torch.dtype] = {
     "mixed": torch.float32,
 }
 _WORTH_IT = 1.15
-
-
-def choose_device(device: str) -> str:
-    """`auto` is cuda, then mps, then cpu, whichever is there first.
-
-    Raises:
-        SpecError: the device is unknown, or is not on this machine.
-    """
-    check_device(device)
-    name = device.split(":", maxsplit=1)[0]
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if device == "auto":
-        return next(name for name in ("cuda", "mps", "cpu") if there[name])
-    if not there[name]:
-        raise SpecError(
-            f"there is no {name} device on this machine", "use --device auto or --device cpu", where="--device"
-        )
-    return device
 
 
 def choose_dtype(dtype: str, device: str) -> str:

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.encoders.load import Batch, Floats, TextEncoder
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.encoders.protocol import Batch, TextEncoder
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.locate import ModelFiles

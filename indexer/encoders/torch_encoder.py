@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ragidx.indexer.encoders import batching, precision
 from ragidx.indexer.encoders.batching import Budget
-from ragidx.indexer.encoders.load import Batch, TextEncoder
+from ragidx.indexer.encoders.protocol import Batch, TextEncoder
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.prompts.rendering import Rendered
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+from typing import Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,17 +21,12 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
+from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.filters.fitting import Moments, Sample, lowest
 from ragidx.indexer.filters.logits import average_token, delta, top_tokens
 from ragidx.indexer.filters.unembedding import Spectrum, find_unembedding, spectrum_of
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FILTERS, FilterSpec
-
-if TYPE_CHECKING:
-    from ragidx.indexer.encoders.load import Encoder
-
-Floats: TypeAlias = NDArray[np.float32]
-Ints: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,12 +106,26 @@ class Filter:
         return made
 
 
+class Source(Protocol):
+    """What filters are made from: an encoder is one, and the plan of a build, which has not loaded one yet."""
+
+    @property
+    def files(self) -> ModelFiles:
+        """The model, for its unembedding matrix."""
+        ...
+
+    @property
+    def hidden(self) -> int:
+        """Width of its embeddings."""
+        ...
+
+
 class EmbedFilter(Filter):
     """The middle of the spectrum of a model's own unembedding matrix; its edges, where frequent tokens live, go."""
 
     @classmethod
     def from_encoder(
-        cls, encoder: Encoder, tau: float | None = None, dim: int | None = None, offset: int | None = None
+        cls, encoder: Source, tau: float | None = None, dim: int | None = None, offset: int | None = None
     ) -> EmbedFilter:
         """The filter of an encoder's model.
 
@@ -133,20 +142,6 @@ class EmbedFilter(Filter):
         hidden = len(spectrum.directions)
         kept = directions(spectrum, kept_columns(hidden, spec.width(hidden), spec.offset))
         return cls(kept.matrix, kept.columns)
-
-
-class Source(Protocol):
-    """What filters are made from: an encoder is one, and the plan of a build, which has not loaded one yet."""
-
-    @property
-    def files(self) -> ModelFiles:
-        """The model, for its unembedding matrix."""
-        ...
-
-    @property
-    def hidden(self) -> int:
-        """Width of its embeddings."""
-        ...
 
 
 def make_filter(spec: FilterSpec, source: Source, sample: Sample | None = None) -> Filter | None:

@@ -11,18 +11,15 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.records import Document
+from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.digests import digest
 from ragidx.indexer.filters.unembedding import Spectrum, decompose
-
-Floats: TypeAlias = NDArray[np.float32]
-Ints: TypeAlias = NDArray[np.int64]
 
 _BLOCK = 4096
 # A direction whose standard deviation is below this share of the embeddings' length carries rounding alone: float32 has

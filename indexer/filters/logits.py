@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.filters.unembedding import Spectrum, Unembedding
 from ragidx.indexer.models.checkpoint import blocks
 
-Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
 
@@ -28,7 +28,7 @@ def top_tokens(counts: Ids, k: int) -> Ids:
     return np.argsort(-np.asarray(counts, dtype=np.int64), kind="stable")[:k].astype(np.int64)
 
 
-def log_frequencies(counts: Ids, vocabulary: int) -> Floats:
+def log_frequencies(counts: Ids, vocabulary: int) -> Doubles:
     """Logarithm of the share of each of `vocabulary` tokens, every count raised by one so that unseen ones count.
 
     Args:
@@ -45,12 +45,12 @@ def log_frequencies(counts: Ids, vocabulary: int) -> Floats:
     return np.asarray(np.log(smoothed / smoothed.sum()), dtype=np.float64)
 
 
-def average_token(head: Unembedding, spectrum: Spectrum, counts: Ids) -> Floats:
+def average_token(head: Unembedding, spectrum: Spectrum, counts: Ids) -> Doubles:
     """(d,): the vector whose logits come nearest to the log frequencies of tokens counted in a corpus."""
     return average_of_log_p(head, spectrum, log_frequencies(counts, head.shape[0]))
 
 
-def average_of_log_p(head: Unembedding, spectrum: Spectrum, log_p: Floats) -> Floats:
+def average_of_log_p(head: Unembedding, spectrum: Spectrum, log_p: Doubles) -> Doubles:
     """log_p (W_U^T)^+, (V,) -> (d,).
 
     With W_U = U Σ V^T it is (W_U^T log_p) V Σ^-2 V^T: one pass over the rows, then d x d.
@@ -71,7 +71,7 @@ def average_of_log_p(head: Unembedding, spectrum: Spectrum, log_p: Floats) -> Fl
     return spectrum.directions @ (inverse * (spectrum.directions.T @ carried))
 
 
-def delta(head: Unembedding, spectrum: Spectrum, average: ArrayLike, tokens: ArrayLike) -> Floats:
+def delta(head: Unembedding, spectrum: Spectrum, average: ArrayLike, tokens: ArrayLike) -> Doubles:
     """Δ of every direction (d,): by which part the summed logits of `tokens` change when it is left out of `average`.
 
     Δ_i = -(h v_i) Σ_t (W_U[t] v_i) / Σ_t (h W_U[t]). All Δ add up to -1. Logits of an average token are negative, as
@@ -113,7 +113,7 @@ def head_rows(head: Unembedding, ids: ArrayLike) -> NDArray[np.float32]:
     return out
 
 
-def top_logits(head: Unembedding, vectors: ArrayLike, k: int) -> tuple[Ids, Floats]:
+def top_logits(head: Unembedding, vectors: ArrayLike, k: int) -> tuple[Ids, Doubles]:
     """The k tokens with the largest logits of each vector: (n, d) -> ids and logits, both (n, k), largest first.
 
     Of equal logits the smaller id comes first; a head with fewer than k rows gives them all. Summed in float64: the
@@ -139,13 +139,13 @@ def top_logits(head: Unembedding, vectors: ArrayLike, k: int) -> tuple[Ids, Floa
     return ids, values
 
 
-def logits(head: Unembedding, vectors: ArrayLike) -> Floats:
+def logits(head: Unembedding, vectors: ArrayLike) -> Doubles:
     """All logits of a few vectors, (n, d) -> (n, V)."""
     asked = np.asarray(vectors, dtype=np.float64)
     return np.concatenate([asked @ rows.astype(np.float64).T for rows in blocks(head)], axis=1)
 
 
-def token_coordinates(head: Unembedding, spectrum: Spectrum, vectors: ArrayLike) -> Floats:
+def token_coordinates(head: Unembedding, spectrum: Spectrum, vectors: ArrayLike) -> Doubles:
     """A few vectors as one number a token, such that inner products stay what they are: (n, d) -> (n, V).
 
     The columns of W_U (W_U^T W_U)^(-1/2) are orthonormal, so for x and y (V,) of two vectors, Σ_t x_t y_t is their

@@ -207,3 +207,6 @@ def _not_unicode(rows: Iterable[Row]) -> CorpusError:
         "repair the text, or leave the document out with --exclude",
         where=ascii(row.chunk_id)[1:-1],
     )
+
+
+NORM_TOLERANCE = 1e-3

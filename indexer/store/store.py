@@ -4,7 +4,7 @@
 
 queries (q, dim) float32 of unit length; scores are cosines with the stored vectors, which are float16. A store is one
 committed state: what is committed later, and even the removal of its files, does not change it. How queries are encoded
-is not known here. Writing is `StoreWriter`'s, in `writer`.
+is not known here. Writing is in `ragidx.indexer.writing`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ from ragidx.indexer.store.manifest import Manifest, blob_path, read_regular
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.segment import Segment, segments_of
 from ragidx.indexer.store.topk import Found, Place, rescore, search_segments
-from ragidx.indexer.store.verify import check_file, check_files, verify
-from ragidx.indexer.writing.history import with_way_back
-from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.indexer.store.verify import check_file, check_files, verify, with_way_back
 
-__all__ = ["Found", "Place", "Row", "Store", "StoreWriter"]
+__all__ = ["Found", "Place", "Row", "Store"]
 
 RERANKED = 100  # places that are compared again, at least
 

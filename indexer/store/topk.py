@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.indexer.ann.prefixes import shortened
+from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.store.segment import Segment
 
-Floats: TypeAlias = NDArray[np.float32]
-Ints: TypeAlias = NDArray[np.int64]
 Place: TypeAlias = tuple[int, int]  # number of the segment, row
 
 _BLOCK = 1 << 22  # scores held at once: 48 MiB with their rows

@@ -7,9 +7,11 @@ state, and every byte of the generations that are kept before it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +31,8 @@ from ragidx.indexer.store.manifest import (
     read_manifest,
     stored_width,
 )
+from ragidx.indexer.store.rows import NORM_TOLERANCE
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment, segments_of
-from ragidx.indexer.writing.segment_writer import NORM_TOLERANCE
 
 HASHED_AT_OPEN = 64 << 20
 
@@ -201,3 +203,37 @@ def _sha256(path: Path) -> str:
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def with_way_back(folder: Path, manifest: Manifest) -> Iterator[None]:
+    """Let the hint about a damaged file of the committed state name the kept generation that is whole without it.
+
+    The files of that generation are compared as they are when it is opened: by size, and small ones by checksum.
+    """
+    try:
+        yield
+    except IndexFormatError as fault:
+        whole = _whole_without(fault.where, folder, manifest)
+        if whole is None:
+            raise
+        hint = f"put it back from a copy, go back with 'ragidx rollback {whole}', or build again with --rebuild"
+        raise IndexFormatError(fault.message, hint, where=fault.where) from fault
+
+
+def _whole_without(lost: str, folder: Path, manifest: Manifest) -> int | None:
+    """The newest kept generation that does not name a damaged file of the committed one and is whole; None: there is
+    none, or it is no such file.
+    """
+    if lost not in _paths(folder, manifest):
+        return None
+    for past in reversed(earlier(folder, manifest.generation).manifests):
+        if lost not in _paths(folder, past):
+            with contextlib.suppress(IndexFormatError):
+                check_files(folder, past)
+                return past.generation
+    return None
+
+
+def _paths(folder: Path, manifest: Manifest) -> set[str]:
+    return {str(folder / path) for path in files_of(manifest)}

@@ -24,8 +24,7 @@ from ragidx.indexer.store.manifest import (
     read_manifest,
     stored_width,
 )
-from ragidx.indexer.store.verify import check_files
-from ragidx.indexer.writing.history import with_way_back
+from ragidx.indexer.store.verify import check_files, with_way_back
 from ragidx.indexer.writing.merging import memory_bytes
 from ragidx.indexer.writing.vacuum import highest_generation
 

@@ -7,17 +7,15 @@ needed: a damaged file of it is what one goes back from. What a spec means is no
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
-from ragidx.indexer.store.commit import commit
 from ragidx.indexer.store.deletions import read_deletions, write_deletions
-from ragidx.indexer.store.generations import committed, earlier
+from ragidx.indexer.store.generations import commit, committed, earlier
 from ragidx.indexer.store.lock import Lock, now
-from ragidx.indexer.store.manifest import Manifest, files_of
+from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.verify import check_files
 from ragidx.indexer.writing.vacuum import sweep
 
@@ -70,40 +68,6 @@ def rollback(folder: Path, generation: int) -> Manifest:
         return manifest
     finally:
         lock.release()
-
-
-@contextlib.contextmanager
-def with_way_back(folder: Path, manifest: Manifest) -> Iterator[None]:
-    """Let the hint about a damaged file of the committed state name the kept generation that is whole without it.
-
-    The files of that generation are compared as they are when it is opened: by size, and small ones by checksum.
-    """
-    try:
-        yield
-    except IndexFormatError as fault:
-        whole = _whole_without(fault.where, folder, manifest)
-        if whole is None:
-            raise
-        hint = f"put it back from a copy, go back with 'ragidx rollback {whole}', or build again with --rebuild"
-        raise IndexFormatError(fault.message, hint, where=fault.where) from fault
-
-
-def _whole_without(lost: str, folder: Path, manifest: Manifest) -> int | None:
-    """The newest kept generation that does not name a damaged file of the committed one and is whole; None: there is
-    none, or it is no such file.
-    """
-    if lost not in _paths(folder, manifest):
-        return None
-    for past in reversed(earlier(folder, manifest.generation).manifests):
-        if lost not in _paths(folder, past):
-            with contextlib.suppress(IndexFormatError):
-                check_files(folder, past)
-                return past.generation
-    return None
-
-
-def _paths(folder: Path, manifest: Manifest) -> set[str]:
-    return {str(folder / path) for path in files_of(manifest)}
 
 
 def _kept(folder: Path, generation: int, current: int) -> Manifest:

@@ -26,8 +26,8 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.store.commit import commit, write_blobs
 from ragidx.indexer.store.deletions import write_deletions
+from ragidx.indexer.store.generations import commit, write_blobs
 from ragidx.indexer.store.lock import LOCK, Lock, now
 from ragidx.indexer.store.manifest import (
     DELETIONS,

@@ -24,10 +24,9 @@ from ragidx.indexer.ann.tuning import OnStage, choose
 from ragidx.indexer.atomic import FileEntry, NewFile
 from ragidx.indexer.store import rows
 from ragidx.indexer.store.manifest import CHUNKS, AnnEntry, SegmentEntry
-from ragidx.indexer.store.rows import FIXED, KINDS, META, Row, Schema
+from ragidx.indexer.store.rows import FIXED, KINDS, META, NORM_TOLERANCE, Row, Schema
 from ragidx.indexer.store.segment import BATCH_ROWS
 
-NORM_TOLERANCE = 1e-3
 SETTLED_BYTES = 16 << 20  # of columns, held before the kinds of metadata are taken as known
 
 _CODE_BYTES = 1 << 20  # of vectors, written at once

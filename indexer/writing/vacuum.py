@@ -8,14 +8,15 @@ looked at. Journals are not swept: they are what an interrupted build goes on fr
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.store.generations import earlier
-from ragidx.indexer.store.lock import LOCK
+from ragidx.indexer.store.lock import LOCK, Lock
 from ragidx.indexer.store.manifest import (
     DELETIONS,
     FILES,
@@ -125,3 +126,43 @@ def _written(name: str) -> int:
 
 def _entries(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
+
+
+_PARTS = (SEGMENTS, DELETIONS, FILES, JOURNAL)  # folders of an index
+
+
+@contextlib.contextmanager
+def vacated_if_refused(index: Path) -> Iterator[None]:
+    """Around everything that a first build writes, its writer included.
+
+    Args:
+        index: the index folder; where it holds anything now, nothing is done.
+    """
+    missing, is_vacant = [], False
+    with contextlib.suppress(OSError):  # a folder that cannot be looked at: the writer says so
+        missing = [path for path in (index, *index.parents) if not path.exists()]
+        is_vacant = bool(missing) or (index.is_dir() and not any(index.iterdir()))
+    try:
+        yield
+    except BaseException:
+        if is_vacant:
+            _vacate(index)
+            atomic.remove_empty(missing)
+        raise
+
+
+def _vacate(index: Path) -> None:
+    """Remove the lock and the folders of an index that hold nothing; where anything else is there, nothing."""
+    if not (index / LOCK).is_file():
+        return
+    try:
+        lock = Lock(index)  # another writer may have begun meanwhile: then it is its folder
+    except RagidxError:
+        return
+    try:
+        atomic.remove_empty(index / name for name in _PARTS)
+        with contextlib.suppress(OSError):  # the build's own failure is the one to tell
+            if [path.name for path in index.iterdir()] == [LOCK]:
+                atomic.remove(index / LOCK)
+    finally:
+        lock.release()

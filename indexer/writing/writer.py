@@ -32,10 +32,10 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import load_faiss
 from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
-from ragidx.indexer.store.commit import commit, write_blobs
 from ragidx.indexer.store.deletions import Masks, read_deletions, write_deletions
+from ragidx.indexer.store.generations import commit, write_blobs
 from ragidx.indexer.store.lock import Lock, now
-from ragidx.indexer.store.lookup import Documents
+from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import (
     JOURNAL,
     MAX_DIM,
@@ -47,7 +47,6 @@ from ragidx.indexer.store.manifest import (
     is_fingerprint,
     segment_id,
 )
-from ragidx.indexer.store.reuse import CommittedVectors
 from ragidx.indexer.store.rows import Row, union
 from ragidx.indexer.store.segment import Segment, segments_of
 from ragidx.indexer.writing.base_state import read_base, retuned

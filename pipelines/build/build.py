@@ -24,18 +24,18 @@ from ragidx.corpora.errors import ModelError
 from ragidx.corpora.records import Document, Skip
 from ragidx.corpora.sources import Source
 from ragidx.indexer.store.manifest import files_of
-from ragidx.indexer.store.store import Store, StoreWriter
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.pipelines.build.chunks import Cutter, Item
 from ragidx.pipelines.build.resolve import make_plan
-from ragidx.pipelines.plan.prediction import Foresight, is_long
 from ragidx.pipelines.build.corpus import Reading, build_options, chunker_of, document_hash, too_long
 from ragidx.pipelines.build.report import INDEXING, BuildReport, OnProgress, Progress, Skips, StrictError, Teller
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
-from ragidx.indexer.writing.vacancy import vacated_if_refused
+from ragidx.indexer.writing.vacuum import vacated_if_refused
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.load import Batch, Encoder
+    from ragidx.indexer.encoders.protocol import Batch, Encoder
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.store.manifest import Manifest
 
@@ -95,7 +95,6 @@ class _Build:
         self._window = _Window()
         self._cutter: Cutter | None = None
         self._encoder: Encoder | None = None
-        self._foresight = Foresight(reading)
         self._fitted: dict[bytes, NDArray[np.float32]] = {}  # vectors of the sample the filter was fitted on
 
     def run(self) -> BuildReport:
@@ -136,7 +135,6 @@ class _Build:
         passed = self._seen.passes(source)
         if passed:
             self.report.n_unopened += 1
-            self._foresight.passed(source.size)
             self._count(passed)
             self.report.n_unchanged += passed
         elif not self.progress.total_bytes:  # what is all known is through before anyone could look at a bar
@@ -189,7 +187,6 @@ class _Build:
             self._left_out(Skip(document.id, REPEATED))
             return ()
         self._count(1)
-        self._foresight.read(document, is_new=had != doc_hash)
         if had == doc_hash:
             self.report.n_unchanged += 1
             self.writer.keep_document(document.id)
@@ -208,11 +205,9 @@ class _Build:
         if not items:
             self.report.n_empty += 1
         self.progress.n_cut += len(items)
-        self._foresight.cut(items)
         for item in items:
             if self._window.add(item):
                 self._flush()
-                self._predict()
 
     def _cutting(self) -> Cutter:
         if self._cutter is None:
@@ -225,8 +220,7 @@ class _Build:
     def _loaded(self) -> Encoder:
         """The encoder, loaded when the first text needs it: an idle build loads no model."""
         if self._encoder is None:
-            with self._foresight.loading():
-                self._encoder = self.plan.encoder
+            self._encoder = self.plan.encoder
         return self._encoder
 
     def _flush(self) -> None:
@@ -239,8 +233,6 @@ class _Build:
         missing = {item.row.text_hash: item.text for item in items if item.row.text_hash not in vectors}
         vectors |= (fitted := {key: self._fitted.pop(key) for key in missing if key in self._fitted})
         fresh = {key: text for key, text in missing.items() if key not in fitted}
-        self._foresight.fresh_chars += sum(map(len, fresh.values()))
-        self._foresight.known_chars += sum(len(item.text) for item in items if item.row.text_hash not in fresh)
         vectors |= self._encode(list(fresh), list(fresh.values()), {i.row.text_hash: i.row.chunk_id for i in items})
         items = [item for item in items if item.row.text_hash in vectors]
         for start in range(0, len(items), 256):
@@ -260,8 +252,7 @@ class _Build:
             return found
         encoder = self._loaded()
         if len(texts) >= _TUNE_FROM:
-            with self._foresight.loading():
-                encoder.tune(texts)
+            encoder.tune(texts)
         for batch in self._batches(texts, self.plan.filter):
             keys = [hashes[row] for row in batch.rows]
             unit = _unit(batch.vectors, [names[key] for key in keys])
@@ -275,34 +266,15 @@ class _Build:
 
     def _batches(self, texts: Sequence[str], project: Filter | None = None) -> Iterator[Batch]:
         """Texts through the model, counted and timed."""
-        started = last = time.perf_counter()
+        started = time.perf_counter()
         for batch in self._loaded().batches(texts, project=project):
             yield batch
-            now = time.perf_counter()
-            if self._foresight.encoded(sum(len(texts[row]) for row in batch.rows), now - last):
-                self._predict()
-            last = time.perf_counter()
             self.report.n_encoded += len(batch.rows)
             self.report.n_tokens += batch.n_tokens
             self.progress.n_encoded, self.progress.n_tokens = self.report.n_encoded, self.report.n_tokens
             self.progress.seconds = self.report.encode_seconds + time.perf_counter() - started
             self._tell()
         self.report.encode_seconds += time.perf_counter() - started
-
-    def _predict(self) -> None:
-        """From the first batches or the first window, what all will take; told where that is long."""
-        if self._foresight.made or self.progress.fitting:
-            return
-        seconds, stored = time.perf_counter() - self._started, self.plan.stored
-        made = self._foresight.predict(
-            seconds,
-            dim=self.plan.dim(),
-            options=self.plan.index_options(),
-            had_bytes=0 if stored is None else sum(entry.bytes for entry in files_of(stored.manifest).values()),
-        )
-        if made is not None and is_long(made):
-            self.report.prediction = self.progress.prediction = made
-            self._tell(at_once=True)
 
     def _check_whole(self, document: Document) -> None:
         """Whether a document that is known was indexed whole; a build that was not strict may have cut it."""
@@ -341,7 +313,7 @@ class _Build:
     def _notes(self) -> dict[str, Any]:
         """What the manifest keeps of this build."""
         r = self.report
-        notes = {
+        return {
             "corpus": str(self.corpus),
             "skipped": dict(self.skips.counts),
             # of the index, at most: some of those before may be gone, unless each was looked at again
@@ -349,11 +321,6 @@ class _Build:
             "device": self._encoder.device if self._encoder else "",
             "dtype": self._encoder.dtype if self._encoder else "",
         }
-        if r.prediction is not None:
-            r.seconds = time.perf_counter() - self._started
-            actual = {name: value for name, value in r.actual().items() if name != "index_bytes"}  # the manifest has it
-            notes["forecast"] = {"predicted": dataclasses.asdict(r.prediction), "actual": actual}
-        return notes
 
     def _finish(self) -> None:
         r, store = self.report, Store.open(self.index)

@@ -27,7 +27,7 @@ from ragidx.pipelines.build.resolve import BuildOptions
 from ragidx.pipelines.build.report import Skips
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.load import Encoder
+    from ragidx.indexer.encoders.protocol import Encoder
 
 _UNLIMITED = 1 << 30
 

@@ -32,25 +32,6 @@ _HEAD = re.compile(
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What a build is thought to come to, from its first chunks.
-
-    Attributes:
-        after_seconds: when it was made.
-        n_documents: of the corpus.
-        n_chunks: of new and changed documents.
-        seconds: of the whole build, from its start.
-        index_bytes: of the index after it.
-    """
-
-    after_seconds: float
-    n_documents: int
-    n_chunks: int
-    seconds: float
-    index_bytes: int
-
-
-@dataclass(frozen=True)
 class Queries:
     """How questions are encoded for vectors that were made elsewhere, and whether the model made them.
 
@@ -97,7 +78,6 @@ class Progress:
     n_rows: int = 0  # of a large segment whose index is being made
     n_derived: int = 0  # of them in that index
     last: bool = False
-    prediction: Prediction | None = None  # of a build that is found to be long
 
     @property
     def fitting(self) -> bool:
@@ -238,7 +218,6 @@ class BuildReport:
     recall: float | None = None
     device: str = ""
     dtype: str = ""
-    prediction: Prediction | None = None  # made while a long build ran
     queries: Queries | None = None  # of vectors that were made elsewhere, where a model encodes questions for them
     given_dim: int | None = None  # numbers of a vector as it was given, where only the first `dim` are kept
     over_memory: OverMemory | None = None  # where a search needs a MiB more than was allowed, or more
@@ -246,17 +225,13 @@ class BuildReport:
     def to_json(self) -> dict[str, Any]:
         """All fields; stable, documented in the README.
 
-        `forecast` is there where a prediction was made; `queries`, `given_dim` and `over_memory` where they say
-        something.
+        `queries`, `given_dim` and `over_memory` are there where they say something.
         """
         fields = dataclasses.asdict(self)
         for name in ("queries", "given_dim", "over_memory"):
             if fields[name] is None:
                 del fields[name]
-        prediction = fields.pop("prediction")
-        if prediction is None:
-            return fields
-        return fields | {"forecast": {"predicted": prediction, "actual": self.actual()}}
+        return fields
 
     def take_index(self, manifest: Manifest) -> None:
         """Note how the committed index is searched, and whether that is in the memory that was allowed."""
@@ -267,15 +242,6 @@ class BuildReport:
         needed, allowed = sum(map(memory_bytes, manifest.segments)), manifest.index.max_memory
         if allowed is not None and needed > allowed + _MEMORY_MARGIN:
             self.over_memory = OverMemory(needed, allowed)
-
-    def actual(self) -> dict[str, float]:
-        """What came of the things that a prediction tells."""
-        return {
-            "n_documents": self.n_documents,
-            "n_chunks": self.n_encoded + self.n_reused,
-            "seconds": self.seconds,
-            "index_bytes": self.index_bytes,
-        }
 
 
 def made_in(manifest: Manifest) -> tuple[list[str], float | None]:

@@ -22,13 +22,13 @@ from ragidx.indexer.models.locate import ModelFiles, locate, weights_fingerprint
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, differences
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.prompts.templates import load_template
-from ragidx.pipelines.build.otherwise import made_otherwise
-from ragidx.pipelines.vectors.spec import committed
 
 if TYPE_CHECKING:
     from ragidx.indexer.filters.fitting import Sample
-    from ragidx.indexer.encoders.load import Encoder
+    from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
+from ragidx.indexer.specs import mismatch
+from ragidx.indexer.store.generations import committed_or_none
 
 FILTER_FILE = "filter.safetensors"
 
@@ -189,7 +189,7 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
     if old is not None and stored is not None:
         changes = differences(old, spec)
         if changes:
-            raise made_otherwise(changes, spec.index_type, str(index))
+            raise mismatch(changes, spec.index_type, str(index))
     plan = Plan(spec, files, options, stored)
     plan.index_options()  # what is wrong with them shows now
     return plan
@@ -197,7 +197,7 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
 
 def _stored(index: Path) -> Store | None:
     """The committed state, None where nothing is committed yet."""
-    return None if committed(index) is None else Store.open(index)
+    return None if committed_or_none(index) is None else Store.open(index)
 
 
 def _index_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> IndexSpec:

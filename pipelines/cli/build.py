@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from ragidx.corpora.sources import BY_RULE
-from ragidx.indexer.ann.index_types import MIN_ROWS
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli import describe as words
 from ragidx.pipelines.cli import plan_tables as forecast_tables
+from ragidx.pipelines.cli.build_notes import tell_memory, tell_skips
 from ragidx.pipelines.cli.options import (
     ann_options,
     chunk_options,
@@ -28,8 +27,6 @@ from ragidx.pipelines.cli.options import (
     offline_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
-
-_REASONS = 12  # shown on a terminal; a broken export can have as many as it has records
 
 
 @click.command("build")
@@ -151,8 +148,6 @@ def _tell(report: BuildReport) -> None:
             ("time", f"{r.seconds:.1f} s{rate}" + (f" ({r.device}, {r.dtype})" if r.device else "")),
         ]
     )
-    if r.prediction is not None:
-        console.print_fields([("forecast", forecast_tables.prediction_field(r, r.prediction))])
     if r.n_truncated:
         console.note(
             f"Cut: {console.plural(r.n_truncated, 'document')} longer than the model reads; "
@@ -170,28 +165,3 @@ def _chunks(r: BuildReport) -> str:
         return f"{r.n_kept:,} as before"
     kept = f", {r.n_kept:,} as before" if r.n_kept else ""
     return f"{r.n_encoded:,} encoded, {r.n_reused:,} known already{kept}"
-
-
-def tell_memory(r: BuildReport) -> None:
-    """On stderr: that a search needs more than was allowed."""
-    if r.over_memory is not None:
-        least = f"{MIN_ROWS:,} vectors"
-        remedy = f"; `ragidx compact` makes one of the {len(r.made)} there are" if len(r.made) > 1 else ""
-        console.note(
-            f"Over --max-memory: a search reads {console.n_bytes(r.over_memory.search_bytes)} of vectors, more than "
-            f"{console.n_bytes(r.over_memory.max_memory)}; segments of fewer than {least} are compared whole{remedy}."
-        )
-
-
-def tell_skips(r: BuildReport) -> None:
-    """What was left out, on stderr."""
-    for reason, count in list(r.skipped.items())[:_REASONS]:
-        console.note(f"Left out: {count:,} x {reason}")
-        if reason in BY_RULE:  # somebody's wish: the count is enough
-            continue
-        for place in r.skipped_places[reason][:3]:
-            console.note(f"    {place}")
-        if count > 3:
-            console.note(f"    and {count - 3:,} more")
-    if len(r.skipped) > _REASONS:
-        console.note(f"Left out for {len(r.skipped) - _REASONS:,} more reasons: --json lists all of them.")

@@ -74,7 +74,7 @@ def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, op
 
 def _tell(r: BuildReport) -> None:
     """The report on stdout; what was left out, on stderr."""
-    from ragidx.pipelines.cli.build import tell_memory, tell_skips
+    from ragidx.pipelines.cli.build_notes import tell_memory, tell_skips
 
     made_by = EncoderSpec.parse(r.encoder).model
     gone = f", {r.n_removed:,} gone" if r.n_removed else ""

@@ -231,7 +231,7 @@ def _check_out(out: Path | None) -> None:
             f"the folder cannot be written to: {fault.strerror}", elsewhere, where=str(out.parent)
         ) from fault
     if out.suffix.lower() != ".json":
-        from ragidx.pipelines.lens.plot import check_plot
+        from ragidx.pipelines.pictures import check_plot
 
         check_plot(out.suffix[1:].lower())
 

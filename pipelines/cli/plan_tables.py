@@ -13,7 +13,6 @@ from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.build.report import BuildReport, Prediction
     from ragidx.pipelines.plan.footprint import Room, TypeRoom
     from ragidx.pipelines.plan.plan import Forecast
     from ragidx.pipelines.plan.sampling import Estimate
@@ -84,25 +83,6 @@ def advice(f: Forecast) -> list[str]:
     if f.truncated.value:
         lines.append("To lose no text: --chunk-size cuts documents into parts that the model reads whole.")
     return lines
-
-
-def prediction_lines(p: Prediction) -> tuple[str, str]:
-    """The two lines before a long build."""
-    return (
-        f"About {console.plural(p.n_documents, 'document')}, {p.n_chunks:,} chunks to index, "
-        f"{console.n_bytes(p.index_bytes)} on the disk.",
-        f"About {duration(p.seconds)} in all, judging by the first {duration(p.after_seconds)}; Ctrl-C keeps what is "
-        "encoded, --plan tells more.",
-    )
-
-
-def prediction_field(r: BuildReport, p: Prediction) -> str:
-    """What was foreseen, beside what came."""
-    return (
-        f"{duration(p.seconds)} foreseen, {duration(r.seconds)} taken; "
-        f"{p.n_chunks:,} chunks foreseen, {r.n_encoded + r.n_reused:,} indexed; "
-        f"{console.n_bytes(p.index_bytes)} foreseen, {console.n_bytes(r.index_bytes)} written"
-    )
 
 
 def duration(seconds: float) -> str:

@@ -17,9 +17,8 @@ from typing import Any, Self
 
 import click
 
-from ragidx.pipelines.build.report import PLANNING, OnProgress, Prediction, Progress
+from ragidx.pipelines.build.report import PLANNING, OnProgress, Progress
 from ragidx.pipelines.cli import console, interrupts
-from ragidx.pipelines.cli.plan_tables import prediction_lines
 
 _TELLING_SHARE = 0.02  # of a stage: the pace of less, of a first batch or two, says nothing of the rest
 _TELLING_S = 2.0
@@ -35,7 +34,6 @@ class ProgressLine:
         self._seen: Progress | None = None
         self._pace = ("", False)  # of a stage, and whether a chunk went through the model
         self._share = 0.0  # when that pace began
-        self._foreseen = False
         self._bar: Any = None
         self._task: Any = None
 
@@ -80,13 +78,8 @@ class ProgressLine:
         pace = progress.stage, progress.n_encoded > 0
         if pace != self._pace:  # a stage takes its own time, and before the first chunk a model is loaded and tuned
             self._pace, self._started, self._share = pace, time.perf_counter(), progress.share or 0.0
-        if progress.prediction is not None and not self._foreseen:
-            self._foreseen = True
-            self._foresee(progress.prediction)
         if self._as_json:
-            fields = dataclasses.asdict(progress)
-            del fields["prediction"]  # it has a line of its own
-            click.echo(json.dumps({"progress": fields}), err=True)
+            click.echo(json.dumps({"progress": dataclasses.asdict(progress)}), err=True)
         elif self._bar is not None:
             self._bar.update(
                 self._task,
@@ -100,16 +93,6 @@ class ProgressLine:
             self._told = time.perf_counter()
             share = "" if progress.share is None else f"{100 * progress.share:.0f} %, "
             click.echo(f"{progress.stage}: {share}{_rates(progress)}, ETA {_clock(self._eta(progress))}", err=True)
-
-    def _foresee(self, prediction: Prediction) -> None:
-        if self._as_json:
-            click.echo(json.dumps({"forecast": dataclasses.asdict(prediction)}), err=True)
-            return
-        for line in prediction_lines(prediction):
-            if self._bar is None:
-                click.echo(line, err=True)
-            else:
-                self._bar.console.print(line, markup=False, highlight=False)
 
     def _eta(self, progress: Progress) -> float | None:
         """Seconds left of the stage, if what is left goes as fast as what is done; None while too little is done."""

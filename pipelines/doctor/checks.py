@@ -15,20 +15,20 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.devices import choose_device
 from ragidx.indexer.encoders import precision
 from ragidx.indexer.encoders.decoder import DecoderEncoder
-from ragidx.indexer.encoders.load import Encoder, encoder_of
+from ragidx.indexer.encoders.load import encoder_of
+from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.encoders.static import StaticEncoder
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.prompts.rendering import Rendered
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.doctor.report import Check, measured
-
-Floats = NDArray[np.float32]
 
 TEXTS = (
     "a",
@@ -72,7 +72,7 @@ def probe(files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: str, attn
         SpecError: an unknown device or dtype, or a layer that the model does not have.
         ModelError: one text does not fit into the device's memory.
     """
-    place = precision.choose_device(device)
+    place = choose_device(device)
     used = precision.choose_dtype(dtype, place)
     checks: list[Check] = []
     vectors: dict[str, Floats] = {}

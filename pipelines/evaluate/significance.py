@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats: TypeAlias = NDArray[np.float64]
+from ragidx.indexer.arrays import Doubles
 
 K = 10
 RESAMPLES = 10_000
@@ -78,13 +76,13 @@ def ndcg(ranking: Sequence[str], judged: Mapping[str, int], k: int = K) -> float
     return float(found @ discounts[: len(found)] / (np.array(best) @ discounts[: len(best)]))
 
 
-def interval(values: Floats) -> Interval:
+def interval(values: Doubles) -> Interval:
     """The mean of (q,) values."""
     low, high = np.percentile(_resampled(values), (2.5, 97.5))
     return Interval(float(values.mean()), float(low), float(high))
 
 
-def difference(values: Floats, reference: Floats) -> Difference:
+def difference(values: Doubles, reference: Doubles) -> Difference:
     """How far the mean of `values` (q,) is above that of `reference` (q,), query by query."""
     apart = values - reference
     low, high = np.percentile(_resampled(apart), (2.5, 97.5))
@@ -92,7 +90,7 @@ def difference(values: Floats, reference: Floats) -> Difference:
     return Difference(mean, float(low), float(high), _chance(apart))
 
 
-def _resampled(values: Floats) -> Floats:
+def _resampled(values: Doubles) -> Doubles:
     """Means of `RESAMPLES` draws of as many values, with replacement."""
     drawn, size = np.random.default_rng(_SEED), len(values)
     step = max(1, _BLOCK // size)
@@ -103,7 +101,7 @@ def _resampled(values: Floats) -> Floats:
     return np.concatenate(parts)
 
 
-def _chance(apart: Floats) -> float:
+def _chance(apart: Doubles) -> float:
     """The two-sided p of a paired permutation test; what was observed counts as one of the permutations."""
     drawn, size = np.random.default_rng(_SEED), len(apart)
     step = max(1, _BLOCK // size)

@@ -31,7 +31,7 @@ from ragidx.retriever.hit import Hit
 from ragidx.retriever.retriever import FILTER_FILE
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.load import Encoder
+    from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.retriever.retriever import Retriever
 
 __all__ = ["HitLens", "Lens", "SharedToken", "SpectrumReport", "TextLens", "lens_hit", "lens_text", "spectrum"]

@@ -8,43 +8,24 @@ same report gives the same bytes.
 
 from __future__ import annotations
 
-import importlib.util
-import io
 import re
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import RagidxError, unknown_name
 from ragidx.pipelines.lens.spectrum import SpectrumReport, TokenGroup
+from ragidx.pipelines.pictures import check_plot, saved, style
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-
-Floats: TypeAlias = NDArray[np.float64]
-
-FORMATS = ("png", "svg")
+from ragidx.indexer.arrays import Doubles
 
 _COLOURS = {"frequent": ("#b2182b", "#f0a58f"), "rare": ("#2166ac", "#9dcae1"), "random": ("#404040", "#b8b8b8")}
 _LEFT_OUT = "#e9e4d8"
 _LOWEST = 1e-5  # a share below this stands on the lower edge
 _POINTS = 1024  # directions from which on points are a bitmap, since an SVG holds each one by itself
-_DPI = 160
-
-
-def check_plot(format: str) -> None:
-    """Whether a picture of this format can be drawn here; cheap, to be asked before anything is computed.
-
-    Raises:
-        SpecError: the format is none of `FORMATS`.
-        RagidxError: matplotlib is not installed.
-    """
-    if format not in FORMATS:
-        raise unknown_name("format of a picture", format, FORMATS)
-    if importlib.util.find_spec("matplotlib") is None:
-        raise RagidxError("pictures need matplotlib, which is not installed", "pip install 'ragidx[plot]'")
 
 
 def draw(report: SpectrumReport, format: str) -> bytes:
@@ -55,18 +36,9 @@ def draw(report: SpectrumReport, format: str) -> bytes:
         RagidxError: matplotlib is not installed.
     """
     check_plot(format)
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context(
-        {
-            "font.family": "DejaVu Sans",
-            "font.size": 8.5,
-            "axes.linewidth": 0.6,
-            "path.simplify": False,
-            "svg.hashsalt": "ragidx",
-        }
-    ):
+    with style(font_size=8.5):
         figure = Figure(figsize=(7.6, 7.8), layout="constrained")
         ratios = [0.5] + [1.0] * len(report.groups)
         values, *rest = figure.subplots(len(ratios), 1, sharex=True, gridspec_kw={"height_ratios": ratios})
@@ -80,9 +52,8 @@ def draw(report: SpectrumReport, format: str) -> bytes:
         rest[-1].set_xlabel("direction, by falling singular value")
         figure.suptitle(_title(report), fontsize=9.5)
         figure.legend(handles=_legend(report), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
-        file = io.BytesIO()
-        figure.savefig(file, format=format, dpi=_DPI, metadata={"Date": None} if format == "svg" else None)
-    return _shortened(file.getvalue()) if format == "svg" else file.getvalue()
+        data = saved(figure, format)
+    return _shortened(data) if format == "svg" else data
 
 
 def _shortened(svg: bytes) -> bytes:
@@ -98,7 +69,7 @@ def _draw_values(axes: Axes, report: SpectrumReport) -> None:
     _shade(axes, report)
 
 
-def _draw_group(axes: Axes, group: TokenGroup, report: SpectrumReport, shares: Floats) -> None:
+def _draw_group(axes: Axes, group: TokenGroup, report: SpectrumReport, shares: Doubles) -> None:
     dark, light = _COLOURS[group.name]
     for chosen, colour in ((group.delta >= 0, light), (group.delta < 0, dark)):
         _draw_points(axes, np.flatnonzero(chosen), shares, colour)
@@ -120,7 +91,7 @@ def _draw_group(axes: Axes, group: TokenGroup, report: SpectrumReport, shares: F
     _shade(axes, report)
 
 
-def _draw_points(axes: Axes, numbers: NDArray[np.int64], shares: Floats, colour: str) -> None:
+def _draw_points(axes: Axes, numbers: NDArray[np.int64], shares: Doubles, colour: str) -> None:
     """Points as very short lines with round ends: one path for all, so that the SVG stays small."""
     gap = np.full(numbers.size, np.nan)
     across = np.stack([numbers, numbers + 0.02, gap], axis=1).ravel()
@@ -136,7 +107,7 @@ def _draw_points(axes: Axes, numbers: NDArray[np.int64], shares: Floats, colour:
     )
 
 
-def median_around(shares: Floats) -> Floats:
+def median_around(shares: Doubles) -> Doubles:
     """The median over a sixteenth of the spectrum around each direction, less of it at the ends.
 
     >>> median_around(np.array([4.0, 1.0, 2.0]))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.corpora.readers.registry import documents
 from ragidx.corpora.records import Skip
+from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.encoders.methods import default_filter, resolve
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.filters.logits import average_of_log_p, delta, log_frequencies, logits, top_tokens
@@ -29,8 +30,6 @@ from ragidx.indexer.specs import FILTERS, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.lens.vocabulary import Counts, Vocabulary
 from ragidx.retriever.retriever import FILTER_FILE
-
-Floats = NDArray[np.float64]
 
 _EDGES = (1, 5, 10)  # per cent of the directions at each end
 
@@ -67,7 +66,7 @@ class TokenGroup:
     tokens: tuple[str, ...]
     log_p: float
     logit: float
-    delta: Floats
+    delta: Doubles
     parts: tuple[Part, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -113,7 +112,7 @@ class SpectrumReport:
     centred: bool
     seed: int
     fit: float
-    values: Floats
+    values: Doubles
     kept: tuple[int, ...] | None
     groups: tuple[TokenGroup, ...]
 
@@ -202,7 +201,7 @@ def spectrum(
     )
 
 
-def parts_of(changes: Floats, kept: tuple[int, ...] | None) -> tuple[Part, ...]:
+def parts_of(changes: Doubles, kept: tuple[int, ...] | None) -> tuple[Part, ...]:
     """The shares of Σ|Δ| (d,) at both edges, in the middle half, and in what a filter leaves out.
 
     >>> [(p.name, p.n_directions, p.share) for p in parts_of(np.array([-0.5, 0.25, -0.25, 0.0]), (1, 2))][-3:]
@@ -284,10 +283,10 @@ def _group(
     name: str,
     ids: NDArray[np.int64],
     vocabulary: Vocabulary,
-    average: Floats,
+    average: Doubles,
     *,
-    log_p: Floats,
-    read: Floats,
+    log_p: Doubles,
+    read: Doubles,
     kept: tuple[int, ...] | None,
 ) -> TokenGroup:
     changes = delta(vocabulary.head, vocabulary.spectrum, average, ids)
@@ -302,7 +301,7 @@ def _group(
     )
 
 
-def _correlation(one: Floats, other: Floats) -> float:
+def _correlation(one: Doubles, other: Doubles) -> float:
     a, b = one - one.mean(), other - other.mean()
     return float(a @ b / np.sqrt((a @ a) * (b @ b)))
 

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import BusyError, QueryError
 from ragidx.indexer.store.manifest import Manifest
-from ragidx.indexer.store.store import Store, StoreWriter
+from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import ROLLED_BACK
+from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.retriever.where.masks import holds_given_vectors, matching_rows
 
 _SHOWN = 10

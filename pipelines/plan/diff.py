@@ -16,9 +16,8 @@ from typing import Self
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.records import Document
-from ragidx.indexer.store.lookup import Documents
+from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import JOURNAL
-from ragidx.indexer.store.reuse import CommittedVectors
 from ragidx.indexer.writing.journal import Journal
 from ragidx.pipelines.build.chunks import Item
 from ragidx.pipelines.build.corpus import document_hash

@@ -16,10 +16,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragidx.corpora.errors import RagidxError, SpecError
 from ragidx.indexer.ann import search as ann
@@ -33,9 +32,8 @@ from ragidx.indexer.ann.index_types import (
     train_rows,
 )
 from ragidx.indexer.ann.tuning import exact_answers, fitting
+from ragidx.indexer.arrays import Floats
 from ragidx.indexer.writing.merging import shares
-
-Floats: TypeAlias = NDArray[np.float32]
 
 SPREAD = 2.0  # the range: this much less, this much more; of 15 runs on a busy machine 14 lay within it
 

@@ -41,7 +41,7 @@ from ragidx.pipelines.plan.sampling import Estimate, Extrapolation, Tally
 from ragidx.pipelines.plan.throughput import Speed, measure
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.load import Encoder
+    from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
 
 _TUNE_FROM = 256  # new chunks: as `build` has it

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.load import Encoder
+    from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
 
 BUDGET_S = 3.0

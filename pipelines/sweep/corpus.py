@@ -12,16 +12,16 @@ import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import ModelError, QueryError
 from ragidx.corpora.records import Document, Skip
 from ragidx.corpora.sources import BY_RULE, Source
-from ragidx.indexer.encoders.load import Encoder
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import Sample, lowest
 from ragidx.indexer.normalize import ZERO, unit_rows
 from ragidx.indexer.specs import FilterSpec
@@ -32,8 +32,6 @@ from ragidx.pipelines.build.report import OnProgress, Progress, Skips, Teller
 from ragidx.pipelines.build.resolve import make_plan
 from ragidx.pipelines.sweep.measure import temporary_room
 from ragidx.pipelines.sweep.source import SweepSource
-
-Floats: TypeAlias = NDArray[np.float32]
 
 _WINDOW = 4096  # chunks that are encoded together
 _TUNE_FROM = 256

@@ -17,14 +17,12 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.faiss_files import faiss
 from ragidx.indexer.ann.index_types import AUTO, FLAT, MIN_ROWS, IndexOptions, padded
+from ragidx.indexer.arrays import Floats
 from ragidx.pipelines.evaluate.significance import K, difference, interval, ndcg
-from ragidx.pipelines.sweep.exact import Exact
-from ragidx.pipelines.sweep.measure import BATCH, Laid, Made, Search, lay, make, share_found, timed
+from ragidx.pipelines.sweep.measure import BATCH, Exact, Laid, Made, Search, lay, make, share_found, timed
 from ragidx.pipelines.sweep.report import SweepReport, SweepRow
 from ragidx.pipelines.sweep.series import FITTED_ON_UNIT, Series
 from ragidx.pipelines.sweep.source import IndexSource, Questions, SweepSource
-
-Floats: TypeAlias = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.indexer import atomic
@@ -23,11 +22,12 @@ from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import ANN, VECTORS, check_ann, faiss, map_ann, map_vectors, vectors_header
 from ragidx.indexer.ann.faiss_files import write as write_index
 from ragidx.indexer.ann.index_types import FLAT, Effort, IndexOptions, Recipe, padded
+from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.ann.tuning import choose
+from ragidx.indexer.arrays import Floats, Ints
 from ragidx.pipelines.sweep.report import Times
+from ragidx.pipelines.sweep.source import SweepSource
 
-Floats: TypeAlias = NDArray[np.float32]
-Ints: TypeAlias = NDArray[np.int64]
 Search: TypeAlias = Callable[[Floats, int], tuple[Floats, Ints]]
 """Queries (q, dim) and k to scores and rows (q, k)."""
 
@@ -206,3 +206,49 @@ def _mapped(laid: Laid, path: Path, recipe: Recipe, effort: Effort) -> Search:
         return ann.search(index, recipe, effort, laid.vectors, filled(queries), k, None)
 
     return search
+
+
+_QUERIES = 1024  # at a time
+
+
+class Exact:
+    """Exact search over a source.
+
+    Args:
+        source: the rows.
+    """
+
+    def __init__(self, source: SweepSource) -> None:
+        self._source = source
+
+    def search(self, queries: Floats, k: int) -> tuple[Floats, Ints]:
+        """The k best, equal scores by row; k is at most the number of rows."""
+        unit = shortened(queries, self._source.dim)
+        parts = [self._search(unit[start : start + _QUERIES], k) for start in range(0, len(unit), _QUERIES)]
+        return np.concatenate([scores for scores, _ in parts]), np.concatenate([rows for _, rows in parts])
+
+    def scores(self, queries: Floats, rows: Ints) -> Floats:
+        """(q, k) scores of given rows (q, k); -inf where there is none (-1)."""
+        unit = shortened(queries, self._source.dim)
+        found, start = np.full(rows.shape, -np.inf, np.float32), 0
+        for block in self._source.blocks():
+            of_query, place = np.nonzero((rows >= start) & (rows < start + len(block)))
+            vectors = self._unit(block[rows[of_query, place] - start])
+            found[of_query, place] = np.einsum("ij,ij->i", vectors, unit[of_query])
+            start += len(block)
+        return found
+
+    def _unit(self, vectors: Floats) -> Floats:
+        return vectors if self._source.is_unit else shortened(vectors, self._source.dim)
+
+    def _search(self, unit: Floats, k: int) -> tuple[Floats, Ints]:
+        best = np.full((len(unit), 0), -np.inf, np.float32)
+        rows, start = np.zeros((len(unit), 0), np.int64), 0
+        for block in self._source.blocks():
+            numbers = np.arange(start, start + len(block))
+            best = np.concatenate([best, unit @ self._unit(block).T], axis=1)
+            rows = np.concatenate([rows, np.broadcast_to(numbers, (len(unit), len(block)))], axis=1)
+            kept = np.argsort(-best, axis=1, kind="stable")[:, :k]
+            best, rows = np.take_along_axis(best, kept, axis=1), np.take_along_axis(rows, kept, axis=1)
+            start += len(block)
+        return best, rows

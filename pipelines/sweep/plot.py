@@ -9,7 +9,6 @@ that are stored alike, such as 255 and 256, are one point. Without qrels the top
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from statistics import median
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import padded
-from ragidx.pipelines.lens.plot import check_plot
+from ragidx.pipelines.pictures import check_plot, saved, style
 from ragidx.pipelines.sweep.report import SweepReport, SweepRow
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _LINES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 _FULL = "#555555"
-_DPI = 160
 _APART = 1.12  # ticks nearer than this ratio would lie over each other
 _LEAST_RANGE = 6.0  # of an axis, from end to end: always two of 1, 2, 5, 10, and two doublings
 _NUDGE = 0.05  # of an octave, by which lines stand beside each other
@@ -45,23 +43,10 @@ def draw(report: SweepReport, format: str) -> bytes:
     check_plot(format)
     if not report.rows:
         raise SpecError("a sweep without rows has no picture", "measure a width first")
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with rc_context(
-        {
-            "font.family": "DejaVu Sans",
-            "font.size": 9,
-            "axes.linewidth": 0.6,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "axes.grid": True,
-            "grid.color": "#e4e4e4",
-            "grid.linewidth": 0.6,
-            "path.simplify": False,
-            "svg.hashsalt": "ragidx",
-        }
-    ):
+    spines = {"axes_spines_top": False, "axes_spines_right": False}
+    with style(font_size=9, axes_grid=True, grid_color="#e4e4e4", grid_linewidth=0.6, **spines):
         figure = Figure(figsize=(7.2, 7.6), layout="constrained")
         quality, storage, latency = figure.subplots(3, 1, sharex=True, gridspec_kw={"height_ratios": [1.7, 0.9, 1.0]})
         _draw_quality(quality, report)
@@ -70,9 +55,7 @@ def draw(report: SweepReport, format: str) -> bytes:
         _scale_dimensions(latency, quality, report)
         figure.suptitle(_title(report), fontsize=10)
         figure.legend(handles=_legend(report), loc="outside lower center", ncols=3, frameon=False, fontsize=8.5)
-        file = io.BytesIO()
-        figure.savefig(file, format=format, dpi=_DPI, metadata={"Date": None} if format == "svg" else None)
-    return file.getvalue()
+        return saved(figure, format)
 
 
 def _filters(report: SweepReport) -> list[str]:

@@ -10,20 +10,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from ragidx.corpora.errors import ModelError, SpecError, unknown_name
 from ragidx.indexer.ann.prefixes import shortened
+from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, VECTORS, default_filter
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FILTERS, FilterSpec
 from ragidx.pipelines.sweep.source import SweepSource
-
-Floats: TypeAlias = NDArray[np.float32]
 
 TAUS = (1.0, 2.0, 4.0, 8.0, 16.0)
 

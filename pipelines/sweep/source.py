@@ -12,24 +12,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.corpora.evalsets import Qrels, load_qrels, load_queries
-from ragidx.indexer.encoders.load import Encoder
+from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.methods import VECTORS
+from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.filters.fitting import Sample, lowest
 from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.query_vectors import read_query_vectors, unit_queries
 from ragidx.retriever.retriever import FILTER_FILE, Retriever
-
-Floats: TypeAlias = NDArray[np.float32]
-Ints: TypeAlias = NDArray[np.int64]
 
 HELD_OUT = 256  # chunks that ask where there are no queries, at most a tenth of all
 

@@ -22,17 +22,18 @@ from ragidx.corpora.vectors.files import VectorBatch, VectorOptions, vector_batc
 from ragidx.indexer.encoders.methods import VECTORS
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
-from ragidx.indexer.writing.vacancy import vacated_if_refused
+from ragidx.indexer.writing.vacuum import vacated_if_refused
 from ragidx.pipelines.build.corpus import without_index
 from ragidx.pipelines.build.report import BuildReport, OnProgress, Progress, Queries, Skips, Teller
 from ragidx.pipelines.build.resolve import BuildOptions
 from ragidx.pipelines.vectors.query_model import N_TEXTS, QUERY_OPTIONS, TextSample, compare, model_of_queries
 from ragidx.pipelines.vectors.rows import VectorRows
-from ragidx.pipelines.vectors.spec import check_given, committed
+from ragidx.pipelines.vectors.spec import check_given
 from ragidx.pipelines.vectors.writer import IndexWriter
 
 if TYPE_CHECKING:
     from ragidx.pipelines.build.resolve import Plan
+from ragidx.indexer.store.generations import committed_or_none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +120,7 @@ class _Build:
         """The whole build."""
         started = time.perf_counter()
         o = self.options
-        old = None if o.rebuild else committed(self.index)
+        old = None if o.rebuild else committed_or_none(self.index)
         cut_from = None if old is None else check_given(old, str(self.index)).given_dim
         self.progress.total_bytes = vector_bytes(self.vectors, include=o.include, exclude=self._exclude)
         batches = self._batches(None if old is None or cut_from else old.dim)

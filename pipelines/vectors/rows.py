@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import CorpusError, lone_surrogate
-from ragidx.corpora.readers.values import from_value
+from ragidx.corpora.readers.fields import from_value
 from ragidx.corpora.records import Scalar
 from ragidx.corpora.vectors.batch import batch_rows
 

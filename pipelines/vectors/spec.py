@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import IndexOptions, check_index_type
 from ragidx.indexer.encoders.methods import VECTORS, given_vectors
-from ragidx.indexer.specs import FilterSpec, IndexSpec, differences
-from ragidx.indexer.store.manifest import Manifest, read_manifest
-from ragidx.pipelines.build.otherwise import made_otherwise
-
-
-def committed(index: Path) -> Manifest | None:
-    """The committed state of an index, None where nothing is committed yet.
-
-    Raises:
-        IndexFormatError: it is damaged or newer.
-    """
-    try:
-        return read_manifest(index) if index.is_dir() else None  # what is there instead, the writer says
-    except FileNotFoundError:
-        return None
+from ragidx.indexer.specs import FilterSpec, IndexSpec, differences, mismatch
+from ragidx.indexer.store.manifest import Manifest
 
 
 def spec_of_vectors(
@@ -74,7 +60,7 @@ def spec_of_vectors(
     if dim not in (old.dim, have.given_dim):
         changes.insert(0, f"vectors have {old.dim:,} numbers in the index, {dim:,} now")
     if changes:
-        raise made_otherwise(changes, want.index_type, where)
+        raise mismatch(changes, want.index_type, where)
     return want
 
 

@@ -27,14 +27,16 @@ from ragidx.corpora.spec import Json
 from ragidx.corpora.vectors.batch import MAX_WIDTH, batch_rows
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
 from ragidx.indexer.normalize import UnitRows, cut_rows, unit_rows
-from ragidx.indexer.store.known_rows import KnownRows, document_numbers
+from ragidx.indexer.store.lookup import KnownRows, document_numbers
 from ragidx.indexer.store.rows import Row
-from ragidx.indexer.store.store import Store, StoreWriter
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.vectors.rows import NOTHING_ADDED, VectorRows, checked_rows, names_of, shown
-from ragidx.pipelines.vectors.spec import committed, index_options, spec_of_vectors
+from ragidx.pipelines.vectors.spec import index_options, spec_of_vectors
 
 if TYPE_CHECKING:
     from ragidx.pipelines.build.resolve import Plan
+from ragidx.indexer.store.generations import committed_or_none
 
 SEEN_BEFORE = "the id was seen before"
 
@@ -96,7 +98,7 @@ class IndexWriter:
     ) -> None:
         dim = _width(dim)
         self.path, self.dim = Path(path), dim
-        old = None if replace else committed(self.path)
+        old = None if replace else committed_or_none(self.path)
         asks = None if queries is None else queries.spec
         self.spec = spec_of_vectors(old, dim, index_type=index_type, made_by=made_by, queries=asks, where=str(path))
         self.stored_dim = dim if old is None else old.dim

@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from ragidx.corpora.errors import RagidxError
-from ragidx.indexer.encoders.load import Encoder, load_encoder
+from ragidx.indexer.encoders.load import load_encoder
+from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.retriever import Retriever
 

@@ -12,12 +12,15 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from ragidx.corpora.limits import UnreadableError
-from ragidx.corpora.readers.fields import Record, record_documents, text_field
+from ragidx.corpora.readers.fields import Record, from_value, record_documents, text_field
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.readers.values import from_value
 from ragidx.corpora.records import Document
 
 _BATCH_ROWS = 256
@@ -41,8 +44,6 @@ def read_parquet(file: SourceFile) -> Iterator[Document]:
 def read_arrow(file: SourceFile) -> Iterator[Document]:
     """One Document a row of an Arrow IPC file or stream; Feather is the same."""
     import pyarrow as pa
-
-    from ragidx.corpora.readers.records.arrow_files import open_arrow  # loads pyarrow
 
     with file.path() as path:
         try:
@@ -141,3 +142,35 @@ def _python_values(column: Any) -> list[object]:
 
 def _first_line(fault: BaseException) -> str:
     return (str(fault).splitlines() or [type(fault).__name__])[0][:200]
+
+
+_FILE_MARK = b"ARROW1"
+_FEATHER_1_MARK = b"FEA1"
+
+
+@contextmanager
+def open_arrow(path: Path) -> Iterator[tuple[Any, Iterator[tuple[Any, float]]]]:
+    """The schema of an Arrow IPC file or stream, and its record batches with the share of the file behind each, 0 to 1.
+
+    Raises:
+        UnreadableError: it is a Feather file of version 1.
+        pyarrow.ArrowException, OSError: it is damaged, or ends before a record batch does.
+    """
+    with pa.OSFile(str(path)) as file:
+        size, mark = file.size(), file.read(len(_FILE_MARK))
+        file.seek(0)
+        if mark.startswith(_FEATHER_1_MARK):
+            raise UnreadableError("Feather version 1: write it again as version 2")
+        if mark == _FILE_MARK:
+            reader = pa.ipc.open_file(file)
+            count = reader.num_record_batches
+            yield reader.schema, ((reader.get_batch(i), (i + 1) / count) for i in range(count))
+        else:
+            reader = pa.ipc.open_stream(file)
+            yield reader.schema, _streamed(reader, file, size)
+
+
+def _streamed(reader: Any, file: Any, size: int) -> Iterator[tuple[Any, float]]:
+    for batch in reader:
+        yield batch, file.tell() / size
+        del batch  # before the next is read: one at a time is held

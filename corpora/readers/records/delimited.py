@@ -16,9 +16,8 @@ from typing import IO, Any
 
 from ragidx.corpora.limits import UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import sample_encoding
-from ragidx.corpora.readers.fields import Record, record_documents, text_field
+from ragidx.corpora.readers.fields import Record, from_text, has_surrogate, record_documents, text_field
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.readers.values import from_text, has_surrogate
 from ragidx.corpora.records import Document
 
 _SAMPLE_BYTES = 1 << 20

@@ -17,9 +17,8 @@ from typing import IO, Any, NamedTuple
 
 from ragidx.corpora.limits import UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import decode, is_binary
-from ragidx.corpora.readers.fields import TEXT_FIELDS, Record, check_text, record_documents
+from ragidx.corpora.readers.fields import TEXT_FIELDS, Record, ToScalar, check_text, from_value, record_documents
 from ragidx.corpora.readers.source_file import SourceFile, read_all
-from ragidx.corpora.readers.values import ToScalar, from_value
 from ragidx.corpora.records import Document
 
 _LISTS = ("documents", "data", "records")

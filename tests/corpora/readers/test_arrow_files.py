@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ragidx.corpora.errors import CorpusError
-from ragidx.corpora.readers.records.arrow_files import open_arrow
+from ragidx.corpora.readers.records.columnar import open_arrow
 from ragidx.corpora.vectors.files import vector_batches
 
 ROWS, WIDTH, BATCH = 16_384, 64, 2_048

@@ -11,8 +11,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 import ragidx.corpora
 from ragidx.corpora.readers.decoding import decode
-from ragidx.corpora.readers.html_page import page_text
-from ragidx.corpora.readers.html_shape import MAX_DEPTH, parseable
+from ragidx.corpora.readers.html_page import MAX_DEPTH, page_text, parseable
 from ragidx.corpora.readers.registry import Limits, ReadOptions, read
 from ragidx.corpora.readers.text import docinfo, first_heading, front_matter
 from ragidx.corpora.sources import sources

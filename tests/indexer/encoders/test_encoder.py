@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from ragidx.corpora.errors import ModelError, RagidxError, SpecError
+from ragidx.indexer.devices import choose_device
 from ragidx.indexer.encoders.batching import Budget, run
-from ragidx.indexer.encoders.load import Encoder, load_encoder
-from ragidx.indexer.encoders.precision import choose_device, choose_dtype
+from ragidx.indexer.encoders.load import load_encoder
+from ragidx.indexer.encoders.precision import choose_dtype
+from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.models.locate import locate, weights_fingerprint
 from ragidx.indexer.prompts.rendering import Rendered
 

@@ -13,10 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.prompts.rendering import Rendered, Rules, clean, n_copies, render, render_words, text_limit
+from ragidx.indexer.prompts.rendering import (
+    Rendered,
+    Rules,
+    clean,
+    n_copies,
+    positions_of_words,
+    render,
+    render_words,
+    text_limit,
+)
 from ragidx.indexer.prompts.templates import Template, load_template, template_names
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
-from ragidx.indexer.prompts.words import positions_of_words
 
 CHAT = ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|im_start|>", "<|im_end|>", "<start_of_turn>"]
 CHAT += ["<end_of_turn>"]

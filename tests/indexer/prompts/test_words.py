@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragidx.indexer.prompts.words import positions_of_words
+from ragidx.indexer.prompts.rendering import positions_of_words
 
 
 @pytest.mark.parametrize(

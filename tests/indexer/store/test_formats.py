@@ -17,9 +17,10 @@ from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL, Effort, IndexOptions, Recipe
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.manifest import read_manifest
-from ragidx.indexer.store.store import Store, StoreWriter
+from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing.history import history, rollback
+from ragidx.indexer.writing.writer import StoreWriter
 
 DATA = Path(__file__).parent / "data" / "format-1"
 TYPES = ["flat", "hnsw"]

@@ -16,7 +16,9 @@ from fault_operations import tree_of
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.store.manifest import Manifest
-from ragidx.indexer.store.store import Row, Store, StoreWriter
+from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.writer import StoreWriter
 
 ROWS, DIM = 10_000, 16
 OPTIONS = {

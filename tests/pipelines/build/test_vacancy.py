@@ -12,7 +12,7 @@ import ragidx
 from ragidx.corpora.errors import CorpusError
 from ragidx.indexer.store.lock import LOCK, Lock
 from ragidx.indexer.store.manifest import JOURNAL, SEGMENTS
-from ragidx.indexer.writing.vacancy import vacated_if_refused
+from ragidx.indexer.writing.vacuum import vacated_if_refused
 
 from ..conftest import Done
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from ragidx.pipelines.build.report import PLANNING, BuildReport, Prediction
+from ragidx.pipelines.build.report import PLANNING
 from ragidx.pipelines.cli import plan_tables as forecast_tables
-from ragidx.pipelines.cli.plan_tables import advice, duration, prediction_field, prediction_lines
-from ragidx.pipelines.plan import prediction
+from ragidx.pipelines.cli.plan_tables import advice, duration
 from ragidx.pipelines.plan.plan import Forecast, forecast
 from ragidx.pipelines.plan.sampling import Estimate
 
@@ -124,59 +123,6 @@ def test_a_plan_of_nothing_is_the_builds_error(run: Run, folder: Path) -> None:
     (folder / "empty").mkdir()
 
     assert run("build", "empty", "--plan") == run("build", "empty")
-
-
-# before and after a long build
-
-FORESEEN = Prediction(after_seconds=4.2, n_documents=12_000, n_chunks=48_000, seconds=754.0, index_bytes=45 << 20)
-
-
-def test_the_two_lines_of_a_long_build() -> None:
-    assert prediction_lines(FORESEEN) == (
-        "About 12,000 documents, 48,000 chunks to index, 45.0 MiB on the disk.",
-        "About 12 min 34 s in all, judging by the first 4.2 s; Ctrl-C keeps what is encoded, --plan tells more.",
-    )
-
-
-def test_what_was_foreseen_stands_beside_what_came() -> None:
-    report = BuildReport("i", seconds=700.0, n_encoded=47_000, n_reused=5, index_bytes=46 << 20)
-
-    assert prediction_field(report, FORESEEN) == (
-        "12 min 34 s foreseen, 11 min 40 s taken; 48,000 chunks foreseen, 47,005 indexed; "
-        "45.0 MiB foreseen, 46.0 MiB written"
-    )
-
-
-@pytest.mark.usefixtures("small_corpus", "model")
-def test_a_long_build_says_so_once_and_compares_at_its_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prediction, "LONG_SECONDS", -1.0)
-    monkeypatch.setattr(prediction, "AFTER_SECONDS", 0.0)
-
-    done = run("build", "corpus", *TINY)
-
-    first, second = done.err.splitlines()
-    assert done.status == 0
-    assert re.fullmatch(rf"About 6 documents, 6 chunks to index, {SIZE} on the disk\.", first)
-    assert re.fullmatch(
-        rf"About {TIME} in all, judging by the first {TIME}; Ctrl-C keeps what is encoded, --plan tells more\.", second
-    )
-    assert re.fullmatch(
-        rf"forecast +{TIME} foreseen, {TIME} taken; 6 chunks foreseen, 6 indexed; {SIZE} foreseen, {SIZE} written",
-        done.out.splitlines()[-1],
-    )
-
-
-@pytest.mark.usefixtures("small_corpus", "model")
-def test_for_machines_the_forecast_is_a_line_of_its_own(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prediction, "LONG_SECONDS", -1.0)
-    monkeypatch.setattr(prediction, "AFTER_SECONDS", 0.0)
-
-    done = run("build", "corpus", "--json", *TINY)
-
-    lines = [json.loads(line) for line in done.err.splitlines()]
-    (told,) = [line["forecast"] for line in lines if "forecast" in line]
-    assert json.loads(done.out)["forecast"]["predicted"] == told
-    assert all("prediction" not in line["progress"] for line in lines if "progress" in line)
 
 
 # advice

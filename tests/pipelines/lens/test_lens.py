@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from ragidx.corpora.errors import ModelError, QueryError, SpecError
-from ragidx.indexer.encoders.load import Encoder, load_encoder
+from ragidx.indexer.encoders.load import load_encoder
+from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.filter import make_filter
 from ragidx.indexer.filters.logits import logits, token_coordinates
 from ragidx.indexer.filters.unembedding import find_unembedding, spectrum_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import random
 import re
@@ -24,12 +23,11 @@ from ragidx.corpora.records import Skip
 from ragidx.indexer.ann import index_types, tuning
 from ragidx.indexer.ann.index_types import INDEX_TYPES, candidates, footprint_of
 from ragidx.indexer.store.manifest import JOURNAL
-from ragidx.indexer.store.store import Store, StoreWriter
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.corpus import Reading, build_options
-from ragidx.pipelines.build.report import Progress
 from ragidx.pipelines.plan import footprint as room_module
 from ragidx.pipelines.plan import plan as module
-from ragidx.pipelines.plan import prediction
 from ragidx.pipelines.plan import sample as pieces_module
 from ragidx.pipelines.plan.footprint import peak_bytes
 from ragidx.pipelines.plan.plan import forecast
@@ -677,78 +675,3 @@ def test_segments_that_stay_leave_less_memory(records: Path, tmp_path: Path, tin
     forecast(more, tmp_path / "index", max_memory=held + _memory_of("sq8", 1000, 16))
     with pytest.raises(SpecError, match="more than --max-memory leaves"):
         forecast(more, tmp_path / "index", max_memory=held + 100)
-
-
-# a prediction while a build runs
-
-
-def test_a_long_build_says_what_it_foresees_and_keeps_it_beside_what_came(
-    records: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prediction, "LONG_SECONDS", -1.0)
-    monkeypatch.setattr(prediction, "AFTER_SECONDS", 0.0)
-    seen: list[Any] = []
-
-    def watch(progress: Progress) -> None:
-        seen.append(progress.prediction)
-
-    report = ragidx.build(records, tmp_path / "index", on_progress=watch, **tiny)
-
-    made = report.prediction
-    assert made is not None
-    assert made in seen
-    assert made.n_documents == report.n_documents == 400
-    assert made.n_chunks == pytest.approx(report.n_chunks, rel=0.02)
-    assert made.index_bytes == pytest.approx(report.index_bytes, rel=0.2)
-    assert made.after_seconds < report.seconds
-    told = report.to_json()["forecast"]
-    assert told["actual"] == {
-        "n_documents": 400,
-        "n_chunks": report.n_chunks,
-        "seconds": report.seconds,
-        "index_bytes": report.index_bytes,
-    }
-    notes: Any = Store.open(tmp_path / "index").manifest.notes["forecast"]
-    assert notes["predicted"] == told["predicted"]
-    assert notes["actual"]["n_chunks"] == report.n_chunks
-    assert 0 < notes["actual"]["seconds"] <= report.seconds
-
-
-def test_nothing_is_foreseen_while_a_filter_is_fitted(
-    records: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prediction, "LONG_SECONDS", -1.0)
-    monkeypatch.setattr(prediction, "AFTER_SECONDS", 0.0)
-    del tiny["tau"]
-
-    report = ragidx.build(records, tmp_path / "index", filter="pca", dim=8, filter_sample=100, **tiny)
-
-    assert report.prediction is not None
-    assert report.prediction.n_chunks == pytest.approx(report.n_chunks, rel=0.02)
-
-
-def test_of_standard_input_nothing_is_foreseen(
-    tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prediction, "LONG_SECONDS", -1.0)
-    monkeypatch.setattr(prediction, "AFTER_SECONDS", 0.0)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(_text(0, 100).encode())))
-
-    assert ragidx.build("-", tmp_path / "index", **tiny).prediction is None
-
-
-def test_a_short_build_foresees_nothing(small_corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    report = ragidx.build(small_corpus, tmp_path / "index", **tiny)
-
-    assert report.prediction is None
-    assert "forecast" not in report.to_json()
-    assert "forecast" not in Store.open(tmp_path / "index").manifest.notes
-
-
-@pytest.mark.parametrize(
-    ("seconds", "n_chunks", "long"), [(59.0, 100_000, False), (61.0, 10, True), (1.0, 100_001, True)]
-)
-def test_long_is_more_than_a_minute_or_a_hundred_thousand_chunks(seconds: float, n_chunks: int, long: bool) -> None:
-    made = prediction.Prediction(after_seconds=1.0, n_documents=1, n_chunks=n_chunks, seconds=seconds, index_bytes=1)
-
-    assert prediction.is_long(made) is long

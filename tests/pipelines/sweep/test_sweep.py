@@ -27,9 +27,8 @@ from ragidx.pipelines.evaluate.significance import difference, interval, ndcg
 from ragidx.pipelines.maintain.rewrite import shrink
 from ragidx.pipelines.sweep import measure as sweep_measure
 from ragidx.pipelines.sweep.corpus import CorpusSource
-from ragidx.pipelines.sweep.exact import Exact
 from ragidx.pipelines.sweep.grid import Stage
-from ragidx.pipelines.sweep.measure import lay, share_found
+from ragidx.pipelines.sweep.measure import Exact, lay, share_found
 from ragidx.pipelines.sweep.report import SweepReport, SweepRow
 from ragidx.pipelines.sweep.series import Widths, series_of
 from ragidx.pipelines.sweep.source import IndexSource

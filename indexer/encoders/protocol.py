@@ -1,0 +1,206 @@
+"""Encoders: texts to raw vectors (n, hidden) float32, neither filtered nor normalised.
+
+What all kinds of encoder share. Documents and queries are encoded by different calls, so that an instruction cannot be
+forgotten on one of them. Nothing here imports torch or transformers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragidx.corpora.errors import ModelError, SpecError, lone_surrogate
+from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.prompts.instructions import instruction as sentence_of
+from ragidx.indexer.prompts.rendering import Rendered
+from ragidx.indexer.prompts.tokenizer import TextTokenizer
+from ragidx.indexer.specs import EncoderSpec
+
+if TYPE_CHECKING:
+    from ragidx.indexer.filters.filter import Filter
+from ragidx.indexer.arrays import Floats
+
+log = logging.getLogger("ragidx.indexer")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Vectors of some rows of a call.
+
+    Attributes:
+        rows: which texts of the call, in the vectors' order.
+        vectors: (len(rows), k) float32, or (len(rows), t, k) where every token has one.
+        n_tokens: tokens the model read for them, padding left out.
+        n_truncated: how many of the texts were cut.
+    """
+
+    rows: list[int]
+    vectors: NDArray[np.float32]
+    n_tokens: int
+    n_truncated: int
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """What turns texts into vectors."""
+
+    spec: EncoderSpec
+    hidden: int
+    files: ModelFiles
+    tokenizer: TextTokenizer
+    device: str
+    dtype: str
+
+    def encode_document(self, texts: Sequence[str]) -> Floats:
+        """(n, hidden) of documents, raw."""
+        ...
+
+    def encode_query(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
+        """(n, hidden) of queries, raw. `instruction` None: the spec's own; empty: none."""
+        ...
+
+    def batches(
+        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None
+    ) -> Iterator[Batch]:
+        """Vectors as they come; `instruction` None: documents. `project` is applied on the device."""
+        ...
+
+    def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
+        """What the model reads for each text; `instruction` None: documents."""
+        ...
+
+    def text_limit(self) -> int | None:
+        """The most tokens of a document that the model reads whole; None: no limit."""
+        ...
+
+    def template_content(self) -> str:
+        """The template as it is, for the index's fingerprint."""
+        ...
+
+    def encode_words(self, texts: Sequence[Sequence[str]], *, previous: bool | None = None) -> list[Floats]:
+        """(n_words, hidden) for each text: vectors of words in their context."""
+        ...
+
+    def tune(self, texts: Sequence[str]) -> None:
+        """Measure, on texts that are about to be encoded, which number format and batch size are fastest here."""
+        ...
+
+    def on_threads(self, count: int | None) -> AbstractContextManager[None]:
+        """Compute on `count` threads inside, where the model's library can be told; None changes nothing."""
+        ...
+
+
+class TextEncoder(ABC):
+    """What all kinds of encoder share: both paths, and the checks of what comes out of them."""
+
+    spec: EncoderSpec
+    hidden: int
+    files: ModelFiles
+    tokenizer: TextTokenizer
+    device: str
+    dtype: str
+
+    def encode_document(self, texts: Sequence[str]) -> Floats:
+        """(n, hidden) float32 of documents, raw: neither filtered nor normalised.
+
+        Raises:
+            ModelError: the model gave a number that is not finite.
+        """
+        return self._collect(texts, None)
+
+    def encode_query(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
+        """(n, hidden) float32 of queries, raw.
+
+        Args:
+            texts: the questions.
+            instruction: the task sentence put before them, or `task:NAME`; None: the spec's own, else what the template
+                does; empty: none.
+        """
+        return self._collect(texts, self.query_instruction(instruction))
+
+    def encode_words(self, texts: Sequence[Sequence[str]], *, previous: bool | None = None) -> list[Floats]:
+        """Vectors of words, which a model's own modules do not have.
+
+        Raises:
+            SpecError: always, but for decoders.
+        """
+        raise SpecError(
+            f"{self.spec.method} has one vector a text and none for its words",
+            "use --method llm2vec, reba or classical",
+        )
+
+    def query_instruction(self, asked: str | None) -> str:
+        """The instruction that queries carry: asked for, else the spec's, else the template's; empty for none."""
+        if asked is not None:
+            return sentence_of(asked) or ""
+        return self.spec.instruction if self.spec.instruction is not None else self.default_instruction()
+
+    def default_instruction(self) -> str:
+        """What queries carry when nobody says anything."""
+        return ""
+
+    @abstractmethod
+    def batches(
+        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None
+    ) -> Iterator[Batch]:
+        """Vectors as they come, in the order that suits the encoder.
+
+        Args:
+            texts: what to encode.
+            instruction: None for documents; for queries the instruction, or the empty string.
+            project: a filter, applied in float32.
+        """
+
+    @abstractmethod
+    def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
+        """What the model reads for each text."""
+
+    def tune(self, texts: Sequence[str]) -> None:
+        """Measure what is fastest here, on texts that are about to be encoded; without a network there is no choice."""
+        return
+
+    def on_threads(self, count: int | None) -> AbstractContextManager[None]:
+        """Compute on `count` threads inside; without a network there is nothing to share among them."""
+        return contextlib.nullcontext()
+
+    def _collect(self, texts: Sequence[str], instruction: str | None) -> Floats:
+        check_texts(texts)
+        out = np.zeros((len(texts), self.hidden), dtype=np.float32)
+        cut = 0
+        for batch in self.batches(list(texts), instruction=instruction):
+            out[batch.rows] = batch.vectors
+            cut += batch.n_truncated
+        if cut:
+            log.warning("%d of %d texts are longer than the model reads and were cut", cut, len(texts))
+        bad = np.flatnonzero(~np.isfinite(out).all(axis=1))
+        if bad.size:
+            raise ModelError(
+                f"the model gave a vector that is not finite for text {int(bad[0])}: {texts[bad[0]][:60]!r}",
+                "try --dtype float32",
+            )
+        return out
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    """What a program can get wrong about texts.
+
+    Raises:
+        TypeError: one string in place of a list of them, or something that is no string.
+        ValueError: a string that is no Unicode text: it holds half of a surrogate pair.
+    """
+    if isinstance(texts, str):
+        raise TypeError("expected a list of texts, got one string: its characters would be taken for texts")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"text {number} is {type(text).__name__}, not str")
+        at = lone_surrogate(text)
+        if at is not None:
+            raise ValueError(f"text {number} is no Unicode text: half of a surrogate pair at character {at}")

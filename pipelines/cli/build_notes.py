@@ -1,0 +1,35 @@
+"""What the report of a build says below its table: memory, and what was skipped."""
+
+from __future__ import annotations
+
+from ragidx.corpora.sources import BY_RULE
+from ragidx.indexer.ann.index_types import MIN_ROWS
+from ragidx.pipelines.build.report import BuildReport
+from ragidx.pipelines.cli import console
+
+_REASONS = 12  # shown on a terminal; a broken export can have as many as it has records
+
+
+def tell_memory(r: BuildReport) -> None:
+    """On stderr: that a search needs more than was allowed."""
+    if r.over_memory is not None:
+        least = f"{MIN_ROWS:,} vectors"
+        remedy = f"; `ragidx compact` makes one of the {len(r.made)} there are" if len(r.made) > 1 else ""
+        console.note(
+            f"Over --max-memory: a search reads {console.n_bytes(r.over_memory.search_bytes)} of vectors, more than "
+            f"{console.n_bytes(r.over_memory.max_memory)}; segments of fewer than {least} are compared whole{remedy}."
+        )
+
+
+def tell_skips(r: BuildReport) -> None:
+    """What was left out, on stderr."""
+    for reason, count in list(r.skipped.items())[:_REASONS]:
+        console.note(f"Left out: {count:,} x {reason}")
+        if reason in BY_RULE:  # somebody's wish: the count is enough
+            continue
+        for place in r.skipped_places[reason][:3]:
+            console.note(f"    {place}")
+        if count > 3:
+            console.note(f"    and {count - 3:,} more")
+    if len(r.skipped) > _REASONS:
+        console.note(f"Left out for {len(r.skipped) - _REASONS:,} more reasons: --json lists all of them.")
