@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from ragidx.indexer.encoders.decoder import DecoderEncoder
+from ragidx.indexer.models.locate import ModelFiles, locate
 
 from ...tiny_weights import write_pooler
 from .decoder_kit import CASES, LONG_ENOUGH, Make, load
@@ -28,3 +30,13 @@ def encoder_for(tiny_model: Make, tmp_path_factory: pytest.TempPathFactory) -> C
         return made[family, case]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def llama(tiny_model: Callable[..., Path]) -> ModelFiles:
+    return locate(str(tiny_model("llama")))
+
+
+@pytest.fixture(scope="session")
+def wrapped(tiny_sentence_transformer: Path) -> ModelFiles:
+    return locate(str(tiny_sentence_transformer))
