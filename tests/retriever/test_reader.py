@@ -1,22 +1,17 @@
-"""IndexReader: snapshots, search by vectors, rows by id, and what is wrong with a query vector."""
+"""IndexReader: snapshots, search by vectors, and rows by id."""
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, ModelError, QueryError, SpecError
-from ragidx.indexer.normalize import NOT_FINITE, ZERO, cut_rows, unit_rows
 from ragidx.pipelines.maintain.rewrite import shrink
 from ragidx.retriever.query_vectors import read_query_vectors
 from ragidx.retriever.reader import IndexReader
@@ -339,139 +334,7 @@ def test_a_retriever_finds_what_a_reader_finds_for_its_vectors(small_corpus: Pat
     assert hits == [retriever.search("the old mill", k=6)]
 
 
-# unit length
-
-
-@given(
-    row=st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=9).filter(
-        lambda row: any(abs(x) > 1e-3 for x in row)
-    ),
-    scale=st.sampled_from([1e-35, 1e-3, 1.0, 1e35]),
-)
-def test_every_direction_has_length_1_whatever_its_length_was(row: list[float], scale: float) -> None:
-    wide = np.array([row])
-
-    unit = unit_rows(wide * scale)
-
-    assert unit.faults == []
-    np.testing.assert_allclose(unit.vectors, wide / np.linalg.norm(wide), atol=1e-6)
-
-
-@given(seed=st.integers(0, 2**32 - 1), dim=st.integers(1, 400))
-@example(seed=3357, dim=17)  # where rounding shortens a row by more than half a code
-def test_stored_vectors_keep_their_code(seed: int, dim: int) -> None:
-    stored = unit_rows(np.random.default_rng(seed).standard_normal((3, dim))).vectors.astype(np.float16)
-
-    again = unit_rows(stored).vectors.astype(np.float16)
-
-    assert (again.astype(np.float32) == stored.astype(np.float32)).all()
-
-
-def test_numbers_whose_squares_leave_their_range_have_a_direction() -> None:
-    unit = unit_rows(np.array([[3e200, 4e200], [3e-320, 4e-320], [0, 0], [np.inf, 1], [np.nan, 1]]))
-
-    np.testing.assert_allclose(unit.vectors[:2], [[0.6, 0.8]] * 2, rtol=1e-3)
-    assert unit.faults == [(2, ZERO), (3, NOT_FINITE), (4, NOT_FINITE)]
-    assert not unit.vectors[2:].any()
-
-
-@given(seed=st.integers(0, 2**32 - 1), dim=st.integers(1, 9), width=st.integers(9, 40))
-def test_the_first_numbers_of_a_row_have_the_direction_that_they_had_before(seed: int, dim: int, width: int) -> None:
-    wide = np.random.default_rng(seed).standard_normal((3, width)) * 50
-
-    cut = cut_rows(unit_rows(wide), dim)
-
-    assert cut.faults == []
-    np.testing.assert_allclose(cut.vectors, unit_rows(wide[:, :dim]).vectors, atol=1e-6)
-
-
-def test_rows_as_wide_as_they_are_to_be_stay_the_same_rows() -> None:
-    unit = unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
-
-    assert cut_rows(unit, 2) is unit
-
-
-def test_a_row_with_nothing_in_its_first_numbers_is_told_and_one_that_was_broken_keeps_its_reason() -> None:
-    rows = np.zeros((4, 2_000))
-    rows[1, 1_999], rows[2, 0], rows[3, 0] = 1, np.inf, 1
-
-    cut = cut_rows(unit_rows(rows), 1_500)
-
-    assert cut.faults == [
-        (0, "the vector is zero"),
-        (1, "the first 1,500 of 2,000 numbers of the vector are zero"),
-        (2, "the vector holds a number that is not finite"),
-    ]
-    assert cut.vectors.any(axis=1).tolist() == [False, False, False, True]
-
-
 # query vectors of files
-
-
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [("[1, 2.5]", [[1, 2.5]]), ("[[1, 2], [3, 4]]\n", [[1, 2], [3, 4]])],
-)
-def test_json_is_a_vector_or_a_list_of_them(data: str, expected: list[list[float]], tmp_path: Path) -> None:
-    (tmp_path / "q.json").write_text(data)
-
-    assert read_query_vectors(tmp_path / "q.json").tolist() == expected
-
-
-@pytest.mark.parametrize("array", [np.array([1, 2], "<f4"), np.array([[1, 2]], ">f8"), np.array([[1, 2]], "f2")])
-def test_an_npy_file_is_one_too(array: np.ndarray, tmp_path: Path) -> None:
-    np.save(tmp_path / "q.npy", array)
-
-    assert read_query_vectors(tmp_path / "q.npy").tolist() == [[1, 2]]
-
-
-def test_standard_input_is_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    npy = io.BytesIO()
-    np.save(npy, np.array([1.0, 2.0]))
-    for data in (npy.getvalue(), b"[1, 2]"):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-
-        assert read_query_vectors("-").tolist() == [[1, 2]]
-
-
-def _npy(array: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array, allow_pickle=True)
-    return file.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "holds no vectors: Expecting value: line 1 column 1 (char 0)"),
-        (b"{}", "holds no vectors: the JSON is no list"),
-        (b"[]", "holds an array of the shape (1, 0), not (queries, width)"),
-        (b"[[1, 2], [3]]", "holds no vectors: vector 2 has 1 numbers, the first 2"),
-        (b'[1, "2"]', 'holds no vectors: vector 1 has at place 2 what is no number: "2"'),
-        (b"[true]", "holds no vectors: vector 1 has at place 1 what is no number: true"),
-        (b"[" * 100_000, "holds no vectors: maximum recursion depth exceeded while decoding a JSON array"),
-        (f"[{10**400}]".encode(), "holds no vectors: int too large to convert to float"),
-        (_npy(np.array(["a"])), "holds no vectors: the array holds <U1, not numbers"),
-        (_npy(np.zeros((1, 1, 1))), "holds an array of the shape (1, 1, 1), not (queries, width)"),
-        (_npy(np.array([object()])), "holds no vectors: Object arrays cannot be loaded when allow_pickle=False"),
-        (_npy(np.zeros(9))[:90], "holds no vectors: EOF: reading array header"),
-    ],
-)
-def test_what_holds_no_vectors_is_an_error(data: bytes, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "q"
-    path.write_bytes(data)
-
-    with pytest.raises(QueryError) as fault:
-        read_query_vectors(path)
-
-    assert fault.value.message.startswith(message)
-    assert fault.value.where == str(path)
-    assert fault.value.hint == "give an .npy array, or JSON: [0.1, 0.2], or a list of such lists"
-
-
-def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(QueryError, match="cannot be opened: No such file or directory"):
-        read_query_vectors(tmp_path / "none.npy")
 
 
 def test_json_in_a_file_finds_what_the_same_vector_finds(reader: IndexReader, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The store over its life: what is committed, kept, reused, deleted, and seen by readers meanwhile."""
+"""The store over its life: what is committed, kept, reused, dropped and gone back to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragidx.corpora.errors import CorpusError, ModelError, SpecError
+from ragidx.corpora.errors import SpecError
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import writer as writer_module
 
@@ -31,28 +31,6 @@ def contents(path: Path) -> dict[str, list[str]]:
 
 def files(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
-
-
-def test_rows_come_back_as_they_were_added(tmp_path, kit):
-    rows = kit.rows("a.md", ["first", "zweiter \u2028 日本"], year=1999, open=True, share=0.5, name="x", none=None)
-    with kit.writer(tmp_path / "index") as writer:
-        writer.add(rows, kit.vectors(rows))
-        manifest = writer.commit({"seconds": 1.5}, 1)
-
-    store = Store.open(tmp_path / "index")
-
-    found = store.rows([(0, 1), (0, 0), (0, 1)])
-    assert [row.text for row in found] == ["zweiter \u2028 日本", "first", "zweiter \u2028 日本"]
-    assert found[1].metadata == {"year": 1999, "open": True, "share": 0.5, "name": "x"}
-    assert [getattr(found[1], name) for name in ("chunk_id", "doc_id", "start", "end", "heading")] == [
-        "a.md:0-1", "a.md", 0, 1, "a.md > 0",
-    ]  # fmt: skip
-    assert (found[1].text_hash, found[1].doc_hash) == (rows[0].text_hash, rows[0].doc_hash)
-    np.testing.assert_array_equal(store.segments[0].vectors([0, 1]), kit.vectors(rows).astype("f2").astype("f4"))
-    assert store.manifest == manifest
-    assert (manifest.n_chunks, manifest.n_documents, manifest.notes) == (2, 1, {"seconds": 1.5})
-    assert manifest.schema == {"year": "int", "open": "bool", "share": "float", "name": "string"}
-    assert store.verify() == []
 
 
 def test_the_same_documents_again_write_nothing(tmp_path, kit):
@@ -196,48 +174,6 @@ def test_blobs_come_back_and_a_changed_one_is_a_change(tmp_path, kit):
     assert Store.open(tmp_path / "index").blob("filter.safetensors") == b"another"
 
 
-def test_a_field_widens_over_segments_and_is_null_where_it_is_missing(tmp_path, kit):
-    for number, (name, metadata) in enumerate(
-        [("a", {"year": 1999}), ("b", {"year": 0.5, "flag": True}), ("c", {"flag": 3})], start=1
-    ):
-        with kit.writer(tmp_path / "index") as writer:
-            rows = kit.rows(name, [name], **metadata)
-            writer.add(rows, kit.vectors(rows))
-            writer.commit({}, number)
-
-    store = Store.open(tmp_path / "index")
-
-    assert store.manifest.schema == {"year": "float", "flag": "string"}
-    columns = [segment.columns(["meta.year", "doc_id", "meta.flag"]).to_pylist() for segment in store.segments]
-    assert columns == [
-        [{"meta.year": 1999.0, "doc_id": "a", "meta.flag": None}],
-        [{"meta.year": 0.5, "doc_id": "b", "meta.flag": "true"}],
-        [{"meta.year": None, "doc_id": "c", "meta.flag": "3"}],
-    ]
-    assert [row.metadata for row in store.rows([(0, 0), (1, 0), (2, 0)])] == [
-        {"year": 1999.0},
-        {"year": 0.5, "flag": "true"},
-        {"flag": "3"},
-    ]
-    with pytest.raises(ValueError, match=r"the index has no column 'year'"):
-        store.segments[0].columns(["year"])
-
-
-def test_values_of_one_field_widen_inside_a_segment(tmp_path, kit):
-    values = [1, 2.5, True, "word", None, 2**70, float("nan")]
-    with kit.writer(tmp_path / "index") as writer:
-        for number, value in enumerate(values):
-            rows = kit.rows(f"d{number}", [f"text {number}"], mixed=value, whole=2**70 if number else 1)
-            writer.add(rows, kit.vectors(rows))
-        writer.commit({}, len(values))
-
-    rows = Store.open(tmp_path / "index").rows([(0, number) for number in range(len(values))])
-
-    huge = str(2**70)
-    assert [row.metadata.get("mixed") for row in rows] == ["1", "2.5", "true", "word", None, huge, "nan"]
-    assert [row.metadata["whole"] for row in rows] == ["1", *[huge] * 6]
-
-
 def test_an_open_reader_keeps_its_state_through_later_commits(tmp_path, kit):
     kit.build(tmp_path / "index", SIX)
     store = Store.open(tmp_path / "index")
@@ -349,60 +285,12 @@ def test_another_spec_for_an_existing_index_is_an_error_that_says_what_differs(t
     )
 
 
-@pytest.mark.parametrize(
-    ("factor", "text"),
-    [
-        (np.nan, "the vector holds a number that is not finite\n  hint: encode with --dtype float32"),
-        (0.5, "the vector has the length 0.5, not 1\n  hint: normalise the vectors before they are added"),
-    ],
-)
-def test_a_vector_that_is_no_unit_vector_is_refused_by_chunk(tmp_path, kit, factor, text):
-    rows = kit.rows("a", ["one", "two"])
-    vectors = kit.vectors(rows)
-    vectors[1] *= factor
-
-    with kit.writer(tmp_path / "index") as writer, pytest.raises(ModelError) as caught:
-        writer.add(rows, vectors)
-
-    assert str(caught.value) == f"chunk a:1-2: {text}"
-
-
-def test_half_a_surrogate_pair_is_refused_by_chunk(tmp_path, kit):
-    rows = [*kit.rows("a", ["fine"]), *kit.rows("b", ["fine too"], title="half \ud800")]
-
-    with kit.writer(tmp_path / "index") as writer:
-        writer.add(rows, kit.vectors(rows))
-        with pytest.raises(CorpusError) as caught:
-            writer.commit({}, 2)
-
-    assert str(caught.value) == (
-        "b:0-1: holds half of a surrogate pair, which no UTF-8 file can\n"
-        "  hint: repair the text, or leave the document out with --exclude"
-    )
-
-
 def test_a_committed_writer_takes_nothing_more(tmp_path, kit):
     with kit.writer(tmp_path / "index") as writer:
         writer.commit({}, 0)
 
         with pytest.raises(ValueError, match="this writer has committed or was closed; make another one"):
             kit.add(writer, kit.rows("a", ["one"]))
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        ({"dim": 0}, "dim 0 is not from 1 to 65536"),
-        ({"fingerprint": "../../x"}, "fingerprint '../../x' is not 16 to 128 letters and digits"),
-        ({"blobs": {"../x": b""}}, "'../x' is no plain file name"),
-    ],
-)
-def test_arguments_that_cannot_be_are_refused_before_anything_is_written(tmp_path, kit, change, text):
-    with pytest.raises(ValueError, match="is no") as caught:
-        kit.writer(tmp_path / "index", **change)
-
-    assert str(caught.value) == text
-    assert not (tmp_path / "index").exists()
 
 
 DOCUMENTS = st.dictionaries(

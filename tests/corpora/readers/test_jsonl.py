@@ -1,3 +1,5 @@
+"""JSON Lines and JSON, in files, on standard input and in BEIR folders: a record is a document."""
+
 from __future__ import annotations
 
 import json
@@ -307,101 +309,6 @@ def test_a_real_pipe_is_read() -> None:
     assert done.stdout == b"-#1 x\n"
 
 
-# CSV and TSV
-
-
-def test_every_row_is_a_document_and_cells_are_typed(read_bytes: ReadBytes) -> None:
-    found = read_bytes(
-        "a.csv",
-        'id,title,year,depth,deep,code,none,text\r\nbaikal,"Lake, big",1996,1.6,TRUE,007,,"One ""two""\r\nthree."\r\n',
-    )
-
-    assert found.reasons == []
-    assert found.ids == ["a.csv#baikal"]
-    assert found.texts == ['One "two"\r\nthree.']
-    assert found.documents[0].metadata == {
-        "title": "Lake, big",
-        "year": 1996,
-        "depth": 1.6,
-        "deep": True,
-        "code": "007",
-    }
-
-
-@pytest.mark.parametrize(("name", "mark"), [("a.csv", ","), ("a.csv", ";"), ("a.csv", "\t"), ("a.tsv", "\t")])
-def test_columns_are_told_apart_by_their_mark(read_bytes: ReadBytes, name: str, mark: str) -> None:
-    found = read_bytes(name, f"id{mark}text\n01{mark}x\n\n02{mark}y\n")
-
-    assert found.ids == [f"{name}#01", f"{name}#02"]
-
-
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
-def test_a_table_is_read_in_its_encoding(read_bytes: ReadBytes, encoding: str) -> None:
-    text = "Die Straße führt über den Fluß nach München, schöne Grüße."
-
-    assert read_bytes("a.csv", f'text\n"{text}"\n'.encode(encoding)).texts == [text]
-
-
-def test_a_broken_row_is_told_with_its_line_and_the_rest_is_read(read_bytes: ReadBytes) -> None:
-    data = 'id,text\n1,"a\nb"\n2\n3,c,d\n4,über\n'.encode() + b"5,\xff\n6,\n7,e\n7,f\n"
-
-    found = read_bytes("a.csv", b"\n" + data)
-
-    assert found.ids == ["a.csv#1", "a.csv#4", "a.csv#7"]
-    assert found.reasons == [
-        ("a.csv:5", "1 cells where the header has 2"),
-        ("a.csv:6", "3 cells where the header has 2"),
-        ("a.csv:8", "cannot be decoded as utf-8"),
-        ("a.csv:9", "empty text"),
-        ("a.csv:11", "its id was seen before in this file: '7'"),
-    ]
-
-
-def test_columns_without_a_name_of_their_own_are_left_out(read_bytes: ReadBytes) -> None:
-    found = read_bytes("a.csv", ",text,a,a\n0,x,1,2\n")
-
-    assert found.documents[0].metadata == {"a": 1}
-    assert found.reasons == [
-        ("a.csv", "column 1 is left out: it has no name"),
-        ("a.csv", "column 4 is left out: there is another 'a'"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "empty text"),
-        (b"id,text\n", "holds no document"),
-        (bytes(50), "binary file"),
-        (b"a,b\n1,2\n3,4\n", "the field 'text' is missing (found: 'a', 'b'); say which one to read with --text-field"),
-        ("text\nabc".encode("utf-16")[:-1], "cannot be decoded as utf-16: the rest is left out"),
-    ],
-)
-def test_a_table_that_is_none_is_left_out_once(read_bytes: ReadBytes, data: bytes, reason: str) -> None:
-    assert read_bytes("a.csv", data).reasons == [("a.csv", reason)]
-
-
-def test_a_cell_longer_than_the_csv_module_allows_by_itself_is_read(read_bytes: ReadBytes) -> None:
-    assert read_bytes("a.csv", "text\n" + "x" * 300_000 + "\n").texts == ["x" * 300_000]
-
-
-def test_a_line_of_a_table_that_is_too_long_ends_it(read_bytes: ReadBytes) -> None:
-    found = read_bytes("a.csv", "text\na\n" + "x" * 5000 + "\nb\n", ReadOptions(limits=Limits(line_bytes=1 << 10)))
-
-    assert found.texts == ["a"]
-    assert found.reasons == [("a.csv", "a line of more than 1 KiB: the rest is left out")]
-
-
-@pytest.mark.slow
-def test_a_quote_that_never_ends_costs_no_more_than_the_limit(read_bytes: ReadBytes) -> None:
-    rows = 'text\na\n"open\n' + ("x" * 1_000_000 + "\n") * 70 + "b\n"
-
-    found = read_bytes("a.csv", rows)
-
-    assert (found.texts[0], found.texts[-1]) == ("a", "b")
-    assert found.reasons == [("a.csv:3", "broken row: field larger than field limit (67108864)")]
-
-
 # BEIR
 
 
@@ -431,49 +338,3 @@ def test_a_folder_with_a_corpus_file_alone_is_no_beir_folder(tmp_path: Path) -> 
     (tmp_path / "corpus.jsonl").write_text(lines({"_id": "d", "text": "x"}))
 
     assert reading(tmp_path).ids == ["corpus.jsonl#d"]
-
-
-# Values
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("0", 0),
-        ("-5", -5),
-        ("9223372036854775807", 2**63 - 1),
-        ("9223372036854775808", "9223372036854775808"),
-        ("007", "007"),
-        ("+5", "+5"),
-        ("1.50", 1.5),
-        (".5", 0.5),
-        ("-1e-3", -0.001),
-        ("1e999", "1e999"),
-        ("01.5", "01.5"),
-        ("1,5", "1,5"),
-        ("1_000", "1_000"),
-        ("٣", "٣"),
-        ("true", True),
-        ("False", False),
-        ("yes", "yes"),
-        ("nan", "nan"),
-        (" 5 ", 5),
-        ("  ", None),
-        (" a ", " a "),
-    ],
-)
-def test_cells_are_typed_by_their_looks(text: str, value: object) -> None:
-    found = from_text(text)
-
-    assert (found, type(found)) == (value, type(value))
-
-
-@given(st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.booleans())
-def test_a_number_written_in_python_or_json_comes_back(value: float) -> None:
-    found = from_text(json.dumps(value))
-
-    assert found == value or (isinstance(value, int) and found == str(value))
-
-
-def test_an_integer_beyond_64_bits_is_kept_as_text() -> None:
-    assert from_value(2**63) == "9223372036854775808"

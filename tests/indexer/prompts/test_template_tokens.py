@@ -1,0 +1,222 @@
+"""Templates: what the model reads and pools of each, and that a text can never change it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.prompts.rendering import Rendered, Rules, clean, render, text_limit
+from ragidx.indexer.prompts.templates import (
+    load_template,
+    template_names,
+)
+from ragidx.indexer.prompts.tokenizer import TextTokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_tokenizer: Any) -> TextTokenizer:
+    return TextTokenizer.of(tiny_tokenizer, model="tiny")
+
+
+def _read(tokenizer: TextTokenizer, row: Rendered) -> str:
+    return tokenizer.pieces.decode(row.ids, skip_special_tokens=False)
+
+
+def _pooled(tokenizer: TextTokenizer, row: Rendered) -> str:
+    return tokenizer.pieces.decode([i for s, e in row.pooled for i in row.ids[s:e]], skip_special_tokens=False)
+
+
+def test_echo_repeats_the_text_and_pools_the_second_copy_with_eos(tokenizer: TextTokenizer) -> None:
+    row = render(load_template("echo"), ["the old mill"], tokenizer)[0]
+
+    assert _read(tokenizer, row) == (
+        "<s>Rewrite the following paragraph: the old mill. The rewritten paragraph: the old mill</s>"
+    )
+    assert _pooled(tokenizer, row) == "the old mill</s>"
+
+
+def test_echo_without_eos_pools_the_second_copy_alone(tokenizer: TextTokenizer) -> None:
+    row = render(load_template("echo"), ["the old mill"], tokenizer, rules=Rules(pool_eos=False))[0]
+
+    assert _pooled(tokenizer, row) == "the old mill"
+
+
+def test_trained_echo_reads_as_its_authors_write_it(tokenizer: TextTokenizer) -> None:
+    template = load_template("echo-trained")
+
+    document = render(template, ["X"], tokenizer)[0]
+    query = render(template, ["X"], tokenizer, instruction="Find it")[0]
+
+    assert _read(tokenizer, document) == "<s>Document:X\nDocument again:X</s>"
+    assert _read(tokenizer, query) == "<s>Instruct:Find it,\nQuery:X\nQuery again:X</s>"
+
+
+def test_a_query_without_instruction_loses_its_pieces(tokenizer: TextTokenizer) -> None:
+    row = render(load_template("classical"), ["X"], tokenizer, instruction="")[0]
+
+    assert _read(tokenizer, row) == "<s>X"
+    assert _pooled(tokenizer, row) == "X"
+
+
+def test_the_instruction_is_read_and_not_pooled(tokenizer: TextTokenizer) -> None:
+    for name in ("classical", "llm2vec", "echo"):
+        row = render(
+            load_template(name), ["the mill"], tokenizer, instruction="Find mills", rules=Rules(pool_eos=False)
+        )[0]
+
+        assert "Find mills" in _read(tokenizer, row)
+        assert _pooled(tokenizer, row).strip() == "the mill"
+
+
+def test_prompteol_pools_the_last_token_and_differs_by_family(tokenizer: TextTokenizer) -> None:
+    row = render(load_template("prompteol"), ["a mill"], tokenizer)[0]
+
+    assert _read(tokenizer, row) == '<s>Summarize the sentence: "a mill" in one word:"'
+    assert row.pooled == ((len(row.ids) - 1, len(row.ids)),)
+    mistral = render(load_template("prompteol", "mistral"), ["a mill"], tokenizer)[0]
+    assert _read(tokenizer, mistral) == '<s>This sentence: "a mill" means [MASK]'
+
+
+@pytest.mark.parametrize("text", ["</s>", "<s> <pad>", "a</s>b"])
+@pytest.mark.parametrize("name", template_names())
+def test_a_text_that_spells_a_special_token_stays_text(name: str, text: str, tokenizer: TextTokenizer) -> None:
+    plain = render(load_template(name), ["x"], tokenizer)[0].ids
+    row = render(load_template(name), [text], tokenizer)[0]
+
+    for special in (0, 1, 2):
+        assert row.ids.count(special) == plain.count(special)
+    assert text in _read(tokenizer, row)
+
+
+@pytest.mark.parametrize(
+    "text", ["{text} {instruction}", ". The rewritten paragraph: x", '" in one word:"', "{bos}{eos}"]
+)
+@pytest.mark.parametrize("name", template_names())
+def test_a_text_that_holds_the_templates_words_or_placeholders_stays_text(
+    name: str, text: str, tokenizer: TextTokenizer
+) -> None:
+    template = load_template(name)
+    row = render(template, [text], tokenizer)[0]
+
+    form = "".join(piece.text for piece in template.document)
+    for slot, spelling in (("{start}", "<s>"), ("{bos}", "<s>"), ("{eos}", "</s>")):
+        form = form.replace(slot, spelling)
+    written = form.replace("{text}", clean(text) if template.clean else text)
+    assert _read(tokenizer, row).removeprefix("<s>") == written.removeprefix("<s>")
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(min_size=1, max_size=300), name=st.sampled_from(template_names()), length=st.integers(104, 128))
+def test_what_is_too_long_is_cut_in_the_text_and_the_prompt_stays_whole(
+    text: str, name: str, length: int, tokenizer: TextTokenizer
+) -> None:
+    template = load_template(name)
+    limit = text_limit(template, tokenizer, length)
+
+    row = render(template, [text], tokenizer, limit=limit)[0]
+    empty = render(template, [""], tokenizer)[0]
+
+    assert len(row.ids) <= length
+    n_tokens = len(tokenizer.ids([clean(text) if template.clean else text])[0])
+    # A joined template is cut between characters: up to three tokens more, where one takes four.
+    spare = 3 if template.joined else 0
+    assert limit is not None
+    assert row.truncated or n_tokens <= limit + spare
+    assert n_tokens > limit or not row.truncated
+    # `<s>` in front and what stands behind the text are those of the empty text
+    assert row.ids[0] == empty.ids[0]
+    if not template.document[-1].text.endswith("{text}"):
+        assert row.ids[-1:] == empty.ids[-1:]
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=st.text(max_size=80), name=st.sampled_from(["classical", "echo", "echo-trained"]))
+def test_the_pooled_span_holds_exactly_the_texts_tokens(text: str, name: str, tokenizer: TextTokenizer) -> None:
+    row = render(load_template(name), [text], tokenizer, rules=Rules(pool_eos=False))[0]
+
+    assert [i for s, e in row.pooled for i in row.ids[s:e]] == tokenizer.ids([text])[0]
+
+
+def test_a_users_string_is_a_template_whose_last_text_is_pooled(tokenizer: TextTokenizer) -> None:
+    row = render(load_template("Again: {text} / {text} end"), ["a mill"], tokenizer)[0]
+
+    assert _read(tokenizer, row) == "<s>Again: a mill / a mill end"
+    assert _pooled(tokenizer, row) == "a mill"
+    assert row.pooled[0][0] > len(row.ids) // 2
+
+
+def test_a_users_string_for_prompteol_is_read_whole_and_its_last_token_pooled(tokenizer: TextTokenizer) -> None:
+    template = load_template('Say "{text}" in a word:"', method="prompteol")
+
+    document, query = (render(template, ["a mill"], tokenizer, instruction=i)[0] for i in (None, "Find it"))
+
+    assert _read(tokenizer, document) == '<s>Say "a mill" in a word:"'
+    assert document.pooled == ((len(document.ids) - 1, len(document.ids)),)
+    assert _read(tokenizer, query) == '<s>Instruct: Find it\nSay "a mill" in a word:"'
+
+
+def test_a_users_string_for_metaeol_holds_a_prompt_a_line(tokenizer: TextTokenizer) -> None:
+    template = load_template('One "{text}":"\n\n  \nTwo "{text}":"\n', method="metaeol")
+
+    row = render(template, ["a mill"], tokenizer)[0]
+
+    assert [_read(tokenizer, one) for one in (row, *row.also)] == ['<s>One "a mill":"', '<s>Two "a mill":"']
+    assert all(one.pooled == ((len(one.ids) - 1, len(one.ids)),) for one in (row, *row.also))
+
+
+def test_a_users_string_for_llm2vec_is_read_whole_and_its_text_pooled(tokenizer: TextTokenizer) -> None:
+    template = load_template("[INST] {instruction} {text} [/INST]", method="llm2vec")
+
+    document, query = (
+        render(template, ["the mill"], tokenizer, instruction=i, rules=Rules(pool_eos=False))[0]
+        for i in (None, "Find it")
+    )
+
+    assert template.instructed
+    assert _read(tokenizer, document) == "<s>[INST] the mill [/INST]"
+    assert _read(tokenizer, query) == "<s>[INST] Find it the mill [/INST]"
+    assert _pooled(tokenizer, query).strip() == "the mill"
+
+
+@pytest.mark.parametrize(
+    ("template", "document"),
+    [
+        ("{instruction} {text}", "X"),
+        ("{instruction}{text}", "X"),
+        ("A {instruction} {text}", "A X"),
+        ("A: {instruction}\n{text}", "A: X"),
+        ("{text} {instruction}", "X"),
+        ("{text} ({instruction})", "X ()"),
+    ],
+)
+def test_a_document_is_read_without_the_instruction_and_the_space_after_it(
+    template: str, document: str, tokenizer: TextTokenizer
+) -> None:
+    row = render(load_template(template, method="llm2vec"), ["X"], tokenizer)[0]
+
+    assert _read(tokenizer, row) == f"<s>{document}"
+
+
+def test_a_users_string_elsewhere_is_cut_at_its_texts(tokenizer: TextTokenizer) -> None:
+    template = load_template("Do {instruction}: {text} / {text}!", method="echo")
+
+    document, query = (render(template, ["a mill"], tokenizer, instruction=i)[0] for i in (None, "it"))
+
+    assert [piece.text for piece in template.document] == ["Do {instruction}: ", "{text}", " / ", "{text}", "!"]
+    assert _read(tokenizer, document) == "<s>a mill / a mill!"  # the part that holds {instruction} is left out
+    assert _read(tokenizer, query) == "<s>Do it: a mill / a mill!"
+    for row in (document, query):
+        assert _pooled(tokenizer, row) == "a mill"
+        assert row.pooled[0][1] == len(row.ids) - 1
+
+
+def test_a_template_that_fills_the_model_is_refused(tokenizer: TextTokenizer) -> None:
+    with pytest.raises(SpecError) as fault:
+        text_limit(load_template("echo"), tokenizer, 20)
+
+    assert str(fault.value).startswith("the template 'echo' takes ")
+    assert str(fault.value).endswith("  hint: shorten the instruction or the template, or raise the length")

@@ -1,0 +1,23 @@
+"""Shared by tests of damaged and lying indexes: the hints, and the error that opening one ends in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.store.store import Store
+
+PUT_BACK = "  hint: put it back from a copy, or build again with --rebuild"
+GO_BACK = "  hint: copy the newest manifest.<number>.json beside it over manifest.json, or build again with --rebuild"
+
+WAY_BACK = "  hint: put it back from a copy, go back with 'ragidx rollback 1', or build again with --rebuild"
+
+SEGMENT = "segments/00000001-0000"
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(IndexFormatError) as caught:
+        Store.open(path)
+    return str(caught.value)

@@ -1,0 +1,216 @@
+"""Folders that are no index, and manifests that are damaged or lie: each is one error that says what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from fault_reader import canonical, sign
+
+from ragidx import __version__
+from ragidx.corpora.errors import IndexFormatError
+
+from .hostile_kit import GO_BACK, refused
+
+
+def lie(index: Path, change) -> None:
+    """Change the manifest and give it a checksum that fits."""
+    data = json.loads((index / "manifest.json").read_bytes())
+    change(data)
+    sign(index, data)
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    assert refused(tmp_path / "none") == (
+        f"{tmp_path / 'none'}: there is no such folder\n"
+        "  hint: build the index first, or name another folder with --index"
+    )
+
+
+def test_a_folder_that_is_no_index(tmp_path):
+    (tmp_path / "letter.txt").write_text("hello")
+
+    assert refused(tmp_path) == (
+        f"{tmp_path}: it is no index: manifest.json is missing\n  hint: name another folder with --index"
+    )
+
+
+def test_an_index_whose_first_build_was_interrupted(tmp_path, kit):
+    with kit.writer(tmp_path / "index") as writer:
+        kit.add(writer, kit.rows("a", ["one"]))
+
+    assert refused(tmp_path / "index") == (
+        f"{tmp_path / 'index'}: the index is not built yet: nothing was committed\n"
+        "  hint: run the same 'ragidx build' or 'ragidx reindex' again"
+    )
+
+
+def test_a_folder_of_something_else_is_not_written_to(tmp_path, kit):
+    (tmp_path / "letter.txt").write_text("hello")
+
+    with pytest.raises(IndexFormatError) as caught:
+        kit.writer(tmp_path)
+
+    assert str(caught.value) == (
+        f"{tmp_path}: it is not an index, and not empty\n  hint: choose another folder with --index"
+    )
+    assert [file.name for file in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_file_is_not_written_to(tmp_path, kit):
+    (tmp_path / "letter.txt").write_text("hello")
+
+    with pytest.raises(IndexFormatError) as caught:
+        kit.writer(tmp_path / "letter.txt")
+
+    assert str(caught.value) == (
+        f"{tmp_path / 'letter.txt'}: it is a file, not a folder\n  hint: choose another folder with --index"
+    )
+
+
+def test_an_empty_folder_is_written_to(tmp_path, kit):
+    manifest, _ = kit.build(tmp_path, {"a": ["one"]})
+
+    assert manifest.generation == 1
+
+
+def test_a_part_of_the_index_that_is_a_link_is_not_followed_by_a_writer(index, tmp_path, kit):
+    (tmp_path / "elsewhere" / "00000009-0000").mkdir(parents=True)
+    shutil.rmtree(index / "segments")
+    (index / "segments").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(IndexFormatError) as caught:
+        kit.writer(index, replace=True)
+
+    assert str(caught.value) == (
+        f"{index}: 'segments' in it is a link, and is not followed\n  hint: choose another folder with --index"
+    )
+    assert (tmp_path / "elsewhere" / "00000009-0000").exists()
+
+
+def test_a_newer_format_names_both_versions_and_is_never_replaced(index, kit):
+    (index / "manifest.json").write_bytes(canonical({"format": 3, "ragidx": "9.1.0", "shape": "unknown"}))
+    expected = (
+        f"{index / 'manifest.json'}: the index has the format 3 (written by ragidx '9.1.0'); "
+        f"ragidx {__version__} reads up to format 2\n"
+        "  hint: upgrade: pip install --upgrade ragidx"
+    )
+
+    assert refused(index) == expected
+    with pytest.raises(IndexFormatError) as caught:
+        kit.writer(index, replace=True)
+    assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"format":1}', b'{"format":NaN}']
+)
+def test_a_manifest_that_is_none(index, content):
+    (index / "manifest.json").write_bytes(content)
+
+    text = refused(index)
+
+    assert text.startswith(f"{index / 'manifest.json'}: the manifest is damaged: ")
+    assert text.endswith(GO_BACK)
+
+
+def test_a_manifest_whose_checksum_does_not_fit(index):
+    path = index / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"n_chunks":299', b'"n_chunks":298'))
+
+    assert refused(index) == f"{path}: the manifest is damaged: checksum: it does not fit the rest\n{GO_BACK}"
+
+
+def test_a_manifest_that_is_a_pipe_is_not_waited_for(index):
+    (index / "manifest.json").unlink()
+    os.mkfifo(index / "manifest.json")
+
+    assert refused(index) == f"{index / 'manifest.json'}: the manifest is damaged: it is no plain file\n{GO_BACK}"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda d: d["segments"][0].update(id="../../etc"), "segment.id: '../../etc' cannot stand there"),
+        (lambda d: d["segments"][0].update(id="a/b"), "segment.id: 'a/b' cannot stand there"),
+        (lambda d: d["files"].update({"../x": d["files"]["filter.safetensors"]}), "files: '../x' cannot stand there"),
+        (
+            lambda d: d["segments"][0]["files"].update({"x.so": d["deletions"]}),
+            "segment 00000001-0000: files: 'x.so' is unknown",
+        ),
+        (
+            lambda d: d["segments"][0]["files"].pop("ann.faiss"),
+            "segment 00000001-0000: files: 'ann.faiss' is missing",
+        ),
+        (lambda d: d.update(dim=65537), "dim: 65537 is no integer from 1 to 65536"),
+        (lambda d: d.update(dim=True), "dim: True is no integer from 1 to 65536"),
+        (lambda d: d.update(dim=8.0), "dim: 8.0 is no integer from 1 to 65536"),
+        (
+            lambda d: d["segments"][0].update(rows=2**40),
+            "segment 00000001-0000: rows: 1099511627776 is no integer from 1 to 2147483647",
+        ),
+        (lambda d: d["segments"].append(d["segments"][0]), "segments: two have the same id"),
+        (lambda d: d.update(n_chunks=-1), "n_chunks: -1 is no integer from 0 to 302"),
+        (lambda d: d["index"].update(index_type="exec"), "index: unknown index type 'exec'"),
+        (lambda d: d["index"].update(index_type=1), "index.index_type: 1 cannot stand there"),
+        (
+            lambda d: d["index"].update(index_type="HNSW16" * 30),
+            f"index.index_type: '{('HNSW16' * 30)[:59]}... cannot stand there",
+        ),
+        (lambda d: d["index"].update(target_recall=1.5), "index.target_recall: 1.5 is no share"),
+        (lambda d: d["index"].update(target_recall=0), "index: a recall of 0 is no share"),
+        (lambda d: d["index"].update(target_recall=True), "index.target_recall: True is no share"),
+        (lambda d: d["index"].update(max_memory=0), "index.max_memory: 0 is no integer from 1 to 9007199254740992"),
+        (lambda d: d.update(index="flat"), "index: it is no object"),
+        (lambda d: d.update(index_type="flat"), "manifest: 'index_type' is unknown"),
+        (
+            lambda d: d["segments"][0].update(ann=None),
+            "segment 00000001-0000: files: 'ann.faiss' is unknown",
+        ),
+        (
+            lambda d: d["segments"][0]["ann"].update(factory="Flat"),
+            "segment 00000001-0000: ann: unknown index type 'Flat'; did you mean 'flat'?",
+        ),
+        (
+            lambda d: d["segments"][0]["ann"].update(factory="IVF4,PQ3"),
+            "segment 00000001-0000: index type IVF4,PQ3: 3 codes do not divide 8 dimensions",
+        ),
+        (
+            lambda d: d["segments"][0]["ann"].update(beam=-1),
+            "segment 00000001-0000: ann.beam: -1 is no integer from 0 to 2147483647",
+        ),
+        (lambda d: d["segments"][0]["ann"].update(recall=2), "segment 00000001-0000: ann.recall: 2 is no share"),
+        (lambda d: d["segments"][0]["ann"].pop("sample"), "segment 00000001-0000: ann: 'sample' is missing"),
+        (lambda d: d["segments"][0].update(ann=[]), "segment 00000001-0000: ann: it is no object"),
+        (lambda d: d.update(fingerprint="../" * 10), f"fingerprint: '{'../' * 10}' cannot stand there"),
+        (lambda d: d.update(schema={"year": "date"}), "schema.year: 'date' cannot stand there"),
+        (lambda d: d.update(spec=[]), "spec: it is no object"),
+        (lambda d: d.update(extra=1), "manifest: 'extra' is unknown"),
+        (lambda d: d.pop("notes"), "manifest: 'notes' is missing"),
+        (lambda d: d["deletions"].update(sha256="x" * 64), f"deletions: sha256: '{'x' * 59}... cannot stand there"),
+    ],
+)
+def test_a_manifest_that_lies_is_refused_by_field(index, change, reason):
+    lie(index, change)
+
+    assert refused(index) == f"{index / 'manifest.json'}: the manifest is damaged: {reason}\n{GO_BACK}"
+
+
+def test_more_chunks_than_there_are(index):
+    lie(index, lambda data: data.update(n_chunks=3))
+
+    assert refused(index) == (
+        f"{index}: the manifest counts 3 chunks, its segments and deletions 299\n  hint: build again with --rebuild"
+    )
+
+
+def test_rows_or_dimensions_that_the_vectors_do_not_have(index):
+    lie(index, lambda data: data.update(dim=16))
+
+    assert refused(index) == (
+        f"{index / 'manifest.json'}: the manifest is damaged: "
+        f"segment 00000001-0000: vectors.faiss cannot hold 300 rows of 16 dimensions\n{GO_BACK}"
+    )

@@ -1,0 +1,231 @@
+"""Files of an index that are damaged, missing or another's: each is one error that names the file."""
+
+from __future__ import annotations
+
+import shutil
+
+import faiss
+import numpy as np
+import pyarrow as pa
+import pytest
+from fault_reader import plant
+
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.store import verify as verify_module
+from ragidx.indexer.store.store import Store
+
+from .hostile_kit import PUT_BACK, SEGMENT, WAY_BACK, refused
+
+
+def test_a_missing_segment(index):
+    shutil.rmtree(index / SEGMENT)
+
+    assert refused(index) == f"{index / SEGMENT / 'ann.faiss'}: the file is missing\n{PUT_BACK}"
+
+
+def test_a_file_of_another_length(index):
+    path = index / SEGMENT / "vectors.faiss"
+    path.write_bytes(path.read_bytes() + b"x")
+
+    size = path.stat().st_size
+    assert refused(index) == f"{path}: the file is damaged: it has {size:,} bytes, not {size - 1:,}\n{PUT_BACK}"
+
+
+def test_a_flipped_byte_in_any_file_is_found_at_open_and_by_verify(index):
+    rng = np.random.default_rng(0)
+    ours = [file for file in index.rglob("*") if file.is_file() and file.name != "LOCK"]
+    used = [file for file in ours if file.name not in ("manifest.1.json", "manifest.2.json")]
+    assert {file.suffix for file in used} == {".json", ".faiss", ".arrow", ".safetensors"}
+    for file in used:
+        data = file.read_bytes()
+        for place in [0, len(data) - 1, *rng.integers(0, len(data), 4).tolist()]:
+            changed = bytearray(data)
+            changed[place] ^= 1
+            file.write_bytes(changed)
+
+            text = refused(index)
+
+            assert "damaged" in text
+            assert text.startswith(f"{file}: ")
+            assert [line.split(": ")[0] for line in verify_module.verify(index)] == [str(file)]
+        file.write_bytes(data)
+    assert Store.open(index).verify() == []
+
+
+def test_a_flipped_byte_reads_as_one_line(index):
+    path = index / SEGMENT / "ann.faiss"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+    message = f"{path}: the file is damaged: its checksum differs from the manifest's"
+    assert refused(index) == f"{message}\n{PUT_BACK}"
+    assert verify_module.verify(index) == [f"{message}; put it back from a copy, or build again with --rebuild"]
+
+
+def test_verify_tells_every_damaged_file(index):
+    store = Store.open(index)
+    for name in ("vectors.faiss", "chunks.arrow"):
+        (index / SEGMENT / name).write_bytes(b"")
+    (index / "files").rename(index / "away")
+
+    lines = store.verify()
+
+    assert len(lines) == 3
+    assert "the file is missing" in lines[0]
+    assert "the file is damaged: it has 0 bytes" in lines[1]
+    assert "the file is damaged: it has 0 bytes" in lines[2]
+
+
+def test_verify_of_no_index_says_so(tmp_path):
+    assert verify_module.verify(tmp_path) == [f"{tmp_path}: it holds no index; name another folder with --index"]
+
+
+def test_a_file_that_is_a_link_is_not_followed(index):
+    path = index / SEGMENT / "chunks.arrow"
+    path.rename(index / "away")
+    path.symlink_to(index / "away")
+
+    assert refused(index) == f"{path}: it is no plain file\n{PUT_BACK}"
+
+
+@pytest.mark.parametrize("factory", ["Flat", "IVF1,Flat", "PQ4x4", "HNSW8"])
+def test_another_faiss_index_with_a_checksum_that_fits(index, factory):
+    other = faiss.index_factory(8, factory, faiss.METRIC_INNER_PRODUCT)
+    raw = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
+    other.train(raw)
+    other.add(raw)
+    content, size = faiss.serialize_index(other).tobytes(), (index / SEGMENT / "vectors.faiss").stat().st_size
+    plant(index, f"{SEGMENT}/ann.faiss", content)
+    plant(
+        index, f"{SEGMENT}/vectors.faiss", content[:size].ljust(size, b"\0")
+    )  # the manifest knows how long it must be
+
+    text = refused(index)
+
+    assert text.startswith(f"{index / SEGMENT / 'vectors.faiss'}: the file is damaged: its FAISS type is b'")
+
+
+def arrow(schema: pa.Schema, rows: int, batches: int = 1) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        for _ in range(batches):
+            filler = {pa.int64(): 0, pa.large_string(): "x", pa.binary(16): b"x" * 16, pa.string(): "x"}
+            columns = [pa.array([filler[field.type]] * rows, field.type) for field in schema]
+            writer.write_batch(pa.record_batch(columns, schema=schema))
+    return sink.getvalue().to_pybytes()
+
+
+def chunk_schema(**changes: pa.DataType) -> pa.Schema:
+    from ragidx.indexer.store.rows import FIXED
+
+    return pa.schema([(name, changes.get(name, FIXED.field(name).type)) for name in FIXED.names])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"no arrow at all, but long enough", "Arrow cannot read it: Not an Arrow file"),
+        (arrow(chunk_schema(), 256, 1), "it holds 1 record batches, not 2"),
+        (arrow(chunk_schema(text=pa.string()), 256, 2), "its columns are not those of the manifest"),
+        (
+            arrow(chunk_schema().append(pa.field("meta.x", pa.int64())), 256, 2),
+            "its columns are not those of the manifest",
+        ),
+        (arrow(chunk_schema().remove(4), 256, 2), "it has no column 'text'"),
+    ],
+)
+def test_other_columns_with_a_checksum_that_fits(index, content, reason):
+    plant(index, f"{SEGMENT}/chunks.arrow", content)
+
+    assert refused(index) == f"{index / SEGMENT / 'chunks.arrow'}: the file is damaged: {reason}\n{PUT_BACK}"
+
+
+def test_record_batches_of_another_length_are_found_when_they_are_read(index):
+    plant(index, f"{SEGMENT}/chunks.arrow", arrow(chunk_schema(), 255, 2))
+    store = Store.open(index)
+
+    with pytest.raises(IndexFormatError) as caught:
+        store.rows([(0, 299)])
+
+    assert str(caught.value) == (
+        f"{index / SEGMENT / 'chunks.arrow'}: the file is damaged: record batch 1 holds 255 rows, not 44\n{PUT_BACK}"
+    )
+    assert len(store.verify()) == 1
+
+
+def test_a_changed_byte_in_the_columns_is_an_error_or_still_text(index):
+    """With a checksum that fits, as in an index made to harm: whatever is read is checked before it is used."""
+    whole = (index / SEGMENT / "chunks.arrow").read_bytes()
+    rng = np.random.default_rng(0)
+    for place in rng.integers(0, len(whole), 150).tolist():
+        changed = bytearray(whole)
+        changed[place] = int(rng.integers(256))
+        plant(index, f"{SEGMENT}/chunks.arrow", bytes(changed))
+        try:
+            rows = Store.open(index).rows([(0, 0), (0, 299)])
+        except IndexFormatError:
+            continue
+        assert all(isinstance(row.text, str) for row in rows)
+
+
+def test_deletions_of_rows_that_are_not_there(index):
+    path = next((index / "deletions").iterdir())
+    schema = pa.schema(
+        [pa.field("segment", pa.large_string(), nullable=False), pa.field("row", pa.int32(), nullable=False)]
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(
+            pa.record_batch(
+                [pa.array(["00000001-0000"], pa.large_string()), pa.array([300], pa.int32())], schema=schema
+            )
+        )
+    content = sink.getvalue().to_pybytes()
+    plant(index, f"deletions/{path.name}", content)
+
+    assert refused(index) == (
+        f"{path}: the file is damaged: it names a row that segment 0 of 300 rows does not have\n{WAY_BACK}"
+    )
+
+
+def test_a_blob_that_is_not_there(index):
+    store = Store.open(index)
+
+    with pytest.raises(IndexFormatError) as caught:
+        store.blob("other")
+
+    assert str(caught.value) == f"{index}: the index holds no file 'other'\n  hint: build again with --rebuild"
+
+
+def test_a_large_index_is_not_hashed_whole_when_it_is_opened(index, monkeypatch):
+    monkeypatch.setattr(verify_module, "HASHED_AT_OPEN", 10_000)
+    path = index / SEGMENT / "ann.faiss"
+    assert path.stat().st_size > 10_000
+    data = bytearray(path.read_bytes())
+    data[len(data) - 5] ^= 1
+    path.write_bytes(data)
+
+    faults = Store.open(index).verify()
+
+    assert len(faults) == 1
+    assert faults[0].startswith(f"{path}: the file is damaged: its checksum differs")
+
+
+def test_a_link_that_leads_nowhere_is_named_by_verify_and_by_the_first_search(index, kit):
+    """With a checksum that fits: an index opens without following its links."""
+    data = (index / SEGMENT / "ann.faiss").read_bytes()
+    graph = faiss.read_index(str(index / SEGMENT / "ann.faiss"), faiss.IO_FLAG_SKIP_STORAGE)
+    levels, starts = faiss.vector_to_array(graph.hnsw.levels), faiss.vector_to_array(graph.hnsw.offsets)
+    links = faiss.vector_to_array(graph.hnsw.neighbors)
+    high, low = int(np.argmax(levels > 1)), int(np.argmax(levels == 1))
+    place = data.index(links.tobytes()) + 4 * (int(starts[high]) + 2 * 16)  # its first link on level 1
+    plant(index, f"{SEGMENT}/ann.faiss", data[:place] + low.to_bytes(4, "little") + data[place + 4 :])
+    message = f"{index / SEGMENT / 'ann.faiss'}: the file is damaged: it is no graph over the vectors beside it"
+
+    store = Store.open(index)
+    with pytest.raises(IndexFormatError) as caught:
+        store.search(kit.queries(1), 3)
+
+    assert str(caught.value) == f"{message}\n{PUT_BACK}"
+    assert store.verify() == [f"{message}; put it back from a copy, or build again with --rebuild"]
