@@ -1,0 +1,18 @@
+"""What the tests of several commands share: texts, options, indexes of precomputed vectors, and how output is read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..conftest import Done
+
+QUESTION = "who signed the lease of the house?"
+ANSWER = "The lease of the house by the lake was signed by Ada Lovelace in 1840."
+TINY = ("--model", "tiny", "--method", "classical", "--tau", "2", "--device", "cpu", "--dtype", "float32")
+
+
+def hits_of(done: Done) -> list[dict[str, Any]]:
+    assert (done.status, done.err) == (0, "")
+    found: list[dict[str, Any]] = json.loads(done.out)["hits"]
+    return found
