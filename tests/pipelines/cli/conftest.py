@@ -16,3 +16,10 @@ def hits_of(done: Done) -> list[dict[str, Any]]:
     assert (done.status, done.err) == (0, "")
     found: list[dict[str, Any]] = json.loads(done.out)["hits"]
     return found
+
+
+def json_of(done: Done) -> dict[str, Any]:
+    assert (done.status, done.err) == (0, "")
+    assert done.out.isascii()
+    data: dict[str, Any] = json.loads(done.out)
+    return data
