@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+import ragidx
+from ragidx.indexer.ann import index_types, tuning
 
 from ..conftest import Done
 
@@ -44,3 +48,36 @@ def vectors(folder: Path) -> Path:
     )
     pq.write_table(table, folder / "vectors.parquet")
     return folder / "vectors.parquet"
+
+
+INDEX = Path("ragidx-index")
+
+
+@pytest.fixture
+def given(folder: Path) -> None:
+    """`ragidx-index`, of given vectors of 16 numbers: 300, 100 of which 20 are dead, and 50."""
+    raw = np.random.default_rng(0).standard_normal((450, 16)).astype(np.float32)
+    for first, end in ((0, 300), (300, 400), (400, 450)):
+        with ragidx.IndexWriter(INDEX, dim=16, made_by="mine") as writer:
+            writer.add([f"v{n}" for n in range(first, end)], raw[first:end])
+            writer.delete([f"v{n}" for n in range(300, 320)] if end == 450 else [])
+            writer.commit()
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments of 200 rows are large."""
+    for module in (index_types, tuning):
+        monkeypatch.setattr(module, "MIN_ROWS", 200)
+
+
+def fields(done: Done) -> dict[str, str]:
+    """Name and value of each line of a report; sizes are not the same everywhere."""
+    assert (done.status, done.err) == (0, "")
+    pairs = (re.fullmatch(r"(\S+) +(.*)", line) for line in done.out.splitlines())
+    found = {pair[1]: pair[2] for pair in pairs if pair}
+    if "size" in found:
+        assert re.fullmatch(
+            r"[\d.]+ (B|KiB|MiB), (before [\d.]+ (B|KiB|MiB)|[\d,]+ bytes a (chunk|row))", found.pop("size")
+        )
+    return found
