@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import ragidx
+from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.retriever.reader import IndexReader
 
 AXES = np.eye(4, dtype=np.float32)
@@ -44,3 +46,55 @@ def content_of(index: Path) -> dict[str, tuple[str, str, dict[str, Any], list[fl
             assert row.chunk_id not in found
             found[row.chunk_id] = row.doc_id, row.text, dict(row.metadata), [round(float(x), 3) for x in vector]
     return found
+
+
+INDEX = "ragidx-index"
+TEXTS = [
+    "The lease of the house by the lake was signed by Ada Lovelace.",
+    "The old mill stands where the river reaches the sea.",
+    "The tower in Tokyo is painted orange and white.",
+    "Bees dance to tell where the flowers are.",
+    "Neptune was found with a pencil before a telescope.",
+    "Movable metal type was cast in Korea before Gutenberg.",
+]
+WITHOUT = "or leave --model out: then the index is asked with vectors"
+
+
+@pytest.fixture
+def write_texts(folder: Path) -> Callable[..., str]:
+    """`write(vectors)`: `v.parquet` with them beside `TEXTS`, or other texts."""
+
+    def call(vectors: Any, texts: list[str | None] | None = None, name: str = "v.parquet") -> str:
+        rows = [list(row) for row in np.asarray(vectors, np.float32)]
+        columns: dict[str, Any] = {"id": [f"d{n}" for n in range(len(rows))], "vector": rows}
+        if texts != []:
+            columns["text"] = texts or TEXTS
+        pq.write_table(pa.table(columns), folder / name)
+        return name
+
+    return call
+
+
+@pytest.fixture
+def encode(model: Path) -> Callable[..., Any]:
+    """`encode(texts, method=...)`: raw vectors of `tiny`, a model 32 wide; classical where nothing else is said."""
+
+    def call(texts: list[str], **options: Any) -> Any:
+        return ragidx.load_encoder(str(model), **({"method": "classical"} | options)).encode_document(texts)
+
+    return call
+
+
+@pytest.fixture
+def v(write_texts: Callable[..., str], encode: Callable[..., Any]) -> str:
+    """`v.parquet`: what `tiny` makes of `TEXTS`, by the method classical."""
+    return write_texts(encode(TEXTS))
+
+
+def build_with_tiny(vectors: str = "v.parquet", **options: Any) -> Any:
+    return build_vectors(vectors, INDEX, **({"model": "tiny", "method": "classical"} | options))
+
+
+def first_hit(question: str, index: str = INDEX) -> tuple[str, float]:
+    hit = ragidx.Retriever.open(index).search(question, k=1)[0]
+    return hit.chunk_id, round(hit.score, 3)
