@@ -17,6 +17,7 @@ from ragidx.indexer.ann import index_types, tuning
 
 from ..conftest import Done
 
+INDEX = Path("ragidx-index")
 QUESTION = "who signed the lease of the house?"
 ANSWER = "The lease of the house by the lake was signed by Ada Lovelace in 1840."
 TINY = ("--model", "tiny", "--method", "classical", "--tau", "2", "--device", "cpu", "--dtype", "float32")
@@ -48,9 +49,6 @@ def vectors(folder: Path) -> Path:
     )
     pq.write_table(table, folder / "vectors.parquet")
     return folder / "vectors.parquet"
-
-
-INDEX = Path("ragidx-index")
 
 
 @pytest.fixture

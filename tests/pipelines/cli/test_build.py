@@ -15,9 +15,6 @@ from .conftest import ANSWER, TINY, hits_of
 Run = Callable[..., Done]
 
 
-# build
-
-
 @pytest.mark.usefixtures("small_corpus", "model")
 def test_a_build_tells_what_it_made_and_how(run: Run) -> None:
     done = run("build", "corpus", *TINY)
@@ -158,9 +155,6 @@ def test_fields_and_globs_choose_what_is_read(run: Run, small_corpus: Path) -> N
     report = json.loads(done.out)
     assert (report["n_documents"], report["skipped"]) == (1, {"not matched by --include": 4})
     assert [hit["doc_id"] for hit in hits_of(run("query", "air", "-k", "1", "--json"))] == ["songs.csv#lark"]
-
-
-# the terminal, pipes, signals, faults
 
 
 @pytest.mark.usefixtures("small_corpus")

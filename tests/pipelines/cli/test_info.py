@@ -125,7 +125,7 @@ def test_the_environment_names_the_index_and_the_option_outdoes_it(run: Run, mon
     assert not Path("ragidx-index").exists()
 
 
-# the terminal, pipes, signals, faults
+# generations that are kept
 
 
 @pytest.mark.usefixtures("index")

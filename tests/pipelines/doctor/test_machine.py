@@ -249,9 +249,6 @@ def test_no_faiss_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-# the command
-
-
 def test_the_examples_of_the_docstrings_are_true() -> None:
     for module in (diagnosis, installed):
         assert doctest.testmod(module).failed == 0

@@ -22,9 +22,6 @@ from .conftest import INDEX, files, spec_of, vectors
 pytestmark = pytest.mark.slow
 
 
-# what is refused
-
-
 @pytest.mark.usefixtures("mini_index")
 def test_a_target_that_holds_something_is_refused_and_left_as_it_is() -> None:
     Path("file").write_text("a letter")
@@ -47,9 +44,6 @@ def test_a_target_that_holds_something_is_refused_and_left_as_it_is() -> None:
     assert files(INDEX) == before
     Path("empty").mkdir()
     assert reindex(INDEX, "empty", dim=8).dim == 8
-
-
-# vectors that were made elsewhere, and other index types
 
 
 def test_another_index_type_is_made_of_the_same_vectors(given: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,6 @@ from .conftest import random_rows, widths_of
 pytestmark = pytest.mark.usefixtures("briefly")
 
 
-# an index
-
-
 def test_flat_is_exact_at_every_width_and_full_width_overlaps_wholly(given_index: Callable[..., Path]) -> None:
     report = sweep(given_index(random_rows(60, 16)), filters=["truncation", "pca"])
 
@@ -93,9 +90,6 @@ def test_the_filter_none_alone_has_no_narrower_width(given_index: Callable[..., 
             "  hint: leave --dim and --tau out, or take the first numbers: --filter truncation"
         )
     assert [row.dim for row in sweep(index, filters=["none"], dims=[16]).rows] == [16]
-
-
-# given vectors and questions
 
 
 @settings(max_examples=10, deadline=None)

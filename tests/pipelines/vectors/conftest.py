@@ -16,6 +16,16 @@ from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.retriever.reader import IndexReader
 
 AXES = np.eye(4, dtype=np.float32)
+INDEX = "ragidx-index"
+TEXTS = [
+    "The lease of the house by the lake was signed by Ada Lovelace.",
+    "The old mill stands where the river reaches the sea.",
+    "The tower in Tokyo is painted orange and white.",
+    "Bees dance to tell where the flowers are.",
+    "Neptune was found with a pencil before a telescope.",
+    "Movable metal type was cast in Korea before Gutenberg.",
+]
+WITHOUT = "or leave --model out: then the index is asked with vectors"
 
 
 def table_of(vectors: Any = AXES, kind: Any = None, **columns: Any) -> pa.Table:
@@ -48,21 +58,9 @@ def content_of(index: Path) -> dict[str, tuple[str, str, dict[str, Any], list[fl
     return found
 
 
-INDEX = "ragidx-index"
-TEXTS = [
-    "The lease of the house by the lake was signed by Ada Lovelace.",
-    "The old mill stands where the river reaches the sea.",
-    "The tower in Tokyo is painted orange and white.",
-    "Bees dance to tell where the flowers are.",
-    "Neptune was found with a pencil before a telescope.",
-    "Movable metal type was cast in Korea before Gutenberg.",
-]
-WITHOUT = "or leave --model out: then the index is asked with vectors"
-
-
 @pytest.fixture
 def write_texts(folder: Path) -> Callable[..., str]:
-    """`write(vectors)`: `v.parquet` with them beside `TEXTS`, or other texts."""
+    """`write_texts(vectors)`: `v.parquet` with them beside `TEXTS`, or other texts."""
 
     def call(vectors: Any, texts: list[str | None] | None = None, name: str = "v.parquet") -> str:
         rows = [list(row) for row in np.asarray(vectors, np.float32)]

@@ -232,9 +232,6 @@ def test_upserts_end_with_what_was_given_last(states: list[dict[str, Any]], tmp_
     assert found == {name: (*row[:3], str(row[3])) for name, row in expected.items()}
 
 
-# what the index is
-
-
 def test_neither_building_nor_searching_loads_torch(write: Callable[..., Path], tmp_path: Path) -> None:
     path = write(table_of(text=["a", "b", "c", "d"]))
     code = (
