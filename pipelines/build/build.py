@@ -9,7 +9,6 @@ before the commit at the end. A filter that is fitted on the corpus reads it onc
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,14 +24,13 @@ from ragidx.corpora.records import Document, Skip
 from ragidx.corpora.sources import Source
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.vacuum import check_folder, vacated_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.resolve import make_plan
 from ragidx.pipelines.build.corpus import Reading, build_options, chunker_of, document_hash, too_long
-from ragidx.pipelines.build.report import INDEXING, BuildReport, OnProgress, Progress, Skips, StrictError, Teller
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
-from ragidx.indexer.writing.vacuum import vacated_if_refused
+from ragidx.pipelines.build.report import INDEXING, BuildReport, OnProgress, Progress, Skips, StrictError, Teller
+from ragidx.pipelines.build.resolve import make_plan
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Batch, Encoder

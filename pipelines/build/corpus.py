@@ -23,8 +23,8 @@ from ragidx.corpora.sources import IndexFolder, Source, sources
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.digests import digest
 from ragidx.pipelines.build.chunks import Item
-from ragidx.pipelines.build.resolve import BuildOptions
 from ragidx.pipelines.build.report import Skips
+from ragidx.pipelines.build.resolve import BuildOptions
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.corpora.records import Document
-from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.encoders.protocol import Batch
-from ragidx.indexer.specs import FILTERS, IndexSpec
+from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.filters.unembedding import find_unembedding
+from ragidx.indexer.specs import FILTERS, IndexSpec
 from ragidx.pipelines.build.chunks import Cutter, Item
 from ragidx.pipelines.build.resolve import Plan
 

@@ -15,18 +15,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.devices import check_device, check_dtype, check_implementation
 from ragidx.indexer.ann.index_types import AUTO, IndexOptions, check_index_type
-from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, SENTENCE_TRANSFORMERS, VECTORS, filter_spec, gone_on_with, resolve
+from ragidx.indexer.devices import check_device, check_dtype, check_implementation
+from ragidx.indexer.encoders.methods import (
+    ENCODER_OPTIONS,
+    SENTENCE_TRANSFORMERS,
+    VECTORS,
+    filter_spec,
+    gone_on_with,
+    resolve,
+)
 from ragidx.indexer.models.locate import ModelFiles, locate, weights_fingerprint
+from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, differences
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.prompts.templates import load_template
 
 if TYPE_CHECKING:
-    from ragidx.indexer.filters.fitting import Sample
     from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
+    from ragidx.indexer.filters.fitting import Sample
 from ragidx.indexer.specs import mismatch
 from ragidx.indexer.store.generations import committed_or_none
 

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragidx.indexer.prompts.rendering import Rules, render, render_words
+from ragidx.indexer.prompts.rendering import Rules, positions_of_words, render, render_words
 from ragidx.indexer.prompts.templates import load_template, template_names
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
-from ragidx.indexer.prompts.rendering import positions_of_words
 
 from .rendering_kit import BARE, PIECES, TEXTS, as_read, bare, prompts, read, rows_of
 

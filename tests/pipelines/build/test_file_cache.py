@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 import ragidx
+from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers import source_file
-from ragidx.corpora.limits import UnreadableError
-from ragidx.indexer.writing.history import rollback
 from ragidx.indexer.store.manifest import SEEN
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.build import file_cache as seen
-from ragidx.pipelines.maintain.delete import delete
 from ragidx.pipelines.build.report import BuildReport, StrictError
+from ragidx.pipelines.maintain.delete import delete
 
 from ..conftest import Done
 

@@ -14,7 +14,6 @@ import pytest
 
 import ragidx
 from ragidx.indexer.ann import index_types, tuning
-from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
@@ -22,42 +21,11 @@ from ragidx.pipelines.cli import rewrite_tables as reshaped
 from ragidx.pipelines.cli.options import Bytes
 
 from ..conftest import Done
+from .conftest import INDEX, fields
 
 pytestmark = pytest.mark.slow
 
 Run = Callable[..., Done]
-
-INDEX = Path("ragidx-index")
-
-
-@pytest.fixture
-def given(folder: Path) -> None:
-    """`ragidx-index`, of given vectors of 16 numbers: 300, 100 of which 20 are dead, and 50."""
-    raw = np.random.default_rng(0).standard_normal((450, 16)).astype(np.float32)
-    for first, end in ((0, 300), (300, 400), (400, 450)):
-        with ragidx.IndexWriter(INDEX, dim=16, made_by="mine") as writer:
-            writer.add([f"v{n}" for n in range(first, end)], raw[first:end])
-            writer.delete([f"v{n}" for n in range(300, 320)] if end == 450 else [])
-            writer.commit()
-
-
-@pytest.fixture
-def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments of 200 rows are large."""
-    for module in (index_types, tuning):
-        monkeypatch.setattr(module, "MIN_ROWS", 200)
-
-
-def fields(done: Done) -> dict[str, str]:
-    """Name and value of each line of a report; sizes are not the same everywhere."""
-    assert (done.status, done.err) == (0, "")
-    pairs = (re.fullmatch(r"(\S+) +(.*)", line) for line in done.out.splitlines())
-    found = {pair[1]: pair[2] for pair in pairs if pair}
-    if "size" in found:
-        assert re.fullmatch(
-            r"[\d.]+ (B|KiB|MiB), (before [\d.]+ (B|KiB|MiB)|[\d,]+ bytes a (chunk|row))", found.pop("size")
-        )
-    return found
 
 
 def recall_of(index: Path) -> float:
@@ -277,91 +245,6 @@ def test_a_mistake_ends_with_status_2_and_changes_nothing(command: tuple[str, ..
     assert done.err.endswith(message)
     assert Store.open(INDEX).manifest == before
     assert not Path("new").exists()
-
-
-@pytest.mark.usefixtures("given")
-def test_a_writer_that_is_at_work_is_told(run: Run) -> None:
-    lock = Lock(INDEX)
-    try:
-        ended = [run("compact"), run("shrink", "--dim", "8")]
-    finally:
-        lock.release()
-
-    for done in ended:
-        assert (done.status, done.out) == (2, "")
-        assert re.fullmatch(
-            r"Error: ragidx-index: the index is being written by process \d+, since .* UTC\n"
-            r"  hint: wait until that ends, then run again\n",
-            done.err,
-        )
-
-
-# The command as a process that kills itself once rows are copied: as kill -9 does, it clears nothing away.
-KILLED = """
-import os, signal
-from ragidx.pipelines.cli.main import main
-from ragidx.pipelines.cli.rewrite_tables import StageLine
-
-StageLine.on_stage = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-main()
-"""
-
-
-def tree(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-@pytest.mark.usefixtures("given")
-def test_a_reindex_that_was_killed_is_begun_anew_by_the_same_command(run: Run, run_process: Run) -> None:
-    command = ("reindex", "new/narrow", "--dim", "8")
-    assert run_process(*command, code=KILLED) == (-9, "", "")
-    left = tree(Path("new/narrow"))
-
-    again = run(*command)
-
-    assert left == ["LOCK", "segments", "segments/00000001-0000", "segments/00000001-0000/vectors.faiss"]
-    undisturbed = run("reindex", "undisturbed", "--dim", "8")
-    assert fields(again) == fields(undisturbed) | {"index": "new/narrow (generation 1)"}
-    assert tree(Path("new/narrow")) == tree(Path("undisturbed"))
-    assert run("verify", "--index", "new/narrow") == (0, "new/narrow: whole\n", "")
-
-
-@pytest.mark.usefixtures("given", "large")
-def test_what_fails_where_a_reindex_was_killed_leaves_an_empty_folder(run: Run, run_process: Run) -> None:
-    assert run_process("reindex", "new", code=KILLED).status == -9
-
-    done = run("reindex", "new", "--index-type", "flat", "--max-memory", "1000")
-
-    assert done.err.startswith("Error: --max-memory: 430 vectors of 16 dimensions take 1 MB as flat, more than")
-    assert tree(Path("new")) == []
-
-
-@pytest.mark.usefixtures("given")
-@pytest.mark.parametrize("command", [("compact", "--all"), ("shrink", "--dim", "8")])
-def test_an_index_whose_rewriting_was_killed_is_as_it_was_and_the_same_command_goes_through(
-    command: tuple[str, ...], run: Run, run_process: Run
-) -> None:
-    before = Store.open(INDEX).manifest
-    assert run_process(*command, code=KILLED) == (-9, "", "")
-    state = Store.open(INDEX).manifest, run("verify")
-
-    done = run(*command)
-
-    assert state == (before, (0, "ragidx-index: whole\n", ""))
-    assert fields(done)["index"] == "ragidx-index (generation 4)"
-    assert run("verify") == (0, "ragidx-index: whole\n", "")
-
-
-@pytest.mark.usefixtures("given")
-def test_what_a_killed_rewriting_left_goes_where_there_is_nothing_to_do_too(run: Run, run_process: Run) -> None:
-    before = tree(INDEX)
-    assert run_process("compact", "--all", code=KILLED).status == -9
-    assert tree(INDEX) != before
-
-    done = run("shrink", "--dim", "16")
-
-    assert fields(done)["index"] == "ragidx-index (generation 3, unchanged)"
-    assert tree(INDEX) == before
 
 
 @pytest.mark.usefixtures("given")

@@ -1,0 +1,183 @@
+"""An index that is missing, damaged, newer, of another spec or in use: an error that says so, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import ragidx
+from ragidx.indexer.store.lock import Lock
+
+from ..conftest import Done
+from .bad_input_kit import TINY, check_still_answers, damage, documents_of
+
+Run = Callable[..., Done]
+
+
+def test_where_there_is_no_index_the_message_says_what_is_there(run: Run, small_corpus: Path, folder: Path) -> None:
+    (folder / "begun").mkdir()
+    (folder / "begun" / "LOCK").touch()
+    name_another = "  hint: name another folder with --index\n"
+    wanted = {
+        "nowhere": "there is no such folder\n  hint: build the index first, or name another folder with --index\n",
+        "corpus": f"it is no index: manifest.json is missing\n{name_another}",
+        "corpus/lease.txt": f"it is a file, not a folder\n{name_another}",
+        "begun": "the index is not built yet: nothing was committed\n"
+        "  hint: run the same 'ragidx build' or 'ragidx reindex' again\n",
+    }
+
+    for command in (["query", "x"], ["info"], ["verify"]):
+        for place, message in wanted.items():
+            assert run(*command, "--index", place) == (2, "", f"Error: {place}: {message}")
+
+
+@pytest.mark.usefixtures("model")
+def test_a_build_touches_no_folder_that_is_something_else(run: Run, small_corpus: Path) -> None:
+    before = sorted(small_corpus.iterdir())
+
+    folder, file = (run("build", "corpus", *TINY, "--index", place) for place in ("corpus", "corpus/lease.txt"))
+
+    hint = "  hint: choose another folder with --index\n"
+    assert folder == (2, "", f"Error: corpus: it is not an index, and not empty\n{hint}")
+    assert file == (2, "", f"Error: corpus/lease.txt: it is a file, not a folder\n{hint}")
+    assert sorted(small_corpus.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "args", [["query", "x"], ["info"], ["build", "corpus"], ["build", "corpus", *TINY, "--rebuild"]]
+)
+def test_an_index_of_a_newer_format_is_left_alone(run: Run, index: Path, args: list[str]) -> None:
+    manifest = json.loads((index / "manifest.json").read_text()) | {"format": 3, "ragidx": "9.9.9"}
+    (index / "manifest.json").write_text(json.dumps(manifest))
+    before = {path: path.read_bytes() for path in index.rglob("*") if path.is_file() and path.name != "LOCK"}
+
+    done = run(*args)
+
+    assert done == (
+        2,
+        "",
+        "Error: ragidx-index/manifest.json: the index has the format 3 (written by ragidx '9.9.9'); "
+        f"ragidx {ragidx.__version__} reads up to format 2\n  hint: upgrade: pip install --upgrade ragidx\n",
+    )
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_damaged_manifest_is_told_and_its_copy_mends_it(run: Run, index: Path) -> None:
+    damage(index / "manifest.json")
+
+    for args in (["query", "x"], ["info"], ["build", "corpus"]):
+        assert run(*args) == (
+            2,
+            "",
+            "Error: ragidx-index/manifest.json: the manifest is damaged: checksum: it does not fit the rest\n"
+            "  hint: copy the newest manifest.<number>.json beside it over manifest.json, "
+            "or build again with --rebuild\n",
+        )
+
+    shutil.copy(index / "manifest.1.json", index / "manifest.json")
+    check_still_answers(run)
+
+
+HEAL = "  hint: put it back from a copy, or build again with --rebuild\n"
+
+
+@pytest.mark.parametrize("name", ["vectors.faiss", "chunks.arrow"])
+def test_a_flipped_byte_is_told_and_a_rebuild_mends_it(run: Run, index: Path, name: str) -> None:
+    damage(index / "segments" / "00000001-0000" / name)
+
+    for args in (["query", "x"], ["info"], ["build", "corpus"]):
+        assert run(*args) == (
+            2,
+            "",
+            f"Error: ragidx-index/segments/00000001-0000/{name}: "
+            f"the file is damaged: its checksum differs from the manifest's\n{HEAL}",
+        )
+
+    assert documents_of(run("build", "corpus", *TINY, "--rebuild")) == 6
+    status, out, err = run("verify")
+    assert (status, out) == (0, "ragidx-index: whole\n")
+    assert "there is no rollback to generation 1; the committed state is not touched" in err
+
+
+def test_a_missing_segment_is_told_and_a_rebuild_mends_it(run: Run, index: Path) -> None:
+    shutil.rmtree(index / "segments" / "00000001-0000")
+
+    for args in (["query", "x"], ["info"], ["build", "corpus"]):
+        assert run(*args) == (
+            2,
+            "",
+            f"Error: ragidx-index/segments/00000001-0000/chunks.arrow: the file is missing\n{HEAL}",
+        )
+
+    assert documents_of(run("build", "corpus", *TINY, "--rebuild")) == 6
+    status, out, err = run("verify")
+    assert (status, out) == (0, "ragidx-index: whole\n")
+    assert "there is no rollback to generation 1; the committed state is not touched" in err
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+@pytest.mark.parametrize(
+    ("options", "difference"),
+    [
+        ("--model mini", "encoder.model is 'tiny' in the index, 'mini' now"),
+        ("--dim 4", "filter.tau is 2 in the index, None now; filter.dim is None in the index, 4 now"),
+        ("--tau 4", "filter.tau is 2 in the index, 4 now"),
+        (
+            "--filter none",
+            "filter.name is 'embedfilter' in the index, 'none' now; filter.tau is 2 in the index, None now",
+        ),
+        ("--chunk-size 32", "chunk.size is 256 in the index, 32 now"),
+        ("--chunk-size none", "chunk.size is 256 in the index, None now"),
+        ("--pooling last", "encoder.pooling is 'mean' in the index, 'last' now"),
+    ],
+)
+def test_another_spec_for_an_index_is_an_error_that_says_what_differs(run: Run, options: str, difference: str) -> None:
+    assert run("build", "corpus", "--model", "tiny", "--method", "echo", "--tau", "2").status == 0
+
+    done = run("build", "corpus", *options.split())
+
+    assert done == (
+        2,
+        "",
+        f"Error: ragidx-index: the index was made otherwise: {difference}\n"
+        "  hint: leave the option out to go on with the index, or replace it with --rebuild\n",
+    )
+    assert json.loads(run("info", "--json").out)["generation"] == 1
+
+
+@pytest.mark.usefixtures("index")
+def test_another_index_type_is_an_error_that_names_the_way_without_encoding(run: Run) -> None:
+    done = run("build", "corpus", "--index-type", "hnsw")
+
+    assert done == (
+        2,
+        "",
+        "Error: ragidx-index: the index was made otherwise: index_type is 'auto' in the index, 'hnsw' now\n"
+        "  hint: leave the option out to go on with the index, or replace it with --rebuild; 'ragidx reindex DIR "
+        "--index ragidx-index --index-type hnsw' makes one of that type beside it, and encodes nothing\n",
+    )
+    assert run("reindex", "DIR", "--index", "ragidx-index", "--index-type", "hnsw").status == 0
+
+
+def test_two_builds_at_once_are_one_build_and_an_error(run: Run, index: Path) -> None:
+    lock = Lock(index)
+    try:
+        done = run("build", "corpus")
+        check_still_answers(run)
+    finally:
+        lock.release()
+
+    assert (done.status, done.out) == (2, "")
+    assert re.fullmatch(
+        rf"Error: ragidx-index: the index is being written by process {os.getpid()}, "
+        r"since \d{4}-\d\d-\d\d [\d:]{8} UTC"
+        r"\n  hint: wait until that ends, then run again\n",
+        done.err,
+    )
+    assert run("build", "corpus").status == 0

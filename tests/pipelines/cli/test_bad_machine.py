@@ -1,0 +1,171 @@
+"""A machine without faiss, without room or without permission to write: an error, and the index stays as it was."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..conftest import Done
+from .bad_input_kit import TINY, check_still_answers, documents_of
+
+Run = Callable[..., Done]
+
+NO_FAISS = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name == "faiss":
+            raise ModuleNotFoundError("No module named 'faiss'", name="faiss")
+
+sys.meta_path.insert(0, Blocker())
+from ragidx.pipelines.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("info",),
+        ("build", "corpus"),
+        pytest.param(("build", "corpus", *TINY, "--index", "new"), marks=pytest.mark.slow),
+    ],
+)
+def test_without_faiss_the_message_names_what_to_install_before_anything_is_encoded(
+    run_process: Run, folder: Path, args: tuple[str, ...]
+) -> None:
+    done = run_process(*args, code=NO_FAISS)
+
+    assert done == (
+        2,
+        "",
+        "Error: faiss is not installed\n"
+        "  hint: pip install 'ragidx[cpu]' (or 'ragidx[gpu]' on a machine with an NVIDIA GPU)\n",
+    )
+    assert not (folder / "new" / "journal").exists()
+
+
+@pytest.mark.usefixtures("index")
+def test_two_faiss_packages_are_an_error_that_says_how_to_get_out_of_it(run_process: Run, folder: Path) -> None:
+    for name in ("cpu", "gpu"):
+        info = folder / "two" / f"faiss_{name}-1.15.1.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: faiss-{name}\nVersion: 1.15.1\n")
+
+    done = run_process("info", env={"PYTHONPATH": str(folder / "two")})
+
+    assert done == (
+        2,
+        "",
+        "Error: faiss-cpu and faiss-gpu are both installed, and overwrite each other's files\n"
+        "  hint: pip uninstall -y faiss-cpu faiss-gpu, then install one of them again\n",
+    )
+
+
+@contextmanager
+def _file_size_limit(limit: int) -> Iterator[None]:
+    """No file of this process grows beyond `limit` bytes, as if the disk were full; Python ignores the signal."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+FULL = (
+    r"Error: ragidx-index/\S+: cannot write: {}\n"
+    r"  hint: free some space \([\d,]+ bytes were to be written\), or choose another folder with --index\n"
+)
+
+
+@pytest.mark.parametrize("more", [(), ("--rebuild",)])
+def test_a_disk_that_fills_up_leaves_the_index_as_it_was(run: Run, index: Path, more: tuple[str, ...]) -> None:
+    Path("corpus/new.txt").write_text("Zebras graze where the grass is high.")
+    with _file_size_limit(600):
+        done = run("build", "corpus", *TINY, *more)
+
+    assert (done.status, done.out) == (2, "")
+    assert re.fullmatch(FULL.format("File too large"), done.err)
+    check_still_answers(run)
+    assert documents_of(run("build", "corpus", *TINY, *more)) == 7
+
+
+@pytest.fixture(scope="session")
+def own_mounts() -> Callable[[str], list[str]]:
+    """A command in whose process a mount of its own holds, gone with it: `script` gets the folder as $1."""
+    if (
+        not shutil.which("unshare")
+        or subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode
+    ):
+        pytest.skip("no mounts of our own here: unshare -rm is not allowed")
+    return lambda script: ["unshare", "-rm", "sh", "-c", f'set -e; {script}; exec "$@"', "sh"]
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_the_index_as_it_was(run_process: Run, index: Path, own_mounts: Any) -> None:
+    size = sum(path.stat().st_size for path in index.rglob("*"))
+    script = (
+        f"mkdir full; mount -t tmpfs -o size={size + 65536} none full; cp -r ragidx-index full/index; "
+        '"$@" || echo "status $?" >&2; set -- "$1" -m ragidx verify --index full/index'
+    )
+    rows = ({"id": n, "text": f"Document {n}."} for n in range(500))
+    Path("corpus/many.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    done = run_process("build", "corpus", "--index", "full/index", through=own_mounts(script))
+
+    assert (done.status, done.out) == (0, "full/index: whole\n")
+    message = FULL.format("No space left on device").replace("ragidx-index", "full/index")
+    assert re.fullmatch(rf"{message}status 2\n", done.err)
+
+
+@pytest.mark.usefixtures("index")
+def test_a_read_only_index_answers_and_cannot_be_built(run_process: Run, own_mounts: Any) -> None:
+    through = own_mounts("mount --bind ragidx-index ragidx-index; mount -o remount,bind,ro ragidx-index")
+
+    built, told = run_process("build", "corpus", through=through), run_process("info", through=through)
+
+    assert built == (
+        2,
+        "",
+        "Error: ragidx-index/LOCK: cannot write: Read-only file system\n"
+        "  hint: make the folder writable, or choose another one with --index\n",
+    )
+    assert (told.status, told.err) == (0, "")
+
+
+@pytest.mark.usefixtures("index")
+def test_output_that_cannot_be_written_is_an_error() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "ragidx", "info"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    message = "Error: standard output: cannot write: No space left on device\n  hint: send it to a place with room\n"
+    assert (done.returncode, done.stderr) == (2, message)
+
+
+@pytest.mark.usefixtures("index")
+def test_a_run_that_cannot_be_written_is_an_error(run: Run, folder: Path) -> None:
+    (folder / "q.jsonl").write_text('{"_id": "1", "text": "bees"}\n')
+
+    assert run("query", "--queries", "q.jsonl", "--run", "nowhere/run.trec") == (
+        2,
+        "",
+        "Error: nowhere/run.trec: the run cannot be written: No such file or directory\n"
+        "  hint: choose another place, or make room\n",
+    )

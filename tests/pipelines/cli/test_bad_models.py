@@ -1,0 +1,138 @@
+"""Models that are missing, damaged or changed: an error that names the model and what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..conftest import Done
+from .bad_input_kit import damage
+
+Run = Callable[..., Done]
+
+
+def _remove(*names: str) -> Callable[[Path], None]:
+    def change(model: Path) -> None:
+        for name in names:
+            (model / name).unlink()
+
+    return change
+
+
+class _Trap:
+    """What a hostile pickle does: it runs a call when it is read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("trapped",)
+
+
+def _pickled(model: Path) -> None:
+    (model / "model.safetensors").unlink()
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps(_Trap()))
+
+
+def _own_code(model: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoModel": "own.Model"}}
+    (model / "config.json").write_text(json.dumps(config | own))
+    (model / "own.py").write_text("import os\nos.mkdir('trapped')\n")
+
+
+@pytest.mark.usefixtures("small_corpus")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            _remove("config.json"),
+            "the folder of 'tiny' has no config.json, so it holds no model\n"
+            "  hint: name the folder that `save_pretrained` wrote",
+        ),
+        (
+            _remove("model.safetensors"),
+            "the folder of 'tiny' has no weights (*.safetensors)\n  hint: download or copy them again",
+        ),
+        (
+            _pickled,
+            "'tiny' has its weights in pickle files only (pytorch_model.bin), which can run code when they are read\n"
+            "  hint: convert them to safetensors, once, where you trust them: "
+            "AutoModelForCausalLM.from_pretrained(...).save_pretrained(folder)",
+        ),
+    ],
+    ids=["no config", "no weights", "pickled weights"],
+)
+def test_a_folder_without_a_model_is_an_error(
+    run: Run, model: Path, change: Callable[[Path], None], message: str
+) -> None:
+    change(model)
+
+    done = run("build", "corpus", "--model", "tiny")
+
+    assert done == (2, "", f"Error: {model}: {message}\n")
+    assert not Path("trapped").exists()
+
+
+@pytest.mark.usefixtures("small_corpus")
+@pytest.mark.parametrize(
+    ("change", "message", "hint"),
+    [
+        (
+            _remove("tokenizer.json", "tokenizer_config.json"),
+            r"the tokenizer of 'tiny' cannot be loaded: .+",
+            "copy its tokenizer.json and tokenizer_config.json into the model's folder",
+        ),
+        (
+            lambda model: (model / "model.safetensors").write_bytes(b"short"),
+            r"the weights cannot be read: .+",
+            "download or copy the model again",
+        ),
+        (
+            _own_code,
+            r"'tiny' cannot be loaded: .+|the tokenizer of 'tiny' cannot be loaded: .+",
+            "ragidx loads what transformers' AutoModel loads, from safetensors, without code from the model's folder",
+        ),
+    ],
+    ids=["no tokenizer", "damaged weights", "own code"],
+)
+def test_a_model_that_cannot_be_loaded_is_an_error(
+    run: Run, model: Path, change: Callable[[Path], None], message: str, hint: str
+) -> None:
+    change(model)
+
+    done = run("build", "corpus", "--model", "tiny", "--filter", "none", "--method", "echo")
+
+    assert (done.status, done.out) == (2, "")
+    assert re.fullmatch(rf"Error: {re.escape(str(model))}[^\n]*: (?:{message})\n  hint: {re.escape(hint)}\n", done.err)
+    assert not Path("trapped").exists()
+
+
+@pytest.mark.usefixtures("small_corpus")
+def test_a_model_that_has_changed_since_the_build_is_refused(run: Run, model: Path) -> None:
+    run("build", "corpus", "--model", "tiny", "--method", "echo")
+    damage(model / "model.safetensors")
+
+    assert run("query", "x") == (
+        2,
+        "",
+        "Error: ragidx-index: 'tiny' is not the model this index was made with: its files have changed\n"
+        "  hint: name the right folder with --model, or build the index again with --rebuild\n",
+    )
+
+
+@pytest.mark.slow
+def test_a_model_of_the_hub_is_not_asked_for_offline(run_process: Run, small_corpus: Path, folder: Path) -> None:
+    done = run_process("build", "corpus", "--model", "none/such", "--offline", env={"HF_HOME": str(folder / "hub")})
+
+    assert done == (
+        2,
+        "",
+        "Error: --model: 'none/such' is not on this machine, and the hub cannot be reached\n"
+        "  hint: name its folder with --model, or run once with a network; "
+        "the bundled model needs none: --model mini\n",
+    )

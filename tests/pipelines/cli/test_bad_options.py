@@ -1,0 +1,214 @@
+"""Queries and options that users get wrong: one clear block on standard error, exit status 2, and no traceback."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ..conftest import Done
+from .bad_input_kit import QUESTION
+
+Run = Callable[..., Done]
+
+
+# queries
+
+
+@pytest.mark.parametrize("text", ["", " \n\t"])
+@pytest.mark.usefixtures("index")
+def test_an_empty_query_is_an_error(run: Run, text: str) -> None:
+    assert run("query", text) == (2, "", "Error: the query is empty\n  hint: write a question\n")
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    ("where", "n_hits", "message"),
+    [
+        ((), 6, "There are 6 chunks in the index; 100 hits were asked for.\n"),
+        (("--where", "year < 1800"), 2, "There are 2 chunks that match --where; 100 hits were asked for.\n"),
+        (("--where", "year < 1500"), 1, "There is 1 chunk that matches --where; 100 hits were asked for.\n"),
+        (("--where", "year < 0"), 0, "There are 0 chunks that match --where; 100 hits were asked for.\n"),
+    ],
+)
+def test_more_hits_than_there_are_gives_all_of_them_and_says_so(
+    run: Run, where: tuple[str, ...], n_hits: int, message: str
+) -> None:
+    done = run("query", QUESTION, "-k", "100", *where)
+
+    assert (done.status, done.err) == (0, message)
+    assert len(re.findall(r"^ \d  -?\d\.\d{3}  ", done.out, re.MULTILINE)) == n_hits
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        (
+            "yeer > 3",
+            "condition, character 1: unknown field 'yeer'; did you mean 'year'?\n  yeer > 3\n  ^\n"
+            "  hint: fields: doc_id, heading, subject, title, year\n",
+        ),
+        (
+            "year > 'a'",
+            "condition, character 8: 'year' is a number, and 'a' is text\n  year > 'a'\n         ^\n"
+            "  hint: compare it with a number, without quotes\n",
+        ),
+        ("", "condition: the condition is empty\n  hint: write one such as year >= 1900, or leave it out\n"),
+    ],
+)
+def test_a_wrong_condition_is_shown_with_the_place_of_the_fault(run: Run, condition: str, message: str) -> None:
+    assert run("query", QUESTION, "--where", condition) == (2, "", f"Error: {message}")
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            b'{"_id": "1", "text": ""}\n{"id": 2}\n',
+            "q.jsonl: 2 lines have faults\n  line 1: the text of query '1' is ''\n"
+            "  line 2: the field 'text' is missing (found: 'id')\n  hint: give every query a text\n",
+        ),
+        (b"", "q.jsonl: the file holds no query\n  hint: check that it is the right one\n"),
+        (None, "q.jsonl: no such file\n  hint: check the path\n"),
+    ],
+)
+def test_a_file_that_holds_no_queries_is_an_error(run: Run, folder: Path, data: bytes | None, message: str) -> None:
+    if data is not None:
+        (folder / "q.jsonl").write_bytes(data)
+
+    assert run("query", "--queries", "q.jsonl", "--run", "run.trec") == (2, "", f"Error: {message}")
+    assert not (folder / "run.trec").exists()
+
+
+# options
+
+ENDING = {
+    "query": "Usage: ragidx query [OPTIONS] [TEXT]\nTry 'ragidx query --help' for help.\n\n",
+    "build": "Usage: ragidx build [OPTIONS] [CORPUS]\nTry 'ragidx build --help' for help.\n\n",
+}
+
+UNKNOWN_ATTN = (
+    "unknown attention implementation '{}'{}\n"
+    "  hint: known: auto, eager, flash_attention_2, flash_attention_3, flex_attention, sdpa"
+)
+
+
+@pytest.mark.usefixtures("small_corpus")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            "--method ecco",
+            "unknown method 'ecco'; did you mean 'echo'?\n"
+            "  hint: known: classical, echo, llm2vec, metaeol, prompteol, reba, sentence-transformers",
+        ),
+        (
+            "--model minni",
+            "--model: no model 'minni': neither a bundled one, nor a folder, nor an id of the form owner/name; "
+            "did you mean 'mini'?\n  hint: `ragidx models` lists what is bundled and shows what else can be named",
+        ),
+        (
+            "--pooling meen",
+            "unknown pooling 'meen'; did you mean 'mean'?\n"
+            "  hint: known: bos, eos, last, mean, trainable, weighted_mean",
+        ),
+        (
+            "--filter embedfilte",
+            "unknown filter 'embedfilte'; did you mean 'embedfilter'?\n"
+            "  hint: known: bulk, dominant, embedfilter, none, optimal, optimal-abs, pca, random, random-directions, "
+            "secondary, truncation, whitening",
+        ),
+        (
+            "--index-type hnws",
+            "--index-type: unknown index type 'hnws'; did you mean 'hnsw'?\n"
+            "  hint: known: auto, flat, hnsw, ivf, ivfpq, rabitq, sq8, or a factory string such as IVF1024,SQ8",
+        ),
+        (
+            "--template ekho",
+            "unknown template 'ekho'; did you mean 'echo'?\n"
+            "  hint: known: classical, echo, echo-copies, echo-trained, llm2vec, llm2vec-gemma, llm2vec-inst, "
+            "llm2vec-llama3, llm2vec-qwen2, metaeol, pooling-and-attention, prompteol, prompteol-original, reba",
+        ),
+        (
+            "--template {texd}",
+            "--template: the template has an unknown placeholder '{texd}'\n"
+            "  hint: known: {text}, {instruction}, {bos}, {eos}",
+        ),
+        ("--attention sideways", "unknown attention 'sideways'\n  hint: known: causal, bidirectional"),
+        ("--device cude", "unknown device 'cude'; did you mean 'cuda'?\n  hint: known: auto, cpu, cuda, mps"),
+        (
+            "--dtype float23",
+            "unknown dtype 'float23'; did you mean 'float32'?\n  hint: known: auto, bfloat16, float16, float32, mixed",
+        ),
+        ("--attn edger", UNKNOWN_ATTN.format("edger", "; did you mean 'eager'?")),
+        (
+            "--layer 9",
+            "--layer: the model has 4 layers, there is no layer 9\n"
+            "  hint: give 0 (input embeddings) to 4, or -1 for the last",
+        ),
+        ("--chunk-size 0", "--chunk-size: a chunk of 0 tokens holds nothing\n  hint: give at least 1"),
+        (
+            "--chunk-overlap 300",
+            "--chunk-overlap: an overlap of 300 tokens does not fit chunks of 256\n"
+            "  hint: give 0 or more, and less than --chunk-size",
+        ),
+        ("--tau 0.5", "--tau: tau=0.5 would widen the vectors\n  hint: give 1 or more: hidden width / kept width"),
+        ("--tau nan", "--tau: tau=nan is no number\n  hint: give 1 or more: hidden width / kept width"),
+        ("--tau 999", "--tau: tau=999 leaves nothing of 256 dimensions\n  hint: give at most 256"),
+        ("--tau 2 --dim 4", "filter: tau=2 and dim=4 are both set\n  hint: give one of --tau and --dim"),
+        ("--dim 999", "--dim: dim=999 is wider than the model, which has 256\n  hint: give at most 256"),
+        (
+            "--filter none --tau 2",
+            "--filter: filter 'none' keeps all raw coordinates\n  hint: leave out --tau, --dim and --filter-offset",
+        ),
+        (
+            "--method sentence-transformers",
+            "--method: 'mini' has no modules.json, so it is no sentence-transformers model\n"
+            "  hint: choose a method for decoders, such as --method echo",
+        ),
+    ],
+)
+def test_a_wrong_option_is_named_with_what_it_can_be(run: Run, options: str, message: str) -> None:
+    assert run("build", "corpus", *options.split()) == (2, "", f"Error: {message}\n")
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--device tpu", "unknown device 'tpu'; did you mean 'cpu'?\n  hint: known: auto, cpu, cuda, mps"),
+        ("--dtype fp8", "unknown dtype 'fp8'\n  hint: known: auto, bfloat16, float16, float32, mixed"),
+        ("--attn nothing", UNKNOWN_ATTN.format("nothing", "")),
+    ],
+)
+def test_a_name_that_nothing_new_would_use_is_refused_all_the_same(run: Run, option: str, message: str) -> None:
+    assert run("build", "corpus").status == 0
+
+    assert run("build", "corpus", *option.split()) == (2, "", f"Error: {message}\n")
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize("option", ["--device cuda:1", "--dtype mixed", "--attn flash_attention_9", "--attn kernels/a"])
+def test_a_name_that_may_be_right_elsewhere_is_no_matter_where_nothing_is_encoded(run: Run, option: str) -> None:
+    assert run("build", "corpus", *option.split()).status == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["query"], "give a question, or --vector FILE, or --queries FILE with --run FILE"),
+        (["query", "x", "-k", "0"], "Invalid value for '-k': 0 is not in the range x>=1."),
+        (["query", "--queries", "q.jsonl"], "--queries and --run go together"),
+        (["build"], "give CORPUS or --vectors FILE"),
+        (
+            ["build", "corpus", "--chunk-size", "some"],
+            "Invalid value for '--chunk-size': 'some' is neither a number of tokens nor 'none'",
+        ),
+    ],
+)
+def test_a_wrong_usage_is_told_with_the_usage(run: Run, args: list[str], message: str) -> None:
+    assert run(*args) == (2, "", f"{ENDING[args[0]]}Error: {message}\n")

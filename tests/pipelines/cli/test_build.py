@@ -1,0 +1,168 @@
+"""`ragidx build` as a user runs it: what it prints on standard output and standard error, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ..conftest import Done
+from .conftest import ANSWER, TINY, hits_of
+
+Run = Callable[..., Done]
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+def test_a_build_tells_what_it_made_and_how(run: Run) -> None:
+    done = run("build", "corpus", *TINY)
+
+    *lines, size, seconds = done.out.splitlines()
+    assert (done.status, done.err) == (0, "")
+    assert lines == [
+        "index      ragidx-index (generation 1)",
+        "model      tiny: classical, mean pooling, causal attention, last layer",
+        "filter     EmbedFilter, 16 dimensions, tau 2, the middle of the spectrum",
+        "documents  6: 6 new, 0 changed, 0 as before",
+        "chunks     6: 6 encoded, 0 known already",
+    ]
+    assert re.fullmatch(r"size       \d+\.\d KiB, [\d,]+ bytes a chunk", size)
+    assert re.fullmatch(r"time       \d+\.\d s, [\d,]+ chunks/s \(cpu, float32\)", seconds)
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_stderr(run: Run) -> None:
+    done = run("build", "corpus", *TINY, "--json")
+
+    report = json.loads(done.out)
+    assert done.status == 0
+    assert done.out.isascii()
+    measured = {name: report.pop(name) for name in ("seconds", "encode_seconds", "index_bytes", "n_tokens")}
+    assert all(value > 0 for value in measured.values())
+    assert report == {
+        "index": "ragidx-index",
+        "model": "tiny",
+        "method": "classical",
+        "encoder": 'EncoderSpec(model="tiny")',
+        "filter": "FilterSpec(tau=2)",
+        "dim": 16,
+        "generation": 1,
+        "committed": True,
+        "n_documents": 6,
+        "n_chunks": 6,
+        "n_added": 6,
+        "n_changed": 0,
+        "n_unchanged": 0,
+        "n_unopened": 0,
+        "n_removed": 0,
+        "n_encoded": 6,
+        "n_reused": 0,
+        "n_kept": 0,
+        "n_truncated": 0,
+        "n_empty": 0,
+        "n_fitted": 0,
+        "index_type": "auto",
+        "made": ["flat"],
+        "recall": None,
+        "skipped": {},
+        "skipped_places": {},
+        "device": "cpu",
+        "dtype": "float32",
+    }
+    steps = [json.loads(line)["progress"] for line in done.err.splitlines()]
+    names = [
+        "stage",
+        "n_bytes",
+        "total_bytes",
+        "n_documents",
+        "n_cut",
+        "n_chunks",
+        "n_sample",
+        "n_encoded",
+        "n_tokens",
+        "seconds",
+        "n_rows",
+        "n_derived",
+        "last",
+    ]
+    assert all(list(step) == names for step in steps)
+    assert [step["last"] for step in steps] == [False] * (len(steps) - 1) + [True]
+    assert (steps[-1]["n_documents"], steps[-1]["n_encoded"]) == (6, 6)
+    assert steps[-1]["n_bytes"] == steps[-1]["total_bytes"] == sum(p.stat().st_size for p in Path("corpus").iterdir())
+
+
+@pytest.mark.usefixtures("index")
+def test_the_same_build_again_says_that_nothing_changed(run: Run) -> None:
+    done = run("build", "corpus")
+
+    lines = done.out.splitlines()
+    assert (done.status, done.err) == (0, "")
+    assert lines[0] == "index      ragidx-index (generation 1, unchanged)"
+    assert lines[3:5] == [
+        "documents  6: 0 new, 0 changed, 6 as before",
+        "chunks     6: 6 as before",
+    ]
+    assert re.fullmatch(r"time       \d+\.\d s", lines[6])
+
+
+@pytest.mark.usefixtures("index")
+def test_a_changed_corpus_is_told_by_what_came_changed_and_went(run: Run) -> None:
+    Path("corpus/lease.txt").write_text("The lease was torn up.\n")
+    Path("corpus/mill.md").rename("corpus/windmill.md")
+
+    done = run("build", "corpus")
+
+    assert (done.status, done.err) == (0, "")
+    assert done.out.splitlines()[0] == "index      ragidx-index (generation 2)"
+    assert done.out.splitlines()[3:5] == [
+        "documents  6: 1 new, 1 changed, 4 as before, 1 gone",
+        "chunks     6: 1 encoded, 1 known already, 4 as before",
+    ]
+
+
+@pytest.mark.usefixtures("index")
+def test_a_build_that_only_moved_texts_has_no_rate(run: Run) -> None:
+    Path("corpus/mill.md").rename("corpus/windmill.md")
+
+    lines = run("build", "corpus").out.splitlines()
+
+    assert lines[4] == "chunks     6: 0 encoded, 1 known already, 5 as before"
+    assert re.fullmatch(r"time       \d+\.\d s \(cpu, float32\)", lines[6])
+
+
+@pytest.mark.parametrize(
+    ("data", "documents"),
+    [
+        (ANSWER.encode(), ["-"]),
+        (b'{"id": "a", "text": "One."}\n{"id": "b", "text": "Two."}\n', ["-#a", "-#b"]),
+    ],
+)
+def test_standard_input_is_a_text_or_json_lines(run: Run, data: bytes, documents: list[str]) -> None:
+    built = run("build", "-", stdin=data)
+
+    assert (built.status, built.err) == (0, "")
+    hits = hits_of(run("query", "one", "-k", str(len(documents)), "--json"))
+    assert sorted(hit["doc_id"] for hit in hits) == documents
+
+
+def test_fields_and_globs_choose_what_is_read(run: Run, small_corpus: Path) -> None:
+    (small_corpus / "songs.csv").write_text("song,words\nlark,Up in the air\n")
+
+    done = run("build", "corpus", "--include", "*.csv", "--text-field", "words", "--id-field", "song", "--json")
+
+    report = json.loads(done.out)
+    assert (report["n_documents"], report["skipped"]) == (1, {"not matched by --include": 4})
+    assert [hit["doc_id"] for hit in hits_of(run("query", "air", "-k", "1", "--json"))] == ["songs.csv#lark"]
+
+
+@pytest.mark.usefixtures("small_corpus")
+def test_a_report_names_at_most_twelve_reasons(run: Run, small_corpus: Path) -> None:
+    for number in range(15):
+        (small_corpus / f"blob.x{number}").write_bytes(bytes(100))
+
+    done = run("build", "corpus")
+
+    assert done.err.count("Left out: ") == 12
+    assert done.err.endswith("Left out for 3 more reasons: --json lists all of them.\n")

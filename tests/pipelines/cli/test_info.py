@@ -1,0 +1,182 @@
+"""`ragidx info`, `models`, `verify` and `rollback` as a user runs them, and where the index is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import ragidx
+
+from ..conftest import Done
+from .conftest import QUESTION, TINY
+
+Run = Callable[..., Done]
+
+
+# info, models, verify, and where the index is
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+def test_info_tells_what_an_index_holds_and_how_it_was_made(run: Run) -> None:
+    run("build", "corpus", *TINY)
+
+    done = run("info")
+
+    first, *lines = done.out.splitlines()
+    assert (done.status, done.err) == (0, "")
+    version = re.escape(ragidx.__version__)
+    assert re.fullmatch(
+        rf"index        ragidx-index \(generation 1, \d{{4}}-\d\d-\d\dT[\d:]+Z, ragidx {version}\)", first
+    )
+    assert lines[:2] == ["holds        6 documents, 6 chunks in 1 segment", "vectors      16 x float16, auto: flat"]
+    assert re.fullmatch(r"size         \d+\.\d KiB, [\d,]+ bytes a chunk", lines[2])
+    assert re.fullmatch(r"model        tiny \(weights [0-9a-f]{12}\)", lines[3])
+    assert lines[4:8] == [
+        "encoder      classical, mean pooling, causal attention, last layer",
+        "filter       EmbedFilter, 16 dimensions, tau 2, the middle of the spectrum",
+        "chunks       at most 256 tokens",
+        "metadata     subject (string), title (string), year (int)",
+    ]
+    assert re.fullmatch(r"fingerprint  [0-9a-f]{64}", lines[8])
+    assert len(lines) == 9
+
+
+def test_info_for_machines_is_the_manifest(run: Run, index: Path) -> None:
+    done = run("info", "--json")
+
+    manifest = json.loads((index / "manifest.json").read_text())
+    del manifest["checksum"]
+    assert (done.status, done.err) == (0, "")
+    assert json.loads(done.out) == {"path": "ragidx-index", **manifest}
+
+
+def test_models_lists_the_bundled_one_first_and_says_what_else_works(run: Run) -> None:
+    people, machines = run("models"), run("models", "--json")
+
+    lines = people.out.splitlines()
+    rows = json.loads(machines.out)
+    assert (people.status, people.err, machines.status, machines.err) == (0, "", 0, "")
+    assert re.split(r"  +", lines[0]) == ["--model", "preset", "width", "memory (float32 / 16 bit)", "needs"]
+    assert re.split(r"  +", lines[1])[0] == rows[0]["name"] == "mini"
+    assert rows[0]["needs"] == "nothing: it is bundled"
+    assert [re.split(r"  +", line)[0] for line in lines[1 : len(rows) + 1]] == [row["name"] for row in rows]
+    assert all(list(row) == ["name", "preset", "width", "memory", "needs"] for row in rows)
+    assert lines[-1] == "Any sentence-transformers model works with its own modules and prompts."
+
+
+def test_models_lists_the_tasks_that_an_instruction_can_name(run: Run) -> None:
+    people, machines = run("models", "--tasks"), run("models", "--tasks", "--json")
+
+    rows = json.loads(machines.out)
+    head, *lines = [re.split(r"  +", line) for line in people.out.splitlines()]
+    assert (people.status, people.err, machines.status, machines.err) == (0, "", 0, "")
+    assert head == ["--instruction", "stands for"]
+    sentence = "Given a question, retrieve Wikipedia passages that answer the question"
+    assert ["task:NQ", sentence] in lines
+    assert {"task": "NQ", "instructions": [sentence]} in rows
+    assert ["(NLI)", "Retrieve semantically similar text"] in lines  # one of its two: its name stands for neither
+    assert [line[1] for line in lines] == [sentence for row in rows for sentence in row["instructions"]]
+
+
+def test_verify_finds_a_whole_index_whole_and_names_what_is_damaged(run: Run, index: Path) -> None:
+    whole = run("verify")
+    chunks = next(index.glob("segments/*/chunks.arrow"))
+    chunks.write_bytes(chunks.read_bytes()[:-1])
+    damaged, for_machines = run("verify"), run("verify", "--json")
+
+    size = chunks.stat().st_size
+    fault = (
+        f"{chunks.relative_to(index.parent)}: the file is damaged: it has {size:,} bytes, not {size + 1:,};"
+        " put it back from a copy, or build again with --rebuild"
+    )
+    assert whole == (0, "ragidx-index: whole\n", "")
+    assert damaged == (1, f"{fault}\n", "")
+    assert (for_machines.status, for_machines.err) == (1, "")
+    assert json.loads(for_machines.out) == {"path": "ragidx-index", "faults": [fault], "kept": []}
+
+
+def test_a_damaged_copy_that_no_search_reads_leaves_the_index_whole(run: Run, index: Path) -> None:
+    assert run("query", QUESTION, "--dim", "8").status == 0
+    copy = next(index.glob("segments/*/prefix-8-*.faiss"))
+    copy.write_bytes(copy.read_bytes()[:-1] + b"\x7f")
+
+    done = run("verify")
+
+    assert done == (
+        0,
+        "ragidx-index: whole\n",
+        f"{copy.relative_to(index.parent)}: the file is damaged: its checksum differs from the one in its name; "
+        "it can be made again: delete it\n",
+    )
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+def test_the_environment_names_the_index_and_the_option_outdoes_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGIDX_INDEX", "elsewhere")
+    built, other = run("build", "corpus", *TINY), run("build", "corpus", *TINY, "--index", "here")
+
+    assert (built.status, other.status) == (0, 0)
+    assert run("verify").out == "elsewhere: whole\n"
+    assert run("verify", "--index", "here").out == "here: whole\n"
+    assert not Path("ragidx-index").exists()
+
+
+# generations that are kept
+
+
+@pytest.mark.usefixtures("index")
+def test_an_index_goes_back_to_a_kept_generation(run: Run) -> None:
+    Path("corpus/lease.txt").unlink()
+    assert run("build", "corpus").status == 0
+
+    listed = run("history").out.splitlines()
+    back = run("rollback", "1")
+
+    assert re.split("  +", listed[0])[:6] == ["generation", "made", "documents", "chunks", "dim", "size"]
+    assert [re.split("  +", line)[0] for line in listed[1:]] == ["2", "1"]
+    assert listed[1].endswith("committed")
+    assert back == (0, "ragidx-index: generation 3, as generation 1: 6 documents, 6 chunks\n", "")
+    assert (
+        run("rollback", "3").out == "ragidx-index: generation 3, already the committed state: 6 documents, 6 chunks\n"
+    )
+    assert run("history").out.splitlines()[1].endswith("committed, as generation 1")
+    assert json.loads(run("history", "--json").out)["generations"][0]["generation"] == 3
+    assert json.loads(run("rollback", "2", "--json").out)["n_documents"] == 5
+    assert run("query", "who signed the lease?").status == 0
+
+
+@pytest.mark.usefixtures("index")
+def test_a_generation_that_is_gone_is_told_with_those_that_are_not(run: Run) -> None:
+    assert run("rollback", "7") == (
+        2,
+        "",
+        "Error: ragidx-index: generation 7 of the index is not kept\n"
+        "  hint: kept: none but the committed one; build again from the corpus as it was\n",
+    )
+
+
+@pytest.mark.usefixtures("index")
+def test_a_kept_generation_whose_manifest_is_damaged_is_told_and_the_rest_goes_on(run: Run) -> None:
+    Path("corpus/lease.txt").unlink()
+    assert run("build", "corpus").status == 0
+    path = Path("ragidx-index/manifest.1.json")
+    path.write_bytes(path.read_bytes()[:-1])
+
+    listed, for_machines = run("history"), json.loads(run("history", "--json").out)
+
+    what = f"{path}: the manifest is damaged: checksum: it does not fit the rest"
+    hint = (
+        "put it back from a copy; without it there is no rollback to generation 1; the committed state is not touched"
+    )
+    assert [line.split()[0] for line in listed.out.splitlines()] == ["generation", "2"]
+    assert (listed.status, listed.err) == (0, f"Left out: {what}; {hint}\n")
+    assert [kept["generation"] for kept in for_machines["generations"]] == [2]
+    assert for_machines["faults"] == [f"{what}; {hint}"]
+    assert run("verify") == (0, "ragidx-index: whole\n", f"{what}; {hint}\n")
+    assert json.loads(run("verify", "--json").out)["kept"] == [f"{what}; {hint}"]
+    assert run("rollback", "1") == (2, "", f"Error: {what}\n  hint: {hint}\n")
+    assert run("query", "bees").status == 0

@@ -1,0 +1,115 @@
+"""`ragidx query` as a user runs it: hits as a table, as JSON, and as a TREC run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ..conftest import Done
+from .conftest import ANSWER, QUESTION, hits_of
+
+Run = Callable[..., Done]
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_a_query_prints_a_table_of_hits_best_first(run: Run) -> None:
+    done = run("query", QUESTION, "-k", "2")
+
+    head, first, passage, second, *_ = done.out.splitlines()
+    assert (done.status, done.err) == (0, "")
+    assert head == " #  score  source"
+    assert re.fullmatch(r" 1  0\.\d{3}  lease\.txt", first)
+    assert passage == f"           {ANSWER}"
+    assert re.match(r" 2  -?0\.\d{3}  \S", second)
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_a_heading_stands_beside_its_source(run: Run) -> None:
+    done = run("query", "the old mill by the river", "-k", "1")
+
+    _, first, passage = done.out.splitlines()
+    assert re.fullmatch(r" 1  0\.\d{3}  mill\.md  › The mill", first)
+    assert passage == "           The old mill stands where the river reaches the sea."
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_a_query_for_machines_has_every_field_of_its_hits(run: Run) -> None:
+    done = run("query", QUESTION, "-k", "3", "--json")
+
+    answer = json.loads(done.out)
+    assert (done.status, done.err) == (0, "")
+    assert {name: answer[name] for name in ("query", "where", "k")} == {"query": QUESTION, "where": None, "k": 3}
+    scores = [hit["score"] for hit in answer["hits"]]
+    assert scores == sorted(scores, reverse=True)
+    assert [hit["rank"] for hit in answer["hits"]] == [1, 2, 3]
+    assert answer["hits"][0] == {
+        "rank": 1,
+        "score": scores[0],
+        "text": ANSWER,
+        "doc_id": "lease.txt",
+        "chunk_id": "lease.txt:0-70",
+        "start": 0,
+        "end": 70,
+        "heading": "",
+        "metadata": {},
+    }
+
+
+@pytest.mark.usefixtures("index")
+def test_a_condition_keeps_the_chunks_that_match(run: Run) -> None:
+    done = run("query", QUESTION, "-k", "2", "--where", 'subject == "history" and year > 1000', "--json")
+
+    assert {hit["doc_id"] for hit in hits_of(done)} == {"facts.jsonl#printing", "mill.md"}
+
+
+@pytest.mark.usefixtures("small_corpus", "model")
+def test_an_instruction_changes_what_is_asked(run: Run) -> None:
+    run("build", "corpus", "--model", "tiny", "--method", "echo")  # the second copy of a query has seen it
+
+    plain, other, none = (
+        hits_of(run("query", QUESTION, "-k", "1", "--json", *more))[0]["score"]
+        for more in ((), ("--instruction", "Find the year of a telescope"), ("--instruction", ""))
+    )
+
+    assert plain != other
+    assert plain == none
+
+
+@pytest.mark.usefixtures("small_corpus")
+def test_a_file_of_queries_becomes_a_trec_run_in_which_a_documents_best_chunk_counts(run: Run) -> None:
+    about = ["Bees dance in the dark of the hive.", "A mill grinds corn by the river.", "Who signed the lease?"]
+    Path("corpus/long.txt").write_text("\n\n".join(about))
+    Path("queries.jsonl").write_text('{"_id": "q2", "text": "dancing bees"}\n{"_id": "q1", "text": "old mill"}\n')
+    assert run("build", "corpus", "--chunk-size", "12").status == 0
+
+    done = run("query", "--queries", "queries.jsonl", "--run", "run.trec", "-k", "5")
+
+    assert done == (0, "", "2 queries answered, run in run.trec\n")
+    lines = [line.split(" ") for line in Path("run.trec").read_text().splitlines()]
+    assert [(line[0], line[1], line[3], line[5]) for line in lines] == [
+        (query, "Q0", str(rank), "ragidx") for query in ("q2", "q1") for rank in range(1, 6)
+    ]
+    for query, text in (("q2", "dancing bees"), ("q1", "old mill")):
+        best: defaultdict[str, list[float]] = defaultdict(list)
+        for hit in hits_of(run("query", text, "-k", "99", "--json")):
+            best[hit["doc_id"]].append(hit["score"])
+        assert len(best["long.txt"]) == 3
+        wanted = sorted(((max(scores), doc_id) for doc_id, scores in best.items()), reverse=True)[:5]
+        found = [(float(line[4]), line[2]) for line in lines if line[0] == query]
+        assert [doc_id for _, doc_id in found] == [doc_id for _, doc_id in wanted]
+        assert [score for score, _ in found] == pytest.approx([score for score, _ in wanted], abs=1e-6)
+
+
+@pytest.mark.usefixtures("index")
+def test_a_file_of_queries_for_machines_says_what_was_written(run: Run) -> None:
+    Path("queries.jsonl").write_text('{"_id": "q", "text": "dancing bees"}\n')
+
+    done = run("query", "--queries", "queries.jsonl", "--run", "run.trec", "-k", "4", "--json")
+
+    assert (done.status, done.err) == (0, "")
+    assert json.loads(done.out) == {"queries": 1, "run": "run.trec", "k": 4, "documents": 4}

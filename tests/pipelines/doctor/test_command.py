@@ -1,0 +1,112 @@
+"""`ragidx doctor` as a user runs it: what is shown, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from ..conftest import Done
+
+Run = Callable[..., Done]
+
+pytestmark = pytest.mark.slow
+
+HEAD = "head for the default filter, embedfilter"
+
+
+def test_the_command_shows_the_machine_on_one_screen(run: Run) -> None:
+    people, machines = run("doctor"), run("doctor", "--json")
+
+    report = json.loads(machines.out)
+    lines = people.out.splitlines()
+    assert (people.status, people.err, machines.status, machines.err) == (0, "", 0, "")
+    assert re.split(r"  +", lines[0]) == ["status", "what", "found"]
+    assert len(lines) <= 40
+    for finding in report["findings"]:
+        line = rf"^{finding['status']} +{re.escape(finding['name'])} +{re.escape(finding['value'])}$"
+        assert re.search(line, people.out, re.MULTILINE), finding["name"]
+        assert finding["status"] == "ok" or f"-> {finding['hint']}" in people.out
+    assert list(report) == ["ragidx", "findings", "model", "encoder", "device", "dtype", "checks", "n_failed"]
+    assert (report["model"], report["checks"], report["n_failed"]) == (None, [], 0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("model")
+def test_the_command_shows_the_checks_of_a_model_and_ends_well(run: Run) -> None:
+    args = ("doctor", "--model", "tiny", "--method", "llm2vec", "--device", "cpu", "--dtype", "float32")
+
+    people, machines = run(*args), run(*args, "--json")
+
+    report = json.loads(machines.out)
+    blocks = people.out.split("\n\n")
+    assert (people.status, people.err, machines.status, machines.err) == (0, "", 0, "")
+    assert blocks[1].splitlines() == [
+        "model         tiny",
+        "encoder       llm2vec, mean pooling, bidirectional attention, last layer",
+        "a build here  cpu, float32",
+    ]
+    head, *table = blocks[2].splitlines()
+    assert re.split(r"  +", head) == ["status", "check", "in", "worst", "limit", "what to do"]
+    for line, check in zip(table, report["checks"], strict=True):
+        if check["name"] == HEAD:
+            assert re.split(r"  +", line) == ["ok", HEAD, "-", "-", "-"]
+            continue
+        limit = f"> {check['limit']:.0e}" if check["at_least"] else f"<= {check['limit']:.0e}"
+        expected = ["ok", check["name"], "float32", f"{check['difference']:.1e}", limit]
+        assert re.split(r"  +", line) == expected
+    assert blocks[3] == "All is well: 7 checks.\n"
+    assert (report["model"], report["n_failed"]) == ("tiny", 0)
+
+
+def test_the_command_ends_with_status_1_where_a_check_fails(
+    run: Run, folder: Path, tiny_sentence_transformer: Path
+) -> None:
+    shutil.copytree(tiny_sentence_transformer, folder / "bert")
+
+    done = run("doctor", "--model", "bert", "--method", "echo", "--device", "cpu")
+    for_machines = run("doctor", "--model", "bert", "--method", "echo", "--device", "cpu", "--json")
+
+    row = next(line for line in done.out.splitlines() if line.startswith("failed"))
+    assert (done.status, done.err, for_machines.status) == (1, "", 1)
+    assert re.split(r"  +", row)[:5] == ["failed", "loading", "float32", "-", "-"]
+    assert done.out.endswith("\n\n2 of 2 checks failed.\n")
+    assert json.loads(for_machines.out)["n_failed"] == 2
+
+
+def test_the_command_ends_with_status_2_where_the_user_slipped(run: Run) -> None:
+    done = run("doctor", "--method", "echo")
+
+    assert done == (
+        2,
+        "",
+        "Error: --method: it says how a model is run, and no model is named\n"
+        "  hint: add --model mini, a folder or a hub id\n",
+    )
+
+
+@pytest.mark.slow
+def test_offline_is_told(run_process: Run) -> None:
+    done = run_process("doctor", "--offline", "--json", env={"HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "1"})
+
+    network = next(one for one in json.loads(done.out)["findings"] if one["name"] == "network")
+    assert network["value"] == "never used: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set"
+
+
+def test_the_command_has_every_option_of_an_encoder_and_hands_it_on(run: Run) -> None:
+    from ragidx.indexer.encoders.methods import ENCODER_OPTIONS
+    from ragidx.pipelines.cli.doctor import command
+
+    options = {option.name: option for option in command.params if isinstance(option, click.Option)}
+
+    assert set(options) == {*ENCODER_OPTIONS, "model", "device", "dtype", "attn", "offline", "as_json"}
+    assert options["model"].help == "Examine this model too: mini, a folder, or a hub id."
+    for name in ENCODER_OPTIONS:
+        typed = options[name].opts[0]
+        value = [] if options[name].is_flag else ["1"]
+        assert run("doctor", typed, *value).err.startswith(f"Error: {typed}: it says how a model is run, "), typed

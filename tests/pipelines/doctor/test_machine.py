@@ -1,0 +1,255 @@
+"""The doctor of a machine: processor, threads, devices, caches, limits, and installed packages."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.metadata
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import ragidx
+from ragidx.pipelines.doctor import packages as installed
+from ragidx.pipelines.doctor import report as diagnosis
+from ragidx.pipelines.doctor.machine import Gpu, caches, devices, findings, processor, threads
+from ragidx.pipelines.doctor.packages import core, extras, package, requirements
+from ragidx.pipelines.doctor.report import Finding
+from ragidx.pipelines.resources import allowed_bytes, allowed_cores
+
+pytestmark = pytest.mark.slow
+
+
+# the machine
+
+
+def test_the_main_packages_are_listed_with_their_versions() -> None:
+    found = {finding.name: finding.value for finding in findings()}
+
+    assert found["ragidx"] == ragidx.__version__
+    for name in ("transformers", "tokenizers", "safetensors", "sentence-transformers", "numpy", "pyarrow"):
+        assert found[name] == importlib.metadata.version(name)
+    assert found["torch"].startswith(f"{torch.__version__}, ")
+    assert found["torch"].endswith(f", {torch.backends.cpu.get_cpu_capability()}")
+    assert re.match(r"[\d.]+ \(faiss-[cg]pu, (no GPU code|GPU code, \d+ seen), ", found["faiss"])
+    assert re.match(r"\d+ cores?, \d+ usable", found["processor"])
+    assert found["python"].startswith(".".join(map(str, sys.version_info[:3])))
+    assert {"memory", "threads", "extra 'docs'", "cache of ragidx", "cache of the hub", "network"} <= found.keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        ((1, 1, None), "1 core, 1 usable"),
+        ((8, 2, None), "8 cores, 2 usable"),
+        ((64, 64, 1.5), "64 cores, 64 usable, limited to the time of 1.5"),
+        ((8, 2, 4.0), "8 cores, 2 usable"),
+    ],
+)
+def test_a_processor_is_told_as_far_as_it_may_be_used(given: tuple[int, int, float | None], value: str) -> None:
+    assert processor(*given) == Finding("processor", value)
+
+
+@pytest.mark.parametrize(("count", "usable", "allowed"), [(2, 2, None), (1, 8, 0.5), (3, 8, 3.9)])
+def test_threads_that_have_their_cores_are_well(count: int, usable: int, allowed: float | None) -> None:
+    assert threads(count, usable, allowed) == Finding("threads", f"torch computes with {count}")
+
+
+@pytest.mark.parametrize(("count", "usable", "allowed", "room"), [(64, 64, 2.5, "2 cores"), (2, 1, None, "1 core")])
+def test_more_threads_than_cores_are_a_warning(count: int, usable: int, allowed: float | None, room: str) -> None:
+    assert threads(count, usable, allowed) == Finding(
+        "threads",
+        f"torch computes with {count} on the time of {room}: they wait for each other",
+        "warning",
+        f"set OMP_NUM_THREADS={room[0]}",
+    )
+
+
+def test_devices_are_named_and_what_is_in_their_way_is_told() -> None:
+    cards = [Gpu("NVIDIA H100", 80 << 30, True), Gpu("Tesla T4", 15 << 30, False)]
+    here = {"mps": False, "build": "", "driver": False}
+
+    assert devices(cards, **here) == [
+        Finding("cuda:0", "NVIDIA H100, 80.0 GiB, bfloat16"),
+        Finding("cuda:1", "Tesla T4, 15.0 GiB, no bfloat16"),
+    ]
+    assert devices([], **here | {"mps": True}) == [Finding("mps", "an Apple GPU")]
+    assert devices([], **here) == [Finding("gpu", "none: models run on the processor")]
+    assert devices([], **here | {"driver": True}) == [
+        Finding(
+            "gpu",
+            "there is an NVIDIA driver, but this torch is without CUDA",
+            "warning",
+            "install a torch that is built with CUDA",
+        )
+    ]
+    assert devices([], **here | {"driver": True, "build": "CUDA 13.2"}, reason="the driver is too old") == [
+        Finding(
+            "gpu",
+            "there is an NVIDIA driver, but torch sees no GPU: the driver is too old",
+            "warning",
+            "see whether nvidia-smi lists one, and whether CUDA_VISIBLE_DEVICES hides it",
+        )
+    ]
+
+
+def test_caches_and_the_network_are_told_and_a_cache_that_cannot_be_written_is_a_warning() -> None:
+    folder = Path("/home/ada/.cache/ragidx")
+
+    assert caches(folder, writable=True, hub="/hub", offline=False) == [
+        Finding("cache of ragidx", "/home/ada/.cache/ragidx"),
+        Finding("cache of the hub", "/hub"),
+        Finding("network", "used only for a model named by a hub id that is not in the hub's cache"),
+    ]
+    closed, _, off = caches(folder, writable=False, hub="/hub", offline=True)
+    assert closed == Finding(
+        "cache of ragidx",
+        "/home/ada/.cache/ragidx cannot be written: spectra and checksums are computed again each time",
+        "warning",
+        "make it writable, or set HOME to a folder that is",
+    )
+    assert off.value == "never used: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set"
+
+
+@pytest.mark.parametrize(
+    ("home", "status"), [("", "ok"), ("none/yet", "ok"), ("file", "warning"), ("file/x", "warning")]
+)
+def test_a_home_that_is_a_file_holds_no_cache(
+    home: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / home))
+
+    found = next(finding for finding in findings() if finding.name == "cache of ragidx")
+
+    assert found.status == status
+    assert not (tmp_path / "none").exists()
+
+
+# limits of control groups
+
+
+def _group(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(f"{text}\n")
+
+
+def test_a_limit_of_version_2_is_read_and_the_tightest_of_the_groups_around_holds(tmp_path: Path) -> None:
+    _group(tmp_path, cpu__max="max 100000", memory__max="max")
+    _group(tmp_path / "a", cpu__max="150000 100000", memory__max="2048")
+    _group(tmp_path / "a" / "b", cpu__max="400000 100000", memory__max="4096")
+
+    assert allowed_cores(tmp_path, "0::/a/b\n") == 1.5
+    assert allowed_bytes(tmp_path, "0::/a/b\n") == 2048
+    assert allowed_cores(tmp_path, "0::/\n") is None
+    assert allowed_bytes(tmp_path, "0::/\n") is None
+
+
+def test_a_limit_of_version_1_is_read_whatever_its_folder_is_called(tmp_path: Path) -> None:
+    _group(tmp_path / "cpu" / "box", cpu__cfs_quota_us="50000", cpu__cfs_period_us="100000")
+    _group(tmp_path / "memory" / "box", memory__limit_in_bytes="9223372036854771712")
+    membership = "4:memory:/box\n2:cpu,cpuacct:/box\n1:name=systemd:/\n"
+
+    assert allowed_cores(tmp_path, membership) == 0.5
+    assert allowed_bytes(tmp_path, membership) is None
+
+
+def test_a_group_whose_path_is_that_outside_the_container_has_the_limits_of_the_root(tmp_path: Path) -> None:
+    _group(tmp_path, cpu__max="200000 100000")
+
+    assert allowed_cores(tmp_path, "0::/kubepods/pod17\n") == 2.0
+
+
+@pytest.mark.parametrize("quota", ["", "max 100000", "100000", "-1 100000", "1 0", "x y"])
+def test_what_is_no_limit_is_none(quota: str, tmp_path: Path) -> None:
+    _group(tmp_path, cpu__max=quota)
+
+    assert allowed_cores(tmp_path, "0::/\n") is None
+
+
+def test_without_control_groups_there_is_no_limit(tmp_path: Path) -> None:
+    assert allowed_cores(tmp_path, "") is None
+    assert allowed_bytes(tmp_path / "none", "0::/a\n") is None
+
+
+# what is installed
+
+
+def test_the_packages_own_metadata_is_what_installed_versions_are_held_against() -> None:
+    needed = requirements()
+
+    assert ("torch", "") in [(one.package, one.extra) for one in needed]
+    assert all(one.floor for one in needed if one.package != "ragidx")
+    assert {finding.status for finding in core(needed)} == {"ok"}
+
+
+def test_a_package_that_is_missing_or_too_old_is_a_warning_that_says_what_to_install() -> None:
+    have = importlib.metadata.version("numpy")
+    needed = requirements(["numpy>=99.1", "no-such-package>=2.0", "click>=1.0"])
+
+    found = core(needed)
+
+    assert package("numpy", needed) in found
+    assert package("numpy", needed) == Finding(
+        "numpy", f"{have}, and ragidx needs 99.1 or newer", "warning", "pip install --upgrade 'numpy>=99.1'"
+    )
+    assert found[-1] == Finding("no-such-package", "not installed", "warning", "pip install 'no-such-package>=2.0'")
+    assert "click" not in [finding.name for finding in found]  # what is well and no main package has no line
+
+
+def test_an_extra_is_told_with_its_packages_or_how_to_get_it() -> None:
+    lines = [
+        'faiss-cpu>=1.15; extra == "cpu"',
+        'pyarrow>=1; extra == "have"',
+        'no-such-package>=1; extra == "want"',
+        'ragidx[have]; extra == "more"',
+        'numpy>=1; extra == "more"',
+        'ragidx[have,want]; extra == "all"',
+        'pytest>=1; extra == "test"',
+    ]
+    arrow, numpy = importlib.metadata.version("pyarrow"), importlib.metadata.version("numpy")
+
+    assert extras(requirements(lines)) == [
+        Finding("extra 'have'", f"pyarrow {arrow}"),
+        Finding("extra 'want'", "not installed: no-such-package", "absent", "pip install 'ragidx[want]'"),
+        Finding("extra 'more'", f"numpy {numpy}, pyarrow {arrow}"),
+    ]
+
+
+def _faiss() -> Finding:
+    return next(finding for finding in findings() if finding.name == "faiss")
+
+
+def test_two_packages_of_faiss_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("faiss-cpu", "faiss-gpu-cu12"):
+        folder = tmp_path / f"{name.replace('-', '_')}-1.15.1.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.15.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert _faiss() == Finding(
+        "faiss",
+        "faiss-cpu and faiss-gpu-cu12 are both installed, and overwrite each other's files",
+        "warning",
+        "pip uninstall -y faiss-cpu faiss-gpu-cu12, then install one of them again",
+    )
+
+
+def test_no_faiss_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)  # what an import finds where there is none
+
+    assert _faiss() == Finding(
+        "faiss",
+        "faiss is not installed",
+        "warning",
+        "pip install 'ragidx[cpu]' (or 'ragidx[gpu]' on a machine with an NVIDIA GPU)",
+    )
+
+
+def test_the_examples_of_the_docstrings_are_true() -> None:
+    for module in (diagnosis, installed):
+        assert doctest.testmod(module).failed == 0
+        assert doctest.testmod(module).attempted > 0

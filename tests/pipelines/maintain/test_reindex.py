@@ -1,0 +1,234 @@
+"""An index copied, at another type or width: where it may be written, and what a failure leaves."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ragidx
+from ragidx.corpora.errors import BusyError, IndexFormatError, RagidxError, SpecError
+from ragidx.indexer.ann import index_types, tuning
+from ragidx.indexer.store.lock import Lock
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing import merging as assembly
+from ragidx.pipelines.maintain.rewrite import compact, reindex
+
+from .conftest import INDEX, files, spec_of, vectors
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.usefixtures("mini_index")
+def test_a_target_that_holds_something_is_refused_and_left_as_it_is() -> None:
+    Path("file").write_text("a letter")
+    Path("full").mkdir()
+    Path("full/letter.txt").write_text("a letter")
+    messages = {
+        "file": "file: it is a file, not a folder\n  hint: name another folder",
+        "full": "full: it is not an index, and not empty\n  hint: name another folder",
+        "ragidx-index": "ragidx-index: there is an index already\n  hint: name another folder, or remove that one",
+    }
+    before = files(INDEX)
+
+    for target, message in messages.items():
+        with pytest.raises(RagidxError) as fault:
+            reindex(INDEX, target, dim=8)
+        assert str(fault.value) == message
+
+    assert Path("file").read_text() == "a letter"
+    assert [path.name for path in Path("full").iterdir()] == ["letter.txt"]
+    assert files(INDEX) == before
+    Path("empty").mkdir()
+    assert reindex(INDEX, "empty", dim=8).dim == 8
+
+
+def test_another_index_type_is_made_of_the_same_vectors(given: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = files(INDEX)
+    monkeypatch.setattr(index_types, "MIN_ROWS", 200)
+    told: list[tuple[str, int, int]] = []
+
+    report = reindex(
+        INDEX, "graph", index_type="hnsw", target_recall=0.9, on_stage=lambda *stage: told.append(stage)
+    )  # fmt: skip
+
+    store = Store.open("graph")
+    assert (report.index, report.generation, report.index_type, report.made) == ("graph", 1, "hnsw", ["HNSW16"])
+    assert (report.n_segments, report.n_rewritten, report.n_chunks, report.dim) == (1, 2, 400, 16)
+    assert store.manifest.index.target_recall == 0.9
+    assert store.manifest.segments[0].ann is not None
+    assert (store.manifest.segments[0].ann.recall or 0) >= 0.9
+    assert report.recall == store.manifest.segments[0].ann.recall
+    assert {stage for stage, _, _ in told} == {"copying rows", "HNSW16"}
+    assert spec_of(Path("graph")).index_type == "hnsw"
+    found = ragidx.IndexReader.open("graph").search(given[:5], k=1)
+    assert [of[0].chunk_id for of in found] == [f"v{n}" for n in range(5)]
+    assert files(INDEX) == before
+    assert store.verify() == []
+    with ragidx.IndexWriter("graph", dim=16) as writer:  # the target goes on under its own type
+        writer.add([f"v{n}" for n in range(400)], given)
+        assert writer.commit().n_unchanged == 400
+
+
+def test_narrower_and_of_another_type_at_once(given: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_types, "MIN_ROWS", 200)
+
+    report = reindex(INDEX, "small", dim=8, index_type="SQ8", max_memory=10_000)
+
+    assert (report.dim, report.made) == (8, ["SQ8"])
+    assert Store.open("small").manifest.index.max_memory == 10_000
+    assert report.bytes_after < report.bytes_before
+
+
+def test_what_the_memory_does_not_hold_is_refused(given: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (index_types, tuning):
+        monkeypatch.setattr(module, "MIN_ROWS", 200)
+
+    with pytest.raises(SpecError) as fault:
+        reindex(INDEX, "tiny-index", index_type="flat", max_memory=1000)
+
+    assert str(fault.value) == (
+        "--max-memory: 400 vectors of 16 dimensions take 1 MB as flat, more than --max-memory leaves\n"
+        "  hint: allow that much, take fewer dimensions (--dim; give narrower vectors), "
+        "or leave the type to --index-type auto"
+    )
+    assert not Path("tiny-index").exists()
+
+
+def refuse_memory(monkeypatch: pytest.MonkeyPatch, target: Path) -> None:
+    """A reindex that fails after its rows were copied."""
+    for module in (index_types, tuning):
+        monkeypatch.setattr(module, "MIN_ROWS", 200)
+    with pytest.raises(SpecError, match="more than --max-memory leaves"):
+        reindex(INDEX, target, index_type="flat", max_memory=1000)
+
+
+@pytest.mark.usefixtures("given")
+def test_what_fails_leaves_no_folder_that_was_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("there").mkdir()
+
+    refuse_memory(monkeypatch, Path("there/new/deep"))
+
+    assert list(Path("there").iterdir()) == []
+    assert reindex(INDEX, "there/new/deep").n_chunks == 400
+
+
+@pytest.mark.usefixtures("given")
+def test_what_fails_leaves_an_empty_folder_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("empty").mkdir()
+
+    refuse_memory(monkeypatch, Path("empty"))
+
+    assert list(Path("empty").iterdir()) == []
+    with pytest.raises(IndexFormatError, match=r"it is no index: manifest\.json is missing"):
+        Store.open("empty")
+
+
+@pytest.mark.usefixtures("given")
+def test_what_fails_leaves_what_an_interrupted_build_is_to_go_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("begun/LOCK", "begun/journal/vectors"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text("")
+
+    refuse_memory(monkeypatch, Path("begun"))
+
+    assert {"LOCK", "journal"} <= {path.name for path in Path("begun").iterdir()}
+    assert Path("begun/journal/vectors").exists()
+
+
+@pytest.mark.usefixtures("given")
+def test_what_another_writer_made_meanwhile_is_left_alone() -> None:
+    """Two fill one folder at once: the second is told, and takes nothing of the first with it."""
+    Path("busy").mkdir()
+    lock = Lock(Path("busy"))
+    try:
+        with pytest.raises(BusyError):
+            reindex(INDEX, "busy")
+    finally:
+        lock.release()
+
+    assert [path.name for path in Path("busy").iterdir()] == ["LOCK"]
+
+
+@pytest.mark.usefixtures("given")
+@pytest.mark.parametrize("target", ["ragidx-index/sub", "ragidx-index/segments/x", "ragidx-index/../ragidx-index/a/b"])
+def test_an_index_is_not_written_into_the_one_it_is_made_of(target: str) -> None:
+    before = files(INDEX)
+
+    with pytest.raises(SpecError) as fault:
+        reindex(INDEX, target)
+
+    assert str(fault.value) == (
+        f"{Path(target)}: the folder lies in the index ragidx-index\n  hint: name a folder outside of it"
+    )
+    assert files(INDEX) == before
+    assert not Path(target).exists()
+
+
+@pytest.mark.usefixtures("given")
+def test_nor_through_a_link() -> None:
+    Path("link").symlink_to(INDEX, target_is_directory=True)
+
+    with pytest.raises(SpecError, match=re.escape("link/sub: the folder lies in the index ragidx-index")):
+        reindex(INDEX, "link/sub")
+
+
+@pytest.mark.usefixtures("given")
+def test_nor_around_it(folder: Path) -> None:
+    with pytest.raises(SpecError) as fault:
+        reindex(INDEX, folder)
+
+    assert str(fault.value) == (f"{folder}: the index ragidx-index lies in this folder\n  hint: name another folder")
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"target_recall": 1.5}, "--target-recall: a recall of 1.5 is no share\n  hint: give more than 0, at most 1"),
+        ({"max_memory": 0}, "--max-memory: 0 bytes of memory hold nothing\n  hint: give a size such as 2GB"),
+        (
+            {"index_type": "IVF4,PQ3", "dim": 12},
+            "--index-type: index type IVF4,PQ3: 3 codes do not divide 16 dimensions\n"
+            "  hint: take one of PQ1, PQ2, PQ4, PQ8, PQ16, or another type",
+        ),
+    ],
+)
+def test_an_option_that_is_out_of_range_is_told_before_anything_is_written(
+    asked: dict[str, Any], message: str, given: np.ndarray
+) -> None:
+    with pytest.raises(SpecError) as fault:
+        reindex(INDEX, "other", **asked)
+
+    assert str(fault.value) == message
+    assert not Path("other").exists()
+
+
+def test_a_type_that_is_wrong_is_told_with_those_that_there_are(given: np.ndarray) -> None:
+    with pytest.raises(SpecError, match=re.escape("unknown index type 'hnws'; did you mean 'hnsw'?")):
+        reindex(INDEX, "other", index_type="hnws")
+
+
+def test_an_index_is_copied_while_commits_remove_its_files(given: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two blocks the index is compacted, and three more commits sweep what the copy is made of."""
+    reader = Store.open(INDEX)
+    monkeypatch.setattr(assembly, "_GROUP_BATCHES", 1)
+    seen: list[int] = []
+
+    def on_stage(stage: str, rows: int, done: int) -> None:
+        if not seen:
+            compact(INDEX)
+            for number in range(3):
+                with ragidx.IndexWriter(INDEX, dim=16) as writer:
+                    writer.add([f"new {number}"], given[:1])
+                    writer.commit()
+        seen.append(done)
+
+    report = reindex(INDEX, "copy", dim=8, on_stage=on_stage)
+
+    assert not any(segment.folder.exists() for segment in reader.segments)
+    assert (report.n_chunks, report.dim, seen) == (400, 8, [256, 300, 400])
+    assert Store.open("copy").verify() == []
+    assert {f"v{n}" for n in range(400)} == vectors(Path("copy")).keys()

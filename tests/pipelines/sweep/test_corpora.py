@@ -1,0 +1,218 @@
+"""`sweep` of a corpus: encoded once, judged by its qrels, and every way it refuses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ragidx
+from ragidx.corpora.errors import CorpusError, RagidxError
+from ragidx.indexer.encoders.static import StaticEncoder
+from ragidx.pipelines.evaluate.measures import measure
+from ragidx.pipelines.sweep.corpus import CorpusSource
+from ragidx.pipelines.sweep.grid import Stage
+from ragidx.pipelines.sweep.measure import lay
+from ragidx.pipelines.sweep.series import Widths, series_of
+from ragidx.pipelines.sweep.sweep import sweep
+
+from .conftest import SUBJECTS, random_rows, widths_of, write_lines
+
+pytestmark = pytest.mark.usefixtures("briefly")
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every document that goes through a model, in order."""
+    seen: list[str] = []
+    batches = StaticEncoder.batches
+
+    def counted(self: StaticEncoder, texts: Sequence[str], **options: Any) -> Any:
+        if options.get("instruction") is None:
+            seen.extend(texts)
+        return batches(self, texts, **options)
+
+    monkeypatch.setattr(StaticEncoder, "batches", counted)
+    return seen
+
+
+def test_a_corpus_is_encoded_once_for_all_filters_and_widths(beir: Path, encoded: list[str]) -> None:
+    report = sweep(beir, filters=["embedfilter", "truncation", "pca", "optimal"], dims=[8, 4], chunk_size="none")
+
+    assert sorted(encoded) == sorted({f"The {word} and the story of its {word}." for word in SUBJECTS})
+    assert [(row.filter, row.dim) for row in report.rows] == [
+        ("none", 256), *((name, dim) for name in ("embedfilter", "truncation", "pca", "optimal") for dim in (8, 4))
+    ]  # fmt: skip
+
+
+def test_the_queries_and_qrels_of_a_beir_folder_are_asked(beir: Path) -> None:
+    report = sweep(beir, chunk_size="none")
+
+    assert report.queries == "2 that are judged"
+    assert report.notes[0] == "Not in the file of queries, and left out: 1 x judged query."
+    assert widths_of(report, "embedfilter") == [255, 128, 64, 32, 16]
+    assert report.reference_ndcg is not None
+    first = next(row for row in report.rows if row.filter == "embedfilter")
+    assert first.ndcg is not None
+    assert first.ndcg.mean == 1.0  # the documents that have the words stand first
+
+
+def test_the_widths_of_a_sweep_rank_documents_as_an_index_of_that_width_does(beir: Path, tmp_path: Path) -> None:
+    ragidx.build(beir, tmp_path / "index", chunk_size="none", filter="pca", dim=6)
+    retriever = ragidx.Retriever.open(tmp_path / "index")
+    asked = {"q1": "the story of the bees", "q2": "music"}
+    answers = retriever.search_documents(list(asked.values()))
+    qrels = {"q1": {"d4": 1}, "q2": {"d8": 1}}
+    want = measure(qrels, {q: dict(hits) for q, hits in zip(asked, answers, strict=True)}, ["nDCG@10"])["nDCG@10"]
+
+    report = sweep(beir, filters=["pca"], dims=[6], chunk_size="none")
+
+    row = report.rows[-1]
+    assert (row.filter, row.dim) == ("pca", 6)
+    assert row.ndcg is not None
+    assert row.ndcg.mean == pytest.approx(want, abs=1e-6)
+
+
+def test_the_sample_of_a_fit_is_that_of_a_build(beir: Path, tmp_path: Path) -> None:
+    ragidx.build(beir, tmp_path / "index", chunk_size="none", filter="pca", dim=3, filter_sample=5, filter_seed=4)
+    kept = ragidx.Retriever.open(tmp_path / "index").encode(["music"])
+    options = {"chunk_size": "none"}
+    from ragidx.indexer.specs import FilterSpec
+
+    fitted = FilterSpec(name="pca", dim=3, sample=5, seed=4)
+    source = CorpusSource(beir, tmp_path, fitted=fitted, options=options)
+    series = series_of(source, ["pca"], Widths(dims=(3,)), {"sample": 5, "seed": 4})[0]
+
+    np.testing.assert_allclose(series.narrow(source.encode(["music"]), 3), kept, atol=1e-5)
+
+
+def test_documents_count_by_their_best_chunk(tmp_path: Path) -> None:
+    """The words of one document fill more than ten chunks; the others still are found."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "bees.txt").write_text("\n\n".join(f"Bees dance, bees hum, and bees fly home {n}." for n in range(30)))
+    for word in SUBJECTS[:3]:
+        (folder / f"{word}.txt").write_text(f"The {word} is another story altogether.\n")
+    write_lines(tmp_path / "q.jsonl", [{"_id": "q", "text": "bees"}])
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\triver.txt\t1\nq\tbees.txt\t1\n")
+
+    report = sweep(folder, queries=tmp_path / "q.jsonl", qrels=tmp_path / "qrels.tsv", dims=[64], chunk_size=16)
+
+    assert report.n_chunks > 30
+    assert report.reference_ndcg is not None
+    assert report.reference_ndcg.mean > (1 + 1 / math.log2(5)) / (1 + 1 / math.log2(3)) - 1e-9
+
+
+def test_what_is_left_out_of_a_corpus_is_noted(small_corpus: Path) -> None:
+    (small_corpus / "broken.json").write_text("{")
+
+    report = sweep(small_corpus, dims=[8])
+
+    assert any(note.startswith("Left out: 1 x ") for note in report.notes)
+
+
+@pytest.mark.slow
+def test_the_results_of_an_earlier_sweep_are_no_documents(small_corpus: Path) -> None:
+    first, second = (sweep(small_corpus, dims=[8], out=small_corpus / "report") for _ in range(2))
+
+    assert (small_corpus / "report" / "sweep.csv").is_file()
+    assert first.n_documents == second.n_documents == 6
+
+
+def test_an_index_without_rows_is_refused(given_index: Callable[..., Path]) -> None:
+    index = given_index(random_rows(2, 4))
+    with ragidx.IndexWriter(index, dim=4) as writer:
+        writer.delete([0, 1])
+        writer.commit()
+
+    with pytest.raises(CorpusError) as fault:
+        sweep(index)
+
+    assert str(fault.value) == f"{index}: there is no vector to search\n  hint: add documents"
+
+
+def test_a_corpus_without_documents_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+
+    with pytest.raises(CorpusError, match="the corpus is empty: there is no file in it"):
+        sweep(tmp_path / "empty")
+
+
+def test_queries_that_nobody_judged_are_refused(beir: Path, tmp_path: Path) -> None:
+    write_lines(tmp_path / "other.jsonl", [{"_id": "z", "text": "bees"}])
+
+    with pytest.raises(CorpusError) as fault:
+        sweep(beir, queries=tmp_path / "other.jsonl", qrels=beir / "qrels" / "test.tsv", chunk_size="none")
+
+    assert str(fault.value) == (
+        f"{beir / 'qrels' / 'test.tsv'}: no query is judged (queries: 'z', ...; qrels: 'q1', ...)\n"
+        "  hint: give the qrels that belong to the queries"
+    )
+
+
+def test_qrels_of_another_corpus_are_refused(small_corpus: Path, beir: Path) -> None:
+    with pytest.raises(CorpusError) as fault:
+        sweep(small_corpus, queries=beir, qrels=beir, dims=[8])
+
+    assert str(fault.value) == (
+        f"{beir}: no relevant document is here (qrels: 'd4', ...; documents: 'facts.jsonl#bees', ...)\n"
+        "  hint: give the qrels that belong to the corpus"
+    )
+
+
+def test_relevant_documents_that_are_not_there_are_noted(beir: Path) -> None:
+    with (beir / "qrels" / "test.tsv").open("a") as file:
+        file.write("q1\tgone\t1\n")
+
+    report = sweep(beir, dims=[8], chunk_size="none")
+
+    assert "Not in the corpus, so never found: 1 x relevant document." in report.notes
+
+
+def test_queries_beside_documents_that_are_no_beir_corpus_are_not_asked(beir: Path) -> None:
+    (beir / "corpus.jsonl").rename(beir / "documents.jsonl")
+
+    report = sweep(beir, dims=[8])
+
+    assert report.reference_ndcg is None
+
+
+def test_a_model_with_its_own_modules_is_swept_by_truncation_and_pca(
+    small_corpus: Path, tiny_sentence_transformer: Path
+) -> None:
+    report = sweep(small_corpus, model=str(tiny_sentence_transformer), dims=[4], device="cpu")
+
+    assert list(dict.fromkeys(row.filter for row in report.rows)) == ["none", "truncation", "pca"]
+
+
+def test_stages_are_counted_and_nothing_stays_behind(
+    beir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    stages: list[Stage] = []
+
+    sweep(beir, dims=[8], chunk_size="none", on_progress=stages.append)
+
+    assert [stage.number for stage in stages] == [1, 2, 3, 4, 5, 6]
+    assert [stage.total for stage in stages] == [0, 0, 0, 6, 6, 6]
+    assert [stage.name for stage in stages] == [
+        "encoding the corpus", "encoding the queries", "fitting the filters", "the exact answers at full width",
+        "none, 256 dimensions, flat", "embedfilter, 8 dimensions, flat",
+    ]  # fmt: skip
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_temporary_folder_without_room_is_named(given_index: Callable[..., Path], tmp_path: Path) -> None:
+    blocker = tmp_path / "laid"
+    blocker.write_text("a file where a folder is to be")
+
+    with pytest.raises(RagidxError) as fault:
+        lay(blocker, 2, 1, [np.ones((1, 2), "f4")])
+
+    assert fault.value.message.startswith("the temporary folder: cannot write: ")
+    assert fault.value.hint == "free some space, or name a folder with room: TMPDIR=DIR ragidx sweep ..."

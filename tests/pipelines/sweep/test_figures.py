@@ -1,0 +1,226 @@
+"""The figures of a sweep: known values, widths, the recommendation, and the files that hold them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragidx.corpora.errors import RagidxError, SpecError
+from ragidx.pipelines.evaluate.measures import measure
+from ragidx.pipelines.evaluate.significance import difference, interval, ndcg
+from ragidx.pipelines.sweep import measure as sweep_measure
+from ragidx.pipelines.sweep.measure import Exact, share_found
+from ragidx.pipelines.sweep.report import SweepReport, SweepRow
+from ragidx.pipelines.sweep.series import Widths
+from ragidx.pipelines.sweep.source import IndexSource
+from ragidx.pipelines.sweep.sweep import sweep
+
+from .conftest import random_rows
+
+pytestmark = pytest.mark.usefixtures("briefly")
+
+
+# known values
+
+
+def test_the_nearest_rows_are_those_with_the_largest_cosine(given_index: Callable[..., Path]) -> None:
+    source = IndexSource(given_index([[1, 0], [3, 4], [0, 2], [-1, 0]]), {})
+
+    scores, rows = Exact(source).search(np.array([[2.0, 0.0], [0.0, 1.0]], "f4"), 3)
+
+    assert rows.tolist() == [[0, 1, 2], [2, 1, 0]]
+    np.testing.assert_allclose(scores, [[1, 0.6, 0], [1, 0.8, 0]], atol=5e-4)  # stored as float16
+
+
+def test_scores_of_given_rows_are_cosines_and_no_row_has_none(given_index: Callable[..., Path]) -> None:
+    source = IndexSource(given_index([[1, 0], [3, 4], [0, 2]]), {})
+
+    scores = Exact(source).scores(np.array([[0.0, 5.0]], "f4"), np.array([[2, -1, 1]]))
+
+    np.testing.assert_allclose(scores, [[1, -np.inf, 0.8]], atol=5e-4)
+
+
+def test_ndcg_has_linear_gain_and_a_logarithmic_discount() -> None:
+    got = ndcg(["a", "x", "b"], {"a": 1, "b": 2, "c": 0, "d": -1})
+
+    assert got == pytest.approx((1 + 2 / 2) / (2 + 1 / math.log2(3)))
+
+
+def test_ndcg_of_a_query_without_relevant_documents_is_0() -> None:
+    assert ndcg(["a"], {"a": 0}) == 0.0
+
+
+def test_ndcg_counts_ten_documents() -> None:
+    assert ndcg([f"x{n}" for n in range(10)] + ["a"], {"a": 1}) == 0.0
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_ndcg_equals_that_of_ir_measures(seed: int) -> None:
+    drawn = np.random.default_rng(seed)
+    qrels = {f"q{q}": {f"d{d}": int(drawn.integers(-1, 4)) for d in drawn.permutation(20)[:8]} for q in range(3)}
+    run = {q: {f"d{d}": 1 - rank / 20 for rank, d in enumerate(drawn.permutation(20)[:14])} for q in qrels}
+
+    ours = np.mean([ndcg(list(run[q]), qrels[q]) for q in qrels])
+
+    assert ours == pytest.approx(measure(qrels, run, ["nDCG@10"])["nDCG@10"], abs=1e-6)
+
+
+def test_an_interval_of_equal_values_is_that_value() -> None:
+    found = interval(np.full(5, 0.25))
+
+    assert (found.mean, found.low, found.high) == (0.25, 0.25, 0.25)
+
+
+def test_an_interval_is_that_of_the_normal_distribution_for_many_values() -> None:
+    values = np.random.default_rng(0).standard_normal(2000)
+
+    found = interval(values)
+
+    assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / math.sqrt(2000), rel=0.05)
+
+
+def test_a_difference_that_is_always_the_same_way_is_real() -> None:
+    found = difference(np.zeros(20), np.full(20, 0.1))
+
+    assert (found.mean, found.verdict) == (pytest.approx(-0.1), "worse")
+    assert found.p < 0.001
+    assert difference(np.full(20, 0.1), np.zeros(20)).verdict == "better"
+
+
+def test_no_difference_has_a_p_of_1() -> None:
+    found = difference(np.array([0.2, 0.4]), np.array([0.2, 0.4]))
+
+    assert (found.p, found.verdict) == (1.0, "not real")
+
+
+def test_of_three_queries_no_difference_can_be_real() -> None:
+    # All three the same way: of the eight ways to swap them two are as extreme, so p is 1/4.
+    found = difference(np.full(3, 0.9), np.zeros(3))
+
+    assert found.p == pytest.approx(0.25, abs=0.02)
+    assert found.verdict == "not real"
+
+
+def test_the_share_found_counts_ties_with_the_last() -> None:
+    exact = np.array([[0.9, 0.5]], "f4")
+
+    assert share_found(np.array([[0.9, 0.5]], "f4"), exact) == 1
+    assert share_found(np.array([[0.9, -np.inf]], "f4"), exact) == 0.5
+
+
+# widths
+
+
+def test_widths_are_those_of_the_given_taus_and_dims() -> None:
+    assert Widths().of(896, 896) == (896, 448, 224, 112, 56)
+    assert Widths(taus=(1, 3)).of(10, 10) == (10, 3)
+    assert Widths(dims=(3, 7), taus=(2,)).of(10, 10) == (7, 5, 3)
+    assert Widths().of(256, 255) == (255, 128, 64, 32, 16)
+    assert Widths().of(4, 4) == (4, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("widths", "message"),
+    [
+        ({"dims": (0,)}, "--dim: dim=0 keeps nothing\n  hint: give 1 or more"),
+        ({"taus": (0.5,)}, "--tau: tau=0.5 would widen the vectors\n  hint: give 1 or more: hidden width / kept width"),
+        ({"dims": (11,)}, "--dim: dim=11 is more than the 8 dimensions there are\n  hint: give at most 8"),
+        ({"taus": (1.1,)}, "--tau: tau=1.1, 9 dimensions, is more than the 8 dimensions there are\n"
+                           "  hint: give a larger tau"),
+    ],
+)  # fmt: skip
+def test_a_width_that_is_not_there_is_refused(widths: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError) as fault:
+        Widths(**widths).of(10, 8)
+
+    assert str(fault.value) == message
+
+
+# the recommendation
+
+
+def _report(rows: list[tuple[int, float]], spread: float = 0.0) -> SweepReport:
+    """Rows of (dim, nDCG) by real statistics: forty queries whose values vary alike for all rows."""
+    base = 0.5 + 0.1 * np.sin(np.arange(40))
+    noise = spread * np.random.default_rng(1).standard_normal(40)
+    times = sweep_measure.Times(1.0, 2.0, 3.0, 10)
+    made = [
+        SweepRow(
+            filter="pca", dim=dim, tau=256 / dim, asked="flat", index_type="flat", effort=sweep_measure.Effort(),
+            bytes_per_vector=2 * dim, disk_bytes=dim, build_seconds=0.0, recall=1.0, overlap=1.0, single=times,
+            batch=times, queries_per_s=1.0, ndcg=interval(base + moved + noise),
+            against=difference(base + moved + noise, base),
+        )
+        for dim, moved in rows
+    ]  # fmt: skip
+    return SweepReport(
+        source="s", model="m", encoder="", hidden=256, reference="r", reference_dim=256, reference_ndcg=interval(base),
+        n_documents=1, n_chunks=1, n_queries=40, queries="", threads=1, batch=64, rows=tuple(made),
+    )  # fmt: skip
+
+
+def test_the_smallest_width_that_is_not_really_worse_is_recommended() -> None:
+    report = _report([(256, 0.0), (64, 0.0), (32, -0.2)], spread=0.01)
+
+    assert report.recommended is report.rows[1]
+    assert report.recommendation().startswith(
+        "Take 64 dimensions, pca: the smallest width that is not measurably worse than the full one, with 1/4 of its"
+        " bytes (nDCG@10 0.5"
+    )
+
+
+def test_where_every_smaller_width_is_worse_the_full_one_is_kept() -> None:
+    assert _report([(256, 0.0), (64, -0.1)]).recommendation() == (
+        "Keep all 256 dimensions: every smaller width that was measured is measurably worse."
+    )
+    assert _report([(256, -0.1), (64, -0.1)]).recommendation() == (
+        "Every width that was measured is measurably worse than the full one: keep the full width."
+    )
+
+
+def test_a_better_width_is_called_better() -> None:
+    assert "measurably better than 0.50" in _report([(128, 0.1)]).recommendation()
+
+
+def test_without_qrels_nothing_is_recommended(given_index: Callable[..., Path]) -> None:
+    report = sweep(given_index(random_rows(30, 8)), filters=["truncation"])
+
+    assert report.recommended is None
+    assert report.recommendation() == (
+        "Without qrels the overlap tells how near a width stays to the full one, not whether it is good enough: give"
+        " --queries and --qrels."
+    )
+
+
+def test_json_and_csv_hold_every_row(given_index: Callable[..., Path], tmp_path: Path) -> None:
+    report = sweep(given_index(random_rows(30, 8)), filters=["truncation"], out=tmp_path / "out")
+
+    data = json.loads((tmp_path / "out" / "sweep.json").read_text("ascii"))
+    head, *lines = (tmp_path / "out" / "sweep.csv").read_text().splitlines()
+    assert data == json.loads(json.dumps(report.to_json()))
+    assert len(lines) == len(data["rows"]) == 4
+    assert head.startswith("filter,dim,tau,asked,index_type,effort_beam,effort_lists,effort_factor,bytes_per_vector,")
+    assert lines[0].startswith("none,8,1.0,flat,flat,0,0,1,16,")
+    assert "ndcg" not in head  # nothing is judged
+    judged = _report([(64, 0.0)]).to_csv().splitlines()[0]
+    assert judged.endswith(
+        ",ndcg_mean,ndcg_low,ndcg_high,against_mean,against_low,against_high,against_p,against_verdict"
+    )
+
+
+def test_an_out_that_is_no_folder_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(RagidxError) as fault:
+        sweep(tmp_path / "nothing", out=tmp_path / "file")
+
+    assert str(fault.value) == f"{tmp_path / 'file'}: a file has this name\n  hint: name another folder with --out"

@@ -1,0 +1,234 @@
+"""`sweep` of an index: bytes, recall, overlap and types, and what cannot be asked of it.
+
+What is timed is never asserted, and is cut short here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ragidx
+from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES
+from ragidx.pipelines.sweep.measure import lay
+from ragidx.pipelines.sweep.series import Widths, series_of
+from ragidx.pipelines.sweep.source import IndexSource
+from ragidx.pipelines.sweep.sweep import sweep
+
+from .conftest import random_rows, widths_of
+
+pytestmark = pytest.mark.usefixtures("briefly")
+
+
+def test_flat_is_exact_at_every_width_and_full_width_overlaps_wholly(given_index: Callable[..., Path]) -> None:
+    report = sweep(given_index(random_rows(60, 16)), filters=["truncation", "pca"])
+
+    assert {row.recall for row in report.rows} == {1.0}
+    assert report.rows[0].filter == "none"
+    assert report.rows[0].overlap == 1.0
+    assert report.rows[-1].overlap < 1
+    assert widths_of(report, "none") == [16]
+    assert widths_of(report, "truncation") == [8, 4, 2, 1]
+    assert widths_of(report, "pca") == [16, 8, 4, 2, 1]
+    assert (report.n_chunks, report.n_queries) == (54, 6)
+    assert report.queries == "6 chunks that were held out, as no queries were given"
+
+
+def test_bytes_are_exact(given_index: Callable[..., Path]) -> None:
+    report = sweep(given_index(random_rows(30, 16)), dims=[16, 5], filters=["truncation"])
+
+    assert [row.bytes_per_vector for row in report.rows] == [32, 16]  # 5 numbers are stored as 8
+    assert [row.disk_bytes for row in report.rows] == [HEADER_BYTES + 27 * 32, HEADER_BYTES + 27 * 16]
+    assert [row.tau for row in report.rows] == [1, 16 / 5]
+
+
+def test_by_default_a_width_that_a_filter_cannot_be_fitted_for_is_left_out_and_told(
+    given_index: Callable[..., Path],
+) -> None:
+    report = sweep(given_index(random_rows(12, 16)), taus=[1, 2])
+
+    assert [(row.filter, row.dim) for row in report.rows] == [("none", 16), ("truncation", 8), ("pca", 8)]
+    assert report.notes[0] == (
+        "pca at 16 dimensions is left out: filter 'pca' is to keep 16 directions, and the 12 chunks that it is fitted"
+        " on vary in 11."
+    )
+
+
+def test_a_filter_that_can_be_fitted_for_no_width_is_left_out_where_nobody_named_it(
+    given_index: Callable[..., Path],
+) -> None:
+    index = given_index(random_rows(12, 16))
+
+    report = sweep(index, dims=[16, 13])
+
+    assert [(row.filter, row.dim) for row in report.rows] == [("none", 16), ("truncation", 13)]
+    assert [note.partition(" is left out")[0] for note in report.notes] == [
+        "pca at 16 dimensions", "pca at 13 dimensions"
+    ]  # fmt: skip
+    with pytest.raises(SpecError) as fault:
+        sweep(index, dims=[16, 13], filters=["pca"])
+    assert str(fault.value) == (
+        "--filter: filter 'pca' is to keep 13 directions, and the 12 chunks that it is fitted on vary in 11\n"
+        "  hint: give a smaller --dim, a larger --filter-sample or a larger corpus, or take another filter"
+    )
+
+
+def test_the_filter_none_alone_has_no_narrower_width(given_index: Callable[..., Path]) -> None:
+    index = given_index(random_rows(20, 16))
+
+    for widths in ({"taus": [1, 4]}, {"dims": [4]}):
+        with pytest.raises(SpecError) as fault:
+            sweep(index, filters=["none"], **widths)  # type: ignore[arg-type]
+        assert str(fault.value) == (
+            "--filter: filter 'none' keeps all 16 numbers, and has no width of 4\n"
+            "  hint: leave --dim and --tau out, or take the first numbers: --filter truncation"
+        )
+    assert [row.dim for row in sweep(index, filters=["none"], dims=[16]).rows] == [16]
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), width=st.integers(1, 8))
+def test_a_narrower_width_is_what_a_query_of_that_width_compares(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, width: int
+) -> None:
+    folder = tmp_path_factory.mktemp("narrow")
+    vectors = np.array(random_rows(20, 8, seed), "f4")
+    np.save(folder / "given.npy", vectors)
+    ragidx.build_vectors(folder / "given.npy", folder / "index", index_type="flat")
+    source = IndexSource(folder / "index", {})
+    series = series_of(source, ["truncation"], Widths(dims=(width,)), {})[0]
+
+    laid = lay(folder / "laid", width, 20, (series.narrow(block, width) for block in source.blocks()))
+    unit = vectors[:3] / np.linalg.norm(vectors[:3], axis=1, keepdims=True)
+    scores, _ = laid.search(series.narrow(unit, width), 5)
+
+    told = ragidx.IndexReader.open(folder / "index").search(vectors[:3], k=5, dim=width)
+    of_hits = [[hit.score for hit in hits] for hits in told]  # at most 1: float16 may make a row longer
+    np.testing.assert_allclose(np.minimum(scores, 1), of_hits, atol=1e-6)
+
+
+def test_deleted_rows_are_not_searched(given_index: Callable[..., Path], tmp_path: Path) -> None:
+    index = given_index(random_rows(20, 4))
+    with ragidx.IndexWriter(index, dim=4) as writer:
+        assert writer.delete([0, 1]) == 2
+        writer.commit()
+
+    source = IndexSource(index, {})
+
+    assert source.n_rows == 18
+    assert sum(map(len, source.blocks())) == len(source.doc_ids()) == 18
+
+
+def test_one_vector_has_nothing_to_be_compared_with(given_index: Callable[..., Path]) -> None:
+    index = given_index([[1.0, 2.0]])
+
+    with pytest.raises(CorpusError) as fault:
+        sweep(index)
+
+    assert str(fault.value) == f"{index}: one chunk alone has nothing to be compared with\n  hint: add documents"
+
+
+def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., Path], tmp_path: Path) -> None:
+    index = given_index(random_rows(20, 4))
+    qrels = tmp_path / "qrels.tsv"
+    for options, message in (
+        ({"filters": ["random"]},
+         "--filter: filter 'random' draws each width by itself: a narrower one is no prefix of a wider one\n"
+         "  hint: sweep one of embedfilter, truncation, dominant, secondary, bulk, optimal, optimal-abs, whitening,"
+         " pca, none"),
+        ({"filters": ["pcs"]}, "unknown filter 'pcs'; did you mean 'pca'?"),
+        ({"index_types": ["hnws"]}, "unknown index type 'hnws'; did you mean 'hnsw'?"),
+        ({"method": "echo"},
+         f"{index}: the index says how its vectors are made: method cannot be chosen\n  hint: leave it out, or sweep a"
+         " corpus in place of the index"),
+        ({"layer": 0}, "layer cannot be chosen"),
+        ({"tau": 2}, "sweep: a sweep has no tau: it takes several\n  hint: give taus, a list"),
+        ({"strict": True}, "sweep: a sweep has no strict: it builds nothing that stays\n  hint: leave it out"),
+        ({"filters": ["truncation"], "filter_seed": 1},
+         "--filter-seed: none of the filters that are swept (truncation) has the option seed\n  hint: leave out"
+         " --filter-seed"),
+        ({"qrels": qrels},
+         "--qrels: qrels judge queries, and there are none\n  hint: name their file with --queries"),
+        ({"index_types": ["PQ4"]}, "product codes stand in lists"),
+    ):  # fmt: skip
+        with pytest.raises(SpecError) as fault:
+            sweep(index, **options)  # type: ignore[arg-type]
+
+        assert message in str(fault.value)
+
+
+@pytest.mark.slow
+def test_an_approximate_index_is_made_and_reaches_its_recall(given_index: Callable[..., Path]) -> None:
+    report = sweep(
+        given_index(random_rows(11_200, 16)), dims=[16, 8], filters=["truncation"], index_types=["flat", "hnsw"]
+    )
+
+    flat, graph, *_ = report.rows
+    assert [row.index_type for row in report.rows] == ["flat", "HNSW16"] * 2
+    assert graph.effort.beam > 0
+    assert 0.9 <= graph.recall <= 1
+    assert graph.disk_bytes > flat.disk_bytes
+    assert report.notes == ()
+
+
+@pytest.mark.slow
+def test_a_type_that_cannot_be_made_at_a_width_is_left_out_and_told(given_index: Callable[..., Path]) -> None:
+    index = given_index(random_rows(11_200, 24))
+
+    report = sweep(index, dims=[24, 16], filters=["truncation"], index_types=["IVF16,PQ3"], target_recall=0.1)
+
+    assert [(row.dim, row.index_type) for row in report.rows] == [(24, "IVF16,PQ3")]
+    told = "IVF16,PQ3 at 16 dimensions is left out: index type IVF16,PQ3: 3 codes do not divide 16 dimensions."
+    assert told in report.notes
+    with pytest.raises(SpecError) as fault:
+        sweep(index, dims=[24, 16], filters=["truncation"], index_types=["IVF16,PQ5"])
+    left_out = " ".join(
+        told.replace("PQ3", "PQ5").replace("3 codes", "5 codes").replace("16 dim", f"{dim} dim") for dim in (24, 16)
+    )
+    assert str(fault.value) == (
+        f"--index-type: no index of any width could be made: {left_out}\n"
+        "  hint: take another --index-type, or a lower --target-recall"
+    )
+
+
+def test_few_rows_are_compared_whole_and_the_note_says_so(given_index: Callable[..., Path]) -> None:
+    report = sweep(given_index(random_rows(30, 16)), dims=[16], filters=["truncation"], index_types=["flat", "hnsw"])
+
+    assert [row.index_type for row in report.rows] == ["flat"]
+    assert report.notes == (
+        "hnsw is measured as flat: 27 chunks are fewer than the 10,000 from which on an index is made.",
+    )
+
+
+def test_filters_fitted_on_an_index_say_what_they_saw(given_index: Callable[..., Path]) -> None:
+    report = sweep(given_index(random_rows(60, 8)), dims=[8], filters=["pca", "whitening"])
+
+    assert report.notes == (
+        "pca and whitening: fitted on vectors of unit length here, and on the model's own by a build; for a model that"
+        " normalises these are the same.",
+    )
+
+
+@pytest.mark.slow
+def test_an_index_of_filtered_vectors_is_swept_under_its_filter_alone(beir: Path, tmp_path: Path) -> None:
+    ragidx.build(beir, tmp_path / "index", chunk_size="none")
+
+    report = sweep(tmp_path / "index", queries=beir, qrels=beir)
+
+    assert [row.dim for row in report.rows] == [255, 128, 64, 32, 16]
+    assert {row.filter for row in report.rows} == {"embedfilter"}
+    assert report.reference == "the index's vectors, after the filter 'embedfilter'"
+    assert (report.hidden, report.reference_dim) == (256, 255)
+    assert report.rows[0].overlap == 1.0
+    with pytest.raises(SpecError) as fault:
+        sweep(tmp_path / "index", filters=["pca"])
+    assert str(fault.value) == (
+        "--filter: the index holds vectors after the filter 'embedfilter', and others need raw ones\n"
+        "  hint: sweep the corpus, or an index that was built with --filter none"
+    )

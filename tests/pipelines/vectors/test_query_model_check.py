@@ -1,0 +1,197 @@
+"""Whether a model made the precomputed vectors: texts are encoded again, and a model that did not is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ragidx
+from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.corpora.vectors import batch as vector_batch
+from ragidx.indexer.digests import digest
+from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample
+
+from .conftest import INDEX, TEXTS, WITHOUT, build_with_tiny
+
+pytestmark = pytest.mark.slow  # a model is loaded, again and again
+
+
+# whether it made the vectors
+
+
+@pytest.mark.usefixtures("v")
+def test_a_model_that_did_not_make_the_vectors_is_refused_and_nothing_is_committed(folder: Path) -> None:
+    with pytest.raises(SpecError) as fault:
+        build_with_tiny(method="echo")
+
+    assert fault.value.where == "v.parquet"
+    assert fault.value.message.startswith(
+        "'tiny' did not make these vectors: of 6 texts encoded again, the median cosine"
+    )
+    assert fault.value.hint == f"name the model, --method, --pooling and --filter that made them, {WITHOUT}"
+    assert not (folder / INDEX).exists()
+
+
+MANY = [f"Text number {n} is about {n * n}." for n in range(300)]
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are read 64 rows at a time."""
+    monkeypatch.setattr(vector_batch, "_BATCH_ROWS", (16, 64))
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_model_that_made_none_of_the_first_vectors_is_refused_before_the_rest_is_read(
+    folder: Path, write_texts: Callable[..., str], encode: Callable[..., Any]
+) -> None:
+    write_texts(encode(MANY), list(MANY))
+    read: list[int] = []
+
+    with pytest.raises(SpecError) as fault:
+        build_with_tiny(method="echo", on_progress=lambda progress: read.append(progress.n_chunks))
+
+    assert fault.value.message.startswith(
+        "'tiny' did not make these vectors: of 32 texts encoded again, the median cosine"
+    )
+    assert max(read) <= 128
+    assert not (folder / INDEX).exists()
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize(("n_mended", "is_refused"), [(50, False), (250, True)])
+def test_a_beginning_that_is_unlike_the_rest_is_no_reason_to_refuse(
+    n_mended: int, is_refused: bool, write_texts: Callable[..., str], encode: Callable[..., Any]
+) -> None:
+    """Of the first batch some texts are as they were, so it is the sample of all that says the word."""
+    mended = range(14, 14 + n_mended)
+    write_texts(encode(MANY), [f"{text} It was mended." if n in mended else text for n, text in enumerate(MANY)])
+
+    if not is_refused:
+        assert build_with_tiny().queries.n_checked == 32
+        return
+    with pytest.raises(SpecError, match="'tiny' did not make these vectors: of 32 texts encoded again"):
+        build_with_tiny()
+
+
+def test_one_wrong_text_among_many_is_told_and_no_reason_to_refuse(
+    write_texts: Callable[..., str], encode: Callable[..., Any]
+) -> None:
+    write_texts(encode(TEXTS), ["The text was mended later.", *TEXTS[1:]])
+
+    queries = build_with_tiny().queries
+
+    assert queries.median_cosine == pytest.approx(1, abs=1e-5)
+    assert queries.least_cosine < 0.99
+
+
+def test_the_figures_of_a_refusal_are_the_cosines(write_texts: Callable[..., str], encode: Callable[..., Any]) -> None:
+    unit = encode(TEXTS[:1]) / np.linalg.norm(encode(TEXTS[:1]))
+    aside = np.random.default_rng(0).standard_normal((1, 32))
+    aside -= (aside @ unit.T) * unit
+    aside /= np.linalg.norm(aside)
+    write_texts(0.8 * unit + 0.6 * aside, TEXTS[:1])
+
+    with pytest.raises(SpecError) as fault:
+        build_with_tiny()
+
+    assert str(fault.value) == (
+        "v.parquet: 'tiny' did not make these vectors: of 1 text encoded again, the median cosine with what is given "
+        "is 0.8000 (least 0.8000), and 0.9900 is asked for\n"
+        f"  hint: name the model, --method, --pooling and --filter that made them, {WITHOUT}"
+    )
+
+
+def test_where_all_texts_are_near_each_other_0_99_is_not_enough(write_texts: Callable[..., str]) -> None:
+    whole = {"model": "mini", "method": "classical", "layer": -1}
+    write_texts(ragidx.load_encoder(**whole).encode_document(TEXTS))
+
+    with pytest.raises(SpecError) as fault:
+        build_vectors("v.parquet", INDEX, model="mini", method="reba")
+    report = build_vectors("v.parquet", INDEX, **whole, dtype="bfloat16")
+
+    told = r"is (0\.\d{4}) \(.*and (0\.\d{4}) is asked for, since different texts have (0\.\d{4}) here$"
+    found = re.search(told, fault.value.message)
+    assert found
+    median, asked, others = map(float, found.groups())
+    assert 0.99 < median < asked
+    assert asked == pytest.approx(1 - 0.02 * (1 - others), abs=2e-4)
+    assert report.queries.median_cosine > 0.9999
+
+
+@pytest.mark.parametrize("texts", [[], [None] * 6, [" "] * 6])
+def test_without_texts_only_the_width_is_looked_at(
+    texts: list[str | None], write_texts: Callable[..., str], encode: Callable[..., Any]
+) -> None:
+    write_texts(encode(TEXTS), texts)
+
+    report = build_with_tiny(method="echo")
+
+    assert report.to_json()["queries"] == {
+        "encoder": str(ragidx.IndexReader.open(INDEX).spec.query_encoder),
+        "n_checked": 0,
+        "median_cosine": None,
+        "least_cosine": None,
+    }
+    with pytest.raises(SpecError, match="'tiny' makes vectors of 16 or 32 numbers, those that are given have 33"):
+        build_with_tiny(write_texts(np.eye(33), []), rebuild=True)
+
+
+def test_texts_are_drawn_by_the_hash_of_the_id_whatever_their_order() -> None:
+    names = [f"d{n}" for n in range(500)]
+    texts = ["" if n % 5 == 0 else f"text {n}" for n in range(500)]
+    broken = {7, 11}
+    vectors = np.arange(500.0)[:, None]
+    whole, parts = TextSample(), TextSample()
+
+    whole.add(names, texts, vectors, without=broken)
+    for start in reversed(range(0, 500, 70)):
+        here = slice(start, start + 70)
+        parts.add(names[here], texts[here], vectors[here], without={row - start for row in broken})
+
+    able = sorted((n for n in range(500) if n % 5 and n not in broken), key=lambda n: digest(names[n]))[:N_TEXTS]
+    assert whole.texts == parts.texts == [f"text {n}" for n in able]
+    assert whole.vectors.tolist() == parts.vectors.tolist() == [[n] for n in able]
+
+
+# what is refused
+
+
+@pytest.mark.usefixtures("v")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"model": "nowhere"},
+            "--model: no model 'nowhere': neither a bundled one, nor a folder, nor an id of the form owner/name\n"
+            "  hint: `ragidx models` lists what is bundled and shows what else can be named; " + WITHOUT,
+        ),
+        (
+            {"filter": "truncation", "dim": 8},
+            "--model: 'tiny' makes vectors of 8 numbers with that filter, those that are given have 32\n"
+            f"  hint: name the model that made them, {WITHOUT}",
+        ),
+        (
+            {"filter": "pca", "dim": 32},
+            "--filter: filter 'pca' is fitted on a corpus, and there is none here\n  hint: build an index with it "
+            "(ragidx build CORPUS --filter pca), or take a filter that needs none",
+        ),
+        (
+            {"model": None},
+            "method says how a model encodes questions, and no model is named\n"
+            "  hint: name with model the one that made the vectors, or leave method out",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str, folder: Path) -> None:
+    with pytest.raises((SpecError, ModelError)) as fault:
+        build_with_tiny(**options)
+
+    assert str(fault.value) == message
+    assert not (folder / INDEX).exists()

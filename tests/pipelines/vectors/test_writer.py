@@ -1,0 +1,253 @@
+"""The writer of precomputed vectors, and what its index says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, SpecError
+from ragidx.indexer.specs import IndexSpec
+from ragidx.pipelines.build.build import build
+from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors.writer import IndexWriter, WriteReport
+from ragidx.retriever.reader import IndexReader
+
+from .conftest import AXES, content_of
+
+# the writer
+
+
+def test_nothing_changes_without_a_commit(tmp_path: Path) -> None:
+    with IndexWriter(tmp_path / "index", 4) as writer:
+        writer.add(["a"], AXES[:1])
+    with pytest.raises(IndexFormatError, match="nothing was committed"):
+        IndexReader.open(tmp_path / "index")
+    with IndexWriter(tmp_path / "index", 4) as writer:
+        writer.add(["a"], AXES[:1])
+        assert writer.commit() == WriteReport(1, True, 1, 0, 0, 0, 1, 1)
+
+    with IndexWriter(tmp_path / "index", 4) as writer:
+        writer.delete(["a"])
+
+    assert IndexReader.open(tmp_path / "index").get(["a"])[0].chunk_id == "a"
+
+
+def test_rows_are_deleted_by_id_alone(tmp_path: Path) -> None:
+    with IndexWriter(tmp_path / "index", 4) as writer:
+        writer.add([1, 2, 3], AXES[:3], doc_ids=["d", "d", "d"])
+        writer.commit()
+
+    with IndexWriter(tmp_path / "index", 4) as writer:
+        assert writer.delete(["2", "2", "nobody"]) == 1
+        report = writer.commit()
+
+    assert (report.n_removed, report.n_rows, report.n_documents) == (1, 2, 1)
+    assert list(content_of(tmp_path / "index")) == ["1", "3"]
+
+
+def test_a_deleted_row_can_come_again_and_an_added_one_cannot_go(tmp_path: Path) -> None:
+    with IndexWriter(tmp_path / "index", 4) as writer:
+        writer.add(["a", "b"], AXES[:2])
+        writer.commit()
+
+    with IndexWriter(tmp_path / "index", 4) as writer:
+        writer.delete(["a"])
+        writer.add(["a"], AXES[:1])
+        with pytest.raises(ValueError, match="the id 'a' was added by this writer; commit first"):
+            writer.delete(["a"])
+        writer.commit()
+
+    assert sorted(content_of(tmp_path / "index")) == ["a", "b"]
+
+
+def test_others_are_deleted_where_the_rows_given_are_all_there_are(tmp_path: Path) -> None:
+    for names in (["a", "b", "c"], ["b", "d"]):
+        with IndexWriter(tmp_path / "index", 4) as writer:
+            writer.add(names, AXES[: len(names)])
+            gone = writer.delete_others()
+            writer.commit()
+
+    assert gone == 2
+    assert sorted(content_of(tmp_path / "index")) == ["b", "d"]
+
+
+def test_replace_keeps_the_old_state_until_the_commit_and_takes_another_width(tmp_path: Path) -> None:
+    with IndexWriter(tmp_path / "index", 4) as writer:
+        writer.add(["a"], AXES[:1])
+        writer.commit()
+
+    with IndexWriter(tmp_path / "index", 2, replace=True) as writer:
+        writer.add(["z"], [[1, 1]])
+        assert IndexReader.open(tmp_path / "index").dim == 4
+        writer.commit()
+
+    assert IndexReader.open(tmp_path / "index").refresh().dim == 2
+
+
+def test_an_index_can_become_empty(tmp_path: Path) -> None:
+    with IndexWriter(tmp_path / "index", 4) as writer:
+        writer.add(["a"], AXES[:1])
+        writer.commit()
+    with IndexWriter(tmp_path / "index", 4) as writer:
+        writer.delete(["a"])
+        writer.commit()
+
+    reader = IndexReader.open(tmp_path / "index")
+
+    assert (len(reader), reader.search(AXES, k=3)) == (0, [[], [], [], []])
+
+
+def test_one_writer_at_a_time(tmp_path: Path) -> None:
+    with IndexWriter(tmp_path / "index", 4), pytest.raises(BusyError):
+        IndexWriter(tmp_path / "index", 4)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"vectors": [[0, 0, 0, 0]]}, "id 'b': the vector is zero"),
+        ({"vectors": [[0, np.nan, 0, 0]]}, "id 'b': the vector holds a number that is not finite"),
+        ({"vectors": [[0, 0, -np.inf, 0]]}, "id 'b': the vector holds a number that is not finite"),
+        ({"ids": ["a"]}, "id 'a': the id was seen before"),
+        ({"texts": ["\ud800"]}, "id 'b': the text is no Unicode text"),
+        ({"ids": ["b\udc00"]}, "id 'b\\udc00': the id is no Unicode text"),
+        ({"doc_ids": ["\udc00"]}, "id 'b': the document's id is no Unicode text"),
+        ({"metadata": [{"m": float("inf")}]}, "id 'b': the field 'm' cannot be kept: not a finite number"),
+        ({"metadata": [{"m": b"raw"}]}, "id 'b': the field 'm' cannot be kept: a value of type bytes"),
+    ],
+)
+def test_a_broken_row_is_an_error_and_nothing_of_the_call_is_added(
+    row: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    good = {"ids": ["b"], "vectors": [[1, 0, 0, 0]], "texts": ["t"], "metadata": [{}], "doc_ids": ["d"]}
+    first = {"ids": ["x"], "vectors": [[1, 0, 0, 0]], "texts": ["t"], "metadata": [{}], "doc_ids": ["d"]}
+    with IndexWriter(tmp_path / "index", 4) as writer:
+        writer.add(["a"], AXES[:1])
+
+        with pytest.raises(CorpusError) as fault:
+            writer.add(**{name: [*first[name], *(good | row)[name]] for name in good})
+
+        assert str(fault.value) == f"{message}\n  hint: mend it, or leave the row out; nothing of this call was added"
+        assert writer.commit().n_rows == 1
+
+
+def test_an_id_that_stands_twice_in_one_call_is_named(tmp_path: Path) -> None:
+    with (
+        IndexWriter(tmp_path / "index", 4) as writer,
+        pytest.raises(CorpusError, match=r"^id 'q': the id was seen before"),
+    ):
+        writer.add(["p", "q", "r", "q"], AXES)
+
+
+def test_columns_that_do_not_fit_are_a_programs_mistake(tmp_path: Path) -> None:
+    with IndexWriter(tmp_path / "index", 4) as writer:
+        with pytest.raises(
+            ValueError, match=r"vectors have the shape \(4, 4\) and hold float32, not \(1, 4\) and numbers"
+        ):
+            writer.add(["a"], AXES)
+        with pytest.raises(ValueError, match=r"vectors have the shape \(1, 3\)"):
+            writer.add(["a"], [[1, 2, 3]])
+        with pytest.raises(ValueError, match="2 texts for 1 ids"):
+            writer.add(["a"], AXES[:1], ["t", "t"])
+        with pytest.raises(ValueError, match="one of the ids is empty"):
+            writer.add([""], AXES[:1])
+        with pytest.raises(TypeError, match="expected a list of ids, got one string"):
+            writer.add("a", AXES[:1])
+
+
+# what the index is
+
+
+def test_the_spec_says_that_the_vectors_were_made_elsewhere(tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", AXES)
+
+    build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="my model")
+
+    spec = IndexReader.open(tmp_path / "index").spec
+    assert (spec.encoder.method, spec.encoder.model, spec.filter.name, spec.weights) == (
+        "vectors",
+        "my model",
+        "none",
+        "",
+    )
+    assert IndexReader.open(tmp_path / "index").store.manifest.fingerprint == spec.fingerprint()
+    assert isinstance(spec, IndexSpec)
+
+
+def test_another_model_name_is_an_error_and_none_is_the_indexs_own(tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", AXES)
+    build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="one")
+
+    assert build_vectors(tmp_path / "v.npy", tmp_path / "index").model == "one"
+    with pytest.raises(SpecError) as fault:
+        build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="two")
+
+    assert str(fault.value) == (
+        f"{tmp_path / 'index'}: the index was made otherwise: made_by is 'one' in the index, 'two' now\n"
+        "  hint: leave the option out to go on with the index, or replace it with --rebuild"
+    )
+
+
+def test_a_corpus_does_not_go_into_an_index_of_given_vectors(small_corpus: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", AXES)
+    build_vectors(tmp_path / "v.npy", tmp_path / "index")
+
+    with pytest.raises(SpecError) as fault:
+        build(small_corpus, tmp_path / "index")
+
+    assert str(fault.value) == (
+        f"{tmp_path / 'index'}: the index was made otherwise: it holds vectors that were made elsewhere\n"
+        "  hint: go on with it by --vectors, choose another --index, or replace it with --rebuild"
+    )
+
+
+def test_given_vectors_do_not_go_into_an_index_of_a_model(small_corpus: Path, tmp_path: Path) -> None:
+    build(small_corpus, tmp_path / "index")
+    np.save(tmp_path / "v.npy", AXES)
+
+    with pytest.raises(SpecError) as fault:
+        build_vectors(tmp_path / "v.npy", tmp_path / "index")
+
+    assert str(fault.value) == (
+        f"{tmp_path / 'index'}: the index was made otherwise: it holds what the model 'mini' encoded, not vectors that "
+        "were made elsewhere\n  hint: choose another --index, or replace it with --rebuild"
+    )
+
+
+def test_a_writer_of_another_width_or_type_is_refused(tmp_path: Path) -> None:
+    with IndexWriter(tmp_path / "index", 4, index_type="flat") as writer:
+        writer.commit()
+
+    with pytest.raises(SpecError, match="vectors have 4 numbers in the index, 3 now"):
+        IndexWriter(tmp_path / "index", 3)
+    with pytest.raises(SpecError) as fault:
+        IndexWriter(tmp_path / "index", 4, index_type="hnsw")
+    assert str(fault.value) == (
+        f"{tmp_path / 'index'}: the index was made otherwise: index_type is 'flat' in the index, 'hnsw' now\n"
+        "  hint: leave the option out to go on with the index, or replace it with --rebuild; "
+        f"'ragidx reindex DIR --index {tmp_path / 'index'} --index-type hnsw' makes one of that type beside it, and "
+        "encodes nothing"
+    )
+    with pytest.raises(SpecError, match="unknown index type 'hnws'; did you mean 'hnsw'"):
+        IndexWriter(tmp_path / "other", 4, index_type="hnws")
+
+
+@pytest.mark.parametrize("dim", ["x", "4", 4.0, None, True, 0, -1, 65_537], ids=repr)
+def test_a_width_that_is_none_is_an_error_and_makes_no_folder(dim: Any, tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as fault:
+        IndexWriter(tmp_path / "index", dim)
+
+    assert str(fault.value) == (
+        f"dim is {dim!r}, no whole number from 1 to 65,536\n  hint: give the width of the vectors that are added"
+    )
+    assert not (tmp_path / "index").exists()
+    with IndexWriter(tmp_path / "index", np.int64(4)) as writer:  # a number of numpy's is one
+        writer.commit()
+
+
+def test_an_option_that_is_none_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"build_vectors takes no such option: .*'chunk_size'"):
+        build_vectors(tmp_path, tmp_path / "index", chunk_size=2)
