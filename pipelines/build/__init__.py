@@ -1,0 +1,1 @@
+"""`ragidx build`: a corpus into an index."""
