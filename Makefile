@@ -1,6 +1,7 @@
 # make demo   install into .venv, index the sample corpus, ask it three questions
 # make test   install what the tests need, then lint, types, tests on the source and on the built wheel
 # make quick  the fast tests alone
+# make docs   the command reference from --help, then the site in build/site; a dead link fails
 # make golden the cases of the authors' own code, in $RAGIDX_GOLDEN or in tests/golden
 #
 # A step that was done is not done again; `make clean` forgets them all.
@@ -14,11 +15,11 @@ WHEEL := $(CURDIR)/build/wheel
 # One thread a worker: the models of the tests are tiny, and threads that wait for each other cost more than they give.
 TEST_ENV := TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
-.PHONY: demo test quick golden lint types wheel-tests clean help
+.PHONY: demo test quick docs golden lint types wheel-tests clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '1,4s/^# //p' Makefile
+	@sed -n '1,5s/^# //p' Makefile
 
 demo: .make/demo
 	@$(BIN)/ragidx demo
@@ -31,17 +32,23 @@ test: .make/test
 	@$(BIN)/mypy
 	@echo "== tests of the source"
 	@$(TEST_ENV) $(BIN)/pytest -n 2 --dist worksteal
+	@echo "== docs"
+	@$(MAKE) --no-print-directory docs
 	@echo "== quick tests of the built wheel"
 	@$(MAKE) --no-print-directory wheel-tests
 
 quick: .make/test
 	@$(TEST_ENV) $(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
+docs: .make/test
+	@$(BIN)/python docs/cli_reference.py
+	@$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs build/site
+
 golden: .make/test
 	@$(TEST_ENV) $(BIN)/pytest tests/golden -q
 
 wheel-tests: .make/test
-	@rm -rf build dist $(WHEEL)
+	@rm -rf build/lib build/bdist.* dist $(WHEEL)  # not build/site
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@$(PIP) install --no-deps --no-compile --target $(WHEEL) dist/*.whl
 	@$(TEST_ENV) RAGIDX_TEST_WHEEL=$(WHEEL) PYTHONPATH=$(WHEEL) $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -q

@@ -1,6 +1,6 @@
-"""The figures of the README and of docs/figures.md: the latest row of each setting in figures.jsonl.
+"""The figures of docs/benchmarks.md and docs/figures.md: the latest row of each setting in figures.jsonl.
 
-`python benchmarks/table.py` prints the README's; with `--write`, both go into their files, between their marks.
+`python benchmarks/table.py` prints the first page's; with `--write`, both go into their files, between their marks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def machines(found):
 
 
 def markdown(found):
-    """All tables, as they stand in the README."""
+    """All tables of docs/benchmarks.md."""
     timed = [row for row in found if row["figure"] not in QUALITY]
     parts = [
         f"Speed and memory: {machines(timed)}, shared with other work; single runs, but for the medians of the"
@@ -268,7 +268,7 @@ def told(values, name):
     return f"{values[name]:.3f}" if name in values else "-"
 
 
-PLACES = {ROOT / "README.md": markdown, ROOT / "docs" / "figures.md": whole_grid}
+PLACES = {ROOT / "docs" / "benchmarks.md": markdown, ROOT / "docs" / "figures.md": whole_grid}
 
 
 def write(found):

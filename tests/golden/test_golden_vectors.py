@@ -35,7 +35,7 @@ from ragidx.indexer.specs import EncoderSpec, FilterSpec
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 
-# Words of a manifest's quirks -> the row of docs/methods.md, "Where ragidx does otherwise".
+# Words of a manifest's quirks -> the row of docs/methods.md, "Where ragidx differs".
 OTHERWISE = {
     "piece starts with BOS": "a BOS in every piece",
     "starts with its own BOS": "a BOS in every piece",
