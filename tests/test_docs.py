@@ -1,8 +1,4 @@
-"""The pages say what is: commands and options exist, output is real, Python runs, links lead somewhere.
-
-A block of text after `<!-- run -->` is a transcript: its commands are run, in the order of the page and with its Python
-blocks, in one folder that has `corpora/sample`. What differs from run to run (times, sizes, dates) is not compared.
-"""
+"""The pages say what is: commands and options exist, output is real, Python runs, links lead somewhere."""
 
 from __future__ import annotations
 
@@ -26,10 +22,10 @@ PAGES = sorted(DOCS.glob("*.md"))
 WRITTEN = [ROOT / "README.md", *(page for page in PAGES if page.name != "cli.md")]
 COMING = {"--allow-removal"}  # described before it exists
 
-BLOCK = re.compile(r"(<!-- run -->\n)?```(text|python)\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"^(?: {4}(?:.*\| )?|\$ )(ragidx [a-z].*)$", re.MULTILINE)
-VARYING = re.compile(r"[\d.,]+(?= (?:s|ms|chunks/s|tokens/s|KiB|MiB|GiB|bytes)\b)|\d{4}-\d\d-\d\dT[\d:]+Z")
-RUN_BY_THEIR_OWN_TESTS = {"lens.md"}  # tests/pipelines/cli/test_lens.py
+TRANSCRIPTS = runpy.run_path(str(DOCS / "transcripts.py"))
+# The examples of lens.md are run by tests/pipelines/cli/test_lens.py.
+WITH_EXAMPLES = [p for p in WRITTEN if TRANSCRIPTS["examples"](p.read_text("utf-8")) and p.name != "lens.md"]
 
 
 def _name(page: Path) -> str:
@@ -120,42 +116,16 @@ def test_the_design_lists_every_package() -> None:
 # output and examples
 
 
-def _examples(page: Path) -> list[tuple[str, str]]:
-    """What is run of a page: its Python blocks and its transcripts."""
-    found = BLOCK.findall(page.read_text("utf-8"))
-    return [(language, body) for mark, language, body in found if mark or language == "python"]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", [page for page in WRITTEN if _examples(page) and page.name not in RUN_BY_THEIR_OWN_TESTS], ids=_name
-)
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=_name)
 def test_examples_run_and_print_what_the_page_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RAGIDX_INDEX", raising=False)
-    (tmp_path / "corpora").symlink_to(ROOT / "corpora")
 
-    for number, (language, body) in enumerate(_examples(page)):
-        if language == "python":
-            (tmp_path / f"example{number}.py").write_text(body)
-            runpy.run_path(str(tmp_path / f"example{number}.py"))
-        else:
-            for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", body, re.MULTILINE):
-                assert _steady(_printed(command)) == _steady(shown), command
-
-
-def _printed(command: str) -> str:
-    """What a command line of a page writes to stdout."""
-    script = f'ragidx() {{ "{sys.executable}" -m ragidx "$@"; }}\n{command}'
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def _steady(output: str) -> str:
-    return re.sub(" +", " ", VARYING.sub("#", output))
+    for line, shown, printed in TRANSCRIPTS["run"](page.read_text("utf-8"), tmp_path):
+        assert TRANSCRIPTS["steady"](printed) == TRANSCRIPTS["steady"](shown), f"{line}: see docs/transcripts.py"
 
 
 # the site
