@@ -42,7 +42,7 @@ quick: .make/test
 
 docs: .make/test
 	@$(BIN)/python docs/cli_reference.py
-	@$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs build/site
+	@$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d build/doctrees docs build/site
 
 golden: .make/test
 	@$(TEST_ENV) $(BIN)/pytest tests/golden -q
