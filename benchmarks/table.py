@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = Path(__file__).with_name("figures.jsonl")
 QUALITY = ("scifact quality", "mini by method and filter")
+DECODER = "decoder by method and filter"
 # What tells two rows of a figure apart.
 SETTINGS = ("model", "options", "method", "filter", "index", "rows", "corpus_bytes")
 QUALITIES = ("sample nDCG@10", "STS-B test Spearman", "SciFact nDCG@10")
@@ -41,7 +42,7 @@ def machines(found):
 
 def markdown(found):
     """All tables, as they stand in the README."""
-    timed = [row for row in found if row["figure"] not in QUALITY]
+    timed = [row for row in found if row["figure"] not in (*QUALITY, DECODER)]
     parts = [
         f"Speed and memory: {machines(timed)}, shared with other work; single runs, but for the medians of the"
         f" encoding speed (5 runs in turns) and the cold start (7). Quality: {machines(of(QUALITY, found))}."
@@ -252,23 +253,67 @@ def plans(found):
     return "\n".join(lines)
 
 
-def whole_grid(found):
-    """Every row of mini by method and filter."""
-    head = ["| mini: method, filter | " + " | ".join(QUALITIES) + " | vector bytes |", "| --- |" + " --- |" * 4]
-    body = [
-        f"| {row['setting']['method']}, {row['setting']['filter']} | "
-        + " | ".join(told(row["values"], name) for name in QUALITIES)
-        + f" | {row['values']['vector bytes']} |"
-        for row in of(["mini by method and filter"], found)
-    ]
-    return "\n".join(head + body) + "\n"
+def by_options(found):
+    """What docs/figures.md shows: a decoder with intervals, then all of mini; every line names its options."""
+    return "\n\n".join([*decoders(of([DECODER], found)), whole_grid(of(["mini by method and filter"], found))]) + "\n"
+
+
+def decoders(found):
+    """A table a model, and the differences whose interval excludes 0."""
+    for model in dict.fromkeys(row["setting"]["model"] for row in found):
+        of_model = [row for row in found if row["setting"]["model"] == model]
+        columns = ("STS-B test Spearman", "against no filter", "against the mean")
+        lines = [
+            f"| {model}: options | vector bytes | {' | '.join(f'{name} (95 %)' for name in columns)} |",
+            "| --- |" + " --- |" * 4,
+        ]
+        for row in of_model:
+            cells = [spanned(row["values"].get(name), "" if name == columns[0] else "+") for name in columns]
+            lines.append(f"| `{row['setting']['options']}` | {row['values']['vector bytes']} | {' | '.join(cells)} |")
+        yield "\n".join(lines)
+        yield "\n".join(verdicts(of_model))
+
+
+def spanned(interval, sign):
+    """A value and where 95 % of its resampled values lie; bold for a difference that is real."""
+    if interval is None:
+        return "-"
+    value, low, high = (f"{interval[name]:{sign}.3f}" for name in ("value", "low", "high"))
+    return f"**{value}** ({low} to {high})" if sign and is_real(interval) else f"{value} ({low} to {high})"
+
+
+def is_real(difference):
+    return difference["low"] > 0 or difference["high"] < 0
+
+
+def verdicts(found):
+    """A line for the filters, one for the methods without a filter: which differences are real."""
+    unfiltered = [row for row in found if row["setting"]["options"].endswith("--filter none")]
+    for name, rows_ in (("against no filter", found), ("against the mean", unfiltered)):
+        groups = {"real gains": [], "real losses": [], "not told apart": []}
+        for row in rows_:
+            difference = row["values"].get(name)
+            if difference:
+                gained = "real gains" if difference["value"] > 0 else "real losses"
+                groups[gained if is_real(difference) else "not told apart"].append(f"`{row['setting']['options']}`")
+        says = [f"{group}: {', '.join(members) or 'none'}" for group, members in groups.items()]
+        yield f"- {name.capitalize()}: {'; '.join(says)}."
+
+
+def whole_grid(grid):
+    """Every row of mini by method and filter; EmbedFilter in the middle was measured beside both kinds of filter."""
+    lines = ["| mini: options | " + " | ".join(QUALITIES) + " | vector bytes |", "| --- |" + " --- |" * 4]
+    for options, values in {row["setting"]["options"]: row["values"] for row in grid}.items():
+        cells = [told(values, name) for name in QUALITIES]
+        lines.append(f"| {f'`{options}`' if options else 'none'} | {' | '.join(cells)} | {values['vector bytes']} |")
+    return "\n".join(lines)
 
 
 def told(values, name):
     return f"{values[name]:.3f}" if name in values else "-"
 
 
-PLACES = {ROOT / "README.md": markdown, ROOT / "docs" / "figures.md": whole_grid}
+PLACES = {ROOT / "README.md": markdown, ROOT / "docs" / "figures.md": by_options}
 
 
 def write(found):
