@@ -287,17 +287,19 @@ def is_real(difference):
 
 
 def verdicts(found):
-    """A line for the filters, one for the methods without a filter: which differences are real."""
-    unfiltered = [row for row in found if row["setting"]["options"].endswith("--filter none")]
-    for name, rows_ in (("against no filter", found), ("against the mean", unfiltered)):
-        groups = {"real gains": [], "real losses": [], "not told apart": []}
-        for row in rows_:
-            difference = row["values"].get(name)
-            if difference:
-                gained = "real gains" if difference["value"] > 0 else "real losses"
-                groups[gained if is_real(difference) else "not told apart"].append(f"`{row['setting']['options']}`")
-        says = [f"{group}: {', '.join(members) or 'none'}" for group, members in groups.items()]
-        yield f"- {name.capitalize()}: {'; '.join(says)}."
+    """A line a filter, against none, and one for the methods without a filter, against the mean."""
+    lines = {}
+    for row in found:
+        _, method, filter_ = row["setting"]["options"].split(maxsplit=2)
+        against = "against the mean" if filter_ == "--filter none" else "against no filter"
+        difference = row["values"].get(against)
+        if difference:
+            verdict = "better" if difference["value"] > 0 else "worse"
+            verdict = verdict if is_real(difference) else "no real difference"
+            lines.setdefault(f"`{filter_}` {against}", {}).setdefault(verdict, []).append(method)
+    for name, by_verdict in sorted(lines.items()):
+        says = [f"{verdict} for {', '.join(methods)}" for verdict, methods in by_verdict.items()]
+        yield f"- {name}: {'; '.join(says)}."
 
 
 def whole_grid(grid):
