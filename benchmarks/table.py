@@ -1,6 +1,6 @@
 """The figures of README.md, docs/benchmarks.md and docs/figures.md: the latest row of each setting in figures.jsonl.
 
-`python benchmarks/table.py` prints those of docs/benchmarks.md; with `--write`, all go into their files, between their marks.
+`python benchmarks/table.py` prints those of docs/benchmarks.md; with `--write`, all go into their files, between marks.
 """
 
 from __future__ import annotations
