@@ -30,8 +30,8 @@ def examine(
     """What is on this machine and, where a model is named, how it fares there.
 
     Args:
-        model: `mini`, a folder, or a hub id; None: the machine alone. Without the extra `models`, which the checks need,
-            it is only looked at whether the model can do without.
+        model: `mini`, a folder, or a hub id; None: the machine alone. Its checks need the extra `models`; without
+            it, the report says whether a build does.
         device: auto, cuda, mps, cpu.
         dtype: auto, float32, bfloat16, float16, mixed.
         attn: how a decoder's attention is computed, a name of transformers'; auto.

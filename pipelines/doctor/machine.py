@@ -1,8 +1,8 @@
 """What ragidx finds on this machine: Python, cores, memory, torch, GPUs, which FAISS, extras, caches.
 
 Each line is a `Finding`, with what to do where something is wrong. Only torch, where it is installed, and FAISS are
-imported, since what they can do here is known to them alone; no model is loaded. What is measured and what is made of it are apart: `processor`,
-`threads`, `devices` and `caches` take plain values.
+imported, since what they can do here is known to them alone; no model is loaded. What is measured and what is made of
+it are apart: `processor`, `threads`, `devices` and `caches` take plain values.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ try:
     from langchain_core.runnables.config import run_in_executor
     from pydantic import ConfigDict, Field, PrivateAttr
 except ImportError as fault:
-    raise missing_extra("ragidx.langchain needs", ["langchain-core"], "langchain") from fault
+    raise missing_extra("the LangChain adapter needs", ["langchain-core"], "langchain") from fault
 
 
 class RagidxRetriever(BaseRetriever):
