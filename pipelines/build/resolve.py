@@ -83,6 +83,7 @@ class BuildOptions:
     id_field: str | None = None
     strict: bool = False
     reread: bool = False
+    allow_removal: bool = False
     rebuild: bool = False
 
 
