@@ -13,6 +13,7 @@ from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli import describe as words
 from ragidx.pipelines.cli import plan_tables as forecast_tables
 from ragidx.pipelines.cli.build_notes import tell_memory, tell_skips
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     ann_options,
     chunk_options,
@@ -29,7 +30,7 @@ from ragidx.pipelines.cli.options import (
 from ragidx.pipelines.cli.progress import ProgressLine
 
 
-@click.command("build")
+@click.command("build", cls=GroupedCommand)
 @click.argument("corpus", metavar="[CORPUS]", required=False)
 @click.option(
     "--vectors",

@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 
 from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.progress import ProgressLine
 
 
-@click.command("demo")
+@click.command("demo", cls=GroupedCommand)
 @click.option(
     "--keep",
     type=click.Path(path_type=Path),

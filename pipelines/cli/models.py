@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import json_option
 
 
-@click.command("models")
+@click.command("models", cls=GroupedCommand)
 @click.option("--tasks", is_flag=True, help="Show the tasks that --instruction task:NAME knows, with their sentences.")
 @json_option
 def command(tasks: bool, as_json: bool) -> None:
