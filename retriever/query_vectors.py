@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from ragidx.corpora.errors import QueryError
 from ragidx.corpora.limits import MIB, UnreadableError
 from ragidx.corpora.readers.source_file import read_all
-from ragidx.indexer.normalize import cut_rows, unit_rows
+from ragidx.indexer.normalize import cut_rows, l2_normalize
 
 MAX_BYTES = 256 * MIB
 
@@ -79,7 +79,7 @@ def unit_queries(
             "make it as the vectors of the index were made",
             where=str(file or index),
         )
-    unit = cut_rows(unit_rows(matrix), dim)
+    unit = cut_rows(l2_normalize(matrix), dim)
     for row, reason in unit.faults:
         place = f"query {row + 1:,}" if len(matrix) > 1 else ""
         raise QueryError(

@@ -26,6 +26,7 @@ from ragidx.corpora.errors import IndexFormatError, QueryError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, exact_index, map_vectors, vectors_header
 from ragidx.indexer.ann.index_types import padded
+from ragidx.indexer.normalize import l2_normalize
 
 _BLOCK_ROWS = 16_384
 
@@ -34,10 +35,7 @@ PREFIX = re.compile(r"prefix-([0-9]{1,5})-([0-9a-f]{16})\.faiss")
 
 def shortened(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32]:
     """The first `width` numbers of each row (n, width), of unit length; what is zero there stays zero."""
-    narrow = vectors[:, :width]
-    lengths = np.linalg.norm(narrow, axis=1, keepdims=True)
-    unit: NDArray[np.float32] = (narrow / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return unit
+    return l2_normalize(vectors[:, :width]).vectors
 
 
 def check_width(width: int, dim: int, where: str) -> None:

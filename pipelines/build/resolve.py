@@ -32,6 +32,7 @@ from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, di
 from ragidx.indexer.store.store import Store
 
 if TYPE_CHECKING:
+    from ragidx.indexer.encoders.embedder import Embedder
     from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.filters.fitting import Sample
@@ -114,6 +115,13 @@ class Plan:
         if self.stored is not None:
             return Filter.from_bytes(self.stored.blob(FILTER_FILE))
         return make_filter(self.spec.filter, self)
+
+    @property
+    def embedder(self) -> Embedder:
+        """What makes the vectors: encoder and filter."""
+        from ragidx.indexer.encoders.embedder import Embedder
+
+        return Embedder(self.encoder, self.filter)
 
     @property
     def wants_a_sample(self) -> bool:

@@ -26,6 +26,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.corpora.records import Document, Skip
 from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.digests import DigestTable, digest
+from ragidx.indexer.encoders.protocol import TUNE_FROM
 from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.pipelines.build.chunks import Cutter, Item
 from ragidx.pipelines.build.corpus import Reading, build_options, check_removal, chunker_of, document_hash, too_long
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
 
-_TUNE_FROM = 256  # new chunks: as `build` has it
 _PIECE_CHARS = 8 << 20  # of a piece of a sample, documents beyond are counted and not cut
 _TEXTS = 2048  # that the speed may be measured on
 _TEXTS_CHARS = 16 << 20
@@ -324,7 +324,7 @@ class _Forecaster:
             return None, None
         self._tell(at_once=True)
         project: Filter | None = None if self.plan.wants_a_sample else self.plan.filter
-        return measure(self.plan.encoder, texts, project, tune=n_texts >= _TUNE_FROM)
+        return measure(self.plan.encoder, texts, project, tune=n_texts >= TUNE_FROM)
 
 
 class _Drawn:

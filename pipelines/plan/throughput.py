@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragidx.pipelines.build.encode import WINDOW_CHUNKS
+
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
@@ -26,7 +28,6 @@ BUDGET_S = 3.0
 _GROUPS = 25
 _FEWEST = 3  # groups, where there is time: the texts are taken again if there are few
 _GROUP_S = 0.1
-_WIDEST = 4096  # chunks of a build's window
 _TUNE_TOKENS = 60_000  # that tuning reads, about
 _TUNE_S = 15.0  # what tuning may take
 _FIRST = 4  # chunks of the first group
@@ -119,8 +120,8 @@ def _rates(
         rate, seconds, vectors = _rate(encoder, group, project)
         if is_first:
             kept += vectors
-        if seconds < _GROUP_S and size < min(_WIDEST, len(texts)):  # too short to be told from noise
-            size = min(2 * size, _WIDEST, len(texts))
+        if seconds < _GROUP_S and size < min(WINDOW_CHUNKS, len(texts)):  # too short to be told from noise
+            size = min(2 * size, WINDOW_CHUNKS, len(texts))
             continue
         rates.append(rate)
         n_chunks += len(group)
@@ -139,7 +140,7 @@ def _rate(
 ) -> tuple[float, float, list[NDArray[np.float32]]]:
     """Tokens a second, the seconds, and the vectors, batch by batch."""
     started = time.perf_counter()
-    batches = list(encoder.batches(texts, project=project))
+    batches = list(encoder.batches(texts, project=project, tune=False))
     n_tokens = sum(batch.n_tokens for batch in batches)
     seconds = max(time.perf_counter() - started, 1e-9)
     return max(1, n_tokens) / seconds, seconds, [batch.vectors for batch in batches]
