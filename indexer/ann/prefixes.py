@@ -6,8 +6,9 @@ vectors, since to read a few columns of a wide file is many times slower than to
 
     segments/<id>/prefix-<width>-<sha256[:16] of vectors.faiss>-<its own sha256[:16]>.faiss    as vectors.faiss
 
-No manifest names it, and it can be made again. A copy of other vectors has another name and is never opened. the folder cannot be written, it is kept in memory. Readers may make the same file at once: each writes its own and
-renames it into place.
+No manifest names it, and it can be made again. A copy of other vectors has another name and is never opened. Where the
+folder cannot be written, it is kept in memory. Readers may make the same file at once: each writes its own and renames
+it into place.
 """
 
 from __future__ import annotations
