@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, gone_on_with
-from ragidx.indexer.normalize import unit_rows
 from ragidx.indexer.models.locate import weights_fingerprint
+from ragidx.indexer.normalize import unit_rows
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store

@@ -1,4 +1,4 @@
-"""The modules of a sentence-transformers model: data only, and each file that decides a vector is in the fingerprint."""
+"""The modules of a sentence-transformers model: data only, and all that decides a vector is in the fingerprint."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def test_pickled_weights_of_a_module_are_refused(plain: Path) -> None:
     folder = with_dense(plain, safe=False)
 
     assert refused(folder) == (
-        f"{folder}: '{folder}' has pickled weights in 3_Dense/pytorch_model.bin, which can run code when they are read\n"
+        f"{folder}: '{folder}' has pickled weights in 3_Dense/pytorch_model.bin, which can run code when "
+        "they are read\n"
         "  hint: save it with safetensors, once, where you trust it: "
         "SentenceTransformer(...).save_pretrained(folder, safe_serialization=True)"
     )
