@@ -36,7 +36,7 @@ from ragidx.indexer.ann.faiss_files import (
 from ragidx.indexer.ann.faiss_layout import damaged
 from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
 from ragidx.indexer.ann.index_types import padded
-from ragidx.indexer.ann.prefixes import open_prefixes
+from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, open_prefixes, prefix_files
 from ragidx.indexer.store import rows as columns_of
 from ragidx.indexer.store.manifest import CHUNKS, SEGMENTS, Manifest, SegmentEntry, stored_width
 from ragidx.indexer.store.rows import FIXED, KINDS, META, Row, Schema
@@ -137,6 +137,11 @@ class Segment:
         """Some rows, in the order asked for; decodes only the batches that hold them."""
         return columns_of.rows_of(self._take(numbers, None))
 
+    def wrong_prefixes(self) -> list[Path]:
+        """The narrower copies that a search would read, and that are not of these vectors."""
+        found = prefix_files(self.folder, self.entry.files[VECTORS].sha256)
+        return [path for path in found if is_whole(path) and not is_prefix_of(path, self._vectors)]
+
     def chunk_ids(self, numbers: Sequence[int]) -> list[str]:
         """The chunk ids of some rows, in the order asked for."""
         ids: list[str] = self._take(numbers, ["chunk_id"]).column(0).to_pylist()
@@ -189,7 +194,8 @@ class Segment:
 
     def _prefixes(self, width: int) -> Any:
         if width not in self._narrow:
-            self._narrow[width] = open_prefixes(self.folder, self._vectors, width)
+            checksum = self.entry.files[VECTORS].sha256
+            self._narrow[width] = open_prefixes(self.folder, self._vectors, width, checksum)
         return self._narrow[width]
 
     @functools.cached_property

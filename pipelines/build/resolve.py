@@ -226,7 +226,7 @@ def _index_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> In
         filter=_filter_spec(files, o, encoder, old),
         chunk=_chunk_spec(o, old),
         index_type=_index_type(o, old),
-        weights=weights_fingerprint(files),
+        weights=weights_fingerprint(files, old.weights if old else ""),
         template=_template_content(encoder, files),
     )
 
