@@ -110,8 +110,8 @@ def caches(folder: Path, *, writable: bool, hub: str, offline: bool) -> list[Fin
 
 def _torch(needed: Sequence[Requirement]) -> list[Finding]:
     if "torch" in missing_models():
-        told = "not installed: needed by every model but the bundled one with its preset"
-        return [Finding("torch", told, "absent", install("models"))]
+        value = "not installed: needed by every model but the bundled one with its preset"
+        return [Finding("torch", value, "absent", install("models"))]
     try:
         import torch
     except (ImportError, OSError) as fault:
