@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from ragidx.corpora.errors import ModelError
+from ragidx.corpora.errors import ModelError, check_machine
 from ragidx.indexer.models.locate import ModelFiles
 
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -116,6 +116,7 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (SafetensorError, OSError) as fault:
+        check_machine(fault, path)
         raise ModelError(
             f"the weights cannot be read: {fault}", "download or copy the model again", where=str(path)
         ) from fault

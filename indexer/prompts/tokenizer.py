@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from tokenizers import Tokenizer
 
-from ragidx.corpora.errors import ModelError
+from ragidx.corpora.errors import ModelError, check_machine
 from ragidx.indexer.models.locate import ModelFiles
 
 _CHARS_A_TOKEN = 16
@@ -182,6 +182,7 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except (ValueError, OSError, KeyError, ImportError, TypeError) as fault:
+        check_machine(fault, folder)
         first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise ModelError(
             f"the tokenizer of '{files.name}' cannot be loaded: {first}",

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ragidx.corpora.errors import IndexFormatError, RagidxError
+from ragidx.corpora.errors import IndexFormatError, MachineError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.store.generations import earlier
 from ragidx.indexer.store.lock import LOCK, Lock
@@ -39,7 +39,7 @@ def sweep(folder: Path) -> None:
     """Remove what no kept generation of the index names. The caller holds the lock."""
     try:
         kept, unknown = _kept(folder)
-    except IndexFormatError:
+    except (IndexFormatError, MachineError):
         return
     named = {path for manifest in kept for path in files_of(manifest)}
     segments = {path.split("/")[1] for path in named if path.startswith(f"{SEGMENTS}/")}

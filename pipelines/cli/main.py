@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from ragidx import __version__
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import RagidxError, machine_error
 from ragidx.pipelines.cli import interrupts
 
 COMMANDS = {
@@ -105,8 +105,11 @@ def _run(args: list[str] | None) -> None:
             reason = os.strerror(fault.errno)
             _tell(f"Error: standard output: cannot write: {reason}\n  hint: send it to a place with room")
             _leave_quietly(2)
+        machine = machine_error(fault, str(getattr(fault, "filename", None) or ""))
         _tell(
-            f"Error: a defect in ragidx or in a library it uses: {type(fault).__name__}: {fault}\n"
+            f"Error: {machine}"
+            if machine is not None
+            else f"Error: a defect in ragidx or in a library it uses: {type(fault).__name__}: {fault}\n"
             "  hint: run again with RAGIDX_DEBUG=1 for the traceback, and report it"
         )
         _leave(2)
