@@ -6,11 +6,12 @@ Subclasses are named by what the user would do next, never by the module that ra
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _CONDITIONS = {  # ENFILE first: the system's words for EMFILE are in its own
     errno.ENFILE: ("too many open files on this machine", "close other programs, and run it again"),
@@ -74,6 +75,36 @@ class BusyError(RagidxError):
 
 class MachineError(RagidxError):
     """Look at the machine: it allows no more open files, or has no memory left. No file is damaged."""
+
+
+class DefectError(RagidxError):
+    """Report it: a library that ragidx uses gave up."""
+
+
+def is_panic(fault: BaseException) -> bool:
+    """Whether a library in Rust gave up: each has a class of its own for that, which is no `Exception`."""
+    return type(fault).__name__ == "PanicException"
+
+
+@contextlib.contextmanager
+def panics_of(library: str, where: object = "") -> Iterator[None]:
+    """Turn a panic of a library in Rust into an error, which `except Exception` does not let pass.
+
+    Args:
+        library: its name; of several, all.
+        where: what it was given: a document, a file.
+
+    Raises:
+        DefectError: it gave up.
+    """
+    try:
+        yield
+    except BaseException as fault:
+        if not is_panic(fault):
+            raise
+        first = (str(fault).splitlines() or [""])[0][:200]
+        hint = "report it, and leave this file out meanwhile"
+        raise DefectError(f"a defect in {library}: {first}", hint, where=str(where)) from fault
 
 
 def machine_error(fault: BaseException, where: str = "") -> MachineError | None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from ragidx.corpora.errors import ModelError, check_machine
+from ragidx.corpora.errors import ModelError, check_machine, panics_of
 from ragidx.indexer.models.locate import ModelFiles
 
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -114,7 +114,8 @@ def _stored(tensor: StoredTensor) -> Iterator[Any]:
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
     try:
-        yield
+        with panics_of("safetensors", path):
+            yield
     except (SafetensorError, OSError) as fault:
         check_machine(fault, path)
         raise ModelError(

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from tokenizers import Tokenizer
 
-from ragidx.corpora.errors import ModelError, check_machine
+from ragidx.corpora.errors import ModelError, RagidxError, check_machine, panics_of
 from ragidx.indexer.models.locate import ModelFiles
 
 _CHARS_A_TOKEN = 16
@@ -222,7 +222,10 @@ def _settings(folder: Path) -> dict[str, Any]:
 def _read_plain(folder: Path) -> TextTokenizer | None:
     """The tokenizer of a folder whose settings are plain; None where transformers would change what the file holds."""
     try:
-        backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        with panics_of("tokenizers", folder / "tokenizer.json"):
+            backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except RagidxError:
+        raise
     except Exception:  # noqa: BLE001 - the library raises this class itself; transformers then say what is wrong
         return None
     settings = _settings(folder)

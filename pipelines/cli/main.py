@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from ragidx import __version__
-from ragidx.corpora.errors import RagidxError, machine_error
+from ragidx.corpora.errors import RagidxError, is_panic, machine_error
 from ragidx.pipelines.cli import interrupts
 
 COMMANDS = {
@@ -98,7 +98,9 @@ def _run(args: list[str] | None) -> None:
         _leave_if_interrupted()
         _tell(f"Error: {fault}")
         _leave(fault.exit_code)
-    except Exception as fault:  # noqa: BLE001 - the outermost place: a defect is one line too, unless RAGIDX_DEBUG=1
+    except BaseException as fault:  # the outermost place: a defect is one line too, unless RAGIDX_DEBUG=1
+        if not (isinstance(fault, Exception) or is_panic(fault)):
+            raise
         _debug()
         _leave_if_interrupted()
         if isinstance(fault, OSError) and fault.errno in _OUTPUT_LOST and fault.filename is None:
@@ -106,12 +108,11 @@ def _run(args: list[str] | None) -> None:
             _tell(f"Error: standard output: cannot write: {reason}\n  hint: send it to a place with room")
             _leave_quietly(2)
         machine = machine_error(fault, str(getattr(fault, "filename", None) or ""))
-        _tell(
-            f"Error: {machine}"
-            if machine is not None
-            else f"Error: a defect in ragidx or in a library it uses: {type(fault).__name__}: {fault}\n"
+        defect = (
+            f"a defect in ragidx or in a library it uses: {type(fault).__name__}: {fault}\n"
             "  hint: run again with RAGIDX_DEBUG=1 for the traceback, and report it"
         )
+        _tell(f"Error: {machine or defect}")
         _leave(2)
     else:
         _leave(result if isinstance(result, int) else 0)
