@@ -23,7 +23,7 @@ from typing import TypeAlias
 from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore import GitIgnorePatternError
 
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, SpecError, check_machine
 from ragidx.corpora.limits import MIB, shown_bytes
 from ragidx.corpora.records import OnSkip, Skip
 
@@ -115,6 +115,7 @@ def sources(
     try:
         status = root.stat()
     except OSError as fault:
+        check_machine(fault, corpus)
         raise CorpusError(
             f"cannot be opened: {fault.strerror}", "give a folder, a file, or - for standard input", where=str(corpus)
         ) from fault
@@ -195,6 +196,7 @@ class _Walk:
             with os.scandir(folder.path) as listing:
                 entries = sorted(listing, key=lambda entry: (_nfc_bytes(entry.name), os.fsencode(entry.name)))
         except OSError as fault:
+            check_machine(fault, folder.path)
             self._skip(folder.prefix or "./", f"cannot be opened: {fault.strerror}")
             return
         if folder.prefix in self._indexes or (folder.prefix and _is_index(entries)):  # the root is what the user named
@@ -220,6 +222,7 @@ class _Walk:
         try:
             status = entry.stat(follow_symlinks=False)
         except OSError as fault:
+            check_machine(fault, entry.path)
             self._skip(name, f"cannot be opened: {fault.strerror}")
             return
         is_folder = stat.S_ISDIR(status.st_mode)
@@ -257,6 +260,7 @@ class _Walk:
         try:
             is_folder = stat.S_ISDIR(target.stat().st_mode)
         except OSError as fault:
+            check_machine(fault, entry.path)
             is_broken = fault.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
             return "broken link" if is_broken else f"link that cannot be followed: {fault.strerror}"
         if not target.is_relative_to(self._real_root):
@@ -273,6 +277,7 @@ class _Walk:
             with Path(own.path).open("rb") as stream:
                 data = stream.read(_IGNORE_BYTES + 1)
         except OSError as fault:
+            check_machine(fault, own.path)
             self._skip(where, f"cannot be opened: {fault.strerror}")
             return folder.rules
         if len(data) > _IGNORE_BYTES:
@@ -305,7 +310,8 @@ def _is_index_folder(entry: os.DirEntry[str]) -> bool:
         return False
     try:
         found = [path.name for path in Path(entry.path).iterdir()]
-    except OSError:
+    except OSError as fault:
+        check_machine(fault, entry.path)
         return False
     return not found or any(map(names.fullmatch, found))
 

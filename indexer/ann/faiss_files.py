@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import RagidxError, install
+from ragidx.corpora.errors import RagidxError, check_machine, install
 from ragidx.indexer.ann.faiss_layout import HEADER, INNER_PRODUCT, check_layout, damaged, walking
 from ragidx.indexer.ann.index_types import Recipe
 from ragidx.indexer.arrays import Ints
@@ -241,6 +241,7 @@ def _read(path: Path, flags: int) -> Any:
     try:
         return module.read_index(str(path), flags)
     except (RuntimeError, MemoryError) as fault:
+        check_machine(fault, path)
         reason = str(fault).strip().splitlines()[-1]
         raise damaged(path, f"FAISS cannot read it: {reason}") from fault
     finally:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError, QueryError, RagidxError
+from ragidx.corpora.errors import IndexFormatError, MachineError, QueryError, RagidxError, check_machine
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, codes_of, exact_index, map_vectors, vectors_header
 from ragidx.indexer.ann.index_types import padded
@@ -67,8 +67,8 @@ def open_prefixes(folder: Path, vectors: Any, width: int, checksum: str) -> Any:
     """
     rows = int(vectors.ntotal)
     for path in sorted(folder.glob(f"prefix-{width}-{checksum[:16]}-*.faiss")):
-        if is_whole(path):
-            with contextlib.suppress(IndexFormatError):
+        with contextlib.suppress(IndexFormatError, MachineError):
+            if is_whole(path):
                 return map_vectors(path, padded(width), rows)
     temporary = folder / f".prefix-{width}.{atomic.unique()}{atomic.TEMPORARY}"
     try:
@@ -97,7 +97,8 @@ def is_whole(path: Path) -> bool:
             return False
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:16] == found[3]
-    except OSError:
+    except OSError as fault:
+        check_machine(fault, path)
         return False
 
 

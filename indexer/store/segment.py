@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.errors import IndexFormatError, check_machine
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import (
     ANN,
@@ -177,6 +177,7 @@ class Segment:
         try:
             return codes_of(path, self._width, self.entry.rows)
         except (OSError, ValueError) as fault:  # a commit removed it just now, or somebody cut it off
+            check_machine(fault, path)
             raise damaged(path, f"it cannot be mapped: {fault}") from fault
 
     @functools.cached_property
@@ -207,6 +208,7 @@ class Segment:
             reader = pa.ipc.open_file(pa.BufferReader(data))
             names = reader.schema.names
         except (pa.ArrowException, OSError, ValueError) as fault:  # a name that is no UTF-8 is a ValueError
+            check_machine(fault, self.folder / CHUNKS)
             raise self._damaged(f"Arrow cannot read it: {_first_line(fault)}") from fault
         if reader.num_record_batches != self._n_batches:
             raise self._damaged(f"it holds {reader.num_record_batches:,} record batches, not {self._n_batches:,}")
@@ -243,6 +245,7 @@ class Segment:
             batch = reader.get_batch(number)
             batch.validate(full=True)
         except (pa.ArrowException, OSError, ValueError) as fault:
+            check_machine(fault, self.folder / CHUNKS)
             raise self._damaged(f"record batch {number} cannot be read: {_first_line(fault)}") from fault
         if batch.num_rows != expected:
             raise self._damaged(f"record batch {number} holds {batch.num_rows:,} rows, not {expected:,}")

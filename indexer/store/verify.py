@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.errors import IndexFormatError, check_machine
 from ragidx.indexer.ann.faiss_files import ANN, VECTORS, check_ann, map_ann, map_vectors
 from ragidx.indexer.ann.prefixes import is_whole, prefix_files
 from ragidx.indexer.atomic import FileEntry
@@ -70,6 +70,7 @@ def check_file(path: Path, entry: FileEntry, *, read: bool) -> None:
     except FileNotFoundError as fault:
         raise IndexFormatError("the file is missing", _HINT, where=str(path)) from fault
     except OSError as fault:
+        check_machine(fault, path)
         raise IndexFormatError(f"the file cannot be read: {fault.strerror}", _HINT, where=str(path)) from fault
 
 

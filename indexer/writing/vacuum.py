@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ragidx.corpora.errors import IndexFormatError, RagidxError
+from ragidx.corpora.errors import IndexFormatError, MachineError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.prefixes import is_foreign
@@ -42,7 +42,7 @@ def sweep(folder: Path) -> None:
     """Remove what no kept generation of the index names. The caller holds the lock."""
     try:
         kept, unknown = _kept(folder)
-    except IndexFormatError:
+    except (IndexFormatError, MachineError):
         return
     named = {path for manifest in kept for path in files_of(manifest)}
     segments = {segment.id: segment.files[VECTORS].sha256 for manifest in kept for segment in manifest.segments}
