@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import os
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -65,8 +66,14 @@ def load_faiss() -> Any:
 
 @functools.cache
 def faiss() -> Any:
-    """The module, loaded once."""
-    return load_faiss()
+    """The module, loaded once.
+
+    A child that is forked searches on one thread: OpenMP's other threads are not there any more, and it would wait for
+    them for ever. Threads that the child starts have their own.
+    """
+    module = load_faiss()
+    os.register_at_fork(after_in_child=functools.partial(module.omp_set_num_threads, 1))
+    return module
 
 
 def vectors_header(dim: int, rows: int) -> bytes:

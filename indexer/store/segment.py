@@ -38,6 +38,7 @@ from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, open_prefixes, prefix_files
 from ragidx.indexer.store import rows as columns_of
+from ragidx.indexer.store.batches import BatchCache
 from ragidx.indexer.store.manifest import CHUNKS, SEGMENTS, Manifest, SegmentEntry, stored_width
 from ragidx.indexer.store.rows import FIXED, KINDS, META, Row, Schema
 
@@ -52,11 +53,15 @@ class Segment:
         entry: what the manifest says of it.
         dim: width of the vectors.
         schema: the kinds of metadata in the whole index, at least as wide as here; columns are read in these.
+        cache: of decoded batches, shared by the segments of an index; None: one of its own.
     """
 
-    def __init__(self, folder: Path, entry: SegmentEntry, dim: int, schema: Schema) -> None:
+    def __init__(
+        self, folder: Path, entry: SegmentEntry, dim: int, schema: Schema, cache: BatchCache | None = None
+    ) -> None:
         self.folder = folder
         self.entry = entry
+        self._cache = cache or BatchCache()
         self._dim = dim
         self._width = stored_width(entry, dim)
         self._kinds = schema
@@ -267,17 +272,21 @@ class Segment:
     def _take(self, numbers: Sequence[int], names: Sequence[str] | None) -> Any:
         """A table of single rows, in the order of `numbers`."""
         wanted = self._checked(numbers)
+        if not len(wanted):
+            return self._cached(0, names).slice(0, 0)
         places, back = np.unique(wanted, return_inverse=True)
-        reader = self._reader(names)
         parts = [
-            self._batch(reader, int(number), names).take(
+            self._cached(int(number), names).take(
                 columns_of.places_of(places[places // BATCH_ROWS == number] % BATCH_ROWS)
             )
             for number in np.unique(places // BATCH_ROWS)
         ]
-        if not parts:
-            return self._batch(reader, 0, names).slice(0, 0)
         return pa.Table.from_batches(parts).take(columns_of.places_of(back))
+
+    def _cached(self, number: int, names: Sequence[str] | None) -> Any:
+        """One record batch, as `_batch` reads it."""
+        key = (self.entry.id, number, None if names is None else tuple(names))
+        return self._cache.get(key, lambda: self._batch(self._reader(names), number, names))
 
     def _checked(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         wanted = np.asarray(numbers, np.int64)
@@ -298,7 +307,11 @@ def _filled(queries: NDArray[np.float32], dim: int, width: int) -> NDArray[np.fl
 
 def segments_of(folder: Path, manifest: Manifest) -> list[Segment]:
     """The segments a manifest names, in its order; no file is opened yet."""
-    return [Segment(folder / SEGMENTS / entry.id, entry, manifest.dim, manifest.schema) for entry in manifest.segments]
+    cache = BatchCache()
+    return [
+        Segment(folder / SEGMENTS / entry.id, entry, manifest.dim, manifest.schema, cache)
+        for entry in manifest.segments
+    ]
 
 
 def _first_line(fault: BaseException) -> str:
