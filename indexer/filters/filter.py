@@ -113,7 +113,7 @@ def apply(rows: Rows, matrix: Rows, shift: Rows | None) -> Rows:
     A zero row, which says that nothing was pooled, stays zero.
     """
     vectors = rows @ matrix
-    return vectors if shift is None else (vectors - shift) * rows.any(1)[:, None]
+    return vectors if shift is None else (vectors - shift) * rows.any(1).reshape(-1, 1)
 
 
 class Source(Protocol):
