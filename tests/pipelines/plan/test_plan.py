@@ -142,7 +142,7 @@ def test_a_process_that_builds_needs_about_the_memory_that_was_foreseen(records:
                 check=True,
             ).stdout
         )
-        for room, name in (("forecast", "forecast"), ("build", "build"))
+        for room, name in (("plan.plan", "forecast"), ("build.build", "build"))
     ]
 
     assert sizes[0] == pytest.approx(sizes[1], rel=0.25)
