@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from ragidx.pipelines.build.build import build
+from ragidx.pipelines.build.options import BuildKeywords
 from ragidx.pipelines.build.report import BuildReport, OnProgress
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.retriever import Retriever
@@ -38,8 +39,12 @@ def run(folder: Path, on_progress: OnProgress | None = None) -> tuple[Side, Side
     filtered at tau = 2, and ask both the three questions. float32, so that the scores are the same on every machine.
     """
     sides = []
-    for name, options in (("preset", {}), ("echo", {"method": "echo", "tau": 2.0})):
-        report = build(sample_corpus(), folder / name, on_progress=on_progress, dtype="float32", **options)
+    ways: dict[str, BuildKeywords] = {
+        "preset": {"dtype": "float32"},
+        "echo": {"dtype": "float32", "method": "echo", "tau": 2.0},
+    }
+    for name, options in ways.items():
+        report = build(sample_corpus(), folder / name, on_progress=on_progress, **options)
         retriever = Retriever.open(folder / name, dtype="float32")
         sides.append(Side(name, report, retriever.search_batch(QUESTIONS, k=3)))
     return sides[0], sides[1]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,9 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import check_folder, vacated_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, build_options, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.corpus import Reading, chunker_of, document_hash, too_long
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
+from ragidx.pipelines.build.options import BuildKeywords, build_options
 from ragidx.pipelines.build.report import INDEXING, BuildReport, OnProgress, Progress, Skips, StrictError, Teller
 from ragidx.pipelines.build.resolve import make_plan
 
@@ -47,7 +48,7 @@ def build(
     index: str | Path = "ragidx-index",
     *,
     on_progress: OnProgress | None = None,
-    **options: Any,
+    **options: Unpack[BuildKeywords],
 ) -> BuildReport:
     """Make or update the index of a corpus.
 
@@ -55,7 +56,7 @@ def build(
         corpus: a folder, a file, a BEIR folder, or `-` for standard input.
         index: the index folder.
         on_progress: called a few times a second.
-        options: the fields of `BuildOptions`: model, method, pooling, tau, dim, filter, chunk_size, device, strict ...
+        options: `BuildKeywords`: model, method, pooling, tau, dim, filter, chunk_size, device, strict ...
             What is left out is what the index was made with, else the model's preset, else the default.
 
     Returns:
@@ -64,7 +65,7 @@ def build(
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
     """
-    return _Build(Reading(corpus, Path(index), build_options(options)), on_progress).run()
+    return _Build(Reading(corpus, Path(index), build_options(**options)), on_progress).run()
 
 
 @dataclass

@@ -9,23 +9,13 @@ import click
 from click.core import ParameterSource
 
 from ragidx.indexer.specs import EncoderSpec
+from ragidx.pipelines.build.options import QUERY_OPTIONS, StoreKeywords
 from ragidx.pipelines.build.report import BuildReport, Queries
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli import describe as words
 from ragidx.pipelines.cli.progress import ProgressLine
-from ragidx.pipelines.vectors.query_model import QUERY_OPTIONS
 
-_TAKEN = (
-    "index_type",
-    "target_recall",
-    "max_memory",
-    "include",
-    "exclude",
-    "text_field",
-    "id_field",
-    "strict",
-    "rebuild",
-)
+_TAKEN = tuple(StoreKeywords.__annotations__)
 _TIMED_ROWS = 10_000  # as many as say something of a rate
 _COMMON = ("vectors", "vector_field", "index", "as_json", "model", "offline")
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,10 @@ from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.digests import DigestTable, digest
 from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, build_options, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.corpus import Reading, chunker_of, document_hash, too_long
 from ragidx.pipelines.build.file_cache import REPEATED
 from ragidx.pipelines.build.fit_filter import check_fit
+from ragidx.pipelines.build.options import BuildKeywords, build_options
 from ragidx.pipelines.build.report import PLANNING, OnProgress, Progress, Skips, Teller
 from ragidx.pipelines.build.resolve import make_plan
 from ragidx.pipelines.plan.diff import UNCHANGED, Knowledge
@@ -116,7 +117,7 @@ def forecast(
     index: str | Path = "ragidx-index",
     *,
     on_progress: OnProgress | None = None,
-    **options: Any,
+    **options: Unpack[BuildKeywords],
 ) -> Forecast:
     """What `build` would do with the same arguments, without building.
 
@@ -130,7 +131,7 @@ def forecast(
         RagidxError: what `build` would refuse is refused in the same words: options, model, index, an empty corpus.
         SpecError: the corpus is standard input.
     """
-    asked = build_options(options)
+    asked = build_options("forecast", **options)
     if str(corpus) == "-":
         raise SpecError(
             "standard input can be read once, and a plan would leave nothing of it for the build",
