@@ -7,7 +7,7 @@ Subclasses are named by what the user would do next, never by the module that ra
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class RagidxError(Exception):
@@ -72,6 +72,22 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> SpecError:
     near = difflib.get_close_matches(name, names, n=1)
     guess = f"; did you mean '{near[0]}'?" if near else ""
     return SpecError(f"unknown {what} '{name}'{guess}", f"known: {', '.join(names)}")
+
+
+def install(extra: str) -> str:
+    """What to type for an extra, in a checkout and with a released package."""
+    return f"pip install '.[{extra}]' in a checkout, or pip install 'ragidx[{extra}]'"
+
+
+def missing_extra(what: str, packages: Sequence[str], extra: str) -> RagidxError:
+    """The error for what needs packages that are not installed, and the extra that brings them.
+
+    >>> print(missing_extra("--method echo needs", ["torch", "transformers"], "models"))
+    --method echo needs torch and transformers, which are not installed
+      hint: pip install '.[models]' in a checkout, or pip install 'ragidx[models]'
+    """
+    named = " and ".join(filter(None, (", ".join(packages[:-1]), packages[-1])))
+    return RagidxError(f"{what} {named}, which {'are' if len(packages) > 1 else 'is'} not installed", install(extra))
 
 
 def lone_surrogate(text: str) -> int | None:

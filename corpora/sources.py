@@ -10,6 +10,7 @@ the folder of a BEIR set looks is known here, and how that of a ragidx index doe
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -132,11 +133,11 @@ def sources(
 
 def _beir_corpus(folder: Path) -> Source | None:
     """The corpus file of a BEIR folder; None where the folder is none."""
-    if not ((folder / "qrels").is_dir() or (folder / "queries.jsonl").is_file()):
-        return None
     for name in _BEIR:
         path = folder / name
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the walk says what cannot be looked at
+            if not ((folder / "qrels").is_dir() or (folder / "queries.jsonl").is_file()):
+                return None
             status = path.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode):
                 return Source(path, name, status.st_size, beir=True, status=status)
@@ -253,11 +254,14 @@ class _Walk:
         if kind != stat.S_IFLNK:
             return f"not a regular file: {_KINDS.get(kind, 'special file')}"
         target = Path(os.path.realpath(entry.path))
-        if not target.exists():
-            return "broken link"
+        try:
+            is_folder = stat.S_ISDIR(target.stat().st_mode)
+        except OSError as fault:
+            is_broken = fault.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+            return "broken link" if is_broken else f"link that cannot be followed: {fault.strerror}"
         if not target.is_relative_to(self._real_root):
             return "link out of the corpus"
-        return f"link to a {'folder' if target.is_dir() else 'file'} of the same corpus"
+        return f"link to a {'folder' if is_folder else 'file'} of the same corpus"
 
     def _with_ignore_file(self, folder: _Folder, entries: Sequence[os.DirEntry[str]]) -> _Rules:
         """The rules that hold in `folder`: those from above, then its own `.gitignore`; no link is read, as in git."""

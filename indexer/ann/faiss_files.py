@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import RagidxError, install
 from ragidx.indexer.ann.faiss_layout import HEADER, INNER_PRODUCT, check_layout, damaged, walking
 from ragidx.indexer.ann.index_types import Recipe
 from ragidx.indexer.arrays import Ints
@@ -57,7 +57,7 @@ def load_faiss() -> Any:
     except ModuleNotFoundError as fault:
         if fault.name != "faiss":
             raise RagidxError(f"faiss cannot be loaded: {fault}", "install it again") from fault
-        hint = "pip install 'ragidx[cpu]' (or 'ragidx[gpu]' on a machine with an NVIDIA GPU)"
+        hint = f"{install('cpu')}; gpu in place of cpu on a machine with an NVIDIA GPU"
         raise RagidxError("faiss is not installed", hint) from fault
     except ImportError as fault:
         raise RagidxError(f"faiss cannot be loaded: {fault}", "install it again") from fault

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.devices import check_models
 from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG
 from ragidx.indexer.models.lora_config import WEIGHTS as ADAPTER_WEIGHTS
 from ragidx.indexer.models.lora_config import base_name, is_adapter, read_config
@@ -284,7 +285,11 @@ def _checked(model: str, folder: Path) -> ModelFiles:
 
 
 def _from_hub(model: str, revision: str | None, option: str) -> Path:
-    """The snapshot folder of a hub id; `option` is what the user named it with."""
+    """The snapshot folder of a hub id; `option` is what the user named it with.
+
+    Nothing is downloaded that could not be run: no model on the hub is known to do without the extra `models`.
+    """
+    check_models(f"the model '{model}'" if option == "--model" else f"{option} {model}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,

@@ -17,6 +17,7 @@ from typing import Any, Self
 from tokenizers import Tokenizer
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.devices import check_models
 from ragidx.indexer.models.locate import ModelFiles
 
 _CHARS_A_TOKEN = 16
@@ -176,6 +177,7 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
     plain = _read_plain(files.folder) if is_plain(files) else None
     if plain is not None:
         return plain
+    check_models(f"the tokenizer of '{files.name}'")
     from transformers import AutoTokenizer
 
     folder = files.tokenizer_folder

@@ -27,7 +27,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import check_folder, vacated_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.corpus import Reading, check_removal, chunker_of, document_hash, too_long
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
 from ragidx.pipelines.build.options import BuildKeywords, build_options
 from ragidx.pipelines.build.report import INDEXING, BuildReport, OnProgress, Progress, Skips, StrictError, Teller
@@ -36,6 +36,7 @@ from ragidx.pipelines.build.resolve import make_plan
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Batch, Encoder
     from ragidx.indexer.filters.filter import Filter
+    from ragidx.indexer.store.lookup import Documents
     from ragidx.indexer.store.manifest import Manifest
 
 _WINDOW_CHUNKS = 4096
@@ -119,12 +120,20 @@ class _Build:
             self._flush()
             self.reading.check_something_was_read(self.report.n_documents, self.skips)
             self._seen.keep()
-            self.report.n_removed = writer.delete_others() if had else 0
+            self.report.n_removed = self._remove_others(known) if had else 0
             manifest = writer.commit(self._notes(), self.report.n_documents)
             self.report.committed = writer.base is None or manifest.generation != writer.base.generation
             self._seen.write()
         self._finish()
         return self.report
+
+    def _remove_others(self, known: Documents) -> int:
+        """Delete the documents that the corpus does not have; how many there were."""
+        r = self.report
+        if not self.options.allow_removal:
+            n_removed = known.count_others()
+            check_removal(n_removed, r.n_unchanged + r.n_changed + n_removed, self.index)
+        return self.writer.delete_others()
 
     # -- reading ------------------------------------------------------------------------------------------------
 

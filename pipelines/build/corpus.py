@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.readers.registry import ReadOptions, documents
 from ragidx.corpora.records import Document, OnSkip
 from ragidx.corpora.sources import IndexFolder, Source, sources
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
 
 _UNLIMITED = 1 << 30
+_GUARDED_FROM = 10  # documents of an index: of fewer, a build may remove most
 
 
 def _every(source: Source) -> bool:
@@ -96,6 +97,27 @@ class Reading:
 
     def _exclude(self) -> list[str]:
         return without_index(self.corpus, self.index, self.options.exclude)
+
+
+def check_removal(n_removed: int, n_before: int, index: Path, noun: str = "documents") -> None:
+    """Whether a build may remove what its corpus does not have: one of another corpus would empty the index.
+
+    Args:
+        n_removed: documents that are only in the index.
+        n_before: documents that the index has.
+        index: its folder.
+        noun: what is counted.
+
+    Raises:
+        SpecError: they are more than half of an index of ten documents or more.
+    """
+    if n_before >= _GUARDED_FROM and 2 * n_removed > n_before:
+        raise SpecError(
+            f"this build would remove {n_removed:,} of {n_before:,} {noun}",
+            "use another --index for this corpus, --allow-removal if they are really gone, "
+            "or --rebuild to replace the index",
+            where=str(index),
+        )
 
 
 def without_index(corpus: str | Path, index: Path, exclude: Sequence[str]) -> list[str]:

@@ -55,6 +55,7 @@ class StoreKeywords(AnnOptions, CorpusOptions, total=False):
     """What every build takes, of a corpus or of vectors."""
 
     strict: bool  # end at the first thing left out or cut
+    allow_removal: bool  # go on also if most of the index is gone from the corpus or the file
     rebuild: bool  # replace the index, whatever it was made with
 
 
@@ -79,7 +80,7 @@ class BuildOptions:
     Args:
         model: mini, a folder, or a hub id.
         encoder, filter, chunk: the options of each that were given, None never.
-        strict, reread, rebuild: as in `BuildKeywords`; the others as in the groups there.
+        strict, reread, allow_removal, rebuild: as in `BuildKeywords`; the others as in the groups there.
     """
 
     model: str | None = None
@@ -98,6 +99,7 @@ class BuildOptions:
     id_field: str | None = None
     strict: bool = False
     reread: bool = False
+    allow_removal: bool = False
     rebuild: bool = False
 
     def __post_init__(self) -> None:

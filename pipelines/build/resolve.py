@@ -18,6 +18,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import AUTO, IndexOptions, check_index_type
 from ragidx.indexer.encoders import methods
+from ragidx.indexer.encoders.load import check_network
 from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, VECTORS, filter_spec, gone_on_with, located
 from ragidx.indexer.models.locate import ModelFiles, locate, weights_fingerprint
 from ragidx.indexer.prompts.templates import load_template
@@ -123,6 +124,7 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
     Raises:
         SpecError: an option is unknown or out of range, or the index was made with another.
         ModelError: the model is not there.
+        RagidxError: the extra `models` is asked for, and not installed.
     """
     return resolve(options, None if options.rebuild else _stored(index))
 
@@ -145,6 +147,7 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
     changes = [] if old is None else differences(old, spec)
     if changes:
         raise mismatch(changes, spec.index_type, where)
+    check_network(files, spec.encoder, device=options.device, dtype=options.dtype, attn=options.attn)
     plan = Plan(spec, files, options, stored)
     plan.index_options()  # what is wrong with them shows now
     return plan

@@ -17,6 +17,7 @@ import click
 from ragidx import __version__
 from ragidx.corpora.errors import RagidxError
 from ragidx.pipelines.cli import interrupts
+from ragidx.pipelines.cli.help import nearest
 
 COMMANDS = {
     "build": "Make or update the index of a corpus.",
@@ -54,6 +55,14 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"ragidx.pipelines.cli.{cmd_name}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is asked for; for an unknown name, an error with the nearest known one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"No such command '{args[0]}'.{nearest(args[0], list(COMMANDS))}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing one."""

@@ -28,7 +28,7 @@ from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.digests import DigestTable, digest
 from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.corpus import Reading, check_removal, chunker_of, document_hash, too_long
 from ragidx.pipelines.build.file_cache import REPEATED
 from ragidx.pipelines.build.fit_filter import check_fit
 from ragidx.pipelines.build.options import BuildKeywords, build_options
@@ -173,6 +173,10 @@ class _Forecaster:
             read_seconds = time.perf_counter() - started - self._load_seconds - self._count_seconds
             self.reading.check_something_was_read(self.progress.n_documents, self._all_skips(walked))
             found = Extrapolation(tallies, {} if is_whole else self.corpus.strata())
+            if is_whole and not self.reading.options.allow_removal:
+                n_removed = self.knowledge.count_others()
+                n_before = found["unchanged"].value + found["changed"].value + n_removed
+                check_removal(n_removed, n_before, self.reading.index)
             skipped = found.skipped() | ({} if is_whole else dict(walked.counts))
             made = self._forecast(found, skipped, read_seconds / found.share)
         self.progress.last = True

@@ -22,7 +22,7 @@ from ragidx.indexer.encoders.methods import VECTORS
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.writing.vacuum import vacated_if_refused
-from ragidx.pipelines.build.corpus import without_index
+from ragidx.pipelines.build.corpus import check_removal, without_index
 from ragidx.pipelines.build.options import (
     QUERY_OPTIONS,
     BuildKeywords,
@@ -132,6 +132,8 @@ class _Build:
             if not self.report.n_chunks:
                 raise self._nothing_read()
             self.report.queries = self._queries(writer.spec, check)
+            if old is not None and not o.allow_removal:
+                check_removal(writer.count_others(), old.n_chunks, self.index, "rows")
             writer.delete_others()
             done = writer.commit({"corpus": str(self.vectors), "skipped": dict(self.skips.counts)})
         r, spec = self.report, writer.spec

@@ -10,9 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Unpack
 
-from pydantic import ConfigDict, Field, PrivateAttr
-
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import missing_extra
 from ragidx.indexer.devices import RunOptions
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.encoders.methods import EncoderOptions, FilterOptions, filter_spec
@@ -26,8 +24,9 @@ try:
     from langchain_core.embeddings import Embeddings
     from langchain_core.retrievers import BaseRetriever
     from langchain_core.runnables.config import run_in_executor
+    from pydantic import ConfigDict, Field, PrivateAttr
 except ImportError as fault:
-    raise RagidxError("langchain-core is not installed", "pip install 'ragidx[langchain]'") from fault
+    raise missing_extra("the LangChain adapter needs", ["langchain-core"], "langchain") from fault
 
 
 class RagidxRetriever(BaseRetriever):

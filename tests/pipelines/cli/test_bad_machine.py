@@ -52,7 +52,8 @@ def test_without_faiss_the_message_names_what_to_install_before_anything_is_enco
         2,
         "",
         "Error: faiss is not installed\n"
-        "  hint: pip install 'ragidx[cpu]' (or 'ragidx[gpu]' on a machine with an NVIDIA GPU)\n",
+        "  hint: pip install '.[cpu]' in a checkout, or pip install 'ragidx[cpu]'; "
+        "gpu in place of cpu on a machine with an NVIDIA GPU\n",
     )
     assert not (folder / "new" / "journal").exists()
 

@@ -25,7 +25,8 @@ from ragidx.indexer.ann.index_types import INDEX_TYPES, candidates, footprint_of
 from ragidx.indexer.store.manifest import JOURNAL
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.pipelines.build.corpus import Reading, build_options
+from ragidx.pipelines.build.corpus import Reading
+from ragidx.pipelines.build.options import build_options
 from ragidx.pipelines.plan import footprint as room_module
 from ragidx.pipelines.plan import plan as module
 from ragidx.pipelines.plan import sample as pieces_module
@@ -405,7 +406,7 @@ def test_files_of_a_kind_stand_for_their_kind(tmp_path: Path, tiny: dict[str, An
 
 
 def _reading(path: Path) -> Reading:
-    return Reading(path, path.parent / "index", build_options({}))
+    return Reading(path, path.parent / "index", build_options())
 
 
 def _pieces(path: Path, budget: int) -> list[tuple[float, list[str], list[Skip]]]:
