@@ -332,8 +332,7 @@ class _Build:
 
     def _finish(self) -> None:
         r, store = self.report, Store.open(self.index)
-        r.model, r.method = self.plan.spec.encoder.model, self.plan.spec.encoder.method
-        r.encoder, r.filter, r.dim = str(self.plan.spec.encoder), str(self.plan.spec.filter), store.manifest.dim
+        r.spec, r.dim = self.plan.spec, store.manifest.dim
         r.n_kept = store.manifest.n_chunks - r.n_chunks  # what was cut here, so far
         r.generation, r.n_chunks = store.manifest.generation, store.manifest.n_chunks
         r.take_index(store.manifest)

@@ -26,6 +26,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.corpora.records import Document, Skip
 from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.digests import DigestTable, digest
+from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.pipelines.build.chunks import Cutter, Item
 from ragidx.pipelines.build.corpus import Reading, check_removal, chunker_of, document_hash, too_long
@@ -79,8 +80,8 @@ class Forecast:
     index: str
     model: str
     method: str
-    encoder: str
-    filter: str
+    encoder: EncoderSpec
+    filter: FilterSpec
     dim: int
     index_type: str
     index_recipe: str
@@ -109,7 +110,7 @@ class Forecast:
 
     def to_json(self) -> dict[str, Any]:
         """All fields; stable, documented in the README."""
-        return dataclasses.asdict(self)
+        return dataclasses.asdict(self) | {"encoder": str(self.encoder), "filter": str(self.filter)}
 
 
 def forecast(
@@ -290,8 +291,8 @@ class _Forecaster:
             index=str(self.reading.index),
             model=spec.encoder.model,
             method=spec.encoder.method,
-            encoder=str(spec.encoder),
-            filter=str(spec.filter),
+            encoder=spec.encoder,
+            filter=spec.filter,
             dim=dim,
             index_type=spec.index_type,
             index_recipe=str((new[0][1] if new else None) or FLAT),

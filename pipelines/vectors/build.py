@@ -18,7 +18,6 @@ from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import Source
 from ragidx.corpora.vectors.batch import check_width
 from ragidx.corpora.vectors.files import VectorBatch, VectorOptions, vector_batches, vector_bytes
-from ragidx.indexer.encoders.methods import VECTORS
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.writing.vacuum import vacated_if_refused
@@ -136,10 +135,7 @@ class _Build:
                 check_removal(writer.count_others(), old.n_chunks, self.index, "rows")
             writer.delete_others()
             done = writer.commit({"corpus": str(self.vectors), "skipped": dict(self.skips.counts)})
-        r, spec = self.report, writer.spec
-        asks = "" if spec.query_encoder is None else spec.query_encoder.model
-        r.model, r.method = spec.encoder.model or asks, VECTORS
-        r.encoder, r.filter = str(spec.encoder), str(spec.filter)
+        r, r.spec = self.report, writer.spec
         r.dim, r.generation, r.committed = writer.stored_dim, done.generation, done.committed
         r.given_dim = None if dim == r.dim else dim
         r.n_documents, r.n_chunks = done.n_documents, done.n_rows
@@ -161,7 +157,7 @@ class _Build:
     def _queries(self, spec: IndexSpec, check: _ModelCheck | None) -> Queries | None:
         """What is told of the model of questions; one that is named has to have made the vectors."""
         if check is None:
-            return None if spec.query_encoder is None else Queries(str(spec.query_encoder))
+            return None if spec.query_encoder is None else Queries(spec.query_encoder)
         return check.last()
 
     def _batches(self, dim: int | None) -> Iterator[VectorBatch]:

@@ -147,7 +147,7 @@ def compare(plan: Plan, sample: TextSample, where: str, *, is_last: bool = True)
     Raises:
         SpecError: the vectors are not the model's.
     """
-    encoder = str(plan.spec.encoder)
+    encoder = plan.spec.encoder
     if not len(sample):
         return Queries(encoder, 0)
     given = unit_rows(sample.vectors[:, : plan.dim()]).vectors
