@@ -165,7 +165,8 @@ def _report(rows: list[tuple[int, float]], spread: float = 0.0) -> SweepReport:
     ]  # fmt: skip
     return SweepReport(
         source="s", model="m", encoder=EncoderSpec(), hidden=256, reference="r", reference_dim=256,
-        reference_ndcg=interval(base), n_documents=1, n_chunks=1, n_queries=40, queries="", threads=1, batch=64, rows=tuple(made),
+        reference_ndcg=interval(base), n_documents=1, n_chunks=1, n_queries=40, queries="", threads=1, batch=64,
+        rows=tuple(made),
     )  # fmt: skip
 
 
