@@ -6,6 +6,7 @@ A build that has nothing to encode loads no model, and still refuses an unknown 
 from __future__ import annotations
 
 import importlib.util
+from typing import TypedDict
 
 from ragidx.corpora.errors import SpecError, missing_extra, unknown_name
 
@@ -15,6 +16,14 @@ DEVICES = ("auto", "cuda", "mps", "cpu")
 DTYPES = ("auto", "float32", "bfloat16", "float16", "mixed")  # what they are: ragidx.indexer.encoders.precision
 # transformers' names; it also takes the name of a kernel on the hub, owner/name.
 IMPLEMENTATIONS = ("auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
+
+
+class RunOptions(TypedDict, total=False):
+    """Where a model runs and how it computes; no vector is meant to differ by it."""
+
+    device: str
+    dtype: str
+    attn: str
 
 
 def missing_models(*more: str) -> list[str]:

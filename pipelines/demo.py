@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from ragidx.indexer.devices import missing_models
 from ragidx.pipelines.build.build import build
+from ragidx.pipelines.build.options import BuildKeywords
 from ragidx.pipelines.build.report import BuildReport, OnProgress
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.retriever import Retriever
@@ -43,10 +43,13 @@ def run(folder: Path, on_progress: OnProgress | None = None) -> list[Side]:
     extra `models` is installed, with echo embeddings, filtered at tau = 2. float32, so that the scores are the same on
     every machine.
     """
-    ways: list[tuple[str, dict[str, Any]]] = [("preset", {}), ("echo", {"method": "echo", "tau": 2.0})]
+    ways: list[tuple[str, BuildKeywords]] = [
+        ("preset", {"dtype": "float32"}),
+        ("echo", {"dtype": "float32", "method": "echo", "tau": 2.0}),
+    ]
     sides = []
     for name, options in ways[:1] if missing_models() else ways:
-        report = build(sample_corpus(), folder / name, on_progress=on_progress, dtype="float32", **options)
+        report = build(sample_corpus(), folder / name, on_progress=on_progress, **options)
         retriever = Retriever.open(folder / name, dtype="float32")
         sides.append(Side(name, report, retriever.search_batch(QUESTIONS, k=3)))
     return sides

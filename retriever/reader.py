@@ -8,9 +8,9 @@ in words, and the models that encode them, are `Retriever`'s.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +23,11 @@ from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.manifest import read_manifest
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.store.topk import Place
+from ragidx.indexer.store.topk import Found, Place
 from ragidx.retriever.hit import Hit
+from ragidx.retriever.options import SearchOptions, search_options
 from ragidx.retriever.query_vectors import unit_queries
 from ragidx.retriever.where.masks import matching_rows, schema_of
-from ragidx.retriever.where.parser import parse
 
 
 class IndexReader:
@@ -114,15 +114,8 @@ class IndexReader:
             QueryError: a vector is zero, not finite or of another width, k is no whole number from 1 on, or the
                 condition is wrong.
         """
-        self.check(k, where)
-        k, queries = int(k), self._queries(vectors)  # faiss takes no integer of numpy's
-        allowed = None if where is None else matching_rows(self.store, where)
-        scores, places = self.store.search(queries, k, allowed, **_widths(dim, rerank_dim))
-        rows = iter(self.store.rows([place for of_query in places for place in of_query]))
-        return [
-            [_hit(rank, float(scores[number, rank - 1]), next(rows)) for rank in range(1, len(of_query) + 1)]
-            for number, of_query in enumerate(places)
-        ]
+        options = self.options(k, where, dim=dim, rerank_dim=rerank_dim)
+        return self.hits(self._queries(vectors), options)
 
     def search_documents(
         self,
@@ -137,22 +130,40 @@ class IndexReader:
 
         Args and errors are those of `search`.
         """
-        self.check(k, where)
-        k, queries = int(k), self._queries(vectors)  # faiss takes no integer of numpy's
-        allowed = None if where is None else matching_rows(self.store, where)
+        options = self.options(k, where, dim=dim, rerank_dim=rerank_dim)
+        return self.documents(self._queries(vectors), options)
+
+    def options(
+        self, k: int = 10, where: str | None = None, *, dim: int | None = None, rerank_dim: int | None = None
+    ) -> SearchOptions:
+        """The options of a search here, to be made before anything is encoded for it; errors are those of `search`."""
+        return search_options(self.store, k, where, dim=dim, rerank_dim=rerank_dim)
+
+    def hits(self, queries: NDArray[np.float32], options: SearchOptions) -> list[list[Hit]]:
+        """As `search`, of queries (q, dim) of length 1, and of options made by this reader."""
+        scores, places = self._found(queries, options, self._allowed(options))
+        rows = iter(self.store.rows([place for of_query in places for place in of_query]))
+        return [
+            [_hit(rank, float(scores[number, rank - 1]), next(rows)) for rank in range(1, len(of_query) + 1)]
+            for number, of_query in enumerate(places)
+        ]
+
+    def documents(self, queries: NDArray[np.float32], options: SearchOptions) -> list[list[tuple[str, float]]]:
+        """As `search_documents`, of queries (q, dim) of length 1, and of options made by this reader."""
+        allowed = self._allowed(options)
         answers: list[list[tuple[str, float]]] = [[] for _ in queries]
-        waiting, wide = list(range(len(queries))), k
+        waiting, wider = list(range(len(queries))), options
         while waiting:
-            scores, places = self.store.search(queries[waiting], wide, allowed, **_widths(dim, rerank_dim))
+            scores, places = self._found(queries[waiting], wider, allowed)
             short = []
             for number, query in enumerate(waiting):
                 best: dict[str, float] = {}
                 for doc_id, score in zip(self._document_ids(places[number]), scores[number], strict=False):
                     best.setdefault(doc_id, float(score))
-                answers[query] = list(best.items())[:k]
-                if len(best) < k and len(places[number]) == wide:
+                answers[query] = list(best.items())[: options.k]
+                if len(best) < options.k and len(places[number]) == wider.k:
                     short.append(query)
-            waiting, wide = short, wide * 4
+            waiting, wider = short, dataclasses.replace(wider, k=4 * wider.k)
         return answers
 
     def get(self, chunk_ids: Sequence[str] | None = None, *, doc_id: str | None = None) -> list[Row]:
@@ -181,22 +192,13 @@ class IndexReader:
             raise QueryError(f"the index has no chunk '{missing[0]}'{more}", "ids are those that queries show")
         return self.store.rows([found[name] for name in chunk_ids])
 
-    def check(self, k: int, where: str | None) -> None:
-        """Whether a search can be asked for so, before anything is encoded for it.
+    def _allowed(self, options: SearchOptions) -> list[NDArray[np.bool_]] | None:
+        return None if options.where is None else matching_rows(self.store, options.where)
 
-        Raises:
-            QueryError: k is no whole number from 1 on, or the condition is wrong.
-        """
-        if isinstance(k, bool) or not isinstance(k, int | np.integer):
-            raise QueryError(f"k={k!r} is no whole number", "give 1 or more", where="-k")
-        if k < 1:
-            raise QueryError(f"k={k} asks for no hit", "give 1 or more", where="-k")
-        if where is not None:
-            if not isinstance(where, str):
-                raise QueryError(
-                    f"the condition is {where!r}, no text", "write one such as 'year >= 1900'", where="condition"
-                )
-            parse(where, self.schema)
+    def _found(
+        self, queries: NDArray[np.float32], options: SearchOptions, allowed: list[NDArray[np.bool_]] | None
+    ) -> Found:
+        return self.store.search(queries, options.k, allowed, dim=options.dim, rerank_dim=options.rerank_dim)
 
     def _queries(self, vectors: ArrayLike) -> NDArray[np.float32]:
         """(q, dim) of length 1."""
@@ -222,10 +224,6 @@ class IndexReader:
                     if dead is None or not dead[first + row]:
                         yield (number, first + row), values[row].as_py()
                 first += len(values)
-
-
-def _widths(dim: int | None, rerank_dim: int | None) -> dict[str, Any]:
-    return {name: value for name, value in (("dim", dim), ("rerank_dim", rerank_dim)) if value is not None}
 
 
 def _hit(rank: int, score: float, row: Row) -> Hit:

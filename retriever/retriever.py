@@ -107,7 +107,8 @@ class Retriever:
             QueryError: the question is empty, k is no whole number from 1 on, or the condition is wrong.
             ModelError: the index's model is not here, or is another.
         """
-        return self.search_batch([query], k, instruction, where, dim=dim, rerank_dim=rerank_dim)[0]
+        options = self.reader.options(k, where, dim=dim, rerank_dim=rerank_dim)
+        return self.reader.hits(self._vectors([query], instruction), options)[0]
 
     def search_batch(
         self,
@@ -120,8 +121,8 @@ class Retriever:
         rerank_dim: int | None = None,
     ) -> list[list[Hit]]:
         """As `search`, for many questions at once: they are encoded and searched in batches."""
-        self._check(queries, k, where)
-        return self.reader.search(self.encode(queries, instruction), k, where, dim=dim, rerank_dim=rerank_dim)
+        options = self.reader.options(k, where, dim=dim, rerank_dim=rerank_dim)
+        return self.reader.hits(self._vectors(queries, instruction), options)
 
     def search_documents(
         self,
@@ -134,9 +135,8 @@ class Retriever:
         rerank_dim: int | None = None,
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question as (document id, score): a document's best chunk counts."""
-        self._check(queries, k, where)
-        vectors = self.encode(queries, instruction)
-        return self.reader.search_documents(vectors, k, where, dim=dim, rerank_dim=rerank_dim)
+        options = self.reader.options(k, where, dim=dim, rerank_dim=rerank_dim)
+        return self.reader.documents(self._vectors(queries, instruction), options)
 
     def encode(self, queries: Sequence[str], instruction: str | None = None) -> NDArray[np.float32]:
         """(q, dim) float32 of unit length: questions as the index wants them.
@@ -207,11 +207,10 @@ class Retriever:
             )
         return encoder
 
-    def _check(self, queries: Sequence[str], k: int, where: str | None) -> None:
-        """What is wrong with a question is told before a model is loaded for it."""
+    def _vectors(self, queries: Sequence[str], instruction: str | None) -> NDArray[np.float32]:
+        """As `encode`; what is wrong with a question is told before a model is loaded for it."""
         if isinstance(queries, str):
             raise TypeError("expected a list of queries, got one string")
-        self.reader.check(k, where)
         for number, query in enumerate(queries, start=1):
             place = f"query {number}" if len(queries) > 1 else ""
             if not query.strip():
@@ -219,6 +218,7 @@ class Retriever:
             at = lone_surrogate(query)
             if at is not None:
                 raise QueryError(f"the query is no Unicode text at character {at}", "write it in UTF-8", where=place)
+        return self.encode(queries, instruction)
 
 
 def _extras(files: ModelFiles) -> str:

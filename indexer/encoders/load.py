@@ -31,22 +31,7 @@ def load_encoder(
         dtype: auto, float32, bfloat16, float16, mixed. On a CPU auto is measured once, on the first call with 256
             documents or more, and `encoder.dtype` says which it is; a named one never changes.
         attn: how a decoder's attention is computed, a name of transformers': sdpa, eager, flash_attention_2; auto.
-        options:
-            method: classical, echo, prompteol, metaeol, llm2vec, reba, sentence-transformers.
-            template: a name in templates.toml, or a string with `{text}`.
-            copies: how often echo (without words between) or reba repeats the text.
-            pooling: mean, weighted_mean, last, eos, bos, trainable.
-            pooler: the weights of the trainable pooling, a safetensors file.
-            attention: causal or bidirectional.
-            layer: hidden layer that is pooled; -1 the last, 0 the input embeddings.
-            layer_norm: whether a layer before the last one goes through the final norm too.
-            pool_eos: whether an EOS or closing marker that the template pools counts (echo's authors do it).
-            instruction: default instruction of queries; `task:NAME` for that of a known task.
-            max_length: tokens of a text that are read at most.
-            compute_matched: whether max_length holds for all copies of the text together.
-            truncate: where a text that is too long is cut: end or middle.
-            adapters: LoRA adapters, merged in this order: folders or hub ids.
-            revision: of a hub id.
+        options: method, template, pooling, layer, instruction, max_length ...: `EncoderOptions` says what each does.
 
     Raises:
         ModelError: the model cannot be found or loaded, or does not attend as the method needs.

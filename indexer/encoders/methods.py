@@ -6,9 +6,9 @@ method's own defaults, which are what the papers do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack, cast
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.models.locate import ModelFiles, locate
@@ -54,24 +54,42 @@ DEFAULT_TAU = 2.0
 class EncoderOptions(TypedDict, total=False):
     """What a user may say about an encoder: the fields of `EncoderSpec` but the model; None: nothing was said."""
 
-    revision: str | None
-    adapters: tuple[str, ...] | None
-    method: str | None
-    template: str | None
-    copies: int | None
-    pooling: str | None
-    pooler: str | None
-    attention: str | None
-    layer: int | None
-    layer_norm: bool | None
-    pool_eos: bool | None
-    instruction: str | None
-    max_length: int | None
-    compute_matched: bool | None
-    truncate: str | None
+    revision: str | None  # of a hub id
+    adapters: tuple[str, ...] | None  # LoRA adapters, merged in this order: folders or hub ids
+    method: str | None  # classical, echo, prompteol, metaeol, llm2vec, reba, sentence-transformers
+    template: str | None  # a name in templates.toml, or a string with `{text}`
+    copies: int | None  # how often echo (without words between) or reba repeats the text
+    pooling: str | None  # mean, weighted_mean, last, eos, bos, trainable
+    pooler: str | None  # the weights of the trainable pooling, a safetensors file
+    attention: str | None  # causal or bidirectional
+    layer: int | None  # hidden layer that is pooled; -1 the last, 0 the input embeddings
+    layer_norm: bool | None  # whether a layer before the last one goes through the final norm too
+    pool_eos: bool | None  # whether an EOS or closing marker that the template pools counts (echo's authors do it)
+    instruction: str | None  # default instruction of queries; `task:NAME` for that of a known task
+    max_length: int | None  # tokens of a text that are read at most
+    compute_matched: bool | None  # whether max_length holds for all copies of the text together
+    truncate: str | None  # where a text that is too long is cut: end or middle
+
+
+class FilterFields(TypedDict, total=False):
+    """What only some filters have: the fields of `FilterSpec` of that name, less `filter_`."""
+
+    filter_offset: int | None
+    filter_seed: int | None
+    filter_sample: int | None
+    filter_topk: int | None
+
+
+class FilterOptions(FilterFields, total=False):
+    """What a user may say about a filter: the fields of `FilterSpec`; `filter` is its name. None: nothing was said."""
+
+    filter: str | None
+    tau: float | None
+    dim: int | None
 
 
 ENCODER_OPTIONS = tuple(EncoderOptions.__annotations__)
+FILTER_OPTIONS = tuple(FilterOptions.__annotations__)
 
 
 def located(model: str, options: EncoderOptions) -> ModelFiles:
@@ -84,17 +102,17 @@ def located(model: str, options: EncoderOptions) -> ModelFiles:
     )
 
 
-def resolve(files: ModelFiles, **asked: Any) -> EncoderSpec:
+def resolve(files: ModelFiles, **asked: Unpack[EncoderOptions]) -> EncoderSpec:
     """The whole spec of an encoder.
 
     Args:
         files: the model.
-        asked: fields of `EncoderSpec`; None where the user said nothing.
+        asked: None where the user said nothing.
 
     Raises:
         SpecError: an unknown method or pooling, or options that the model's own modules do not have.
     """
-    given = {name: value for name, value in asked.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     preset = files.preset()
     own = SENTENCE_TRANSFORMERS if files.sentence_transformers else preset.get("method", DEFAULT_METHOD)
     method = given.get("method", own)
@@ -117,22 +135,22 @@ def resolve(files: ModelFiles, **asked: Any) -> EncoderSpec:
     return _checked(EncoderSpec.from_json(spec), files)
 
 
-def gone_on_with(old: EncoderSpec, asked: Mapping[str, Any]) -> dict[str, Any]:
+def gone_on_with(old: EncoderSpec, asked: EncoderOptions) -> EncoderOptions:
     """What `resolve` is to be asked for, so that what is left out stays as it was.
 
     Args:
         old: the encoder that is gone on with.
-        asked: values by the names of `ENCODER_OPTIONS`; None where the user said nothing.
+        asked: None where the user said nothing.
     """
-    given = {name: value for name, value in asked.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if given.get("method", old.method) != old.method:
-        return given
+        return cast(EncoderOptions, given)
     names = ("instruction", "max_length") if old.method == SENTENCE_TRANSFORMERS else ENCODER_OPTIONS
     kept = {name: getattr(old, name) for name in names}
     for one, other in (("copies", "template"), ("template", "copies")):
         if one in given and other not in given:
             kept.pop(other, None)  # each follows from the other
-    return kept | given
+    return cast(EncoderOptions, kept | given)
 
 
 def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
@@ -227,18 +245,7 @@ def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
     return FilterSpec(tau=DEFAULT_TAU, offset=kept.offset)
 
 
-def filter_spec(
-    files: ModelFiles,
-    encoder: EncoderSpec,
-    *,
-    name: str | None = None,
-    tau: float | None = None,
-    dim: int | None = None,
-    offset: int | None = None,
-    seed: int | None = None,
-    sample: int | None = None,
-    topk: int | None = None,
-) -> FilterSpec:
+def filter_spec(files: ModelFiles, encoder: EncoderSpec, **asked: Unpack[FilterOptions]) -> FilterSpec:
     """The filter that is asked for; where nothing is, the default.
 
     EmbedFilter without a width keeps every direction from its offset on; the others are what it is compared with, and
@@ -248,20 +255,21 @@ def filter_spec(
         SpecError: an unknown filter, or values that exclude each other.
     """
     default = default_filter(files, encoder)
-    options = {"offset": offset, "seed": seed, "sample": sample, "topk": topk}
-    given = {option: value for option, value in options.items() if value is not None}
-    if (name, tau, dim) == (None, None, None) and not given:
+    given: dict[str, Any] = {
+        option.removeprefix("filter_"): value for option, value in asked.items() if value is not None
+    }
+    if not given:
         return default
-    name = name or "embedfilter"
-    if name not in ("embedfilter", "none") and (tau, dim) == (None, None):
-        tau = DEFAULT_TAU
-    wanted = FilterSpec.from_json({"name": name, "tau": tau, "dim": dim, **given})
-    if name != "embedfilter" or offset is not None or default.offset is None:
+    name = given["name"] = given.pop("filter", "embedfilter")
+    if name not in ("embedfilter", "none") and not {"tau", "dim"} & given.keys():
+        given["tau"] = DEFAULT_TAU
+    wanted = FilterSpec.from_json(given)
+    if name != "embedfilter" or "offset" in given or default.offset is None:
         return wanted
     # A model whose preset starts at an offset keeps it at every width, as far as there is room.
     hidden = files.hidden
     room = default.offset if hidden is None else hidden - wanted.width(hidden)
-    return FilterSpec(tau=tau, dim=dim, offset=min(default.offset, room))
+    return dataclasses.replace(wanted, offset=min(default.offset, room))
 
 
 def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderSpec:

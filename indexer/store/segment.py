@@ -14,6 +14,7 @@ import functools
 import mmap
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class Segment:
         self._width = stored_width(entry, dim)
         self._kinds = schema
         self._moved: DeviceVectors | DeviceLists | None = None
-        self._narrow: dict[int, Any] = {}  # width -> the exact index of the first numbers of each vector
+        self._narrow: dict[int, Prefixes] = {}
 
     def map(self) -> None:
         """Map all files now and check their shape.
@@ -81,21 +82,17 @@ class Segment:
         queries: NDArray[np.float32],
         k: int,
         allowed: NDArray[np.bool_] | None,
-        width: int | None = None,
         *,
         exact: bool = False,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Scores and rows (q, k) of the k best for each query, -inf and -1 where there are no more.
 
         Args:
-            queries: (q, dim), or (q, width).
+            queries: (q, dim).
             k: 1 or more.
             allowed: (rows,), the rows that may be found; None: all.
-            width: compare the first numbers of the vectors only, brought to unit length; exact.
             exact: compare every vector, whatever was made of them.
         """
-        if width is not None and width != self._dim:
-            return ann.search_exact(self._prefixes(width), _filled(queries, width, padded(width)), k, allowed)
         if self._moved is not None and (allowed is None or not isinstance(self._moved, DeviceLists)):
             return self._moved.search(queries, k, allowed)
         queries = _filled(queries, self._dim, self._width)
@@ -104,10 +101,18 @@ class Segment:
         made = self.entry.ann
         return ann.search(self._checked_index, made.recipe, made.effort, self._vectors, queries, k, allowed)
 
-    def is_exact(self, width: int | None = None) -> bool:
+    def is_exact(self) -> bool:
         """Whether a search compares every row, and gives a row the same score however many are asked for."""
-        here = self.entry.ann is None and self._moved is None  # a GPU adds in an order that depends on the batch
-        return here or (width is not None and width != self._dim)
+        return self.entry.ann is None and self._moved is None  # a GPU adds in an order that depends on the batch
+
+    def first(self, width: int) -> Segment | Prefixes:
+        """The same rows by the first numbers of their vectors, to be searched; itself where those are all."""
+        if width == self._dim:
+            return self
+        if width not in self._narrow:
+            checksum = self.entry.files[VECTORS].sha256
+            self._narrow[width] = Prefixes(self, width, open_prefixes(self.folder, self._vectors, width, checksum))
+        return self._narrow[width]
 
     def move(self, devices: Sequence[str]) -> None:
         """Search on these devices from now on: lists there where faiss can, all vectors by torch elsewhere."""
@@ -197,12 +202,6 @@ class Segment:
         assert self.entry.ann is not None
         check_ann(self.folder / ANN, self.entry.ann.recipe, self._index, self.entry.rows)
         return self._index
-
-    def _prefixes(self, width: int) -> Any:
-        if width not in self._narrow:
-            checksum = self.entry.files[VECTORS].sha256
-            self._narrow[width] = open_prefixes(self.folder, self._vectors, width, checksum)
-        return self._narrow[width]
 
     @functools.cached_property
     def _chunks(self) -> Any:
@@ -297,6 +296,34 @@ class Segment:
     def _damaged(self, reason: str) -> IndexFormatError:
         hint = "put it back from a copy, or build again with --rebuild"
         return IndexFormatError(f"the file is damaged: {reason}", hint, where=str(self.folder / CHUNKS))
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    """The rows of a segment by the first `width` numbers of their vectors, of unit length; always exact."""
+
+    segment: Segment
+    width: int
+    index: Any  # of `open_prefixes`
+
+    @property
+    def entry(self) -> SegmentEntry:
+        """Of the segment."""
+        return self.segment.entry
+
+    def search(
+        self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """As of a segment, for queries (q, width)."""
+        return ann.search_exact(self.index, _filled(queries, self.width, padded(self.width)), k, allowed)
+
+    def is_exact(self) -> bool:
+        """Every row is compared."""
+        return True
+
+    def chunk_ids(self, numbers: Sequence[int]) -> list[str]:
+        """As of the segment."""
+        return self.segment.chunk_ids(numbers)
 
 
 def _filled(queries: NDArray[np.float32], dim: int, width: int) -> NDArray[np.float32]:

@@ -91,23 +91,14 @@ class Store:
             QueryError: the queries have another dimension than the index, or a width is not in it.
         """
         stored = self.manifest.dim
+        check_widths(stored, dim, rerank_dim)
         masks = self._masks(allowed)
         if dim is None:
-            if rerank_dim is not None:
-                raise QueryError("--rerank-dim compares again what --dim has found", "give --dim, too", where="--dim")
             return search_segments(self.segments, masks, queries, k)
-        check_width(dim, stored, "--dim")
-        if rerank_dim is not None:
-            check_width(rerank_dim, stored, "--rerank-dim")
-            if rerank_dim <= dim:
-                raise QueryError(
-                    f"rerank dim {rerank_dim:,} adds nothing to the {dim:,} dimensions that are searched",
-                    f"give more than {dim:,}, or leave it out",
-                    where="--rerank-dim",
-                )
         checked = ann.checked_queries(queries, stored)
         wide = k if rerank_dim is None else max(RERANKED, 4 * k)
-        found = search_segments(self.segments, masks, shortened(checked, dim), wide, dim)
+        narrow = [segment.first(dim) for segment in self.segments]
+        found = search_segments(narrow, masks, shortened(checked, dim), wide)
         return found if rerank_dim is None else rescore(self.segments, found, checked, k, rerank_dim)
 
     def move(self, device: str) -> int:
@@ -164,3 +155,25 @@ class Store:
                 raise ValueError(f"mask {number} has the shape {mask.shape}, not ({segment.entry.rows},)")
             masks.append(mask if dead is None else ~dead if mask is None else mask & ~dead)
         return masks
+
+
+def check_widths(stored: int, dim: int | None, rerank_dim: int | None) -> None:
+    """Whether an index of `stored` numbers a vector can be searched by these.
+
+    Raises:
+        QueryError: a width is not in it, or they do not go together.
+    """
+    if dim is None:
+        if rerank_dim is not None:
+            raise QueryError("--rerank-dim compares again what --dim has found", "give --dim, too", where="--dim")
+        return
+    check_width(dim, stored, "--dim")
+    if rerank_dim is None:
+        return
+    check_width(rerank_dim, stored, "--rerank-dim")
+    if rerank_dim <= dim:
+        raise QueryError(
+            f"rerank dim {rerank_dim:,} adds nothing to the {dim:,} dimensions that are searched",
+            f"give more than {dim:,}, or leave it out",
+            where="--rerank-dim",
+        )

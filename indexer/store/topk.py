@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Floats, Ints
-from ragidx.indexer.store.segment import Segment
+from ragidx.indexer.store.segment import Prefixes, Segment
 
+Searched: TypeAlias = Segment | Prefixes
 Place: TypeAlias = tuple[int, int]  # number of the segment, row
 
 _BLOCK = 1 << 22  # scores held at once: 48 MiB with their rows
@@ -36,20 +37,18 @@ class Found(NamedTuple):
 
 
 def search_segments(
-    segments: Sequence[Segment],
+    segments: Sequence[Searched],
     allowed: Sequence[NDArray[np.bool_] | None],
     queries: Floats,
     k: int,
-    width: int | None = None,
 ) -> Found:
     """The k best allowed rows of all segments for each query.
 
     Args:
-        segments: any number.
+        segments: any number, or their `first` numbers, all of one width.
         allowed: for each segment the rows that may be found, (rows,); None: all.
-        queries: (q, dim), or (q, width).
+        queries: (q, width).
         k: 1 or more.
-        width: compare the first numbers of each vector only; None: all of them.
     """
     if k < 1:
         raise ValueError(f"k is {k}, not 1 or more")
@@ -61,7 +60,7 @@ def search_segments(
         block = queries[start : start + step]
         # In an exact search one row more than is wanted shows whether the last place is shared.
         found = [
-            _search(segment, block, min(wide + segment.is_exact(width), segment.entry.rows), mask, width)
+            _search(segment, block, min(wide + segment.is_exact(), segment.entry.rows), mask)
             for segment, mask in zip(segments, allowed, strict=True)
         ]
         best, numbers, rows = _sorted(found)
@@ -69,7 +68,7 @@ def search_segments(
         places += _places(None if numbers is None else numbers[:, :wide], rows[:, :wide])
         for row in _shared(best, wide):
             one = [(part_scores[row], part_rows[row]) for part_scores, part_rows in found]
-            ranked = _best(segments, allowed, block[row : row + 1], wide, width, one)
+            ranked = _best(segments, allowed, block[row : row + 1], wide, one)
             scores[start + row] = -np.inf
             scores[start + row, : len(ranked)] = [score for score, _ in ranked]
             places[start + row] = [place for _, place in ranked]
@@ -99,10 +98,8 @@ def _shared(scores: Floats, wide: int) -> list[int]:
     return np.flatnonzero(same[:, :wide].any(axis=1)).tolist()
 
 
-def _search(
-    segment: Segment, queries: Floats, k: int, mask: NDArray[np.bool_] | None, width: int | None
-) -> tuple[Floats, Ints]:
-    scores, rows = segment.search(queries, k, mask, width)
+def _search(segment: Searched, queries: Floats, k: int, mask: NDArray[np.bool_] | None) -> tuple[Floats, Ints]:
+    scores, rows = segment.search(queries, k, mask)
     return _cosines(scores), rows
 
 
@@ -153,11 +150,10 @@ def rescore(segments: Sequence[Segment], found: Found, queries: Floats, k: int, 
 
 
 def _best(
-    segments: Sequence[Segment],
+    segments: Sequence[Searched],
     allowed: Sequence[NDArray[np.bool_] | None],
     query: Floats,
     k: int,
-    width: int | None,
     found: list[tuple[Floats, Ints]],
 ) -> list[tuple[np.float32, Place]]:
     """The k best of what the segments found for one query."""
@@ -167,30 +163,31 @@ def _best(
     last = every[-k] if len(every) >= k else np.float32(-np.inf)
     ranked: list[tuple[np.float32, Place]] = []
     for number, part in enumerate(found):
-        scores, rows = _with_ties(segments[number], allowed[number], query, width, last, part)
+        scores, rows = _with_ties(segments[number], allowed[number], query, last, part)
         chosen = (rows >= 0) & (scores >= last)
         ranked.extend((score, (number, int(row))) for score, row in zip(scores[chosen], rows[chosen], strict=True))
     return _by_chunk_id(segments, ranked)[:k]
 
 
 def _with_ties(
-    segment: Segment,
+    segment: Searched,
     mask: NDArray[np.bool_] | None,
     query: Floats,
-    width: int | None,
     last: np.float32,
     found: tuple[Floats, Ints],
 ) -> tuple[Floats, Ints]:
     """What a segment found, widened until no row that was cut off has the score `last` of the last place."""
     scores, rows = found
-    exact = segment.is_exact(width)
+    exact = segment.is_exact()
     while exact and len(rows) < segment.entry.rows and rows[-1] >= 0 and scores[-1] == last:
-        wider = _search(segment, query, min(2 * len(rows), segment.entry.rows), mask, width)
+        wider = _search(segment, query, min(2 * len(rows), segment.entry.rows), mask)
         scores, rows = wider[0][0], wider[1][0]
     return scores, rows
 
 
-def _by_chunk_id(segments: Sequence[Segment], ranked: list[tuple[np.float32, Place]]) -> list[tuple[np.float32, Place]]:
+def _by_chunk_id(
+    segments: Sequence[Searched], ranked: list[tuple[np.float32, Place]]
+) -> list[tuple[np.float32, Place]]:
     """Sorted by score; chunk ids are read only of rows that share theirs with another."""
     values, counts = np.unique(np.array([score for score, _ in ranked], np.float32), return_counts=True)
     shared = set(values[counts > 1].tolist())

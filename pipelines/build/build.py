@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -26,9 +26,10 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import check_folder, vacated_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, build_options, check_removal, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.corpus import Reading, check_removal, chunker_of, document_hash, too_long
 from ragidx.pipelines.build.encode import encode, windows, with_vector
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
+from ragidx.pipelines.build.options import BuildKeywords, build_options
 from ragidx.pipelines.build.report import INDEXING, BuildReport, OnProgress, Progress, Skips, StrictError, Teller
 from ragidx.pipelines.build.resolve import make_plan
 
@@ -43,7 +44,7 @@ def build(
     index: str | Path = "ragidx-index",
     *,
     on_progress: OnProgress | None = None,
-    **options: Any,
+    **options: Unpack[BuildKeywords],
 ) -> BuildReport:
     """Make or update the index of a corpus.
 
@@ -51,7 +52,7 @@ def build(
         corpus: a folder, a file, a BEIR folder, or `-` for standard input.
         index: the index folder.
         on_progress: called a few times a second.
-        options: the fields of `BuildOptions`: model, method, pooling, tau, dim, filter, chunk_size, device, strict ...
+        options: `BuildKeywords`: model, method, pooling, tau, dim, filter, chunk_size, device, strict ...
             What is left out is what the index was made with, else the model's preset, else the default.
 
     Returns:
@@ -60,7 +61,7 @@ def build(
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
     """
-    return _Build(Reading(corpus, Path(index), build_options(options)), on_progress).run()
+    return _Build(Reading(corpus, Path(index), build_options(**options)), on_progress).run()
 
 
 class _Build:
@@ -280,8 +281,7 @@ class _Build:
 
     def _finish(self) -> None:
         r, store = self.report, Store.open(self.index)
-        r.model, r.method = self.plan.spec.encoder.model, self.plan.spec.encoder.method
-        r.encoder, r.filter, r.dim = str(self.plan.spec.encoder), str(self.plan.spec.filter), store.manifest.dim
+        r.spec, r.dim = self.plan.spec, store.manifest.dim
         r.n_kept = store.manifest.n_chunks - r.n_chunks  # what was cut here, so far
         r.generation, r.n_chunks = store.manifest.generation, store.manifest.n_chunks
         r.take_index(store.manifest)

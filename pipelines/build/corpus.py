@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +23,8 @@ from ragidx.corpora.sources import IndexFolder, Source, sources
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.digests import digest
 from ragidx.pipelines.build.chunks import Item
+from ragidx.pipelines.build.options import BuildOptions
 from ragidx.pipelines.build.report import Skips
-from ragidx.pipelines.build.resolve import BuildOptions
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
@@ -35,21 +35,6 @@ _GUARDED_FROM = 10  # documents of an index: of fewer, a build may remove most
 
 def _every(source: Source) -> bool:
     return True
-
-
-def build_options(options: Mapping[str, object]) -> BuildOptions:
-    """What a program gave `build` by name.
-
-    Raises:
-        SpecError: a name that is no field of `BuildOptions`.
-    """
-    try:
-        return BuildOptions(**options)  # type: ignore[arg-type]  # the values are checked where they are used
-    except TypeError as fault:
-        raise SpecError(
-            f"build takes no such option: {fault}".replace("BuildOptions.__init__() ", ""),
-            "see help(ragidx.pipelines.build.resolve.BuildOptions)",
-        ) from fault
 
 
 @dataclass(frozen=True)

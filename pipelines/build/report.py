@@ -14,6 +14,7 @@ from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import FLAT
+from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
 
 if TYPE_CHECKING:
     from ragidx.indexer.store.manifest import Manifest
@@ -36,13 +37,13 @@ class Queries:
     """How questions are encoded for vectors that were made elsewhere, and whether the model made them.
 
     Attributes:
-        encoder: an `EncoderSpec`.
+        encoder: how.
         n_checked: texts that were encoded again; 0: there are none; None: the model was not named, and not looked at.
         median_cosine: of their vectors with those that were given.
         least_cosine: likewise.
     """
 
-    encoder: str
+    encoder: EncoderSpec
     n_checked: int | None = None
     median_cosine: float | None = None
     least_cosine: float | None = None
@@ -187,10 +188,7 @@ class BuildReport:
     """
 
     index: str
-    model: str = ""
-    method: str = ""
-    encoder: str = ""
-    filter: str = ""
+    spec: IndexSpec = field(default=IndexSpec())  # of the index, once it is committed
     dim: int = 0
     generation: int = 0
     committed: bool = False
@@ -223,15 +221,40 @@ class BuildReport:
     over_memory: OverMemory | None = None  # where a search needs a MiB more than was allowed, or more
 
     def to_json(self) -> dict[str, Any]:
-        """All fields; stable, documented in the README.
+        """All fields, and of the spec model, method, encoder and filter; stable, documented in the README.
 
         `queries`, `given_dim` and `over_memory` are there where they say something.
         """
         fields = dataclasses.asdict(self)
+        del fields["spec"]
         for name in ("queries", "given_dim", "over_memory"):
             if fields[name] is None:
                 del fields[name]
-        return fields
+        if self.queries is not None:
+            fields["queries"]["encoder"] = str(self.queries.encoder)
+        made = {"encoder": str(self.encoder), "filter": str(self.filter)}
+        return {"index": fields.pop("index"), "model": self.model, "method": self.method} | made | fields
+
+    @property
+    def model(self) -> str:
+        """The name of the model, or what the user says of what made the vectors."""
+        asks = self.spec.query_encoder
+        return self.spec.encoder.model or ("" if asks is None else asks.model)
+
+    @property
+    def method(self) -> str:
+        """The method of the encoder."""
+        return self.spec.encoder.method
+
+    @property
+    def encoder(self) -> EncoderSpec:
+        """How texts become vectors."""
+        return self.spec.encoder
+
+    @property
+    def filter(self) -> FilterSpec:
+        """What of them is stored."""
+        return self.spec.filter
 
     def take_index(self, manifest: Manifest) -> None:
         """Note how the committed index is searched, and whether that is in the memory that was allowed."""

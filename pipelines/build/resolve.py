@@ -6,86 +6,34 @@ differs, and `rebuild` replaces the index. Loads no torch until the encoder or t
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import AUTO, IndexOptions, check_index_type
-from ragidx.indexer.devices import check_device, check_dtype, check_implementation
+from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.load import check_network
-from ragidx.indexer.encoders.methods import (
-    ENCODER_OPTIONS,
-    SENTENCE_TRANSFORMERS,
-    VECTORS,
-    filter_spec,
-    gone_on_with,
-    resolve,
-)
+from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, VECTORS, filter_spec, gone_on_with, located
 from ragidx.indexer.models.locate import ModelFiles, locate, weights_fingerprint
 from ragidx.indexer.prompts.templates import load_template
-from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, differences
+from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, differences, mismatch
+from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
+from ragidx.pipelines.build.options import BuildOptions
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
     from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.filters.fitting import Sample
-from ragidx.indexer.specs import mismatch
-from ragidx.indexer.store.generations import committed_or_none
 
 FILTER_FILE = "filter.safetensors"
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildOptions:
-    """What a user may say about a build; None: the index's own, else the preset's, else the default."""
-
-    model: str | None = None
-    revision: str | None = None
-    adapters: tuple[str, ...] | None = None
-    method: str | None = None
-    template: str | None = None
-    copies: int | None = None
-    pooling: str | None = None
-    pooler: str | None = None
-    attention: str | None = None
-    layer: int | None = None
-    layer_norm: bool | None = None
-    pool_eos: bool | None = None
-    instruction: str | None = None
-    max_length: int | None = None
-    compute_matched: bool | None = None
-    truncate: str | None = None
-    filter: str | None = None
-    tau: float | None = None
-    dim: int | None = None
-    filter_offset: int | None = None
-    filter_seed: int | None = None
-    filter_sample: int | None = None
-    filter_topk: int | None = None
-    chunk_size: int | Literal["none"] | None = None
-    chunk_overlap: int | None = None
-    headings: bool | None = None
-    index_type: str | None = None
-    target_recall: float | None = None
-    max_memory: int | None = None
-    device: str = "auto"
-    dtype: str = "auto"
-    attn: str = "auto"
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    text_field: str | None = None
-    id_field: str | None = None
-    strict: bool = False
-    reread: bool = False
-    allow_removal: bool = False
-    rebuild: bool = False
 
 
 @dataclass
@@ -179,35 +127,34 @@ def fingerprint_of(spec: IndexSpec, blobs: Mapping[str, bytes]) -> str:
 
 
 def make_plan(index: Path, options: BuildOptions) -> Plan:
-    """What a build will do.
+    """What a build into a folder will do: it goes on with the index that is committed there, unless it replaces it.
 
     Raises:
         SpecError: an option is unknown or out of range, or the index was made with another.
         ModelError: the model is not there.
         RagidxError: the extra `models` is asked for, and not installed.
     """
-    check_device(options.device)  # here, since a build with nothing to encode never loads what else would refuse them
-    check_dtype(options.dtype)
-    check_implementation(options.attn)
-    stored = None if options.rebuild else _stored(index)
-    old = None if stored is None else IndexSpec.from_json(dict(stored.manifest.spec), where=str(index))
+    return resolve(options, None if options.rebuild else _stored(index))
+
+
+def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
+    """What follows from the options, and from the index that is gone on with; nothing is opened but the model's files.
+
+    Errors are those of `make_plan`.
+    """
+    where = "" if stored is None else str(stored.path)
+    old = None if stored is None else IndexSpec.from_json(dict(stored.manifest.spec), where=where)
     if old is not None and old.encoder.method == VECTORS:
         raise SpecError(
             "the index was made otherwise: it holds vectors that were made elsewhere",
             "go on with it by --vectors, choose another --index, or replace it with --rebuild",
-            where=str(index),
+            where=where,
         )
-    files = locate(
-        options.model or (old.encoder.model if old else "mini"),
-        revision=options.revision or (old.encoder.revision if old else None),
-        adapters=options.adapters or (old.encoder.adapters if old else ()),
-        pooler=options.pooler or (old.encoder.pooler if old else None),
-    )
+    files = _files(options, old)
     spec = _index_spec(files, options, old)
-    if old is not None and stored is not None:
-        changes = differences(old, spec)
-        if changes:
-            raise mismatch(changes, spec.index_type, str(index))
+    changes = [] if old is None else differences(old, spec)
+    if changes:
+        raise mismatch(changes, spec.index_type, where)
     check_network(files, spec.encoder, device=options.device, dtype=options.dtype, attn=options.attn)
     plan = Plan(spec, files, options, stored)
     plan.index_options()  # what is wrong with them shows now
@@ -237,34 +184,32 @@ def _template_content(spec: EncoderSpec, files: ModelFiles) -> str:
     return load_template(spec.template, files.family, method=spec.method, copies=spec.copies).content()
 
 
-def _encoder_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> EncoderSpec:
-    asked: dict[str, Any] = {name: getattr(o, name) for name in ENCODER_OPTIONS}
+def _files(o: BuildOptions, old: IndexSpec | None) -> ModelFiles:
+    """The model that is named, else the index's own; each of what belongs to it likewise."""
     if old is None:
-        return resolve(files, **asked)
-    return resolve(files, **gone_on_with(old.encoder, asked))
+        return located(o.model or "mini", o.encoder)
+    own = old.encoder
+    return locate(
+        o.model or own.model,
+        revision=o.encoder.get("revision") or own.revision,
+        adapters=o.encoder.get("adapters") or own.adapters,
+        pooler=o.encoder.get("pooler") or own.pooler,
+    )
+
+
+def _encoder_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> EncoderSpec:
+    return methods.resolve(files, **(o.encoder if old is None else gone_on_with(old.encoder, o.encoder)))
 
 
 def _filter_spec(files: ModelFiles, o: BuildOptions, encoder: EncoderSpec, old: IndexSpec | None) -> FilterSpec:
-    asked: dict[str, Any] = {
-        "name": o.filter,
-        "tau": o.tau,
-        "dim": o.dim,
-        "offset": o.filter_offset,
-        "seed": o.filter_seed,
-        "sample": o.filter_sample,
-        "topk": o.filter_topk,
-    }
-    if old is not None and all(value is None for value in asked.values()):
-        return old.filter
-    return filter_spec(files, encoder, **asked)
+    return filter_spec(files, encoder, **o.filter) if o.filter or old is None else old.filter
 
 
 def _chunk_spec(o: BuildOptions, old: IndexSpec | None) -> ChunkSpec:
-    base = old.chunk if old is not None else ChunkSpec()
-    size = base.size if o.chunk_size is None else None if o.chunk_size == "none" else o.chunk_size
-    overlap = base.overlap if o.chunk_overlap is None else o.chunk_overlap
-    headings = base.headings if o.headings is None else o.headings
-    return ChunkSpec(size=size, overlap=overlap, headings=headings)
+    given: dict[str, Any] = {name.removeprefix("chunk_"): value for name, value in o.chunk.items()}
+    if given.get("size") == "none":
+        given["size"] = None
+    return dataclasses.replace(ChunkSpec() if old is None else old.chunk, **given)
 
 
 def _index_type(o: BuildOptions, old: IndexSpec | None) -> str:

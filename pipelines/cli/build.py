@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli import describe as words
@@ -137,8 +136,8 @@ def _tell(report: BuildReport) -> None:
     console.print_fields(
         [
             ("index", f"{r.index}  (generation {r.generation}{'' if r.committed else ', unchanged'})"),
-            ("model", f"{r.model}: {words.encoder(EncoderSpec.parse(r.encoder))}"),
-            ("filter", words.filter_(FilterSpec.parse(r.filter), r.dim) + fitted),
+            ("model", f"{r.model}: {words.encoder(r.spec.encoder)}"),
+            ("filter", words.filter_(r.spec.filter, r.dim) + fitted),
             (
                 "documents",
                 f"{r.n_documents:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} as before"

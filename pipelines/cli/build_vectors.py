@@ -8,25 +8,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ragidx.indexer.specs import EncoderSpec
+from ragidx.pipelines.build.options import QUERY_OPTIONS, StoreKeywords
 from ragidx.pipelines.build.report import BuildReport, Queries
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli import describe as words
 from ragidx.pipelines.cli.progress import ProgressLine
-from ragidx.pipelines.vectors.query_model import QUERY_OPTIONS
 
-_TAKEN = (
-    "index_type",
-    "target_recall",
-    "max_memory",
-    "include",
-    "exclude",
-    "text_field",
-    "id_field",
-    "strict",
-    "allow_removal",
-    "rebuild",
-)
+_TAKEN = tuple(StoreKeywords.__annotations__)
 _TIMED_ROWS = 10_000  # as many as say something of a rate
 _COMMON = ("vectors", "vector_field", "index", "as_json", "model", "offline")
 
@@ -77,7 +65,7 @@ def _tell(r: BuildReport) -> None:
     """The report on stdout; what was left out, on stderr."""
     from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips
 
-    made_by = EncoderSpec.parse(r.encoder).model
+    made_by = r.spec.encoder.model
     gone = f", {r.n_removed:,} gone" if r.n_removed else ""
     checking = f" (and {r.encode_seconds:.1f} s for the model)" if r.encode_seconds else ""
     seconds = r.seconds - r.encode_seconds
@@ -111,7 +99,7 @@ def _rate(r: BuildReport, seconds: float) -> str:
 
 def _questions(queries: Queries) -> str:
     """Which model encodes questions, and whether it made the vectors."""
-    by = f"by {EncoderSpec.parse(queries.encoder).model}"
+    by = f"by {queries.encoder.model}"
     if queries.n_checked is None:
         return f"{by}, as before"
     if queries.median_cosine is None or queries.least_cosine is None:

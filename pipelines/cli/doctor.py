@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
 from ragidx.pipelines.cli.help import GroupedCommand
@@ -60,13 +59,13 @@ def _tell(report: Report) -> None:
         if finding.hint:
             rows.append(["", "", f"-> {finding.hint}"])
     console.print_table(["status", "what", "found"], rows)
-    if report.model is None:
+    if report.model is None or report.encoder is None:
         return
     click.echo()
     console.print_fields(
         [
             ("model", report.model),
-            ("encoder", words.encoder(EncoderSpec.parse(report.encoder))),
+            ("encoder", words.encoder(report.encoder)),
             ("a build here", f"{report.device}, {report.dtype}" if report.device else "not possible"),
         ]
     )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 
 import click
+
+from ragidx.indexer.specs import EncoderSpec
 
 GROUPED_FROM = 12  # options; shorter lists are read whole
 
 # Parameter names by group, in the order of the help page. An option that no group names is one of the run.
 GROUPS: dict[str, tuple[str, ...]] = {
     "Model": ("model", "revision", "adapters", "device", "dtype", "attn", "offline"),
-    "Method": (
-        *("method", "template", "copies", "pooling", "pooler", "attention", "layer", "layer_norm", "pool_eos"),
-        *("max_length", "compute_matched", "truncate", "instruction"),
-    ),
+    "Method": tuple(field.name for field in dataclasses.fields(EncoderSpec)),  # but for those of the model, above
     "Filter": ("tau", "dim", "filter", "filter_offset", "filter_seed", "filter_sample", "filter_topk"),
     "Width": ("taus", "dims", "filters"),
     "Chunk": ("chunk_size", "chunk_overlap", "headings"),

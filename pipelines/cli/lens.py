@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from ragidx.corpora.sources import BY_RULE
-from ragidx.indexer.encoders.methods import ENCODER_OPTIONS
+from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, FILTER_OPTIONS
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.build.report import Skips
 from ragidx.pipelines.cli import console, lens_tables
@@ -34,7 +34,7 @@ _FORMATS = ("svg", "png", "json")
 
 # What says how a vector is made; `--instruction` has another meaning here than in a build.
 _ENCODER = set(ENCODER_OPTIONS) - {"instruction"}
-_FILTER = {"filter", "tau", "dim", "filter_offset", "filter_seed"}
+_FILTER = set(FILTER_OPTIONS)
 _PLACES = {"model", "adapters", "pooler"}  # where the index's own files are now
 _SPECTRUM = {"corpus", "tokens", "centred", "out"}
 _HIT = {"hit", "where"}
@@ -195,16 +195,7 @@ def _located(options: dict[str, Any]) -> ModelFiles:
 def _filter_spec(files: ModelFiles, spec: EncoderSpec, options: dict[str, Any]) -> FilterSpec:
     from ragidx.indexer.encoders.methods import filter_spec
 
-    more = {"seed": options["filter_seed"]} if options.get("filter_seed") is not None else {}
-    return filter_spec(
-        files,
-        spec,
-        name=options["filter"],
-        tau=options["tau"],
-        dim=options["dim"],
-        offset=options["filter_offset"],
-        **more,
-    )
+    return filter_spec(files, spec, **{name: options[name] for name in _FILTER & options.keys()})
 
 
 def _check_out(out: Path | None) -> None:

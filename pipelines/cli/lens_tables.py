@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
 
@@ -46,8 +45,8 @@ def print_hit(seen: HitLens) -> None:
 def _how(seen: TextLens | HitLens) -> list[tuple[str, str]]:
     """How the vectors were made, in words."""
     return [
-        ("model", f"{seen.model}: {words.encoder(EncoderSpec.parse(seen.encoder))}"),
-        ("filter", words.filter_(FilterSpec.parse(seen.filter), seen.dim)),
+        ("model", f"{seen.model}: {words.encoder(seen.encoder)}"),
+        ("filter", words.filter_(seen.filter, seen.dim)),
     ]
 
 
@@ -93,7 +92,7 @@ def print_spectrum(report: SpectrumReport) -> None:
                 f"{r.n_tokens:,} tokens, {r.n_distinct:,} of them different, in {console.plural(r.n_texts, 'text')} of"
                 f" {r.source}",
             ),
-            ("filter", words.filter_(FilterSpec.parse(r.filter), r.dim)),
+            ("filter", words.filter_(r.filter, r.dim)),
             (
                 "average",
                 f"its logits have a correlation of {r.fit:.2f} with log p"

@@ -6,14 +6,14 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.indexer.ann.index_types import INDEX_TYPES, MIN_ROWS
 from ragidx.indexer.encoders.methods import METHODS
-from ragidx.indexer.specs import ATTENTIONS, FILTERS, POOLINGS
+from ragidx.indexer.specs import ATTENTIONS, FILTERS, POOLINGS, EncoderSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -117,41 +117,39 @@ def _all(options: Sequence[Callable[[F], F]], function: F) -> F:
     return function
 
 
-_ENCODER = (
-    click.option("--model", metavar="ID|PATH", help="mini (bundled, the default), a folder, or a hub id."),
-    click.option("--revision", metavar="REV", help="Revision of a hub id."),
-    click.option(
-        "--adapter",
-        "adapters",
-        multiple=True,
-        metavar="ID|PATH",
-        callback=lambda ctx, param, value: value or None,
-        help="A LoRA adapter to merge, a folder or a hub id; may be repeated, in their order.",
-    ),
-    click.option("--method", metavar="M", help=f"{', '.join(METHODS)}."),
-    click.option("--template", metavar="T", help="A template's name, or a string with {text}."),
-    click.option("--copies", type=int, metavar="N", help="How often echo or reba repeats the text."),
-    click.option("--pooling", metavar="P", help=f"{', '.join(POOLINGS)}."),
-    click.option("--pooler", metavar="FILE", help="Weights of the trainable pooling, a safetensors file."),
-    click.option("--attention", metavar="A", help=f"{', '.join(ATTENTIONS)}."),
-    click.option(
-        "--layer", type=int, metavar="N", help="Hidden layer that is pooled; -1 the last, 0 the input embeddings."
-    ),
-    click.option(
-        "--layer-norm/--no-layer-norm", default=None, help="Whether an earlier layer goes through the final norm too."
-    ),
-    click.option(
-        "--pool-eos/--no-pool-eos", default=None, help="Whether a closing EOS or marker of the template is pooled."
-    ),
-    click.option("--max-length", type=int, metavar="N", help="Tokens of a text that are read at most."),
-    click.option(
-        "--compute-matched/--no-compute-matched",
-        default=None,
-        help="Whether --max-length holds for all copies of the text together.",
-    ),
-    click.option("--truncate", metavar="W", help="Where a text that is too long is cut: end, middle."),
-)
+# A line for each field of `EncoderSpec`: metavar and help; what values it takes is the field's own type.
+_ENCODER_FIELDS = {
+    "model": ("ID|PATH", "mini (bundled, the default), a folder, or a hub id."),
+    "revision": ("REV", "Revision of a hub id."),
+    "adapters": ("ID|PATH", "A LoRA adapter to merge, a folder or a hub id; may be repeated, in their order."),
+    "method": ("M", f"{', '.join(METHODS)}."),
+    "template": ("T", "A template's name, or a string with {text}."),
+    "copies": ("N", "How often echo or reba repeats the text."),
+    "pooling": ("P", f"{', '.join(POOLINGS)}."),
+    "pooler": ("FILE", "Weights of the trainable pooling, a safetensors file."),
+    "attention": ("A", f"{', '.join(ATTENTIONS)}."),
+    "layer": ("N", "Hidden layer that is pooled; -1 the last, 0 the input embeddings."),
+    "layer_norm": (None, "Whether an earlier layer goes through the final norm too."),
+    "pool_eos": (None, "Whether a closing EOS or marker of the template is pooled."),
+    "max_length": ("N", "Tokens of a text that are read at most."),
+    "compute_matched": (None, "Whether --max-length holds for all copies of the text together."),
+    "truncate": ("W", "Where a text that is too long is cut: end, middle."),
+}
 
+
+def _field_option(kind: Any, name: str, metavar: str | None, text: str) -> Callable[[F], F]:
+    """The option of a field of this type: a switch, a number, a text, or one that may be repeated."""
+    typed, kinds = f"--{name.replace('_', '-')}", get_args(kind) or (kind,)
+    if bool in kinds:
+        return click.option(f"{typed}/--no-{typed[2:]}", default=None, help=text)
+    if get_origin(kind) is tuple:
+        nothing = lambda ctx, param, value: value or None  # noqa: E731  # none given: nothing was said
+        return click.option(typed.removesuffix("s"), name, multiple=True, metavar=metavar, callback=nothing, help=text)
+    return click.option(typed, type=int if int in kinds else str, metavar=metavar, help=text)
+
+
+_TYPES = get_type_hints(EncoderSpec)
+_ENCODER = tuple(_field_option(_TYPES[name], name, *words) for name, words in _ENCODER_FIELDS.items())
 
 _FILTER = (
     click.option("--tau", type=float, metavar="N", help="The filter keeps hidden width / N dimensions."),

@@ -8,7 +8,6 @@ import click
 
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import FLAT, MIN_ROWS
-from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
 
@@ -47,7 +46,7 @@ def print_forecast(f: Forecast) -> None:
 
 def advice(f: Forecast) -> list[str]:
     """What is in the way of the build, and what would make it shorter or smaller."""
-    room, spec, lines = f.room, EncoderSpec.parse(f.encoder), []
+    room, spec, lines = f.room, f.encoder, []
     needed = room.index_bytes + room.journal_bytes
     if needed > room.free_bytes:
         lines.append(
@@ -127,8 +126,8 @@ def _fields(f: Forecast) -> list[tuple[str, str]]:
     gone = f", {f.removed:,} gone" if f.removed else ""
     fields = [
         ("corpus", f"{f.corpus}: {console.plural(f.n_files, 'file')}, {console.n_bytes(f.corpus_bytes)}, {read}"),
-        ("model", f"{f.model}: {words.encoder(EncoderSpec.parse(f.encoder))}"),
-        ("filter", words.filter_(FilterSpec.parse(f.filter), f.dim)),
+        ("model", f"{f.model}: {words.encoder(f.encoder)}"),
+        ("filter", words.filter_(f.filter, f.dim)),
         (
             "documents",
             f"{_range(f.documents)}: {f.added.value:,} new, {f.changed.value:,} changed, "

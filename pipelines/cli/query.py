@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -12,6 +13,9 @@ from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import device_option, dtype_option, index_option, json_option, offline_option
 from ragidx.retriever.hit import Hit
+
+if TYPE_CHECKING:
+    from ragidx.retriever.options import SearchKeywords  # loads numpy and FAISS's files, which no --help needs
 
 
 @click.command("query", cls=GroupedCommand)
@@ -52,20 +56,17 @@ from ragidx.retriever.hit import Hit
 def command(
     text: str | None,
     index: Path,
-    k: int,
     instruction: str | None,
-    where: str | None,
     model: str | None,
     adapters: tuple[str, ...],
     pooler: str | None,
     vector: str | None,
-    dim: int | None,
-    rerank_dim: int | None,
     queries: Path | None,
     run: Path | None,
     device: str,
     dtype: str,
     as_json: bool,
+    **asked: Unpack[SearchKeywords],
 ) -> None:
     """Print the hits for TEXT, best first; or for vectors; or answer a file of queries with a TREC run.
 
@@ -87,27 +88,29 @@ def command(
         raise click.UsageError("give a question, or --vector FILE, or --queries FILE with --run FILE")
     if vector is not None:
         _refuse_encoding(instruction, model, adapters, pooler, dtype)
-        _answer_vectors(index, vector, k, where, (dim, rerank_dim), device, as_json)
+        _answer_vectors(index, vector, asked, device, as_json)
         return
     retriever = Retriever.open(index, model=model, adapters=adapters or None, pooler=pooler, device=device, dtype=dtype)
     if queries is not None and run is not None:
-        _answer_file(retriever, queries, run, k, instruction, where, (dim, rerank_dim), as_json)
+        _answer_file(retriever, queries, run, instruction, asked, as_json)
         return
     assert text is not None
-    hits = retriever.search(text, k=k, instruction=instruction, where=where, dim=dim, rerank_dim=rerank_dim)
+    hits = retriever.search(text, instruction=instruction, **asked)
     if as_json:
-        console.print_json({"query": text, "where": where, "k": k, "hits": [hit.to_json() for hit in hits]})
+        console.print_json(
+            {"query": text, "where": asked["where"], "k": asked["k"], "hits": [hit.to_json() for hit in hits]}
+        )
         return
     show(hits, text)
-    _tell_if_few(hits, k, where)
+    _tell_if_few(hits, asked)
 
 
-def _tell_if_few(hits: list[Hit], k: int, where: str | None) -> None:
+def _tell_if_few(hits: list[Hit], asked: SearchKeywords) -> None:
     """A note where there are fewer hits than were asked for."""
-    if len(hits) < k:
+    if len(hits) < asked["k"]:
         there = "There is 1 chunk" if len(hits) == 1 else f"There are {len(hits)} chunks"
-        what = ("that matches" if len(hits) == 1 else "that match") + " --where" if where else "in the index"
-        console.note(f"{there} {what}; {k} hits were asked for.")
+        what = ("that matches" if len(hits) == 1 else "that match") + " --where" if asked["where"] else "in the index"
+        console.note(f"{there} {what}; {asked['k']} hits were asked for.")
 
 
 def show(hits: list[Hit], query: str) -> None:
@@ -145,49 +148,42 @@ def _refuse_encoding(
 def _answer_vectors(
     index: Path,
     vector: str,
-    k: int,
-    where: str | None,
-    widths: tuple[int | None, int | None],
+    asked: SearchKeywords,
     device: str,
     as_json: bool,
 ) -> None:
     from ragidx.retriever.query_vectors import read_query_vectors
     from ragidx.retriever.reader import IndexReader
 
-    dim, rerank_dim = widths
     reader = IndexReader.open(index, device=device)
-    answers = reader.search(read_query_vectors(vector), k, where, dim=dim, rerank_dim=rerank_dim)
+    answers = reader.search(read_query_vectors(vector), **asked)
     if as_json:
         found = [{"hits": [hit.to_json() for hit in hits]} for hits in answers]
-        console.print_json({"vector": vector, "where": where, "k": k, "answers": found})
+        console.print_json({"vector": vector, "where": asked["where"], "k": asked["k"], "answers": found})
         return
     for number, hits in enumerate(answers, start=1):
         if len(answers) > 1:
             click.echo(f"{'' if number == 1 else chr(10)}query {number}")
         show(hits, "")
-        _tell_if_few(hits, k, where)
+        _tell_if_few(hits, asked)
 
 
 def _answer_file(
     retriever: object,
     queries: Path,
     run: Path,
-    k: int,
     instruction: str | None,
-    where: str | None,
-    widths: tuple[int | None, int | None],
+    asked: SearchKeywords,
     as_json: bool,
 ) -> None:
     from ragidx.corpora.evalsets import load_queries, write_run
     from ragidx.retriever.retriever import Retriever
 
     assert isinstance(retriever, Retriever)
-    asked = load_queries(queries)
-    dim, rerank_dim = widths
-    texts = list(asked.values())
-    found = retriever.search_documents(texts, k, instruction, where, dim=dim, rerank_dim=rerank_dim)
-    write_run(run, list(zip(asked, found, strict=True)))
+    texts = load_queries(queries)
+    found = retriever.search_documents(list(texts.values()), instruction=instruction, **asked)
+    write_run(run, list(zip(texts, found, strict=True)))
     if as_json:
-        console.print_json({"queries": len(asked), "run": str(run), "k": k, "documents": sum(map(len, found))})
+        console.print_json({"queries": len(texts), "run": str(run), "k": asked["k"], "documents": sum(map(len, found))})
     else:
-        console.note(f"{console.plural(len(asked), 'query', 'queries')} answered, run in {run}")
+        console.note(f"{console.plural(len(texts), 'query', 'queries')} answered, run in {run}")

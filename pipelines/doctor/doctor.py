@@ -58,17 +58,17 @@ def examine(
         check_network(files, spec, device=device, dtype=dtype, attn=attn)
     except RagidxError as fault:
         loading = Check("loading", "-", status="failed", hint=f"{fault.message}: {fault.hint}")
-        return Report(about, model, str(spec), checks=(loading,))
+        return Report(about, model, spec, checks=(loading,))
     try:
         check_models("this check")
     except RagidxError as fault:
         left_out = Check("vectors", "-", status="not applicable", hint=f"{fault.message}: {fault.hint}")
-        return Report(about, model, str(spec), "cpu", "float32", (left_out, default_filter_check(files, spec)))
+        return Report(about, model, spec, "cpu", "float32", (left_out, default_filter_check(files, spec)))
     from ragidx.pipelines.doctor.checks import probe  # loads torch
 
     examined = probe(files, spec, device=device, dtype=dtype, attn=attn)
     checks = (*examined.checks, default_filter_check(files, spec))
-    return Report(about, model, str(spec), examined.device, examined.dtype, checks)
+    return Report(about, model, spec, examined.device, examined.dtype, checks)
 
 
 def default_filter_check(files: ModelFiles, spec: EncoderSpec) -> Check:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ragidx import __version__
+from ragidx.indexer.specs import EncoderSpec
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Report:
     Attributes:
         findings: about the machine.
         model: the model that was examined, as the user wrote it; None where none was named. What follows is empty then.
-        encoder: its `EncoderSpec`, as a string that parses back to it.
+        encoder: how it encodes.
         device: where it ran; empty where it cannot run here.
         dtype: the number format in which a build here would compute; likewise.
         checks: of the model.
@@ -86,7 +87,7 @@ class Report:
 
     findings: tuple[Finding, ...]
     model: str | None = None
-    encoder: str = ""
+    encoder: EncoderSpec | None = None
     device: str = ""
     dtype: str = ""
     checks: tuple[Check, ...] = ()
@@ -102,7 +103,7 @@ class Report:
             "ragidx": __version__,
             "findings": [dataclasses.asdict(finding) for finding in self.findings],
             "model": self.model,
-            "encoder": self.encoder,
+            "encoder": "" if self.encoder is None else str(self.encoder),
             "device": self.device,
             "dtype": self.dtype,
             "checks": [check.to_json() for check in self.checks],

@@ -24,7 +24,7 @@ from ragidx.corpora.records import Chunk
 from ragidx.indexer.encoders.methods import default_filter
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.filters.logits import head_rows, token_coordinates
-from ragidx.indexer.specs import FilterSpec
+from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.lens.spectrum import SpectrumReport, spectrum
 from ragidx.pipelines.lens.vocabulary import TokenLogit, Vocabulary
 from ragidx.retriever.hit import Hit
@@ -63,20 +63,20 @@ class TextLens:
     """A text through the lens: how its vector was made, and what it writes.
 
     Attributes:
-        encoder, filter: the specs, as text.
+        encoder, filter: how the vector was made.
         hidden, dim: width of the vector, and how much of it the filter keeps.
     """
 
     model: str
-    encoder: str
-    filter: str
+    encoder: EncoderSpec
+    filter: FilterSpec
     hidden: int
     dim: int
     lens: Lens
 
     def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return dataclasses.asdict(self)
+        """All fields; specs as text."""
+        return dataclasses.asdict(self) | {"encoder": str(self.encoder), "filter": str(self.filter)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ class HitLens:
 
     index: str
     model: str
-    encoder: str
-    filter: str
+    encoder: EncoderSpec
+    filter: FilterSpec
     hidden: int
     dim: int
     query: Lens
@@ -121,7 +121,13 @@ class HitLens:
         names = [field.name for field in dataclasses.fields(self) if field.name != "hit"]
         data: dict[str, Any] = {name: getattr(self, name) for name in names}
         lenses = {name: dataclasses.asdict(data[name]) for name in ("query", "written")}
-        return data | lenses | {"hit": self.hit.to_json(), "shared": [dataclasses.asdict(each) for each in self.shared]}
+        specs = {"encoder": str(self.encoder), "filter": str(self.filter)}
+        return (
+            data
+            | specs
+            | lenses
+            | {"hit": self.hit.to_json(), "shared": [dataclasses.asdict(each) for each in self.shared]}
+        )
 
 
 def lens_text(
@@ -149,8 +155,8 @@ def lens_text(
     parts = _Parts.of(vector, made, vocabulary, text)
     return TextLens(
         model=encoder.files.name,
-        encoder=str(encoder.spec),
-        filter=str(spec),
+        encoder=encoder.spec,
+        filter=spec,
         hidden=encoder.hidden,
         dim=encoder.hidden if made is None else made.dim,
         lens=parts.lens(k),
@@ -202,8 +208,8 @@ def lens_hit(
     return HitLens(
         index=str(retriever.store.path),
         model=encoder.files.name,
-        encoder=str(encoder.spec),
-        filter=str(retriever.spec.filter),
+        encoder=encoder.spec,
+        filter=retriever.spec.filter,
         hidden=encoder.hidden,
         dim=retriever.store.manifest.dim,
         query=asked.lens(k),

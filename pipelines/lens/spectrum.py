@@ -88,7 +88,7 @@ class SpectrumReport:
     Attributes:
         model: its name.
         source: the corpus or index whose tokens were counted.
-        filter: the filter's spec, as text.
+        filter: whose kept directions are told.
         dim: how many numbers of a vector it keeps.
         n_texts, n_tokens, n_distinct: what was counted; `n_distinct` different tokens.
         n_vocabulary: rows of the head.
@@ -103,7 +103,7 @@ class SpectrumReport:
 
     model: str
     source: str
-    filter: str
+    filter: FilterSpec
     dim: int
     n_texts: int
     n_tokens: int
@@ -120,6 +120,7 @@ class SpectrumReport:
         """All fields."""
         data: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         return data | {
+            "filter": str(self.filter),
             "values": self.values.tolist(),
             "kept": None if self.kept is None else list(self.kept),
             "groups": [group.to_json() for group in self.groups],
@@ -184,7 +185,7 @@ def spectrum(
     return SpectrumReport(
         model=files.name,
         source=str(index if corpus is None else corpus),
-        filter=str(spec),
+        filter=spec,
         dim=vocabulary.hidden if made is None else made.dim,
         n_texts=counts.n_texts,
         n_tokens=int(counts.tokens.sum()),

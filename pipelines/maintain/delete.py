@@ -27,7 +27,7 @@ from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.retriever.where.masks import holds_given_vectors, matching_rows
+from ragidx.retriever.where.masks import holds_given_vectors, matching_rows, parse_for
 
 _SHOWN = 10
 _NOTHING_DELETED = "ids are those that queries show; nothing was deleted"
@@ -143,7 +143,7 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> _Chosen:
     )
     names = _column(store, "doc_id").dictionary_encode().combine_chunks()
     documents, document = names.dictionary, names.indices.to_numpy()
-    chosen = alive if where is None else alive & _joined(matching_rows(store, where))
+    chosen = alive if where is None else alive & _joined(matching_rows(store, parse_for(store, where)))
     if ids:
         chosen = chosen & _rows_of(store, ids, documents, document, alive, is_given=is_given)
     n_matched = int(chosen.sum())

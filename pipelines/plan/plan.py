@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.readers.registry import read
@@ -26,11 +26,13 @@ from ragidx.corpora.records import Document, Skip
 from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.digests import DigestTable, digest
 from ragidx.indexer.encoders.protocol import TUNE_FROM
+from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, build_options, check_removal, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.corpus import Reading, check_removal, chunker_of, document_hash, too_long
 from ragidx.pipelines.build.file_cache import REPEATED
 from ragidx.pipelines.build.fit_filter import check_fit
+from ragidx.pipelines.build.options import BuildKeywords, build_options
 from ragidx.pipelines.build.report import PLANNING, OnProgress, Progress, Skips, Teller
 from ragidx.pipelines.build.resolve import make_plan
 from ragidx.pipelines.plan.diff import UNCHANGED, Knowledge
@@ -74,8 +76,8 @@ class Forecast:
     index: str
     model: str
     method: str
-    encoder: str
-    filter: str
+    encoder: EncoderSpec
+    filter: FilterSpec
     dim: int
     index_type: str
     index_recipe: str
@@ -103,7 +105,7 @@ class Forecast:
 
     def to_json(self) -> dict[str, Any]:
         """All fields; stable, documented in the README."""
-        return dataclasses.asdict(self)
+        return dataclasses.asdict(self) | {"encoder": str(self.encoder), "filter": str(self.filter)}
 
 
 def forecast(
@@ -111,7 +113,7 @@ def forecast(
     index: str | Path = "ragidx-index",
     *,
     on_progress: OnProgress | None = None,
-    **options: Any,
+    **options: Unpack[BuildKeywords],
 ) -> Forecast:
     """What `build` would do with the same arguments, without building.
 
@@ -125,7 +127,7 @@ def forecast(
         RagidxError: what `build` would refuse is refused in the same words: options, model, index, an empty corpus.
         SpecError: the corpus is standard input.
     """
-    asked = build_options(options)
+    asked = build_options("forecast", **options)
     if str(corpus) == "-":
         raise SpecError(
             "standard input can be read once, and a plan would leave nothing of it for the build",
@@ -286,8 +288,8 @@ class _Forecaster:
             index=str(self.reading.index),
             model=spec.encoder.model,
             method=spec.encoder.method,
-            encoder=str(spec.encoder),
-            filter=str(spec.filter),
+            encoder=spec.encoder,
+            filter=spec.filter,
             dim=dim,
             index_type=spec.index_type,
             index_recipe=str((first[0][1] if first else None) or FLAT),

@@ -9,9 +9,8 @@ fitted on is the one that a build of this corpus would draw.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,11 +24,12 @@ from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, build_options, chunker_of, too_long
+from ragidx.pipelines.build.corpus import Reading, chunker_of, too_long
 from ragidx.pipelines.build.encode import encode, windows, with_vector
 from ragidx.pipelines.build.fit_filter import document_sample
+from ragidx.pipelines.build.options import SweepKeywords, build_options
 from ragidx.pipelines.build.report import OnProgress, Progress, Skips, Teller
-from ragidx.pipelines.build.resolve import make_plan
+from ragidx.pipelines.build.resolve import resolve
 from ragidx.pipelines.sweep.measure import temporary_room
 from ragidx.pipelines.sweep.source import SweepSource
 
@@ -57,13 +57,12 @@ class CorpusSource(SweepSource):
         folder: Path,
         *,
         fitted: FilterSpec | None,
-        options: Mapping[str, Any],
+        options: SweepKeywords,
         out: Path | None = None,
         on_build: OnProgress | None = None,
     ) -> None:
-        asked = dataclasses.replace(build_options(options), filter="none")
-        # No index is made: the plan's name is one that is not there, so that nothing is gone on with.
-        self._reading, self._plan = Reading(corpus, out or folder, asked), make_plan(folder / "none", asked)
+        asked = build_options("sweep", filter="none", **options)
+        self._reading, self._plan = Reading(corpus, out or folder, asked), resolve(asked)
         self.name, self.spec = str(corpus), self._plan.spec
         self.hidden = self.dim = self._plan.encoder.hidden
         self.n_documents = 0

@@ -192,7 +192,7 @@ class Sweep:
         return SweepReport(
             source=source.name,
             model=source.encoder_spec.model,
-            encoder=str(source.encoder_spec),
+            encoder=source.encoder_spec,
             hidden=source.hidden,
             reference=kept,
             reference_dim=source.dim,

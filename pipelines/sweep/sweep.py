@@ -10,11 +10,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, cast
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
 from ragidx.indexer.store.manifest import MANIFEST
+from ragidx.pipelines.build.options import SweepKeywords
 from ragidx.pipelines.build.report import OnProgress
 from ragidx.pipelines.sweep.corpus import CorpusSource
 from ragidx.pipelines.sweep.files import check_out, write_out
@@ -43,7 +44,7 @@ def sweep(
     out: str | Path | None = None,
     on_progress: OnStage | None = None,
     on_build: OnProgress | None = None,
-    **options: Any,
+    **options: Unpack[SweepKeywords],
 ) -> SweepReport:
     """Measure storage, time and quality at several widths.
 
@@ -67,8 +68,7 @@ def sweep(
     Raises:
         RagidxError: of the subclass that says what to do.
     """
-    _check_options(options)
-    fields = {name: options.pop(f"filter_{name}", None) for name in _FILTER_FIELDS}
+    fields, made_with = _told_apart(options)
     wanted = Widths(tuple(dims or ()), tuple(taus or ()))
     types = [IndexOptions(name, target_recall) for name in dict.fromkeys(index_types)]
     check_filters(filters or ())
@@ -83,12 +83,12 @@ def sweep(
     with tempfile.TemporaryDirectory(prefix="ragidx-sweep-") as temporary:
         folder = Path(temporary)
         if is_index:
-            opened: SweepSource = IndexSource(source, options, query_vectors)
+            opened: SweepSource = IndexSource(source, made_with, query_vectors)
         else:
             tell("encoding the corpus")
             sample = fitted_sample(filters, fields)
             results = None if out is None else Path(out)
-            opened = CorpusSource(source, folder, fitted=sample, options=options, out=results, on_build=on_build)
+            opened = CorpusSource(source, folder, fitted=sample, options=made_with, out=results, on_build=on_build)
         tell("encoding the queries")
         questions = opened.ask(asked, judged)
         tell("fitting the filters")
@@ -115,10 +115,18 @@ def _check_corpus(source: str | Path, query_vectors: str | Path | None) -> None:
         )
 
 
-def _check_options(options: dict[str, Any]) -> None:
+def _told_apart(options: SweepKeywords) -> tuple[dict[str, Any], SweepKeywords]:
+    """The fields of the filters that are swept, and what is said of the source.
+
+    Raises:
+        SpecError: an option of a build that is none of a sweep.
+    """
+    given: dict[str, Any] = dict(options)
     for name, own in _NAMED_OTHERWISE.items():
-        if options.get(name) is not None:
+        if given.pop(name, None) is not None:
             raise SpecError(f"a sweep has no {name}: it takes several", f"give {own}, a list", where="sweep")
     for name in _OF_A_BUILD:
-        if options.get(name):
+        if given.pop(name, None):
             raise SpecError(f"a sweep has no {name}: it builds nothing that stays", "leave it out", where="sweep")
+    fields = {name: given.pop(f"filter_{name}", None) for name in _FILTER_FIELDS}
+    return fields, cast(SweepKeywords, given)

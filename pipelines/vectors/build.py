@@ -9,24 +9,29 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack, cast
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import Source
 from ragidx.corpora.vectors.batch import check_width
 from ragidx.corpora.vectors.files import VectorBatch, VectorOptions, vector_batches, vector_bytes
-from ragidx.indexer.encoders.methods import VECTORS
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.writing.vacuum import vacated_if_refused
 from ragidx.pipelines.build.corpus import check_removal, without_index
+from ragidx.pipelines.build.options import (
+    QUERY_OPTIONS,
+    BuildKeywords,
+    QueryKeywords,
+    StoreKeywords,
+    build_options,
+    check_names,
+)
 from ragidx.pipelines.build.report import BuildReport, OnProgress, Progress, Queries, Skips, Teller
-from ragidx.pipelines.build.resolve import BuildOptions
-from ragidx.pipelines.vectors.query_model import N_TEXTS, QUERY_OPTIONS, TextSample, compare, model_of_queries
+from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample, compare, model_of_queries
 from ragidx.pipelines.vectors.rows import VectorRows
 from ragidx.pipelines.vectors.spec import check_given
 from ragidx.pipelines.vectors.writer import IndexWriter
@@ -36,35 +41,12 @@ if TYPE_CHECKING:
 from ragidx.indexer.store.generations import committed_or_none
 
 
-@dataclass(frozen=True, kw_only=True)
-class VectorBuildOptions:
-    """What a user may say about a build from vectors; None: the index's own, else the default.
+class VectorKeywords(QueryKeywords, StoreKeywords, total=False):
+    """The options of `build_vectors`, by name."""
 
-    Args:
-        vector_field, id_field, text_field: columns, where they have names that are not known.
-        made_by: what made the vectors, in the user's words; never looked up.
-        queries: the model that encodes questions and how, the fields of `BuildOptions` in `QUERY_OPTIONS`; without a
-            model, only vectors can be asked.
-        index_type, target_recall, max_memory: as of `build`.
-        include, exclude: globs below a folder.
-        strict: end at the first thing left out.
-        allow_removal: also if most rows of the index are gone from the file.
-        rebuild: replace the index, whatever it holds.
-    """
-
-    vector_field: str | None = None
-    id_field: str | None = None
-    text_field: str | None = None
-    made_by: str = ""
-    queries: BuildOptions = field(default=BuildOptions())
-    index_type: str | None = None
-    target_recall: float | None = None
-    max_memory: int | None = None
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    strict: bool = False
-    allow_removal: bool = False
-    rebuild: bool = False
+    model: str | None  # that encodes questions; None: only vectors can be asked
+    vector_field: str | None  # column, where it has a name that is not known; likewise `id_field` and `text_field`
+    made_by: str  # what made the vectors, in the user's words; never looked up
 
 
 def build_vectors(
@@ -72,7 +54,7 @@ def build_vectors(
     index: str | Path = "ragidx-index",
     *,
     on_progress: OnProgress | None = None,
-    **options: Any,
+    **options: Unpack[VectorKeywords],
 ) -> BuildReport:
     """Make or update the index of given vectors.
 
@@ -80,7 +62,7 @@ def build_vectors(
         vectors: a parquet, arrow, feather or npy file, or a folder of them.
         index: the index folder.
         on_progress: called a few times a second.
-        options: the fields of `VectorBuildOptions`; for its `queries`, `model` and the names in `QUERY_OPTIONS`.
+        options: `VectorKeywords`; what is left out is the index's own, else the default.
 
     Returns:
         What was done, and what was left out; `n_added`, `n_changed`, `n_unchanged` and `n_removed` count rows here.
@@ -88,28 +70,23 @@ def build_vectors(
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
     """
-    try:
-        queries = BuildOptions(**{name: options.pop(name) for name in ("model", *QUERY_OPTIONS) if name in options})
-        asked = VectorBuildOptions(queries=queries, **options)
-    except TypeError as fault:
+    check_names("build_vectors", options, VectorKeywords.__annotations__)
+    said = [name for name in QUERY_OPTIONS if options.get(name) not in (None, (), "auto")]
+    if options.get("model") is None and said:
         raise SpecError(
-            f"build_vectors takes no such option: {fault}".replace("VectorBuildOptions.__init__() ", ""),
-            "see help(ragidx.pipelines.vectors.build.VectorBuildOptions)",
-        ) from fault
-    if queries.model is None and queries != BuildOptions():
-        said = next(name for name in QUERY_OPTIONS if getattr(queries, name) != getattr(BuildOptions(), name))
-        raise SpecError(
-            f"{said} says how a model encodes questions, and no model is named",
-            f"name with model the one that made the vectors, or leave {said} out",
+            f"{said[0]} says how a model encodes questions, and no model is named",
+            f"name with model the one that made the vectors, or leave {said[0]} out",
         )
-    return _Build(Path(vectors), Path(index), asked, on_progress).run()
+    return _Build(Path(vectors), Path(index), options, on_progress).run()
 
 
 class _Build:
     """One run; its state is what the steps share."""
 
-    def __init__(self, vectors: Path, index: Path, options: VectorBuildOptions, on_progress: OnProgress | None) -> None:
-        self.vectors, self.index, self.options = vectors, index, options
+    def __init__(self, vectors: Path, index: Path, given: VectorKeywords, on_progress: OnProgress | None) -> None:
+        self.vectors, self.index = vectors, index
+        self._vector_field, self._made_by = given.pop("vector_field", None), given.pop("made_by", "")
+        self.options = options = build_options(**cast(BuildKeywords, given))
         self.report = BuildReport(index=str(index))
         self.progress = Progress()
         self._tell = Teller(on_progress, self.progress)
@@ -143,7 +120,7 @@ class _Build:
                 index_type=o.index_type,
                 target_recall=o.target_recall,
                 max_memory=o.max_memory,
-                made_by=o.made_by,
+                made_by=self._made_by,
                 queries=plan,
                 replace=o.rebuild,
             ) as writer,
@@ -158,10 +135,7 @@ class _Build:
                 check_removal(writer.count_others(), old.n_chunks, self.index, "rows")
             writer.delete_others()
             done = writer.commit({"corpus": str(self.vectors), "skipped": dict(self.skips.counts)})
-        r, spec = self.report, writer.spec
-        asks = "" if spec.query_encoder is None else spec.query_encoder.model
-        r.model, r.method = spec.encoder.model or asks, VECTORS
-        r.encoder, r.filter = str(spec.encoder), str(spec.filter)
+        r, r.spec = self.report, writer.spec
         r.dim, r.generation, r.committed = writer.stored_dim, done.generation, done.committed
         r.given_dim = None if dim == r.dim else dim
         r.n_documents, r.n_chunks = done.n_documents, done.n_rows
@@ -178,20 +152,19 @@ class _Build:
 
     def _model(self, old: Manifest | None, width: int) -> Plan | None:
         """The model of questions, where one is named."""
-        queries = self.options.queries
-        return None if queries.model is None else model_of_queries(self.index, old, queries, width)
+        return None if self.options.model is None else model_of_queries(self.index, old, self.options, width)
 
     def _queries(self, spec: IndexSpec, check: _ModelCheck | None) -> Queries | None:
         """What is told of the model of questions; one that is named has to have made the vectors."""
         if check is None:
-            return None if spec.query_encoder is None else Queries(str(spec.query_encoder))
+            return None if spec.query_encoder is None else Queries(spec.query_encoder)
         return check.last()
 
     def _batches(self, dim: int | None) -> Iterator[VectorBatch]:
         o = self.options
         return vector_batches(
             self.vectors,
-            VectorOptions(vector_field=o.vector_field, id_field=o.id_field, text_field=o.text_field),
+            VectorOptions(vector_field=self._vector_field, id_field=o.id_field, text_field=o.text_field),
             dim=dim,
             include=o.include,
             exclude=self._exclude,

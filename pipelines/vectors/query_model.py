@@ -19,18 +19,15 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.digests import digest
-from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, gone_on_with
+from ragidx.indexer.encoders.methods import gone_on_with
 from ragidx.indexer.models.locate import weights_fingerprint
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
+from ragidx.pipelines.build.options import BuildOptions
 from ragidx.pipelines.build.report import Queries
-from ragidx.pipelines.build.resolve import BuildOptions, Plan, make_plan
-
-FILTER_OPTIONS = ("filter", "tau", "dim", "filter_offset", "filter_seed")
-QUERY_OPTIONS = (*ENCODER_OPTIONS, *FILTER_OPTIONS, "device", "dtype", "attn")
-"""What of `BuildOptions` may be said about the model of questions."""
+from ragidx.pipelines.build.resolve import Plan, resolve
 
 N_TEXTS = 32  # encoded again, at most
 
@@ -51,7 +48,7 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
     Args:
         index: the index folder.
         old: the state that is gone on with; None: a new index.
-        options: the model, and those of `QUERY_OPTIONS` that were given.
+        options: the model, and the `QueryKeywords` that were given.
         width: numbers of a stored vector.
 
     Raises:
@@ -61,13 +58,12 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
     have = None if old is None else IndexSpec.from_json(dict(old.spec), where=str(index))
     asks = None if have is None else have.query_encoder
     if asks is not None:
-        said = {name: getattr(options, name) for name in ENCODER_OPTIONS}
-        options = dataclasses.replace(options, **gone_on_with(asks, said))
+        options = dataclasses.replace(options, encoder=gone_on_with(asks, options.encoder))
     try:
-        plan = make_plan(index, dataclasses.replace(options, rebuild=True))
+        plan = resolve(options)
     except ModelError as fault:
         raise ModelError(fault.message, f"{fault.hint}; or {_WITHOUT}", where=fault.where) from fault
-    says_filter = any(getattr(options, name) is not None for name in FILTER_OPTIONS)
+    says_filter = bool(options.filter)
     if have is not None:
         if asks is None or (says_filter and plan.spec.filter != have.filter):
             return plan  # the index was made otherwise, and whoever compares the specs says how
@@ -153,7 +149,7 @@ def compare(plan: Plan, sample: TextSample, where: str, *, is_last: bool = True)
     Raises:
         SpecError: the vectors are not the model's.
     """
-    encoder = str(plan.spec.encoder)
+    encoder = plan.spec.encoder
     if not len(sample):
         return Queries(encoder, 0)
     given = l2_normalize(sample.vectors[:, : plan.dim()]).vectors

@@ -8,10 +8,12 @@ a thread: searching and encoding release the interpreter's lock.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ragidx.corpora.errors import missing_extra
+from ragidx.indexer.devices import RunOptions
 from ragidx.indexer.encoders.load import load_encoder
+from ragidx.indexer.encoders.methods import EncoderOptions, FilterOptions, filter_spec
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.retriever import Retriever
@@ -79,6 +81,10 @@ class RagidxRetriever(BaseRetriever):
         )
 
 
+class LoadKeywords(EncoderOptions, RunOptions, total=False):
+    """The arguments of `load_encoder` but the model."""
+
+
 class RagidxEmbeddings(Embeddings):
     """An encoder, and its filter, as LangChain embeddings: vectors of unit length, as an index would hold them.
 
@@ -98,14 +104,14 @@ class RagidxEmbeddings(Embeddings):
         dim: int | None = None,
         filter_offset: int | None = None,
         filter: str | None = None,
-        **options: Any,
+        **options: Unpack[LoadKeywords],
     ) -> None:
         from ragidx.indexer.encoders.embedder import Embedder
-        from ragidx.indexer.encoders.methods import filter_spec
         from ragidx.indexer.filters.filter import make_filter
 
         self.encoder: Encoder = load_encoder(model, **options)
-        spec = filter_spec(self.encoder.files, self.encoder.spec, name=filter, tau=tau, dim=dim, offset=filter_offset)
+        asked = FilterOptions(filter=filter, tau=tau, dim=dim, filter_offset=filter_offset)
+        spec = filter_spec(self.encoder.files, self.encoder.spec, **asked)
         self._embedder = Embedder(self.encoder, make_filter(spec, self.encoder))
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:

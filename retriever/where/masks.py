@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ragidx.indexer.encoders.methods import VECTORS
 from ragidx.indexer.store.store import Store
-from ragidx.retriever.where.parser import parse
+from ragidx.retriever.where.parser import Condition, parse
 
 _STRING = "string"
 
@@ -36,15 +36,23 @@ def schema_of(store: Store) -> dict[str, str]:
     return {name: field.kind for name, field in _fields(store).items()}
 
 
-def matching_rows(store: Store, where: str) -> list[NDArray[np.bool_]]:
-    """For each segment the rows that the condition allows; reads the columns that it names and no others.
+def parse_for(store: Store, where: str) -> Condition:
+    """The condition that a text writes about this index.
 
     Raises:
         QueryError: the condition is wrong, with its place.
     """
-    fields = _fields(store)
-    condition = parse(where, {name: field.kind for name, field in fields.items()})
-    names = sorted(condition.fields)
+    return parse(where, schema_of(store))
+
+
+def matching_rows(store: Store, condition: Condition) -> list[NDArray[np.bool_]]:
+    """For each segment the rows that the condition allows; reads the columns that it names and no others.
+
+    Args:
+        store: the index.
+        condition: of `parse_for` it.
+    """
+    fields, names = _fields(store), sorted(condition.fields)
     columns = [fields[name].column for name in names]
     masks = []
     for segment in store.segments:

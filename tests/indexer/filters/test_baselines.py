@@ -208,24 +208,24 @@ def test_the_others_keep_half_of_the_width_where_nothing_is_said(tiny_model: Cal
     encoder = resolve(files)
 
     for name in BASELINES:
-        assert filter_spec(files, encoder, name=name) == FilterSpec(name=name, tau=2)
-        assert filter_spec(files, encoder, name=name, dim=7) == FilterSpec(name=name, dim=7)
-    assert filter_spec(files, encoder, name="embedfilter") == FilterSpec()
-    assert filter_spec(files, encoder, name="none") == FilterSpec(name="none")
+        assert filter_spec(files, encoder, filter=name) == FilterSpec(name=name, tau=2)
+        assert filter_spec(files, encoder, filter=name, dim=7) == FilterSpec(name=name, dim=7)
+    assert filter_spec(files, encoder, filter="embedfilter") == FilterSpec()
+    assert filter_spec(files, encoder, filter="none") == FilterSpec(name="none")
 
 
 def test_the_offset_of_a_preset_is_embedfilters_alone() -> None:
     files = locate("mini")
 
-    assert filter_spec(files, resolve(files), name="secondary", dim=64) == FilterSpec(name="secondary", dim=64)
-    assert filter_spec(files, resolve(files), name="embedfilter", dim=64) == FilterSpec(dim=64, offset=1)
+    assert filter_spec(files, resolve(files), filter="secondary", dim=64) == FilterSpec(name="secondary", dim=64)
+    assert filter_spec(files, resolve(files), filter="embedfilter", dim=64) == FilterSpec(dim=64, offset=1)
 
 
 def test_a_seed_alone_belongs_to_no_filter() -> None:
     files = locate("mini")
 
     with pytest.raises(SpecError, match="filter 'embedfilter' has no seed"):
-        filter_spec(files, resolve(files), seed=1)
+        filter_spec(files, resolve(files), filter_seed=1)
 
 
 @pytest.mark.parametrize(

@@ -360,7 +360,7 @@ def test_an_unknown_filter_names_the_near_miss() -> None:
     files = locate("mini")
 
     with pytest.raises(SpecError) as fault:
-        filter_spec(files, resolve(files), name="embedfiltre")
+        filter_spec(files, resolve(files), filter="embedfiltre")
 
     assert str(fault.value) == (
         "unknown filter 'embedfiltre'; did you mean 'embedfilter'?\n"

@@ -81,7 +81,7 @@ def test_the_logits_before_are_those_after_plus_those_removed(tiny: Encoder, fil
     assert made is not None
     kept = np.linalg.norm(made(raw)) / np.linalg.norm(raw)
     assert seen.lens.removed_share == pytest.approx(1 - kept**2, abs=1e-5)
-    assert (seen.dim, seen.hidden, seen.filter) == (made.dim, 32, str(filter))
+    assert (seen.dim, seen.hidden, seen.filter) == (made.dim, 32, filter)
 
 
 def test_without_a_filter_there_is_only_a_before(tiny: Encoder) -> None:

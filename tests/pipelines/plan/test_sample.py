@@ -18,7 +18,8 @@ import ragidx
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.readers.registry import read
 from ragidx.corpora.records import Document, Skip
-from ragidx.pipelines.build.corpus import Reading, build_options
+from ragidx.pipelines.build.corpus import Reading
+from ragidx.pipelines.build.options import build_options
 from ragidx.pipelines.plan import sample
 from ragidx.pipelines.plan.plan import forecast
 from ragidx.pipelines.plan.sample import Estimate, Estimates, Part, parts
@@ -103,7 +104,7 @@ def test_long_texts_that_are_not_cut_are_one_chunk_each(tmp_path: Path, tiny: di
 def _sample(path: Path) -> list[tuple[Part, list[Document], list[Skip]]]:
     """The parts of a corpus, with the documents and skips of each."""
     found = []
-    reading = Reading(path, path.parent / "index", build_options({}))
+    reading = Reading(path, path.parent / "index", build_options())
     for part in parts(list(reading.sources(lambda _: None))):
         assert part.source is not None
         skips: list[Skip] = []

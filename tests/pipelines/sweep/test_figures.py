@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import RagidxError, SpecError
+from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.evaluate.measures import measure
 from ragidx.pipelines.evaluate.significance import difference, interval, ndcg
 from ragidx.pipelines.sweep import measure as sweep_measure
@@ -163,8 +164,9 @@ def _report(rows: list[tuple[int, float]], spread: float = 0.0) -> SweepReport:
         for dim, moved in rows
     ]  # fmt: skip
     return SweepReport(
-        source="s", model="m", encoder="", hidden=256, reference="r", reference_dim=256, reference_ndcg=interval(base),
-        n_documents=1, n_chunks=1, n_queries=40, queries="", threads=1, batch=64, rows=tuple(made),
+        source="s", model="m", encoder=EncoderSpec(), hidden=256, reference="r", reference_dim=256,
+        reference_ndcg=interval(base), n_documents=1, n_chunks=1, n_queries=40, queries="", threads=1, batch=64,
+        rows=tuple(made),
     )  # fmt: skip
 
 

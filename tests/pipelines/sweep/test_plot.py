@@ -11,6 +11,7 @@ import pytest
 
 from ragidx.corpora.errors import RagidxError, SpecError
 from ragidx.indexer.ann.index_types import Effort
+from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.evaluate.significance import difference, interval
 from ragidx.pipelines.sweep.plot import _stored_as, draw
 from ragidx.pipelines.sweep.report import SweepReport, SweepRow, Times
@@ -51,7 +52,7 @@ def _report(
     return SweepReport(
         source=source,
         model="models/mini",
-        encoder="",
+        encoder=EncoderSpec(),
         hidden=256,
         reference="the raw vectors",
         reference_dim=256,

@@ -1,0 +1,140 @@
+"""What a user may say about a build: typed keywords at the public functions, and the one value made of them.
+
+keywords -> `build_options` -> `BuildOptions`. The fields of a spec are not written again here: those of the encoder and
+of the filter come with `EncoderOptions` and `FilterOptions`, and travel as one member each. What they mean for an
+index, and whether the values are possible, is `ragidx.pipelines.build.resolve`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict, Unpack
+
+from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.indexer.devices import RunOptions, check_device, check_dtype, check_implementation
+from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, FILTER_OPTIONS, EncoderOptions, FilterFields, FilterOptions
+
+
+class ChunkOptions(TypedDict, total=False):
+    """How documents are cut."""
+
+    chunk_size: int | Literal["none"] | None
+    chunk_overlap: int | None
+    headings: bool | None
+
+
+class AnnOptions(TypedDict, total=False):
+    """How near vectors are found: the type of the index, what it must reach, and the bytes it may take in memory."""
+
+    index_type: str | None
+    target_recall: float | None
+    max_memory: int | None
+
+
+class CorpusOptions(TypedDict, total=False):
+    """Which files of a folder are read (globs), and which of their fields."""
+
+    include: Sequence[str]
+    exclude: Sequence[str]
+    text_field: str | None
+    id_field: str | None
+
+
+class QueryKeywords(EncoderOptions, RunOptions, total=False):
+    """How the model named beside precomputed vectors encodes questions; its filter is not fitted."""
+
+    filter: str | None
+    tau: float | None
+    dim: int | None
+    filter_offset: int | None
+    filter_seed: int | None
+
+
+class StoreKeywords(AnnOptions, CorpusOptions, total=False):
+    """What every build takes, of a corpus or of vectors."""
+
+    strict: bool  # end at the first thing left out or cut
+    allow_removal: bool  # go on also if most of the index is gone from the corpus or the file
+    rebuild: bool  # replace the index, whatever it was made with
+
+
+class BuildKeywords(EncoderOptions, FilterOptions, RunOptions, ChunkOptions, StoreKeywords, total=False):
+    """The options of `build` and `forecast`, by name."""
+
+    model: str | None
+    reread: bool  # open every file again
+
+
+class SweepKeywords(EncoderOptions, FilterFields, RunOptions, ChunkOptions, CorpusOptions, total=False):
+    """Those of a build that `sweep` takes, too; widths, filters and index types are arguments of its own."""
+
+    model: str | None
+    reread: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """What was said about a build; None: the index's own, else the preset's, else the default.
+
+    Args:
+        model: mini, a folder, or a hub id.
+        encoder, filter, chunk: the options of each that were given, None never.
+        strict, reread, allow_removal, rebuild: as in `BuildKeywords`; the others as in the groups there.
+    """
+
+    model: str | None = None
+    encoder: EncoderOptions = field(default_factory=EncoderOptions)
+    filter: FilterOptions = field(default_factory=FilterOptions)
+    chunk: ChunkOptions = field(default_factory=ChunkOptions)
+    index_type: str | None = None
+    target_recall: float | None = None
+    max_memory: int | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    attn: str = "auto"
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    text_field: str | None = None
+    id_field: str | None = None
+    strict: bool = False
+    reread: bool = False
+    allow_removal: bool = False
+    rebuild: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a machine that is not there: a build with nothing to encode never loads what else would do it."""
+        check_device(self.device)
+        check_dtype(self.dtype)
+        check_implementation(self.attn)
+
+
+def build_options(door: str = "build", /, **given: Unpack[BuildKeywords]) -> BuildOptions:
+    """The value made of keywords; `door` is the function that took them, for messages.
+
+    Raises:
+        SpecError: a name that no build takes, or a device or number format that there is not.
+    """
+    check_names(door, given, BuildKeywords.__annotations__)
+    groups = {"encoder": ENCODER_OPTIONS, "filter": FILTER_OPTIONS, "chunk": tuple(ChunkOptions.__annotations__)}
+    grouped = {name for names in groups.values() for name in names}
+    members: dict[str, Any] = {name: value for name, value in given.items() if name not in grouped}
+    for member, names in groups.items():
+        members[member] = {name: given[name] for name in names if given.get(name) is not None}  # type: ignore[literal-required]  # names of the groups
+    return BuildOptions(**members)
+
+
+QUERY_OPTIONS = tuple(QueryKeywords.__annotations__)
+"""What may be said about the model of questions, beside its name."""
+
+
+def check_names(door: str, given: Mapping[str, object], known: Collection[str]) -> None:
+    """Whether a function takes all options that it was given: Python leaves names of `**options` to it.
+
+    Raises:
+        SpecError: it does not; with the near miss.
+    """
+    for name in given:
+        if name not in known:
+            fault = unknown_name("option", name, known)
+            raise SpecError(fault.message.replace("unknown option", f"{door} takes no such option:"), fault.hint)

@@ -1,0 +1,94 @@
+"""The options of a build: one list of names for Python and the command line, and what is said of others."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import get_type_hints
+
+import click
+import pytest
+
+import ragidx
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.encoders.methods import EncoderOptions, FilterOptions
+from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.pipelines.build.options import (
+    BuildKeywords,
+    BuildOptions,
+    ChunkOptions,
+    QueryKeywords,
+    StoreKeywords,
+    SweepKeywords,
+    build_options,
+)
+from ragidx.pipelines.build.resolve import resolve
+from ragidx.pipelines.plan.plan import forecast
+from ragidx.pipelines.sweep.sweep import sweep
+
+
+def test_the_options_of_an_encoder_and_a_filter_have_the_types_of_the_specs_fields() -> None:
+    encoder, filter_ = get_type_hints(EncoderSpec), get_type_hints(FilterSpec)
+
+    for name, kind in get_type_hints(EncoderOptions).items():
+        assert kind == encoder[name] | None, name
+    for name, kind in get_type_hints(FilterOptions).items():
+        assert kind == filter_["name" if name == "filter" else name.removeprefix("filter_")] | None, name
+    assert len(get_type_hints(FilterOptions)) == len(filter_)
+
+
+def test_every_keyword_of_a_build_is_a_field_of_its_options_or_of_one_of_their_groups() -> None:
+    groups = {"encoder": EncoderOptions, "filter": FilterOptions, "chunk": ChunkOptions}
+    fields, keywords = get_type_hints(BuildOptions), get_type_hints(BuildKeywords)
+    grouped = {name: kind for group in groups.values() for name, kind in get_type_hints(group).items()}
+
+    for name, group in groups.items():
+        assert fields.pop(name) is group
+
+    assert keywords == fields | grouped
+    assert keywords.items() >= get_type_hints(QueryKeywords).items()
+    assert keywords.items() >= get_type_hints(StoreKeywords).items()
+    assert keywords.items() >= get_type_hints(SweepKeywords).items()
+
+
+def test_the_command_line_has_every_keyword_of_a_build_and_no_other() -> None:
+    from ragidx.pipelines.cli.build import command
+
+    options = {option.name for option in command.params if isinstance(option, click.Option)}
+
+    assert options - {"vectors", "vector_field", "index", "plan", "offline", "as_json"} == set(
+        get_type_hints(BuildKeywords)
+    )
+
+
+def test_what_was_not_said_is_in_no_group() -> None:
+    options = build_options(method="echo", layer=None, chunk_size="none", tau=None, strict=True)
+
+    assert options == BuildOptions(encoder={"method": "echo"}, chunk={"chunk_size": "none"}, strict=True)
+
+
+@pytest.mark.parametrize(("door", "call"), [("build", ragidx.build), ("forecast", forecast), ("sweep", sweep)])
+def test_a_name_that_no_build_takes_is_refused_with_the_near_miss(door: str, call: object, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+
+    with pytest.raises(SpecError) as fault:
+        call(tmp_path, chunk_sise=3)  # type: ignore[operator]
+
+    known = ", ".join(sorted(BuildKeywords.__annotations__))
+    assert str(fault.value) == (
+        f"{door} takes no such option: 'chunk_sise'; did you mean 'chunk_size'?\n  hint: known: {known}"
+    )
+
+
+@pytest.mark.parametrize("wrong", [{"device": "cuba"}, {"dtype": "float33"}, {"attn": "spda"}])
+def test_a_machine_that_is_not_there_is_refused_when_the_options_are_made(wrong: dict[str, str]) -> None:
+    with pytest.raises(SpecError, match=r"unknown (device|dtype|attention implementation)"):
+        build_options(**wrong)
+
+
+def test_a_plan_follows_from_options_alone_where_no_index_is_gone_on_with() -> None:
+    plan = resolve(build_options(method="echo", tau=4, chunk_size="none", chunk_overlap=0))
+
+    assert (plan.spec.encoder.method, plan.spec.filter.tau, plan.spec.chunk.size) == ("echo", 4, None)
+    assert plan.stored is None
+    assert dataclasses.replace(plan.spec, index_type="flat").fingerprint() == plan.fingerprint()
