@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ragidx.corpora.errors import QueryError
+from ragidx.corpora.errors import QueryError, check_machine
 from ragidx.corpora.limits import MIB, UnreadableError
 from ragidx.corpora.readers.source_file import read_all
 from ragidx.indexer.normalize import cut_rows, l2_normalize
@@ -42,6 +42,7 @@ def read_query_vectors(path: str | Path) -> NDArray[Any]:
         data = _data(path)
         found = _npy(data) if data.startswith(_NPY_MARK) else _json(data)
     except OSError as fault:
+        check_machine(fault, where)
         raise QueryError(f"cannot be opened: {fault.strerror or fault}", _FORMS, where=where) from fault
     except _FAULTS as fault:
         first = (str(fault).splitlines() or [type(fault).__name__])[0][:200]

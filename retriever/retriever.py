@@ -192,7 +192,7 @@ class Retriever:
             adapters=spec.adapters if self._adapters is None else self._adapters,
             pooler=self._pooler or spec.pooler,
         )
-        if weights_fingerprint(files) != self.spec.weights:
+        if weights_fingerprint(files, self.spec.weights) != self.spec.weights:
             raise ModelError(
                 f"'{files.name}'{_extras(files)} is not the model this index was made with: its files have changed",
                 f"name the right folder with --model{_options(spec)}, or build the index again with --rebuild",

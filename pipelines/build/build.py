@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import check_folder, vacated_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, build_options, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.corpus import Reading, build_options, check_removal, chunker_of, document_hash, too_long
 from ragidx.pipelines.build.encode import encode, windows, with_vector
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
 from ragidx.pipelines.build.report import INDEXING, BuildReport, OnProgress, Progress, Skips, StrictError, Teller
@@ -34,6 +34,7 @@ from ragidx.pipelines.build.resolve import make_plan
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
+    from ragidx.indexer.store.lookup import Documents
     from ragidx.indexer.store.manifest import Manifest
 
 
@@ -94,12 +95,20 @@ class _Build:
                     self._index(window)
             self.reading.check_something_was_read(self.report.n_documents, self.skips)
             self._seen.keep()
-            self.report.n_removed = writer.delete_others() if had else 0
+            self.report.n_removed = self._remove_others(known) if had else 0
             manifest = writer.commit(self._notes(), self.report.n_documents)
             self.report.committed = writer.base is None or manifest.generation != writer.base.generation
             self._seen.write()
         self._finish()
         return self.report
+
+    def _remove_others(self, known: Documents) -> int:
+        """Delete the documents that the corpus does not have; how many there were."""
+        r = self.report
+        if not self.options.allow_removal:
+            n_removed = known.count_others()
+            check_removal(n_removed, r.n_unchanged + r.n_changed + n_removed, self.index)
+        return self.writer.delete_others()
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -146,7 +155,7 @@ class _Build:
 
     # -- chunks and vectors ---------------------------------------------------------------------------------------
 
-    def _items(self, known: Mapping[str, bytes]) -> Iterator[Item]:
+    def _items(self, known: Documents) -> Iterator[Item]:
         """The chunks of documents that are new or changed."""
         for document in self.reading.documents(self._left_out, self._begin):
             for items in self._take(document, known.get(document.id)):

@@ -67,7 +67,7 @@ def _tell(report: Report) -> None:
         [
             ("model", report.model),
             ("encoder", words.encoder(EncoderSpec.parse(report.encoder))),
-            ("a build here", f"{report.device}, {report.dtype}"),
+            ("a build here", f"{report.device}, {report.dtype}" if report.device else "not possible"),
         ]
     )
     click.echo()

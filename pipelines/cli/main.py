@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from ragidx import __version__
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import RagidxError, is_panic, machine_error
 from ragidx.pipelines.cli import interrupts
 from ragidx.pipelines.cli.help import nearest
 
@@ -107,17 +107,21 @@ def _run(args: list[str] | None) -> None:
         _leave_if_interrupted()
         _tell(f"Error: {fault}")
         _leave(fault.exit_code)
-    except Exception as fault:  # noqa: BLE001 - the outermost place: a defect is one line too, unless RAGIDX_DEBUG=1
+    except BaseException as fault:  # the outermost place: a defect is one line too, unless RAGIDX_DEBUG=1
+        if not (isinstance(fault, Exception) or is_panic(fault)):
+            raise
         _debug()
         _leave_if_interrupted()
         if isinstance(fault, OSError) and fault.errno in _OUTPUT_LOST and fault.filename is None:
             reason = os.strerror(fault.errno)
             _tell(f"Error: standard output: cannot write: {reason}\n  hint: send it to a place with room")
             _leave_quietly(2)
-        _tell(
-            f"Error: a defect in ragidx or in a library it uses: {type(fault).__name__}: {fault}\n"
+        machine = machine_error(fault, str(getattr(fault, "filename", None) or ""))
+        defect = (
+            f"a defect in ragidx or in a library it uses: {type(fault).__name__}: {fault}\n"
             "  hint: run again with RAGIDX_DEBUG=1 for the traceback, and report it"
         )
+        _tell(f"Error: {machine or defect}")
         _leave(2)
     else:
         _leave(result if isinstance(result, int) else 0)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from ragidx.corpora.sources import BY_RULE
-from ragidx.indexer.ann.index_types import AUTO, MIN_ROWS
+from ragidx.indexer.ann.index_types import FLAT, MIN_ROWS
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.plan.footprint import Room, TypeRoom
+    from ragidx.pipelines.plan.footprint import Room
     from ragidx.pipelines.plan.plan import Forecast
-    from ragidx.pipelines.plan.sampling import Estimate
+    from ragidx.pipelines.plan.sample import Estimate
 
 _LONG_SECONDS = 60.0
 _TIMES = {"echo": 2, "reba": 2, "metaeol": 8}  # how often a method reads a text, where `copies` does not say it
@@ -102,7 +102,7 @@ def duration(seconds: float) -> str:
 
 
 def _print_index_types(room: Room) -> None:
-    """One row a type; what it takes to make where that was measured, and what fits where memory is limited."""
+    """One row a type; where memory is limited, a column says which fit."""
     head = ["index type", "disk", "memory to search", "memory to build", "exact"]
     rows = [
         [
@@ -114,23 +114,10 @@ def _print_index_types(room: Room) -> None:
         ]
         for number, one in enumerate(room.index_types)
     ]
-    columns = []
-    if any(one.index_seconds for one in room.index_types):
-        columns.append(("made in", [_made_in(one) for one in room.index_types]))
     if room.max_memory is not None:
-        name = f"fits into {console.n_bytes(room.max_memory)}"
-        columns.append((name, ["yes" if one.fits else "no" for one in room.index_types]))
-    for name, cells in columns:
-        head.append(name)
-        for row, cell in zip(rows, cells, strict=True):
-            row.append(cell)
+        head.append(f"fits into {console.n_bytes(room.max_memory)}")
+        rows = [[*row, "yes" if one.fits else "no"] for row, one in zip(rows, room.index_types, strict=True)]
     console.print_table(head, rows)
-
-
-def _made_in(one: TypeRoom) -> str:
-    if one.exact:
-        return "-"
-    return "not timed" if one.index_seconds is None else duration(one.index_seconds)
 
 
 def _fields(f: Forecast) -> list[tuple[str, str]]:
@@ -162,7 +149,6 @@ def _fields(f: Forecast) -> list[tuple[str, str]]:
     fields.append(("speed", _speed(f)))
     fields += [
         ("time", _time(f)),
-        *([("index", _making(f))] if f.index_seconds else []),
         (
             "disk",
             f"{console.n_bytes(room.index_bytes)}: {_parts(room)}; {console.n_bytes(room.journal_bytes)} more until "
@@ -194,17 +180,8 @@ def _speed(f: Forecast) -> str:
 
 def _time(f: Forecast) -> str:
     between = f" ({duration(f.seconds_low)} to {duration(f.seconds_high)})"
-    making = f" and {duration(f.index_seconds)} making the index" if f.index_seconds else ""
+    making = "" if f.index_recipe == FLAT else f"; making {f.index_recipe} comes on top"
     return f"{duration(f.seconds)}{between}, {duration(f.encode_seconds)} of it encoding{making}"
-
-
-def _making(f: Forecast) -> str:
-    """What would be made, and what is known only then."""
-    next_one = ", and if it is lower, auto makes the next" if f.index_type == AUTO else ""
-    return (
-        f"making {f.index_recipe} takes about {duration(f.index_seconds)}, tuning included; "
-        f"its recall ({f.target_recall:g} asked for) is measured then{next_one}"
-    )
 
 
 def _range(e: Estimate) -> str:

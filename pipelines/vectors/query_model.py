@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, gone_on_with
+from ragidx.indexer.models.locate import weights_fingerprint
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.manifest import Manifest
@@ -70,7 +71,8 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
     if have is not None:
         if asks is None or (says_filter and plan.spec.filter != have.filter):
             return plan  # the index was made otherwise, and whoever compares the specs says how
-        spec = dataclasses.replace(plan.spec, filter=have.filter)
+        weights = weights_fingerprint(plan.files, have.weights)
+        spec = dataclasses.replace(plan.spec, filter=have.filter, weights=weights)
         return Plan(spec, plan.files, plan.options, Store.open(index))  # with the filter's own numbers
     possible = [plan.spec.filter] if says_filter else [plan.spec.filter, FilterSpec(name="none")]
     widths = {kept: kept.width(plan.hidden) for kept in possible}

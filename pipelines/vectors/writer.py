@@ -206,6 +206,10 @@ class IndexWriter:
         """Delete all rows whose ids were not given to `add` of this writer; how many there were."""
         return self._remove(self._known.others())
 
+    def count_others(self) -> int:
+        """How many rows `delete_others` would delete."""
+        return len(self._known.others())
+
     def commit(self, notes: Mapping[str, Json] | None = None) -> WriteReport:
         """Make everything visible at once, and end this writer.
 

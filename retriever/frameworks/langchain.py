@@ -10,9 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, PrivateAttr
-
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import missing_extra
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.retriever.hit import Hit
@@ -24,8 +22,9 @@ try:
     from langchain_core.embeddings import Embeddings
     from langchain_core.retrievers import BaseRetriever
     from langchain_core.runnables.config import run_in_executor
+    from pydantic import ConfigDict, Field, PrivateAttr
 except ImportError as fault:
-    raise RagidxError("langchain-core is not installed", "pip install 'ragidx[langchain]'") from fault
+    raise missing_extra("the LangChain adapter needs", ["langchain-core"], "langchain") from fault
 
 
 class RagidxRetriever(BaseRetriever):
