@@ -58,8 +58,8 @@ def encode(
         embedder.encoder.tune(texts)
     started, before = time.perf_counter(), progress.seconds
     for batch in embedder.batches(texts, names=names, raw=raw, tune=tune):
-        told = np.flatnonzero(batch.vectors.any(axis=1))
-        yield [different[batch.rows[row]].row.text_hash for row in told.tolist()], batch.vectors[told]
+        kept = np.flatnonzero(batch.vectors.any(axis=1))
+        yield [different[batch.rows[row]].row.text_hash for row in kept.tolist()], batch.vectors[kept]
         progress.n_encoded += len(batch.rows)
         progress.n_tokens += batch.n_tokens
         progress.seconds = before + time.perf_counter() - started

@@ -18,9 +18,9 @@ import pytest
 import ragidx
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.embedder import Embedder
-from ragidx.indexer.encoders.methods import filter_spec
 from ragidx.indexer.filters.filter import make_filter
 from ragidx.indexer.normalize import l2_normalize
+from ragidx.indexer.specs import FilterSpec
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.sweep.corpus import CorpusSource
 from ragidx.retriever.frameworks.langchain import RagidxEmbeddings
@@ -44,9 +44,10 @@ def options(
 ) -> dict[str, Any]:
     """Of a model whose vectors are filtered: mini, two layers of a llama, a BERT."""
     if request.param == "static":
-        return {"model": "mini", "device": "cpu", "dim": 100}
+        return {"model": "mini", "device": "cpu", "filter": "embedfilter", "dim": 100, "filter_offset": 1}
     if request.param == "decoder":
-        return {"model": str(tiny_model("llama")), "method": "echo", "device": "cpu", "dim": 16}
+        model = {"model": str(tiny_model("llama")), "method": "echo", "device": "cpu"}
+        return model | {"filter": "embedfilter", "dim": 16, "filter_offset": 3}
     return {"model": str(tiny_sentence_transformer), "device": "cpu", "filter": "truncation", "dim": 16}
 
 
@@ -64,9 +65,8 @@ def same(options: dict[str, Any]) -> Callable[[Any, Floats], None]:
 @pytest.fixture
 def embedder(options: dict[str, Any]) -> Embedder:
     """What all doors are compared with."""
-    own = {name: value for name, value in options.items() if name not in ("dim", "filter")}
-    encoder = ragidx.load_encoder(**own)
-    spec = filter_spec(encoder.files, encoder.spec, name=options.get("filter"), dim=options["dim"])
+    encoder = ragidx.load_encoder(**_without_filter(options))
+    spec = FilterSpec(name=options["filter"], dim=options["dim"], offset=options.get("filter_offset"))
     return Embedder(encoder, make_filter(spec, encoder))
 
 
@@ -99,13 +99,11 @@ def test_a_sweep_makes_the_raw_vectors_of_the_others(
 ) -> None:
     texts = _texts(2)
     encoder, project = embedder.encoder, embedder.filter
-    own = {name: value for name, value in options.items() if name not in ("dim", "filter")}
+    own = _without_filter(options) | {"chunk_size": "none"}
     folder = tmp_path / "work"
     folder.mkdir()
 
-    source = CorpusSource(
-        _write(tmp_path / "corpus.jsonl", texts), folder, fitted=None, options={**own, "chunk_size": "none"}
-    )
+    source = CorpusSource(_write(tmp_path / "corpus.jsonl", texts), folder, fitted=None, options=own)
 
     rows = source.rows(np.arange(len(texts)))
     same(rows, encoder.encode_document(texts))
@@ -113,6 +111,10 @@ def test_a_sweep_makes_the_raw_vectors_of_the_others(
     assert project is not None
     # A product of many rows at once rounds otherwise than that of one.
     np.testing.assert_allclose(l2_normalize(project(rows)).vectors, embedder.embed_document(texts), rtol=0, atol=1e-5)
+
+
+def _without_filter(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in ("filter", "dim", "filter_offset")}
 
 
 def _write(path: Path, texts: list[str]) -> Path:
