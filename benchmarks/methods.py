@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
+import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +60,21 @@ def filters(encoder, chosen, preset):
         yield f"tau {tau:g}, middle", FilterSpec(tau=tau)
 
 
+def options(encoder, given, spec):
+    """What `ragidx build` and `query` are given for an encoder and a filter; empty for the model's preset."""
+    asked = {"dim": spec.dim} if spec.tau is None else {"tau": spec.tau}
+    if spec.name != "embedfilter":
+        asked = {"name": spec.name} | (asked if spec.name != "none" else {})
+    elif not given and spec == filter_spec(encoder.files, encoder.spec):
+        asked = {}
+    elif spec != filter_spec(encoder.files, encoder.spec, **asked):
+        middle = (encoder.hidden - spec.width(encoder.hidden)) // 2
+        asked["offset"] = middle if spec.offset is None else spec.offset
+    names = {"name": "filter", "offset": "filter-offset"}
+    numbers = {name: f"{value:g}" if isinstance(value, float) else value for name, value in (given | asked).items()}
+    return " ".join(f"--{names.get(name, name)} {value}" for name, value in numbers.items())
+
+
 def unit(vectors):
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(norms > 0, norms, 1)
@@ -86,20 +104,37 @@ def retrieval(encoder, folder, corpus):
     return quality
 
 
-def similarity(encoder, path):
-    """Spearman of an STS file: the same path, the query's, on both sides."""
+def similarity(encoder, path, cache=None):
+    """Gold scores of an STS file (n,), and the cosines (n,) by a filter: the same path, the query's, on both sides."""
     pairs = load_sts(path)
-    one = encoder.encode_query([first for _, first, _ in pairs])
-    other = encoder.encode_query([second for _, _, second in pairs])
+    texts = list(dict.fromkeys(text for _, *both in pairs for text in both))
+    places = {text: place for place, text in enumerate(texts)}
+    raw = encoded(encoder, texts, cache)
+    one, other = ([places[pair[side]] for pair in pairs] for side in (1, 2))
+    sample = Sample(raw[one + other], encoder.tokenizer.ids([texts[place] for place in one + other]))
 
-    sample = Sample(np.concatenate([one, other]), encoder.tokenizer.ids([text for _, *both in pairs for text in both]))
-
-    def quality(spec):
+    def cosines(spec):
         map_ = make_filter(spec, encoder, sample)
-        left, right = (unit(side if map_ is None else map_(side)) for side in (one, other))
-        return spearman([gold for gold, _, _ in pairs], (left * right).sum(axis=1).tolist())
+        vectors = unit(raw if map_ is None else map_(raw))
+        return (vectors[one] * vectors[other]).sum(axis=1)
 
-    return quality
+    return np.array([gold for gold, _, _ in pairs]), cosines
+
+
+def encoded(encoder, texts, cache):
+    """Raw vectors of queries, (n, hidden); kept in the folder `cache`, if there is one."""
+    if cache is None:
+        return encoder.encode_query(texts)
+    key = hashlib.sha256(json.dumps([str(encoder.spec), encoder.dtype, texts]).encode()).hexdigest()[:16]
+    file = cache / f"{encoder.spec.method}-{key}.npy"
+    if not file.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        np.save(file, encoder.encode_query(texts))
+    return np.load(file)
+
+
+def correlation(gold, cosines, spec):
+    return spearman(gold.tolist(), cosines(spec).tolist())
 
 
 def main():
@@ -118,8 +153,9 @@ def main():
         if "sample" in arguments.sets:
             qualities["sample nDCG@10"] = retrieval(encoder, sample, sample / "documents")
         if "stsb" in arguments.sets:
-            qualities["STS-B dev Spearman"] = similarity(encoder, folder / "stsb" / "dev.tsv")
-            qualities["STS-B test Spearman"] = similarity(encoder, folder / "stsb" / "test.tsv")
+            for part in ("dev", "test"):
+                gold, cosines = similarity(encoder, folder / "stsb" / f"{part}.tsv")
+                qualities[f"STS-B {part} Spearman"] = partial(correlation, gold, cosines)
         if "scifact" in arguments.sets:
             qualities["SciFact nDCG@10"] = retrieval(encoder, folder / "scifact", folder / "scifact")
         for filter_name, spec in filters(encoder, arguments.filters, name == "preset"):
@@ -133,6 +169,7 @@ def main():
                 values | {"vector bytes": 2 * width},
                 method=name,
                 filter=filter_name,
+                options=options(encoder, ENCODERS[name], spec),
                 dim=width,
                 dtype=encoder.dtype,
                 encoder=str(encoder.spec),

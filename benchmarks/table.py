@@ -1,6 +1,6 @@
-"""The figures of docs/benchmarks.md and docs/figures.md: the latest row of each setting in figures.jsonl.
+"""The figures of README.md, docs/benchmarks.md and docs/figures.md: the latest row of each setting in figures.jsonl.
 
-`python benchmarks/table.py` prints the first page's; with `--write`, both go into their files, between their marks.
+`python benchmarks/table.py` prints those of docs/benchmarks.md; with `--write`, all go into their files, between marks.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = Path(__file__).with_name("figures.jsonl")
 QUALITY = ("scifact quality", "mini by method and filter")
+DECODER = "decoder by method and filter"
 # What tells two rows of a figure apart.
 SETTINGS = ("model", "options", "method", "filter", "index", "rows", "corpus_bytes")
 QUALITIES = ("sample nDCG@10", "STS-B test Spearman", "SciFact nDCG@10")
@@ -41,7 +42,7 @@ def machines(found):
 
 def markdown(found):
     """All tables of docs/benchmarks.md."""
-    timed = [row for row in found if row["figure"] not in QUALITY]
+    timed = [row for row in found if row["figure"] not in (*QUALITY, DECODER)]
     parts = [
         f"Speed and memory: {machines(timed)}, shared with other work; single runs, but for the medians of the"
         f" encoding speed (5 runs in turns) and the cold start (7). Quality: {machines(of(QUALITY, found))}."
@@ -252,31 +253,100 @@ def plans(found):
     return "\n".join(lines)
 
 
-def whole_grid(found):
-    """Every row of mini by method and filter."""
-    head = ["| mini: method, filter | " + " | ".join(QUALITIES) + " | vector bytes |", "| --- |" + " --- |" * 4]
-    body = [
-        f"| {row['setting']['method']}, {row['setting']['filter']} | "
-        + " | ".join(told(row["values"], name) for name in QUALITIES)
-        + f" | {row['values']['vector bytes']} |"
-        for row in of(["mini by method and filter"], found)
-    ]
-    return "\n".join(head + body) + "\n"
+def by_options(found):
+    """What docs/figures.md shows: a decoder with intervals, then all of mini; every line names its options."""
+    return "\n\n".join([*decoders(of([DECODER], found)), whole_grid(of(["mini by method and filter"], found))]) + "\n"
+
+
+def decoders(found):
+    """A table a model, and the differences whose interval excludes 0."""
+    for model in dict.fromkeys(row["setting"]["model"] for row in found):
+        of_model = [row for row in found if row["setting"]["model"] == model]
+        columns = ("STS-B test Spearman", "against no filter", "against the mean")
+        lines = [
+            f"| {model}: options | vector bytes | {' | '.join(f'{name} (95 %)' for name in columns)} |",
+            "| --- |" + " --- |" * 4,
+        ]
+        for row in of_model:
+            cells = [spanned(row["values"].get(name), "" if name == columns[0] else "+") for name in columns]
+            lines.append(f"| `{row['setting']['options']}` | {row['values']['vector bytes']} | {' | '.join(cells)} |")
+        yield "\n".join(lines)
+        yield "\n".join(verdicts(of_model))
+
+
+def spanned(interval, sign):
+    """A value and where 95 % of its resampled values lie; bold for a difference that is real."""
+    if interval is None:
+        return "-"
+    value, low, high = (f"{interval[name]:{sign}.3f}" for name in ("value", "low", "high"))
+    return f"**{value}** ({low} to {high})" if sign and is_real(interval) else f"{value} ({low} to {high})"
+
+
+def is_real(difference):
+    return difference["low"] > 0 or difference["high"] < 0
+
+
+def verdicts(found):
+    """A line a filter, against none, and one for the methods without a filter, against the mean."""
+    lines = {}
+    for row in found:
+        _, method, filter_ = row["setting"]["options"].split(maxsplit=2)
+        against = "against the mean" if filter_ == "--filter none" else "against no filter"
+        difference = row["values"].get(against)
+        if difference:
+            verdict = "better" if difference["value"] > 0 else "worse"
+            verdict = verdict if is_real(difference) else "no real difference"
+            lines.setdefault(f"`{filter_}` {against}", {}).setdefault(verdict, []).append(method)
+    for name, by_verdict in sorted(lines.items()):
+        says = [f"{verdict} for {', '.join(methods)}" for verdict, methods in by_verdict.items()]
+        yield f"- {name}: {'; '.join(says)}."
+
+
+def whole_grid(grid):
+    """Every row of mini by method and filter; EmbedFilter in the middle was measured beside both kinds of filter."""
+    lines = ["| mini: options | " + " | ".join(QUALITIES) + " | vector bytes |", "| --- |" + " --- |" * 4]
+    for options, values in {row["setting"]["options"]: row["values"] for row in grid}.items():
+        cells = [told(values, name) for name in QUALITIES]
+        lines.append(f"| {f'`{options}`' if options else 'none'} | {' | '.join(cells)} | {values['vector bytes']} |")
+    return "\n".join(lines)
 
 
 def told(values, name):
     return f"{values[name]:.3f}" if name in values else "-"
 
 
-PLACES = {ROOT / "docs" / "benchmarks.md": markdown, ROOT / "docs" / "figures.md": whole_grid}
+def summary(found):
+    """The table of the README: a real decoder without its intervals; bold where the gain over no filter is real."""
+    filters = ("--filter none", "--tau 2", "--tau 4", "--tau 8")
+    cells, widths = {}, {}
+    for row in of([DECODER], found):
+        _, method, filter_ = row["setting"]["options"].split(maxsplit=2)
+        if filter_ in filters:
+            values, gain = row["values"], row["values"].get("against no filter")
+            value = f"{values['STS-B test Spearman']['value']:.3f}"
+            real = gain is not None and gain["value"] > 0 and is_real(gain)
+            cells.setdefault(method, {})[filter_] = f"**{value}**" if real else value
+            widths[filter_] = values["vector bytes"] // 2
+    head = " | ".join(f"`{filter_}`, {widths[filter_]} numbers" for filter_ in filters)
+    lines = [f"| `--method` | {head} |", "| --- |" + " --- |" * len(filters)]
+    lines += [f"| {method} | {' | '.join(row[filter_] for filter_ in filters)} |" for method, row in cells.items()]
+    return "\n".join(lines) + "\n"
+
+
+# Page -> name of its marks -> what makes the tables between them.
+PLACES = {
+    ROOT / "docs" / "benchmarks.md": ("figures", markdown),
+    ROOT / "docs" / "figures.md": ("figures", by_options),
+    ROOT / "README.md": ("smollm2", summary),
+}
 
 
 def write(found):
     """Put the figures into their files."""
-    for path, make in PLACES.items():
-        before, _, rest = path.read_text("utf-8").partition("<!-- figures -->\n")
-        after = rest.partition("<!-- /figures -->")[2]
-        path.write_text(f"{before}<!-- figures -->\n{make(found)}<!-- /figures -->{after}", "utf-8")
+    for path, (mark, make) in PLACES.items():
+        before, _, rest = path.read_text("utf-8").partition(f"<!-- {mark} -->\n")
+        after = rest.partition(f"<!-- /{mark} -->")[2]
+        path.write_text(f"{before}<!-- {mark} -->\n{make(found)}<!-- /{mark} -->{after}", "utf-8")
 
 
 if __name__ == "__main__":

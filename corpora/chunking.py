@@ -19,7 +19,7 @@ from itertools import pairwise
 import tokenizers
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, SpecError, panics_of
 from ragidx.corpora.headings import SEPARATOR, TITLE_CHARS, Section, sections
 from ragidx.corpora.records import Chunk, Document
 from ragidx.corpora.spec import ChunkSpec
@@ -70,6 +70,7 @@ class Chunker:
 
         Raises:
             CorpusError: the text holds half of a surrogate pair, which is no character.
+            DefectError: the splitter or the tokenizer gave up on it.
         """
         _refuse_surrogates(document)
         found = sections(document.text) if document.markdown else [Section(0, 0, "")]
@@ -79,12 +80,13 @@ class Chunker:
         def chunk_of(start: int, end: int) -> Chunk:
             return Chunk(document.id, start, end, document.text[start:end], _at(found, starts, start).path)
 
-        for spans in _with_their_text(self._batches(document, found), found, starts):
-            for chunk in self._fitting(chunk_of, spans):
-                # Halves of a chunk that was too long may repeat its neighbour's overlap: what adds nothing is left out.
-                if chunk.end > reached:
-                    reached = chunk.end
-                    yield chunk
+        with panics_of("semantic-text-splitter or tokenizers", document.id):
+            for spans in _with_their_text(self._batches(document, found), found, starts):
+                for chunk in self._fitting(chunk_of, spans):
+                    # Halves of a chunk that was too long may repeat its neighbour's overlap: that adds nothing.
+                    if chunk.end > reached:
+                        reached = chunk.end
+                        yield chunk
 
     def encoded_text(self, chunk: Chunk) -> str:
         """What the encoder gets: the text, and with `spec.headings` the heading path and an empty line before it.

@@ -24,7 +24,7 @@ from typing import TypeAlias, TypeVar
 
 import zstandard
 
-from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
+from ragidx.corpora.errors import CorpusError, RagidxError, SpecError, check_machine
 
 Qrels: TypeAlias = dict[str, dict[str, int]]
 """query id -> document id -> relevance."""
@@ -202,6 +202,7 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError as fault:
         raise CorpusError("the line is not UTF-8", "write the file as UTF-8", where=f"{file}:{number}") from fault
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as fault:
+        check_machine(fault, file)
         raise CorpusError(f"the file cannot be read: {fault}", "make the file again", where=str(file)) from fault
 
 

@@ -10,6 +10,7 @@ the folder of a BEIR set looks is known here, and how that of a ragidx index doe
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -22,7 +23,7 @@ from typing import TypeAlias
 from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore import GitIgnorePatternError
 
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, SpecError, check_machine
 from ragidx.corpora.limits import MIB, shown_bytes
 from ragidx.corpora.records import OnSkip, Skip
 
@@ -114,6 +115,7 @@ def sources(
     try:
         status = root.stat()
     except OSError as fault:
+        check_machine(fault, corpus)
         raise CorpusError(
             f"cannot be opened: {fault.strerror}", "give a folder, a file, or - for standard input", where=str(corpus)
         ) from fault
@@ -132,11 +134,11 @@ def sources(
 
 def _beir_corpus(folder: Path) -> Source | None:
     """The corpus file of a BEIR folder; None where the folder is none."""
-    if not ((folder / "qrels").is_dir() or (folder / "queries.jsonl").is_file()):
-        return None
     for name in _BEIR:
         path = folder / name
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the walk says what cannot be looked at
+            if not ((folder / "qrels").is_dir() or (folder / "queries.jsonl").is_file()):
+                return None
             status = path.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode):
                 return Source(path, name, status.st_size, beir=True, status=status)
@@ -194,6 +196,7 @@ class _Walk:
             with os.scandir(folder.path) as listing:
                 entries = sorted(listing, key=lambda entry: (_nfc_bytes(entry.name), os.fsencode(entry.name)))
         except OSError as fault:
+            check_machine(fault, folder.path)
             self._skip(folder.prefix or "./", f"cannot be opened: {fault.strerror}")
             return
         if folder.prefix in self._indexes or (folder.prefix and _is_index(entries)):  # the root is what the user named
@@ -219,6 +222,7 @@ class _Walk:
         try:
             status = entry.stat(follow_symlinks=False)
         except OSError as fault:
+            check_machine(fault, entry.path)
             self._skip(name, f"cannot be opened: {fault.strerror}")
             return
         is_folder = stat.S_ISDIR(status.st_mode)
@@ -253,11 +257,15 @@ class _Walk:
         if kind != stat.S_IFLNK:
             return f"not a regular file: {_KINDS.get(kind, 'special file')}"
         target = Path(os.path.realpath(entry.path))
-        if not target.exists():
-            return "broken link"
+        try:
+            is_folder = stat.S_ISDIR(target.stat().st_mode)
+        except OSError as fault:
+            check_machine(fault, entry.path)
+            is_broken = fault.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+            return "broken link" if is_broken else f"link that cannot be followed: {fault.strerror}"
         if not target.is_relative_to(self._real_root):
             return "link out of the corpus"
-        return f"link to a {'folder' if target.is_dir() else 'file'} of the same corpus"
+        return f"link to a {'folder' if is_folder else 'file'} of the same corpus"
 
     def _with_ignore_file(self, folder: _Folder, entries: Sequence[os.DirEntry[str]]) -> _Rules:
         """The rules that hold in `folder`: those from above, then its own `.gitignore`; no link is read, as in git."""
@@ -269,6 +277,7 @@ class _Walk:
             with Path(own.path).open("rb") as stream:
                 data = stream.read(_IGNORE_BYTES + 1)
         except OSError as fault:
+            check_machine(fault, own.path)
             self._skip(where, f"cannot be opened: {fault.strerror}")
             return folder.rules
         if len(data) > _IGNORE_BYTES:
@@ -301,7 +310,8 @@ def _is_index_folder(entry: os.DirEntry[str]) -> bool:
         return False
     try:
         found = [path.name for path in Path(entry.path).iterdir()]
-    except OSError:
+    except OSError as fault:
+        check_machine(fault, entry.path)
         return False
     return not found or any(map(names.fullmatch, found))
 

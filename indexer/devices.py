@@ -1,16 +1,36 @@
-"""Devices, number formats and attention implementations: their names, and which device is there.
+"""Devices, number formats and attention implementations: their names, and what of it is there, the extra `models` too.
 
 A build that has nothing to encode loads no model, and still refuses an unknown name. Only `choose_device` loads torch.
 """
 
 from __future__ import annotations
 
-from ragidx.corpora.errors import SpecError, unknown_name
+import importlib.util
+
+from ragidx.corpora.errors import SpecError, missing_extra, unknown_name
+
+MODELS = ("torch", "transformers")  # of the extra `models`: what every network needs
 
 DEVICES = ("auto", "cuda", "mps", "cpu")
 DTYPES = ("auto", "float32", "bfloat16", "float16", "mixed")  # what they are: ragidx.indexer.encoders.precision
 # transformers' names; it also takes the name of a kernel on the hub, owner/name.
 IMPLEMENTATIONS = ("auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
+
+
+def missing_models(*more: str) -> list[str]:
+    """Which of torch, transformers and `more` are not installed. Imports none of them."""
+    return [name for name in (*MODELS, *more) if importlib.util.find_spec(name.replace("-", "_")) is None]
+
+
+def check_models(what: str, *more: str) -> None:
+    """Whether the extra `models` is installed; cheap, to be asked before anything is read for `what`.
+
+    Raises:
+        RagidxError: torch, transformers or one of `more` is not there; `what` needs it.
+    """
+    missing = missing_models(*more)
+    if missing:
+        raise missing_extra(f"{what} needs", missing, "models")
 
 
 def check_device(device: str) -> None:
@@ -48,8 +68,10 @@ def choose_device(device: str) -> str:
 
     Raises:
         SpecError: the device is unknown, or is not on this machine.
+        RagidxError: torch is not installed.
     """
     check_device(device)
+    check_models(f"--device {device}")
     import torch
 
     name = device.split(":", maxsplit=1)[0]

@@ -11,7 +11,7 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ragidx.corpora.errors import RagidxError, unknown_name
+from ragidx.corpora.errors import missing_extra, unknown_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +37,7 @@ def check_plot(format: str) -> None:
     if format not in FORMATS:
         raise unknown_name("format of a picture", format, FORMATS)
     if importlib.util.find_spec("matplotlib") is None:
-        raise RagidxError("pictures need matplotlib, which is not installed", "pip install 'ragidx[plot]'")
+        raise missing_extra("pictures need", ["matplotlib"], "plot")
 
 
 @contextlib.contextmanager

@@ -49,6 +49,25 @@ def evalsets() -> Path:
     return folder
 
 
+@pytest.fixture
+def without(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, str]]:
+    """`without("torch")`: the environment of a process that finds no such package."""
+
+    def environment(*packages: str) -> dict[str, str]:
+        folder = tmp_path_factory.mktemp("site")
+        (folder / "sitecustomize.py").write_text(
+            "from importlib.machinery import PathFinder\n"
+            "found = PathFinder.find_spec\n"
+            "PathFinder.find_spec = classmethod(\n"
+            f"    lambda cls, name, *rest: None if name in {packages} else found(name, *rest)\n"
+            ")\n"
+        )
+        paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+    return environment
+
+
 @pytest.fixture(scope="session")
 def tiny_tokenizer() -> Any:
     """A byte-level BPE tokenizer of 300 tokens with BOS `<s>` put in front, EOS `</s>` and `<pad>`."""

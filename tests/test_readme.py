@@ -1,28 +1,57 @@
-"""The README says what is: its output is real, its Python runs, its commands and options exist."""
+"""The README is short, its figures are measured, and what it leads to is there. Its examples: tests/test_docs.py."""
 
 from __future__ import annotations
 
 import importlib
 import re
 import runpy
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 
 import ragidx
+from ragidx.pipelines.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 
 
-def _between(mark: str) -> str:
-    found = re.search(rf"<!-- {mark} -->\n(.*?)<!-- /{mark} -->", README, re.DOTALL)
+def _between(page: str, mark: str) -> str:
+    found = re.search(rf"<!-- {mark} -->\n(.*?)<!-- /{mark} -->", (ROOT / page).read_text("utf-8"), re.DOTALL)
     assert found
     return found[1]
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= 120
+    assert len(README.encode()) <= 8 * 1024
+
+
+def test_every_command_has_a_row_that_links_its_page() -> None:
+    rows = re.findall(r"^\| \[`ragidx (\w+)`\]\(docs/\w+\.md(?:#[\w-]+)?\) \|", README, re.MULTILINE)
+
+    assert sorted(rows) == sorted(COMMANDS)
+
+
+def test_the_figure_of_every_reason_is_on_the_page_it_links() -> None:
+    reasons = re.findall(r"^- \*\*.+\*\*(?:.|\n  )+$", README.split("## Why ragidx")[1].split("\n## ")[0], re.MULTILINE)
+
+    assert len(reasons) == 5
+    for reason in reasons:
+        _, figure = re.findall(r"\*\*([^*]+)\*\*", reason)
+        pages = [ROOT / target for target in re.findall(r"\]\((docs/\w+\.md)", reason)]
+        shown = [page.read_text("utf-8") for page in pages] + [_between("README.md", "smollm2")]
+        assert pages
+        assert any(figure in text for text in shown), figure
+
+
+def test_the_two_commands_of_make_are_named() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+    named = set(re.findall(r"(?:`|^ {4})make ([a-z]+)", README, re.MULTILINE))
+    assert {"demo", "test"} <= named <= targets
 
 
 @pytest.mark.slow
@@ -31,57 +60,14 @@ def test_the_demos_output_is_what_it_prints(tmp_path: Path) -> None:
         [sys.executable, "-m", "ragidx", "demo"], capture_output=True, text=True, check=True, cwd=tmp_path
     )
 
-    shown = _between("demo").removeprefix("```text\n").removesuffix("```\n").replace(".venv/bin/ragidx", "ragidx")
-    assert done.stdout == shown
-
-
-@pytest.mark.slow
-def test_the_lens_output_is_what_it_prints() -> None:
-    shown = re.search(r"```text\n\$ (ragidx lens .*?)\n(.*?)```", README, re.DOTALL)
-    assert shown
-    done = subprocess.run([sys.executable, "-m", *shlex.split(shown[1])], capture_output=True, text=True, check=True)
-
-    assert done.stdout == shown[2]
-
-
-@pytest.mark.parametrize("line", re.findall(r"^    (ragidx [^#\n]+)", README, re.MULTILINE))
-def test_each_command_line_names_options_that_exist(line: str) -> None:
-    from ragidx.pipelines.cli.main import cli
-
-    words = shlex.split(line)
-    command = cli.get_command(click.Context(cli), words[1])
-    assert command is not None
-    known = {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
-    assert {word for word in words[2:] if re.match(r"--?[a-z]", word)} <= known
-
-
-def test_every_command_stands_in_the_table() -> None:
-    from ragidx.pipelines.cli.main import COMMANDS
-
-    assert set(re.findall(r"^\| `ragidx (\w+)", README, re.MULTILINE)) == set(COMMANDS)
-
-
-@pytest.mark.slow
-def test_the_python_examples_run(small_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 2
-
-    for number, block in enumerate(blocks):
-        (tmp_path / f"example{number}.py").write_text(block)
-        runpy.run_path(str(tmp_path / f"example{number}.py"))
-
-    assert ragidx.Retriever.open("index/").store.manifest.n_documents == 6
+    shown = _between("docs/install.md", "demo").removeprefix("```text\n").removesuffix("```\n")
+    assert done.stdout == shown.replace(".venv/bin/ragidx", "ragidx")
 
 
 def test_every_public_name_is_shown() -> None:
-    for name in ("build", "Retriever", "load_encoder", "EmbedFilter"):
-        assert f"ragidx.{name}" in README
+    page = (ROOT / "docs" / "python.md").read_text("utf-8")
 
-
-@pytest.mark.parametrize("target", re.findall(r"\]\(((?!http)[^)#]+)\)", README))
-def test_every_link_leads_somewhere(target: str) -> None:
-    assert (ROOT / target).exists()
+    assert [name for name in ragidx.__all__ if f"ragidx.{name}" not in page] == []
 
 
 def _with_examples() -> list[str]:
@@ -101,11 +87,9 @@ def test_examples_in_docstrings_run(name: str) -> None:
     assert done.failed == 0
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/figures.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/benchmarks.md", "docs/figures.md"])
 def test_the_figures_are_those_that_were_measured(page: str) -> None:
     table = runpy.run_path(str(ROOT / "benchmarks" / "table.py"))
-    path = ROOT / page
 
-    shown = re.search(r"<!-- figures -->\n(.*?)<!-- /figures -->", path.read_text("utf-8"), re.DOTALL)
-    assert shown
-    assert shown[1] == table["PLACES"][path](table["rows"]())
+    mark, make = table["PLACES"][ROOT / page]
+    assert _between(page, mark) == make(table["rows"]())

@@ -16,6 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TypeAlias
 
+from ragidx.corpora.errors import check_machine
 from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
 from ragidx.corpora.readers.packed import office
 from ragidx.corpora.readers.packed.office import OfficeConverter
@@ -118,8 +119,10 @@ def _read(source: Source, options: ReadOptions, on_skip: OnSkip, converter: Offi
             told = True
             yield document
     except UnreadableError as fault:
+        check_machine(fault, source.name)  # a file that is left out leaves the index
         file.skip(str(fault))
     except OSError as fault:
+        check_machine(fault, source.name)
         file.skip(f"cannot be read: {fault.strerror or fault}")
     if not told:
         file.skip("holds no document")

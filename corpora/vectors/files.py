@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.errors import CorpusError, check_machine
 from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
 from ragidx.corpora.readers.packed.office import OfficeConverter
 from ragidx.corpora.readers.source_file import SourceFile
@@ -139,6 +139,7 @@ def _told(file: SourceFile, batches: Iterator[VectorBatch]) -> Iterator[VectorBa
             _check_unchanged(file, before)  # then that is what is wrong
             if isinstance(fault, CorpusError):
                 raise
+            check_machine(fault, name)
             reason = f"cannot be read: {fault.strerror or fault}" if isinstance(fault, OSError) else str(fault)
             raise CorpusError(reason, hint, where=name) from fault
         _check_unchanged(file, before)

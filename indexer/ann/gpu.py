@@ -2,7 +2,7 @@
 
 vectors (rows, dim) float16 -> on one GPU, or cut into as many runs of rows as there are GPUs -> `search`, exact: each
 block is compared in float32, so the scores are those of the CPU to the order in which numbers are added. This needs
-torch alone, which the encoder needs anyway. Where the installed faiss has GPU code, lists of float16, 8-bit and product
+torch (extra `models`). Where the installed faiss has GPU code, lists of float16, 8-bit and product
 codes (IVF) are searched there, and what they find is compared exactly as everywhere. Graphs and other codes are
 answered by exact search, which loses no recall: a GPU reads vectors far faster than a CPU follows links.
 """
@@ -119,11 +119,11 @@ def gpus(device: str) -> list[str]:
     """
     if not device.startswith("cuda"):
         return []
-    import torch
-
     from ragidx.indexer.devices import choose_device
 
-    choose_device(device)  # where there is no GPU at all, its error is that of the encoder
+    choose_device(device)  # where there is no torch or no GPU at all, its error is that of the encoder
+    import torch
+
     there = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     if ":" in device and device not in there:
         raise SpecError(

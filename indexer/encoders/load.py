@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.devices import check_device, check_dtype, choose_device
+from ragidx.indexer.devices import check_device, check_dtype, check_models, choose_device
 from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, EncoderOptions, located, resolve
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.models.locate import ModelFiles
@@ -28,7 +28,8 @@ def load_encoder(
     Args:
         model: `mini`, a folder, or a hub id. A folder that holds a LoRA adapter stands for its base with it.
         device: auto, cuda, mps, cpu. A static model (layer 0, mean) takes the CPU for auto: it runs no network.
-        dtype: auto, float32, bfloat16, float16, mixed.
+        dtype: auto, float32, bfloat16, float16, mixed. On a CPU auto is measured once, on the first call with 256
+            documents or more, and `encoder.dtype` says which it is; a named one never changes.
         attn: how a decoder's attention is computed, a name of transformers': sdpa, eager, flash_attention_2; auto.
         options:
             method: classical, echo, prompteol, metaeol, llm2vec, reba, sentence-transformers.
@@ -50,6 +51,7 @@ def load_encoder(
     Raises:
         ModelError: the model cannot be found or loaded, or does not attend as the method needs.
         SpecError: an unknown name, a value out of range, or options that do not go together.
+        RagidxError: it needs the extra `models`, which is not installed.
     """
     files = located(model, options)
     return encoder_of(files, resolve(files, **options), device=device, dtype=dtype, attn=attn)
@@ -61,11 +63,10 @@ def encoder_of(
     """The encoder a whole spec describes."""
     check_device(device)
     check_dtype(dtype)
-    if device in ("auto", "cpu") and dtype in ("auto", "float32") and attn == "auto":
-        from ragidx.indexer.encoders.static import StaticEncoder, is_static
+    if check_network(files, spec, device=device, dtype=dtype, attn=attn) is None:
+        from ragidx.indexer.encoders.static import StaticEncoder
 
-        if is_static(files, spec):
-            return StaticEncoder(files, spec)
+        return StaticEncoder(files, spec)
     from ragidx.indexer.encoders import precision
 
     place = choose_device(device)
@@ -83,3 +84,22 @@ def encoder_of(
     from ragidx.indexer.encoders.decoder import DecoderEncoder
 
     return DecoderEncoder(files, spec, device=place, dtype=kind, measured=dtype == "auto", attn=attn)
+
+
+def check_network(files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: str, attn: str) -> str | None:
+    """What an encoder needs a network for, as a user names it; None: it is static. Loads nothing.
+
+    Raises:
+        RagidxError: it needs one, and the extra `models`, which runs it, is not installed.
+    """
+    from ragidx.indexer.encoders.static import asks_for_network
+
+    asked = {
+        f"--device {device}": device not in ("auto", "cpu"),
+        f"--dtype {dtype}": dtype not in ("auto", "float32"),
+        f"--attn {attn}": attn != "auto",
+    }
+    what = asks_for_network(files, spec) or next((option for option, asks in asked.items() if asks), None)
+    if what is not None:
+        check_models(what, *([SENTENCE_TRANSFORMERS] if spec.method == SENTENCE_TRANSFORMERS else []))
+    return what

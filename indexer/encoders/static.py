@@ -42,15 +42,17 @@ class StaticEncoder(Prompted, TextEncoder):
         self.prompts = Prompts(files, spec, self.tokenizer, files.config.get("max_position_embeddings"))
 
     def batches(
-        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None
+        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
     ) -> Iterator[Batch]:
         """Vectors as they come, in the texts' order; the arguments are those of `TextEncoder.batches`."""
         for start in range(0, len(texts), _GROUP):
             rows = self.rendered(texts[start : start + _GROUP], instruction)
             vectors = np.stack([self._mean(row) for row in rows])
+            if project is not None:  # row by row: a product of several at once rounds by how many they are
+                vectors = np.concatenate([project(vector[None]) for vector in vectors])
             yield Batch(
                 list(range(start, start + len(rows))),
-                vectors if project is None else project(vectors),
+                vectors,
                 sum(row.n_tokens for row in rows),
                 sum(row.truncated for row in rows),
             )
@@ -65,14 +67,27 @@ class StaticEncoder(Prompted, TextEncoder):
 
 
 def is_static(files: ModelFiles, spec: EncoderSpec) -> bool:
-    """Whether the vectors are means of input embeddings that can be read without transformers.
+    """Whether the vectors are means of input embeddings that can be read without transformers."""
+    return asks_for_network(files, spec) is None
 
-    Of a plain checkpoint, with a tokenizer that is its tokenizer.json and nothing else.
-    """
+
+def asks_for_network(files: ModelFiles, spec: EncoderSpec) -> str | None:
+    """What of a model or its spec a `StaticEncoder` cannot do, as a user names it; None where it can do all."""
+    asked = {
+        "--adapter": bool(files.adapters),
+        f"the model '{files.name}'": files.sentence_transformers or not _is_plain_checkpoint(files),
+        f"--method {spec.method}": spec.method != "classical",
+        f"--pooling {spec.pooling}": spec.pooling != "mean",
+        f"--layer {spec.layer}": spec.layer != 0,
+        "--layer-norm": spec.layer_norm,
+    }
+    return next((what for what, asks in asked.items() if asks), None)
+
+
+def _is_plain_checkpoint(files: ModelFiles) -> bool:
+    """Whether layer 0 is the stored rows, and the tokenizer its tokenizer.json and nothing else."""
     return (
-        (spec.method, spec.pooling, spec.layer, spec.layer_norm) == ("classical", "mean", 0, False)
-        and files.family in _FAMILIES
-        and not files.adapters
+        files.family in _FAMILIES
         and "quantization_config" not in files.config
         and isinstance(files.config.get("max_position_embeddings"), int)
         and is_plain(files)

@@ -14,7 +14,6 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.devices import check_models
 from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.checkpoint import StoredTensor
 from ragidx.indexer.models.locate import ModelFiles
@@ -60,7 +60,7 @@ def find_unembedding(files: ModelFiles) -> Unembedding:
     """
     names = {} if _is_encoder(files) else checkpoint.tensors(files)
     config = files.config.get("text_config") or files.config
-    tied = bool(config["tie_word_embeddings"] if "tie_word_embeddings" in config else _tied_by_default(files.config))
+    tied = bool(config["tie_word_embeddings"] if "tie_word_embeddings" in config else _tied_by_default(files))
     found = checkpoint.ending(names, checkpoint.INPUTS if tied else _HEADS)
     if found is None:
         raise ModelError(
@@ -154,14 +154,16 @@ def _is_encoder(files: ModelFiles) -> bool:
     """Whether the family fills masks: no vector of it was trained against its input embeddings."""
     if files.family in _DECODERS:
         return False
+    check_models(f"the unembedding matrix of '{files.name}'")
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
     return files.family in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
-def _tied_by_default(config: dict[str, Any]) -> bool:
+def _tied_by_default(files: ModelFiles) -> bool:
     """What the architecture does where the config does not say."""
+    check_models(f"the unembedding matrix of '{files.name}'")
     from transformers import CONFIG_MAPPING
 
-    family = str(config.get("model_type", ""))
-    return bool(CONFIG_MAPPING[family]().tie_word_embeddings) if family in CONFIG_MAPPING else True
+    known = files.family in CONFIG_MAPPING
+    return bool(CONFIG_MAPPING[files.family]().tie_word_embeddings) if known else True

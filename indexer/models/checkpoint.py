@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from ragidx.corpora.errors import ModelError
+from ragidx.corpora.errors import ModelError, check_machine, panics_of
+from ragidx.indexer.devices import check_models
 from ragidx.indexer.models.locate import ModelFiles
 
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -105,6 +106,8 @@ def _as_int16(rows: Any) -> NDArray[np.int16]:
 def _stored(tensor: StoredTensor) -> Iterator[Any]:
     """Blocks of rows: of torch for bfloat16, of NumPy for all else."""
     framework = "pt" if tensor.kind == "BF16" else "np"
+    if framework == "pt":
+        check_models(f"the bfloat16 weight '{tensor.name}'")
     with _reading(tensor.path), safe_open(str(tensor.path), framework=framework) as file:
         part = file.get_slice(tensor.name)
         for start in range(0, tensor.shape[0], _BLOCK):
@@ -114,8 +117,10 @@ def _stored(tensor: StoredTensor) -> Iterator[Any]:
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
     try:
-        yield
+        with panics_of("safetensors", path):
+            yield
     except (SafetensorError, OSError) as fault:
+        check_machine(fault, path)
         raise ModelError(
             f"the weights cannot be read: {fault}", "download or copy the model again", where=str(path)
         ) from fault

@@ -41,7 +41,9 @@ def known_models() -> list[KnownModel]:
     for name, preset in published_presets().items():
         size = preset["parameters"]
         memory = f"{size * 4 / 1e9:.1f} GB / {size * 2 / 1e9:.1f} GB"
-        rows.append(KnownModel(name, _told(preset), preset["width"], memory, "a download from the hub, or its folder"))
+        rows.append(
+            KnownModel(name, _told(preset), preset["width"], memory, "the extra models; a download, or its folder")
+        )
     return rows
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, SpecError, is_panic, panics_of
 from ragidx.corpora.readers.registry import ReadOptions, documents
 from ragidx.corpora.records import Document, OnSkip
 from ragidx.corpora.sources import IndexFolder, Source, sources
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
 
 _UNLIMITED = 1 << 30
+_GUARDED_FROM = 10  # documents of an index: of fewer, a build may remove most
 
 
 def _every(source: Source) -> bool:
@@ -113,6 +114,27 @@ class Reading:
         return without_index(self.corpus, self.index, self.options.exclude)
 
 
+def check_removal(n_removed: int, n_before: int, index: Path, noun: str = "documents") -> None:
+    """Whether a build may remove what its corpus does not have: one of another corpus would empty the index.
+
+    Args:
+        n_removed: documents that are only in the index.
+        n_before: documents that the index has.
+        index: its folder.
+        noun: what is counted.
+
+    Raises:
+        SpecError: they are more than half of an index of ten documents or more.
+    """
+    if n_before >= _GUARDED_FROM and 2 * n_removed > n_before:
+        raise SpecError(
+            f"this build would remove {n_removed:,} of {n_before:,} {noun}",
+            "use another --index for this corpus, --allow-removal if they are really gone, "
+            "or --rebuild to replace the index",
+            where=str(index),
+        )
+
+
 def without_index(corpus: str | Path, index: Path, exclude: Sequence[str]) -> list[str]:
     """What the user leaves out, and the index itself where it stands in the corpus."""
     folder, own = Path(corpus).resolve(), index.resolve()
@@ -140,5 +162,16 @@ def too_long(items: Sequence[Item], encoder: Encoder, spec: ChunkSpec) -> list[I
     limit = encoder.text_limit()
     if spec.size is not None or limit is None:
         return []
-    lengths = encoder.tokenizer.ids([encoder.tokenizer.head(item.text, limit) for item in items])
+    tokenizer, heads = encoder.tokenizer, []
+    for item in items:
+        with panics_of("tokenizers", item.row.doc_id):
+            heads.append(tokenizer.head(item.text, limit))
+    try:
+        lengths = tokenizer.ids(heads)
+    except BaseException as fault:
+        if is_panic(fault):  # of which text it does not say
+            for item, head in zip(items, heads, strict=True):
+                with panics_of("tokenizers", item.row.doc_id):
+                    tokenizer.ids([head])
+        raise
     return [item for item, ids in zip(items, lengths, strict=True) if len(ids) > limit]

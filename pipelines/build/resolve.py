@@ -17,6 +17,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import AUTO, IndexOptions, check_index_type
 from ragidx.indexer.devices import check_device, check_dtype, check_implementation
+from ragidx.indexer.encoders.load import check_network
 from ragidx.indexer.encoders.methods import (
     ENCODER_OPTIONS,
     SENTENCE_TRANSFORMERS,
@@ -31,6 +32,7 @@ from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, di
 from ragidx.indexer.store.store import Store
 
 if TYPE_CHECKING:
+    from ragidx.indexer.encoders.embedder import Embedder
     from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.filters.fitting import Sample
@@ -82,6 +84,7 @@ class BuildOptions:
     id_field: str | None = None
     strict: bool = False
     reread: bool = False
+    allow_removal: bool = False
     rebuild: bool = False
 
 
@@ -112,6 +115,13 @@ class Plan:
         if self.stored is not None:
             return Filter.from_bytes(self.stored.blob(FILTER_FILE))
         return make_filter(self.spec.filter, self)
+
+    @property
+    def embedder(self) -> Embedder:
+        """What makes the vectors: encoder and filter."""
+        from ragidx.indexer.encoders.embedder import Embedder
+
+        return Embedder(self.encoder, self.filter)
 
     @property
     def wants_a_sample(self) -> bool:
@@ -174,6 +184,7 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
     Raises:
         SpecError: an option is unknown or out of range, or the index was made with another.
         ModelError: the model is not there.
+        RagidxError: the extra `models` is asked for, and not installed.
     """
     check_device(options.device)  # here, since a build with nothing to encode never loads what else would refuse them
     check_dtype(options.dtype)
@@ -197,6 +208,7 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
         changes = differences(old, spec)
         if changes:
             raise mismatch(changes, spec.index_type, str(index))
+    check_network(files, spec.encoder, device=options.device, dtype=options.dtype, attn=options.attn)
     plan = Plan(spec, files, options, stored)
     plan.index_options()  # what is wrong with them shows now
     return plan
@@ -214,7 +226,7 @@ def _index_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> In
         filter=_filter_spec(files, o, encoder, old),
         chunk=_chunk_spec(o, old),
         index_type=_index_type(o, old),
-        weights=weights_fingerprint(files),
+        weights=weights_fingerprint(files, old.weights if old else ""),
         template=_template_content(encoder, files),
     )
 

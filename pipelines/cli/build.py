@@ -12,7 +12,8 @@ from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli import describe as words
 from ragidx.pipelines.cli import plan_tables as forecast_tables
-from ragidx.pipelines.cli.build_notes import tell_memory, tell_skips
+from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     ann_options,
     chunk_options,
@@ -29,7 +30,7 @@ from ragidx.pipelines.cli.options import (
 from ragidx.pipelines.cli.progress import ProgressLine
 
 
-@click.command("build")
+@click.command("build", cls=GroupedCommand)
 @click.argument("corpus", metavar="[CORPUS]", required=False)
 @click.option(
     "--vectors",
@@ -61,6 +62,7 @@ from ragidx.pipelines.cli.progress import ProgressLine
     help="Open every file again, those too whose size and times are as they were: a write through a memory mapping "
     "that was open before may leave them so.",
 )
+@click.option("--allow-removal", is_flag=True, help="Remove what is gone from the corpus, also most of the index.")
 @click.option("--rebuild", is_flag=True, help="Replace the index, whatever it was made with.")
 @offline_option
 @json_option
@@ -155,6 +157,7 @@ def _tell(report: BuildReport) -> None:
         )
     if r.n_empty:
         console.note(f"Without text: {console.plural(r.n_empty, 'document')}.")
+    tell_removed(r)
     tell_memory(r)
     tell_skips(r)
 

@@ -1,4 +1,4 @@
-"""What the report of a build says below its table: memory, and what was skipped."""
+"""What the report of a build says below its table: removals, memory, and what was skipped."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ def tell_memory(r: BuildReport) -> None:
         console.note(
             f"Over --max-memory: a search reads {console.n_bytes(r.over_memory.search_bytes)} of vectors, more than "
             f"{console.n_bytes(r.over_memory.max_memory)}; segments of fewer than {least} are compared whole{remedy}."
+        )
+
+
+def tell_removed(r: BuildReport) -> None:
+    """On stderr: how what was removed comes back."""
+    if r.n_removed:
+        last, what = r.generation - 1, "it" if r.n_removed == 1 else "them"
+        console.note(
+            f"Removed: {r.n_removed:,}; `ragidx rollback {last}` brings {what} back while generation {last} is kept."
         )
 
 

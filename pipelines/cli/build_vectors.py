@@ -24,6 +24,7 @@ _TAKEN = (
     "text_field",
     "id_field",
     "strict",
+    "allow_removal",
     "rebuild",
 )
 _TIMED_ROWS = 10_000  # as many as say something of a rate
@@ -74,7 +75,7 @@ def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, op
 
 def _tell(r: BuildReport) -> None:
     """The report on stdout; what was left out, on stderr."""
-    from ragidx.pipelines.cli.build_notes import tell_memory, tell_skips
+    from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips
 
     made_by = EncoderSpec.parse(r.encoder).model
     gone = f", {r.n_removed:,} gone" if r.n_removed else ""
@@ -97,6 +98,7 @@ def _tell(r: BuildReport) -> None:
     )
     if r.given_dim is not None:
         console.note(f"Cut: the vectors of the file have {r.given_dim:,} numbers, the index keeps the first {r.dim:,}.")
+    tell_removed(r)
     tell_memory(r)
     tell_skips(r)
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import index_option, json_option
 from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
 
 
-@click.command("compact")
+@click.command("compact", cls=GroupedCommand)
 @click.option("--all", "everything", is_flag=True, help="Rewrite all segments, not only small and holed ones.")
 @index_option
 @json_option

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import index_option, json_option
 
 if TYPE_CHECKING:
     from ragidx.pipelines.maintain.delete import DeleteReport
 
 
-@click.command("delete")
+@click.command("delete", cls=GroupedCommand)
 @click.option(
     "--id",
     "ids",

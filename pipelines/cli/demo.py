@@ -9,11 +9,14 @@ from pathlib import Path
 
 import click
 
+from ragidx.corpora.errors import install
+from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.progress import ProgressLine
 
 
-@click.command("demo")
+@click.command("demo", cls=GroupedCommand)
 @click.option(
     "--keep",
     type=click.Path(path_type=Path),
@@ -23,26 +26,37 @@ from ragidx.pipelines.cli.progress import ProgressLine
 def command(keep: Path | None) -> None:
     """Index the bundled sample corpus with the bundled model and ask it three questions.
 
-    Needs no network. The second column is the same model with echo embeddings and EmbedFilter.
+    Needs no network. The second column, the same model with echo embeddings and EmbedFilter, needs the extra `models`.
     """
     from ragidx.pipelines import demo
 
     with tempfile.TemporaryDirectory() as temporary, ProgressLine(as_json=False) as line:
-        preset, echo = demo.run(keep or Path(temporary), line.callback)
-    r = preset.report
-    click.echo(
-        f"Indexed {r.n_documents} documents in {r.n_chunks} chunks, twice, with the bundled model:\n"
-        f"{r.dim} dimensions with its preset, {echo.report.dim} with echo embeddings and EmbedFilter."
-    )
+        sides = demo.run(keep or Path(temporary), line.callback)
+    _tell_sizes([side.report for side in sides])
+    names = ["preset", "echo + EmbedFilter"][: len(sides)]
     for number, question in enumerate(demo.QUESTIONS):
         click.echo(f"\n{click.style(question, bold=True)}\n")
-        left, right = preset.answers[number], echo.answers[number]
-        click.echo(click.style(f"    {'preset':<50}{'echo + EmbedFilter'}", dim=True))
-        for one, other in zip(left, right, strict=True):
-            click.echo(f"  {one.rank} {_cell(one.score, one.doc_id):<50}{_cell(other.score, other.doc_id)}".rstrip())
-        lines = textwrap.wrap(console.passage(left[0].text, question, 180), 94)
+        click.echo(click.style("    " + "".join(f"{name:<50}" for name in names).rstrip(), dim=True))
+        for hits in zip(*(side.answers[number] for side in sides), strict=True):
+            cells = "".join(f"{_cell(hit.score, hit.doc_id):<50}" for hit in hits)
+            click.echo(f"  {hits[0].rank} {cells}".rstrip())
+        lines = textwrap.wrap(console.passage(sides[0].answers[number][0].text, question, 180), 94)
         click.echo("\n" + "\n".join(f"    {line}" for line in lines))
     click.echo(_next(sys.argv[0]))
+
+
+def _tell_sizes(reports: list[BuildReport]) -> None:
+    r = reports[0]
+    if len(reports) > 1:
+        click.echo(
+            f"Indexed {r.n_documents} documents in {r.n_chunks} chunks, twice, with the bundled model:\n"
+            f"{r.dim} dimensions with its preset, {reports[1].dim} with echo embeddings and EmbedFilter."
+        )
+        return
+    click.echo(
+        f"Indexed {r.n_documents} documents in {r.n_chunks} chunks with the bundled model: {r.dim} dimensions.\n"
+        f"Beside it, echo embeddings and EmbedFilter: {install('models')}"
+    )
 
 
 def _cell(score: float, doc_id: str) -> str:

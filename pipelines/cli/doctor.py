@@ -9,6 +9,7 @@ import click
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     encoder_options,
     encoding_options,
@@ -19,7 +20,7 @@ from ragidx.pipelines.cli.options import (
 from ragidx.pipelines.doctor.report import Check, Report
 
 
-@click.command("doctor")
+@click.command("doctor", cls=GroupedCommand)
 @encoder_options
 @instruction_option
 @encoding_options
@@ -66,7 +67,7 @@ def _tell(report: Report) -> None:
         [
             ("model", report.model),
             ("encoder", words.encoder(EncoderSpec.parse(report.encoder))),
-            ("a build here", f"{report.device}, {report.dtype}"),
+            ("a build here", f"{report.device}, {report.dtype}" if report.device else "not possible"),
         ]
     )
     click.echo()

@@ -8,10 +8,11 @@ import click
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import index_option, json_option
 
 
-@click.command("history")
+@click.command("history", cls=GroupedCommand)
 @index_option
 @json_option
 def command(index: Path, as_json: bool) -> None:

@@ -9,13 +9,14 @@ import click
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import index_option, json_option
 
 if TYPE_CHECKING:
     from ragidx.indexer.store.manifest import Manifest
 
 
-@click.command("info")
+@click.command("info", cls=GroupedCommand)
 @index_option
 @json_option
 def command(index: Path, as_json: bool) -> None:

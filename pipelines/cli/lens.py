@@ -15,6 +15,7 @@ from ragidx.indexer.encoders.methods import ENCODER_OPTIONS
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.build.report import Skips
 from ragidx.pipelines.cli import console, lens_tables
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     UnicodeText,
     device_option,
@@ -39,7 +40,7 @@ _SPECTRUM = {"corpus", "tokens", "centred", "out"}
 _HIT = {"hit", "where"}
 
 
-@click.command("lens")
+@click.command("lens", cls=GroupedCommand)
 @click.argument("text", metavar="TEXT", required=False, type=UnicodeText())
 @click.option(
     "--index",

@@ -15,8 +15,9 @@ from typing import Any
 import click
 
 from ragidx import __version__
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import RagidxError, is_panic, machine_error
 from ragidx.pipelines.cli import interrupts
+from ragidx.pipelines.cli.help import nearest
 
 COMMANDS = {
     "build": "Make or update the index of a corpus.",
@@ -54,6 +55,14 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"ragidx.pipelines.cli.{cmd_name}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is asked for; for an unknown name, an error with the nearest known one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"No such command '{args[0]}'.{nearest(args[0], list(COMMANDS))}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing one."""
@@ -98,17 +107,21 @@ def _run(args: list[str] | None) -> None:
         _leave_if_interrupted()
         _tell(f"Error: {fault}")
         _leave(fault.exit_code)
-    except Exception as fault:  # noqa: BLE001 - the outermost place: a defect is one line too, unless RAGIDX_DEBUG=1
+    except BaseException as fault:  # the outermost place: a defect is one line too, unless RAGIDX_DEBUG=1
+        if not (isinstance(fault, Exception) or is_panic(fault)):
+            raise
         _debug()
         _leave_if_interrupted()
         if isinstance(fault, OSError) and fault.errno in _OUTPUT_LOST and fault.filename is None:
             reason = os.strerror(fault.errno)
             _tell(f"Error: standard output: cannot write: {reason}\n  hint: send it to a place with room")
             _leave_quietly(2)
-        _tell(
-            f"Error: a defect in ragidx or in a library it uses: {type(fault).__name__}: {fault}\n"
+        machine = machine_error(fault, str(getattr(fault, "filename", None) or ""))
+        defect = (
+            f"a defect in ragidx or in a library it uses: {type(fault).__name__}: {fault}\n"
             "  hint: run again with RAGIDX_DEBUG=1 for the traceback, and report it"
         )
+        _tell(f"Error: {machine or defect}")
         _leave(2)
     else:
         _leave(result if isinstance(result, int) else 0)

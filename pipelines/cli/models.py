@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import json_option
 
 
-@click.command("models")
+@click.command("models", cls=GroupedCommand)
 @click.option("--tasks", is_flag=True, help="Show the tasks that --instruction task:NAME knows, with their sentences.")
 @json_option
 def command(tasks: bool, as_json: bool) -> None:
@@ -39,7 +40,15 @@ def _tell_models(as_json: bool) -> None:
         "\nAny decoder that transformers loads works: a hub id (owner/name) or a folder; by default with echo and"
         " EmbedFilter at tau 2."
         "\nAny sentence-transformers model works with its own modules and prompts."
+        f"\nThese too need the extra models, {_models_extra()}."
     )
+
+
+def _models_extra() -> str:
+    from ragidx.corpora.errors import install
+    from ragidx.indexer.devices import missing_models
+
+    return f"which is not installed: {install('models')}" if missing_models() else "which is installed"
 
 
 def _tell_tasks(as_json: bool) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 import click
 
 from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import device_option, dtype_option, index_option, json_option, offline_option
 from ragidx.retriever.hit import Hit
 
 
-@click.command("query")
+@click.command("query", cls=GroupedCommand)
 @click.argument("text", metavar="[TEXT]", required=False)
 @index_option
 @click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits to return.")

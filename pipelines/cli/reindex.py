@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import ann_options, index_option, json_option
 from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
 
 
-@click.command("reindex")
+@click.command("reindex", cls=GroupedCommand)
 @click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--dim", type=int, metavar="N", help="Numbers of a vector to keep: the first N [default: all].")
 @ann_options

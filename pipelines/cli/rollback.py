@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import index_option, json_option
 
 
-@click.command("rollback")
+@click.command("rollback", cls=GroupedCommand)
 @click.argument("generation", type=click.IntRange(min=1), metavar="GENERATION")
 @index_option
 @json_option

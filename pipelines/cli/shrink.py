@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import index_option, json_option
 from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
 
 
-@click.command("shrink")
+@click.command("shrink", cls=GroupedCommand)
 @click.option("--dim", type=int, required=True, metavar="N", help="Numbers of a vector to keep: the first N.")
 @index_option
 @json_option

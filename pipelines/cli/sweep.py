@@ -15,6 +15,7 @@ import click
 from ragidx.indexer.ann.index_types import FLAT, INDEX_TYPES
 from ragidx.indexer.specs import FILTERS
 from ragidx.pipelines.cli import console, interrupts, sweep_tables
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     chunk_options,
     corpus_options,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
 
 
-@click.command("sweep")
+@click.command("sweep", cls=GroupedCommand)
 @click.argument("source", metavar="SOURCE")
 @click.option("--dim", "dims", type=int, multiple=True, metavar="N", help="A width to measure; may be repeated.")
 @click.option(

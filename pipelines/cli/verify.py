@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import index_option, json_option
 
 
-@click.command("verify")
+@click.command("verify", cls=GroupedCommand)
 @index_option
 @json_option
 def command(index: Path, as_json: bool) -> int:

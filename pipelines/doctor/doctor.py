@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.corpora.errors import ModelError, RagidxError, SpecError
+from ragidx.indexer.devices import check_models
+from ragidx.indexer.encoders.load import check_network
 from ragidx.indexer.encoders.methods import EncoderOptions, default_filter, located, resolve
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.models.locate import ModelFiles
@@ -28,14 +30,15 @@ def examine(
     """What is on this machine and, where a model is named, how it fares there.
 
     Args:
-        model: `mini`, a folder, or a hub id; None: the machine alone.
+        model: `mini`, a folder, or a hub id; None: the machine alone. Its checks need the extra `models`; without
+            it, the report says whether a build does.
         device: auto, cuda, mps, cpu.
         dtype: auto, float32, bfloat16, float16, mixed.
         attn: how a decoder's attention is computed, a name of transformers'; auto.
         options: of the encoder, as in `load_encoder`.
 
     Raises:
-        ModelError: there is no such model. One that cannot be loaded is a failed check.
+        ModelError: there is no such model. One that cannot be loaded, or needs an extra, is a failed check.
         SpecError: an unknown name, a value out of range, or options without a model.
     """
     if model is None:
@@ -51,6 +54,16 @@ def examine(
     files = located(model, options)
     spec = resolve(files, **options)
     about = tuple(findings())
+    try:
+        check_network(files, spec, device=device, dtype=dtype, attn=attn)
+    except RagidxError as fault:
+        loading = Check("loading", "-", status="failed", hint=f"{fault.message}: {fault.hint}")
+        return Report(about, model, str(spec), checks=(loading,))
+    try:
+        check_models("this check")
+    except RagidxError as fault:
+        left_out = Check("vectors", "-", status="not applicable", hint=f"{fault.message}: {fault.hint}")
+        return Report(about, model, str(spec), "cpu", "float32", (left_out, default_filter_check(files, spec)))
     from ragidx.pipelines.doctor.checks import probe  # loads torch
 
     examined = probe(files, spec, device=device, dtype=dtype, attn=attn)

@@ -1,8 +1,8 @@
 """What ragidx finds on this machine: Python, cores, memory, torch, GPUs, which FAISS, extras, caches.
 
-Each line is a `Finding`, with what to do where something is wrong. Only torch and FAISS are imported, since what they
-can do here is known to them alone; no model is loaded. What is measured and what is made of it are apart: `processor`,
-`threads`, `devices` and `caches` take plain values.
+Each line is a `Finding`, with what to do where something is wrong. Only torch, where it is installed, and FAISS are
+imported, since what they can do here is known to them alone; no model is loaded. What is measured and what is made of
+it are apart: `processor`, `threads`, `devices` and `caches` take plain values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragidx import __version__
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import RagidxError, install
+from ragidx.indexer.devices import missing_models
 from ragidx.pipelines.doctor import packages as installed
 from ragidx.pipelines.doctor.packages import Requirement, older, version_of
 from ragidx.pipelines.doctor.report import Finding
@@ -108,6 +109,9 @@ def caches(folder: Path, *, writable: bool, hub: str, offline: bool) -> list[Fin
 
 
 def _torch(needed: Sequence[Requirement]) -> list[Finding]:
+    if "torch" in missing_models():
+        value = "not installed: needed by every model but the bundled one with its preset"
+        return [Finding("torch", value, "absent", install("models"))]
     try:
         import torch
     except (ImportError, OSError) as fault:

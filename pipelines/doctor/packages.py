@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ragidx.corpora.errors import install
 from ragidx.pipelines.doctor.report import Finding
 
-SHOWN = ("transformers", "tokenizers", "safetensors", "sentence-transformers", "numpy", "pyarrow")
-# torch and FAISS (the extras cpu and gpu) have lines of their own; `test` is for those who change ragidx.
-_ELSEWHERE = {"torch"}
+SHOWN = ("tokenizers", "safetensors", "numpy", "pyarrow")
+# FAISS (the extras cpu and gpu) has a line of its own; `test` is for those who change ragidx.
 _EXTRAS_ELSEWHERE = {"cpu", "gpu", "test"}
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[(?P<inner>[^\]]*)\])?(?P<bounds>[^;]*)(?:;(?P<marker>.*))?")
 
@@ -65,8 +65,8 @@ def version_of(package: str) -> str | None:
 
 
 def package(name: str, needed: Sequence[Requirement]) -> Finding:
-    """One package of the core, held against its lower bound."""
-    floor = next((one.floor for one in needed if one.package == name and not one.extra), "")
+    """One package, held against its lower bound."""
+    floor = next((one.floor for one in needed if one.package == name), "")
     wanted = f"'{name}>={floor}'" if floor else name
     version = version_of(name)
     if version is None:
@@ -81,12 +81,12 @@ def package(name: str, needed: Sequence[Requirement]) -> Finding:
 def core(needed: Sequence[Requirement]) -> list[Finding]:
     """The packages that everybody needs: the main ones always, the others where they are missing or too old."""
     names = dict.fromkeys([*SHOWN, *(one.package for one in needed if not one.extra)])
-    found = [package(name, needed) for name in names if name not in _ELSEWHERE]
+    found = [package(name, needed) for name in names]
     return [finding for finding in found if finding.name in SHOWN or finding.status != "ok"]
 
 
 def extras(needed: Sequence[Requirement]) -> list[Finding]:
-    """A line for each extra that has packages of its own: what is there, or how to get it."""
+    """A line for each extra that has packages of its own: what is there, or how to get it; one for what is too old."""
     found = []
     for extra in dict.fromkeys(one.extra for one in needed if one.extra and one.extra not in _EXTRAS_ELSEWHERE):
         own = [one.package for one in needed if one.extra == extra and one.package != "ragidx"]
@@ -96,10 +96,11 @@ def extras(needed: Sequence[Requirement]) -> list[Finding]:
         missing = [name for name, version in versions.items() if version is None]
         if missing:
             told = f"not installed: {', '.join(missing)}"
-            found.append(Finding(f"extra '{extra}'", told, "absent", f"pip install 'ragidx[{extra}]'"))
+            found.append(Finding(f"extra '{extra}'", told, "absent", install(extra)))
         else:
             told = ", ".join(f"{name} {version}" for name, version in versions.items())
             found.append(Finding(f"extra '{extra}'", told))
+        found += [one for one in (package(name, needed) for name in own if versions[name]) if one.status != "ok"]
     return found
 
 

@@ -79,8 +79,8 @@ class Report:
         findings: about the machine.
         model: the model that was examined, as the user wrote it; None where none was named. What follows is empty then.
         encoder: its `EncoderSpec`, as a string that parses back to it.
-        device: where it ran.
-        dtype: the number format in which a build here would compute.
+        device: where it ran; empty where it cannot run here.
+        dtype: the number format in which a build here would compute; likewise.
         checks: of the model.
     """
 

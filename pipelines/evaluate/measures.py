@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError, unknown_name
+from ragidx.corpora.errors import CorpusError, ModelError, SpecError, missing_extra, unknown_name
 from ragidx.corpora.evalsets import Qrels
 
 DEFAULT_MEASURES = ("nDCG@10", "RR@10", "R@100")
@@ -64,7 +64,7 @@ def spearman(gold: Sequence[float], predicted: Sequence[float]) -> float:
     try:
         from scipy.stats import spearmanr
     except ImportError as fault:
-        raise _missing("scipy") from fault
+        raise missing_extra("rank correlation needs", ["scipy"], "eval") from fault
     return float(spearmanr(gold, predicted).statistic)
 
 
@@ -72,13 +72,9 @@ def _ir_measures() -> ModuleType:
     try:
         import ir_measures
     except ImportError as fault:
-        raise _missing("ir_measures") from fault
+        raise missing_extra("measures need", ["ir_measures"], "eval") from fault
     module: ModuleType = ir_measures
     return module
-
-
-def _missing(package: str) -> RagidxError:
-    return RagidxError(f"{package} is not installed", "pip install 'ragidx[eval]'")
 
 
 def _parse(ir_measures: ModuleType, name: str) -> Any:

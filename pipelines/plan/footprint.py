@@ -30,12 +30,12 @@ from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.segment import BATCH_ROWS
 from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, memory_bytes, shares
 from ragidx.indexer.writing.segment_writer import SegmentWriter
+from ragidx.pipelines.build.encode import WINDOW_CHUNKS
 from ragidx.pipelines.build.resolve import Plan
 from ragidx.pipelines.resources import allowed_bytes
 
 _BLOCKS = 32  # of BATCH_ROWS rows, that are compressed
 _SEED = 0
-_WINDOW_CHUNKS = 4096  # of a build: texts, their tokens, and float32 vectors before and after the filter
 _CHUNK_BYTES = 2048  # what Python holds of a chunk besides its text and vector
 _RECORD_BYTES = 20  # of the journal, beside the vector
 _SETTLED_BYTES = 16 << 20  # of columns, that a segment's writer holds at most
@@ -288,7 +288,8 @@ def _filter_bytes(plan: Plan, dim: int) -> int:
 
 def _held(rows: int, n_new: int, dim: int, hidden: int, mean_text: int) -> int:
     """What a build holds besides model and batches: a window, columns not written yet, and the hashes of rows."""
-    window = min(_WINDOW_CHUNKS, n_new) * (2 * mean_text + _CHUNK_BYTES + 4 * (hidden + 2 * dim))
+    # Texts, their tokens, and float32 vectors before and after the filter
+    window = min(WINDOW_CHUNKS, n_new) * (2 * mean_text + _CHUNK_BYTES + 4 * (hidden + 2 * dim))
     columns = min(_SETTLED_BYTES, (mean_text + 2 * dim) * n_new)
     return window + columns + 94 * rows  # 24 bytes a text hash and 70 a document, at most one for each row
 

@@ -25,9 +25,10 @@ from ragidx.corpora.readers.registry import read
 from ragidx.corpora.records import Document, Skip
 from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.digests import DigestTable, digest
+from ragidx.indexer.encoders.protocol import TUNE_FROM
 from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, build_options, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.corpus import Reading, build_options, check_removal, chunker_of, document_hash, too_long
 from ragidx.pipelines.build.file_cache import REPEATED
 from ragidx.pipelines.build.fit_filter import check_fit
 from ragidx.pipelines.build.report import PLANNING, OnProgress, Progress, Skips, Teller
@@ -40,7 +41,6 @@ from ragidx.pipelines.plan.throughput import Speed, measure
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
 
-_TUNE_FROM = 256  # new chunks: as `build` has it
 _PART_CHARS = 8 << 20  # that are cut of a part of a sample; documents beyond are counted
 _TEXTS = 2048  # that the speed may be measured on
 _TEXTS_CHARS = 16 << 20
@@ -168,6 +168,10 @@ class _Forecaster:
             read_seconds = time.perf_counter() - started - self._load_seconds - self._count_seconds
             skips = self.skips if self.skips.total() else walked  # a whole corpus was walked once more
             self.reading.check_something_was_read(self.progress.n_documents, skips)
+            if self.is_whole and not self.reading.options.allow_removal:
+                n_removed = self.knowledge.count_others()
+                n_before = found["unchanged"].value + found["changed"].value + n_removed
+                check_removal(n_removed, n_before, self.reading.index)
             skipped = found.skipped() | ({} if self.is_whole else dict(walked.counts))
             made = self._forecast(found, skipped, read_seconds / found.share)
         self.progress.last = True
@@ -316,7 +320,7 @@ class _Forecaster:
             return None
         self._tell(at_once=True)
         project = None if self.plan.wants_a_sample else self.plan.filter
-        return measure(self.plan.encoder, texts, project, tune=n_texts >= _TUNE_FROM)
+        return measure(self.plan.encoder, texts, project, tune=n_texts >= TUNE_FROM)
 
 
 class _Drawn:

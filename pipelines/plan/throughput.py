@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ragidx.pipelines.build.encode import WINDOW_CHUNKS
+
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
@@ -21,7 +23,6 @@ BUDGET_S = 3.0
 _GROUPS = 25
 _FEWEST = 3  # groups, where there is time: the texts are taken again if there are few
 _GROUP_S = 0.1
-_WIDEST = 4096  # chunks of a build's window
 _TUNE_TOKENS = 60_000  # that tuning reads, about
 _TUNE_S = 15.0  # what tuning may take
 _FIRST = 4  # chunks of the first group
@@ -99,8 +100,8 @@ def _rates(encoder: Encoder, texts: Sequence[str], project: Filter | None) -> tu
         group = texts[at : at + size]
         at += len(group)
         rate, seconds = _rate(encoder, group, project)
-        if seconds < _GROUP_S and size < min(_WIDEST, len(texts)):  # too short to be told from noise
-            size = min(2 * size, _WIDEST, len(texts))
+        if seconds < _GROUP_S and size < min(WINDOW_CHUNKS, len(texts)):  # too short to be told from noise
+            size = min(2 * size, WINDOW_CHUNKS, len(texts))
             continue
         rates.append(rate)
         n_chunks += len(group)
@@ -117,6 +118,6 @@ def _first_rate(encoder: Encoder, texts: Sequence[str], project: Filter | None, 
 def _rate(encoder: Encoder, texts: Sequence[str], project: Filter | None) -> tuple[float, float]:
     """Tokens a second, and the seconds."""
     started = time.perf_counter()
-    n_tokens = sum(batch.n_tokens for batch in encoder.batches(texts, project=project))
+    n_tokens = sum(batch.n_tokens for batch in encoder.batches(texts, project=project, tune=False))
     seconds = max(time.perf_counter() - started, 1e-9)
     return max(1, n_tokens) / seconds, seconds

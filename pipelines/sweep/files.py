@@ -8,13 +8,13 @@ import json
 import tempfile
 from pathlib import Path
 
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import RagidxError, install
 from ragidx.indexer import atomic
 from ragidx.pipelines.sweep.report import SweepReport
 
 PICTURES = ("svg", "png")
 
-NO_PICTURE = "No picture: matplotlib is not installed (pip install 'ragidx[plot]')."
+NO_PICTURE = f"No picture: matplotlib is not installed ({install('plot')})."
 
 _ELSEWHERE = "name another folder with --out"
 

@@ -23,7 +23,7 @@ from ragidx.indexer.encoders.methods import VECTORS
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.writing.vacuum import vacated_if_refused
-from ragidx.pipelines.build.corpus import without_index
+from ragidx.pipelines.build.corpus import check_removal, without_index
 from ragidx.pipelines.build.report import BuildReport, OnProgress, Progress, Queries, Skips, Teller
 from ragidx.pipelines.build.resolve import BuildOptions
 from ragidx.pipelines.vectors.query_model import N_TEXTS, QUERY_OPTIONS, TextSample, compare, model_of_queries
@@ -48,6 +48,7 @@ class VectorBuildOptions:
         index_type, target_recall, max_memory: as of `build`.
         include, exclude: globs below a folder.
         strict: end at the first thing left out.
+        allow_removal: also if most rows of the index are gone from the file.
         rebuild: replace the index, whatever it holds.
     """
 
@@ -62,6 +63,7 @@ class VectorBuildOptions:
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
     strict: bool = False
+    allow_removal: bool = False
     rebuild: bool = False
 
 
@@ -152,6 +154,8 @@ class _Build:
             if not self.report.n_chunks:
                 raise self._nothing_read()
             self.report.queries = self._queries(writer.spec, check)
+            if old is not None and not o.allow_removal:
+                check_removal(writer.count_others(), old.n_chunks, self.index, "rows")
             writer.delete_others()
             done = writer.commit({"corpus": str(self.vectors), "skipped": dict(self.skips.counts)})
         r, spec = self.report, writer.spec

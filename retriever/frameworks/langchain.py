@@ -10,9 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, PrivateAttr
-
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import missing_extra
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.retriever.hit import Hit
@@ -24,8 +22,9 @@ try:
     from langchain_core.embeddings import Embeddings
     from langchain_core.retrievers import BaseRetriever
     from langchain_core.runnables.config import run_in_executor
+    from pydantic import ConfigDict, Field, PrivateAttr
 except ImportError as fault:
-    raise RagidxError("langchain-core is not installed", "pip install 'ragidx[langchain]'") from fault
+    raise missing_extra("the LangChain adapter needs", ["langchain-core"], "langchain") from fault
 
 
 class RagidxRetriever(BaseRetriever):
@@ -101,28 +100,23 @@ class RagidxEmbeddings(Embeddings):
         filter: str | None = None,
         **options: Any,
     ) -> None:
+        from ragidx.indexer.encoders.embedder import Embedder
         from ragidx.indexer.encoders.methods import filter_spec
         from ragidx.indexer.filters.filter import make_filter
 
         self.encoder: Encoder = load_encoder(model, **options)
         spec = filter_spec(self.encoder.files, self.encoder.spec, name=filter, tau=tau, dim=dim, offset=filter_offset)
-        self._filter = make_filter(spec, self.encoder)
+        self._embedder = Embedder(self.encoder, make_filter(spec, self.encoder))
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Vectors of documents."""
-        return self._finished(self.encoder.encode_document(texts))
+        vectors: list[list[float]] = self._embedder.embed_document(texts).tolist()
+        return vectors
 
     def embed_query(self, text: str) -> list[float]:
         """The vector of a query, with the encoder's instruction."""
-        return self._finished(self.encoder.encode_query([text]))[0]
-
-    def _finished(self, raw: Any) -> list[list[float]]:
-        import numpy as np
-
-        vectors = raw if self._filter is None else self._filter(raw)
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        rows: list[list[float]] = (vectors / np.where(norms > 0, norms, 1)).astype(float).tolist()
-        return rows
+        vectors: list[list[float]] = self._embedder.embed_query([text]).tolist()
+        return vectors[0]
 
 
 def _document(hit: Hit) -> Document:

@@ -12,6 +12,7 @@ import pytest
 
 from ragidx.corpora.readers.registry import ReadOptions, documents
 from ragidx.corpora.records import Document, Skip
+from ragidx.corpora.sources import sources
 
 DEFAULTS = ReadOptions()
 
@@ -41,6 +42,20 @@ def reading(corpus: Path | str, options: ReadOptions = DEFAULTS, **globs: list[s
     found = Reading()
     found.documents += documents(corpus, options, on_skip=found.skips.append, **globs)
     return found
+
+
+def walk(corpus: Path | str, **globs: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Names of the files found, and the reason by what was left out."""
+    skips: list[Skip] = []
+    names = [source.name for source in sources(corpus, on_skip=skips.append, **globs)]
+    return names, {skip.where: skip.reason for skip in skips}
+
+
+def plant(root: Path, *names: str) -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
 
 
 ReadBytes = Callable[..., Reading]

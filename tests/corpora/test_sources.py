@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,19 +18,7 @@ from ragidx.indexer.store.lock import LOCK
 from ragidx.indexer.store.manifest import JOURNAL, MANIFEST, SEGMENTS, segment_id
 from ragidx.indexer.writing.journal import Journal
 
-
-def walk(corpus: Path | str, **globs: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Names of the files found, and the reason by what was left out."""
-    skips: list[Skip] = []
-    names = [source.name for source in sources(corpus, on_skip=skips.append, **globs)]
-    return names, {skip.where: skip.reason for skip in skips}
-
-
-def plant(root: Path, *names: str) -> None:
-    for name in names:
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x")
+from .conftest import plant, walk
 
 
 def test_files_come_sorted_by_name_within_each_folder(tmp_path: Path) -> None:
@@ -256,33 +242,6 @@ def test_a_glob_that_is_none_is_an_error() -> None:
     assert str(caught.value) == "--include: invalid git pattern: '!'\n  hint: write it as in a .gitignore file"
 
 
-def test_links_are_not_followed(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    root = tmp_path / "root"
-    plant(outside, "secret.txt")
-    plant(root, "a.txt", "folder/b.txt")
-    (root / "l1").symlink_to("a.txt")
-    (root / "l2").symlink_to("folder")
-    (root / "l3").symlink_to(outside / "secret.txt")
-    (root / "l4").symlink_to(outside)
-    (root / "l5").symlink_to("nowhere")
-    (root / "l6").symlink_to("l6")
-    (root / "l7").symlink_to(root)
-
-    names, skips = walk(root)
-
-    assert names == ["a.txt", "folder/b.txt"]
-    assert skips == {
-        "l1": "link to a file of the same corpus",
-        "l2": "link to a folder of the same corpus",
-        "l3": "link out of the corpus",
-        "l4": "link out of the corpus",
-        "l5": "broken link",
-        "l6": "broken link",
-        "l7": "link to a folder of the same corpus",
-    }
-
-
 def test_fifos_and_sockets_are_left_out_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # the path of a socket is short
     os.mkfifo("pipe.txt")
@@ -302,33 +261,6 @@ def test_a_device_is_left_out(tmp_path: Path) -> None:
         pytest.skip("making a device needs root")
 
     assert walk(tmp_path) == ([], {"null": "not a regular file: device"})
-
-
-@pytest.fixture
-def nobody() -> Iterator[Path]:
-    """A folder, and this process without root's rights, to whom nothing is forbidden."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield folder
-    finally:
-        if root:
-            os.seteuid(0)
-        for path in folder.rglob("*"):
-            path.chmod(0o755)
-        shutil.rmtree(folder)
-
-
-def test_what_may_not_be_opened_is_reported(nobody: Path) -> None:
-    os.seteuid(0) if os.getuid() == 0 else None
-    plant(nobody, "a.txt", "closed/b.txt")
-    (nobody / "closed").chmod(0)
-    os.seteuid(65534) if os.getuid() == 0 else None
-
-    assert walk(nobody) == (["a.txt"], {"closed/": "cannot be opened: Permission denied"})
 
 
 def test_folders_nested_deeper_than_python_calls_are_walked(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ragidx.corpora.errors import install
 from ragidx.corpora.limits import RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
 
 ENDINGS = (".pdf", ".docx", ".pptx", ".xlsx", ".epub")
@@ -29,7 +30,7 @@ _START_TIMEOUT_S = 120.0
 _BLOCK_BYTES = 1 << 16
 _LINE_BYTES = 1 << 16
 _DETAIL_CHARS = 160
-_MISSING = "needs the extra 'docs': pip install 'ragidx[docs]'"
+_MISSING = f"needs the extra 'docs': {install('docs')}"
 
 
 class OfficeConverter:

@@ -304,7 +304,9 @@ def test_without_the_extra_every_file_names_it(read_bytes: ReadBytes, monkeypatc
 
     found = read_bytes("a.pdf", pdf("Baikal"))
 
-    assert found.reasons == [("a.pdf", "needs the extra 'docs': pip install 'ragidx[docs]'")]
+    assert found.reasons == [
+        ("a.pdf", "needs the extra 'docs': pip install '.[docs]' in a checkout, or pip install 'ragidx[docs]'")
+    ]
 
 
 # Readers of third parties

@@ -341,7 +341,8 @@ def test_faiss_that_is_not_installed_is_named_with_the_extra(monkeypatch):
         load_faiss()
 
     assert str(caught.value) == (
-        "faiss is not installed\n  hint: pip install 'ragidx[cpu]' (or 'ragidx[gpu]' on a machine with an NVIDIA GPU)"
+        "faiss is not installed\n  hint: pip install '.[cpu]' in a checkout, or pip install 'ragidx[cpu]'; "
+        "gpu in place of cpu on a machine with an NVIDIA GPU"
     )
 
 

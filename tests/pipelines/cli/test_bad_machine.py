@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import shutil
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ragidx.indexer.store.store import Store
 
 from ..conftest import Done
 from .bad_input_kit import TINY, check_still_answers, documents_of
@@ -52,7 +55,8 @@ def test_without_faiss_the_message_names_what_to_install_before_anything_is_enco
         2,
         "",
         "Error: faiss is not installed\n"
-        "  hint: pip install 'ragidx[cpu]' (or 'ragidx[gpu]' on a machine with an NVIDIA GPU)\n",
+        "  hint: pip install '.[cpu]' in a checkout, or pip install 'ragidx[cpu]'; "
+        "gpu in place of cpu on a machine with an NVIDIA GPU\n",
     )
     assert not (folder / "new" / "journal").exists()
 
@@ -101,6 +105,45 @@ def test_a_disk_that_fills_up_leaves_the_index_as_it_was(run: Run, index: Path, 
     assert re.fullmatch(FULL.format("File too large"), done.err)
     check_still_answers(run)
     assert documents_of(run("build", "corpus", *TINY, *more)) == 7
+
+
+@contextmanager
+def _open_files_limit(more: int) -> Iterator[None]:
+    """This process may open so many files more, those that it opens and closes again not counted."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+MANY = r"Error: (\S+: )?too many open files\n  hint: allow more with 'ulimit -n', and run it again\n"
+
+
+@pytest.mark.parametrize(
+    "args", [("build", "corpus", *TINY), ("query", "lake"), ("verify",), ("info",)], ids=lambda args: args[0]
+)
+def test_too_many_open_files_are_no_damage_and_lose_no_document(run: Run, index: Path, args: tuple[str, ...]) -> None:
+    Path("corpus/table.csv").write_text("id,text\na,Zebras graze where the grass is high.\n")
+    Path("corpus/more").mkdir()
+    Path("corpus/more/new.txt").write_text("The grass is high.")
+    allowed = shutil.copytree(index, "allowed")
+    assert run(*args, "--index", str(allowed)).status == 0  # whatever is imported is imported by now
+
+    for more in range(40):
+        with _open_files_limit(more):
+            done = run(*args)
+        if done.status == 0:
+            break
+        assert (done.status, done.out) == (2, "")
+        assert re.fullmatch(MANY, done.err)
+        assert Store.open(index).manifest.generation == 1
+
+    assert 0 < more < 39
+    assert documents_of(run("build", "corpus", *TINY)) == 8
 
 
 @pytest.fixture(scope="session")

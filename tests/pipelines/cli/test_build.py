@@ -114,7 +114,10 @@ def test_a_changed_corpus_is_told_by_what_came_changed_and_went(run: Run) -> Non
 
     done = run("build", "corpus")
 
-    assert (done.status, done.err) == (0, "")
+    assert (done.status, done.err) == (
+        0,
+        "Removed: 1; `ragidx rollback 1` brings it back while generation 1 is kept.\n",
+    )
     assert done.out.splitlines()[0] == "index      ragidx-index (generation 2)"
     assert done.out.splitlines()[3:5] == [
         "documents  6: 1 new, 1 changed, 4 as before, 1 gone",

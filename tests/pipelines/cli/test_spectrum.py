@@ -177,7 +177,8 @@ def test_a_picture_without_matplotlib_names_the_extra(run: Run, monkeypatch: pyt
     assert done == (
         2,
         "",
-        "Error: pictures need matplotlib, which is not installed\n  hint: pip install 'ragidx[plot]'\n",
+        "Error: pictures need matplotlib, which is not installed\n"
+        "  hint: pip install '.[plot]' in a checkout, or pip install 'ragidx[plot]'\n",
     )
 
 

@@ -155,7 +155,8 @@ def test_without_matplotlib_the_rest_is_written_and_the_extra_named(
     done = run("sweep", "own", "--filter", "truncation", "--dim", "8", "--out", "report")
 
     assert done.err == (
-        "No picture: matplotlib is not installed (pip install 'ragidx[plot]').\n"
+        "No picture: matplotlib is not installed "
+        "(pip install '.[plot]' in a checkout, or pip install 'ragidx[plot]').\n"
         "Written to report: sweep.csv, sweep.json\n"
     )
     assert sorted(path.name for path in (folder / "report").iterdir()) == ["sweep.csv", "sweep.json"]

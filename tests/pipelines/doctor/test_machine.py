@@ -181,7 +181,7 @@ def test_without_control_groups_there_is_no_limit(tmp_path: Path) -> None:
 def test_the_packages_own_metadata_is_what_installed_versions_are_held_against() -> None:
     needed = requirements()
 
-    assert ("torch", "") in [(one.package, one.extra) for one in needed]
+    assert ("torch", "models") in [(one.package, one.extra) for one in needed]
     assert all(one.floor for one in needed if one.package != "ragidx")
     assert {finding.status for finding in core(needed)} == {"ok"}
 
@@ -214,8 +214,37 @@ def test_an_extra_is_told_with_its_packages_or_how_to_get_it() -> None:
 
     assert extras(requirements(lines)) == [
         Finding("extra 'have'", f"pyarrow {arrow}"),
-        Finding("extra 'want'", "not installed: no-such-package", "absent", "pip install 'ragidx[want]'"),
+        Finding(
+            "extra 'want'",
+            "not installed: no-such-package",
+            "absent",
+            "pip install '.[want]' in a checkout, or pip install 'ragidx[want]'",
+        ),
         Finding("extra 'more'", f"numpy {numpy}, pyarrow {arrow}"),
+    ]
+
+
+def test_a_package_of_an_extra_that_is_too_old_is_a_warning_beside_it() -> None:
+    arrow = importlib.metadata.version("pyarrow")
+
+    assert extras(requirements(['pyarrow>=99.1; extra == "have"'])) == [
+        Finding("extra 'have'", f"pyarrow {arrow}"),
+        Finding(
+            "pyarrow", f"{arrow}, and ragidx needs 99.1 or newer", "warning", "pip install --upgrade 'pyarrow>=99.1'"
+        ),
+    ]
+
+
+def test_a_machine_without_torch_has_a_line_that_says_what_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # what an import finds where there is none
+
+    assert [finding for finding in findings() if finding.name in ("torch", "threads", "gpu")] == [
+        Finding(
+            "torch",
+            "not installed: needed by every model but the bundled one with its preset",
+            "absent",
+            "pip install '.[models]' in a checkout, or pip install 'ragidx[models]'",
+        )
     ]
 
 
@@ -245,7 +274,8 @@ def test_no_faiss_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
         "faiss",
         "faiss is not installed",
         "warning",
-        "pip install 'ragidx[cpu]' (or 'ragidx[gpu]' on a machine with an NVIDIA GPU)",
+        "pip install '.[cpu]' in a checkout, or pip install 'ragidx[cpu]'; "
+        "gpu in place of cpu on a machine with an NVIDIA GPU",
     )
 
 

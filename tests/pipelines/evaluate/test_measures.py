@@ -75,15 +75,18 @@ def test_a_run_of_other_queries_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("package", ["ir_measures", "scipy"])
-def test_a_missing_package_names_the_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("package", "what"), [("ir_measures", "measures need"), ("scipy", "rank correlation needs")])
+def test_a_missing_package_names_the_extra(package: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setitem(sys.modules, f"{package}.stats", None)
 
     with pytest.raises(RagidxError) as fault:
         _ = measure(QRELS, RUN) if package == "ir_measures" else spearman([1, 2], [1, 2])
 
-    assert str(fault.value) == f"{package} is not installed\n  hint: pip install 'ragidx[eval]'"
+    assert str(fault.value) == (
+        f"{what} {package}, which is not installed\n"
+        "  hint: pip install '.[eval]' in a checkout, or pip install 'ragidx[eval]'"
+    )
 
 
 def test_spearman_compares_orders_and_gives_ties_their_mean_rank() -> None:

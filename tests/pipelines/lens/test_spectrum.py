@@ -317,7 +317,10 @@ def test_without_matplotlib_a_picture_names_the_extra(report: SpectrumReport, mo
     with pytest.raises(RagidxError) as told:
         draw(report, "png")
 
-    assert str(told.value) == "pictures need matplotlib, which is not installed\n  hint: pip install 'ragidx[plot]'"
+    assert str(told.value) == (
+        "pictures need matplotlib, which is not installed\n"
+        "  hint: pip install '.[plot]' in a checkout, or pip install 'ragidx[plot]'"
+    )
 
 
 def test_a_spectrum_needs_no_matplotlib(small_corpus: Path, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,4 +175,7 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(RagidxError) as fault:
         draw(_report(), "png")
 
-    assert str(fault.value) == ("pictures need matplotlib, which is not installed\n  hint: pip install 'ragidx[plot]'")
+    assert str(fault.value) == (
+        "pictures need matplotlib, which is not installed\n"
+        "  hint: pip install '.[plot]' in a checkout, or pip install 'ragidx[plot]'"
+    )

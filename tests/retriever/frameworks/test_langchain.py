@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -141,3 +143,33 @@ def test_embeddings_take_a_filter_and_a_method(tiny_model: Callable[..., Path]) 
 
     assert len(vector) == 8
     assert sum(number * number for number in vector) == pytest.approx(1, abs=1e-5)
+
+
+def test_without_langchain_the_message_names_the_extra(without: Callable[..., dict[str, str]]) -> None:
+    done = _python("import ragidx.retriever.langchain", without("langchain_core", "pydantic"))
+
+    assert done.stderr.endswith(
+        "RagidxError: the LangChain adapter needs langchain-core, which is not installed\n"
+        "  hint: pip install '.[langchain]' in a checkout, or pip install 'ragidx[langchain]'\n"
+    )
+
+
+@pytest.mark.slow
+def test_the_bundled_model_needs_no_network_here_either(
+    small_corpus: Path, tmp_path: Path, without: Callable[..., dict[str, str]]
+) -> None:
+    ragidx.build(small_corpus, tmp_path / "index")
+    code = (
+        "import sys\n"
+        "from ragidx.retriever.langchain import RagidxEmbeddings, RagidxRetriever\n"
+        f"print(len(RagidxRetriever(index={str(tmp_path / 'index')!r}, k=2).invoke('a river')))\n"
+        "print(len(RagidxEmbeddings().embed_query('a river')), 'torch' in sys.modules)\n"
+    )
+
+    done = _python(code, without("torch", "transformers", "sentence_transformers"))
+
+    assert (done.stdout, done.returncode) == ("2\n255 False\n", 0), done.stderr
+
+
+def _python(code: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)

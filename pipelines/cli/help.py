@@ -1,0 +1,68 @@
+"""Help pages with options in groups, and the nearest command for a mistyped one."""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+
+GROUPED_FROM = 12  # options; shorter lists are read whole
+
+# Parameter names by group, in the order of the help page. An option that no group names is one of the run.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Model": ("model", "revision", "adapters", "device", "dtype", "attn", "offline"),
+    "Method": (
+        *("method", "template", "copies", "pooling", "pooler", "attention", "layer", "layer_norm", "pool_eos"),
+        *("max_length", "compute_matched", "truncate", "instruction"),
+    ),
+    "Filter": ("tau", "dim", "filter", "filter_offset", "filter_seed", "filter_sample", "filter_topk"),
+    "Width": ("taus", "dims", "filters"),
+    "Chunk": ("chunk_size", "chunk_overlap", "headings"),
+    "Index": ("index", "index_type", "index_types", "target_recall", "max_memory", "rebuild", "allow_removal"),
+    "File": ("vectors", "vector_field", "include", "exclude", "text_field", "id_field", "reread"),
+    "Question": ("queries", "qrels", "query_vectors", "vector", "run"),
+    "Hit": ("k", "where", "hit", "rerank_dim"),
+    "Spectrum": ("spectrum", "corpus", "tokens", "centred"),
+}
+RUN = "Run"
+OTHERWISE = {("query", "dim"): "Hit", ("query", "instruction"): "Question", ("query", "pooler"): "Model"}
+
+
+class GroupedCommand(click.Command):
+    """A command whose help shows many options in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, group by group where there are many."""
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        records = [(option, option.get_help_record(ctx)) for option in options]
+        shown = [(option, record) for option, record in records if record is not None]
+        if len(shown) < GROUPED_FROM:
+            super().format_options(ctx, formatter)
+            return
+        grouped: dict[str, list[tuple[str, str]]] = {group: [] for group in (*GROUPS, RUN)}
+        for option, record in shown:
+            grouped[group_of(self.name or "", option.name or "")].append(record)
+        for group, rows in grouped.items():
+            if rows:
+                with formatter.section(f"{group} options"):
+                    formatter.write_dl(rows)
+
+
+def group_of(command: str, parameter: str) -> str:
+    """The group of an option on the help page of a command.
+
+    >>> group_of("build", "tau"), group_of("query", "dim"), group_of("build", "as_json")
+    ('Filter', 'Hit', 'Run')
+    """
+    named = next((group for group, names in GROUPS.items() if parameter in names), RUN)
+    return OTHERWISE.get((command, parameter), named)
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """What to say after an unknown name: the nearest known one, or nothing.
+
+    >>> nearest("biuld", ["build", "query"]), nearest("x", ["build", "query"])
+    (" (Did you mean 'build'?)", '')
+    """
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" (Did you mean '{found[0]}'?)" if found else ""

@@ -1,0 +1,90 @@
+"""What a build leaves out, cuts or refuses, and what its report and its progress say of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ragidx
+from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
+from ragidx.indexer.store.store import Store
+from ragidx.pipelines.build.report import Progress
+
+
+def test_strict_ends_at_the_first_thing_left_out_and_commits_nothing(small_corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(small_corpus, tmp_path / "index")
+    (small_corpus / "broken.jsonl").write_text('{"text": "fine"}\n{"text": \n')
+
+    with pytest.raises(RagidxError) as fault:
+        ragidx.build(small_corpus, tmp_path / "index", strict=True)
+
+    assert fault.value.exit_code == 1
+    assert fault.value.where == "broken.jsonl:2"
+    assert Store.open(tmp_path / "index").manifest.generation == 1
+
+
+def test_what_is_left_out_is_counted_with_its_places(small_corpus: Path, tmp_path: Path) -> None:
+    (small_corpus / "blob.bin").write_bytes(b"\0\1\2" * 100)
+    (small_corpus / "empty.txt").write_text(" \n")
+
+    report = ragidx.build(small_corpus, tmp_path / "index")
+
+    assert report.skipped == {"binary file of unknown format '.bin'": 1, "empty text": 1}
+    assert report.skipped_places == {
+        "binary file of unknown format '.bin'": ["blob.bin"],
+        "empty text": ["empty.txt"],
+    }
+
+
+def test_whole_documents_longer_than_the_model_are_cut_and_counted(tmp_path: Path, small_corpus: Path) -> None:
+    (small_corpus / "long.txt").write_text("word " * 3000)
+
+    report = ragidx.build(small_corpus, tmp_path / "index", chunk_size="none", method="echo")
+
+    assert report.n_truncated == 1
+    assert report.n_chunks == 7
+
+
+def test_an_unknown_option_is_named(small_corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="build takes no such option: got an unexpected keyword argument 'metod'"):
+        ragidx.build(small_corpus, tmp_path / "index", metod="echo")
+
+
+def test_an_emptied_corpus_does_not_empty_the_index(small_corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(small_corpus, tmp_path / "index")
+    for path in small_corpus.iterdir():
+        path.unlink()
+
+    with pytest.raises(CorpusError, match="the corpus is empty"):
+        ragidx.build(small_corpus, tmp_path / "index")
+
+    assert Store.open(tmp_path / "index").manifest.n_chunks == 6
+
+
+def test_progress_grows_and_ends_with_everything(small_corpus: Path, tmp_path: Path) -> None:
+    seen: list[tuple[int, int, bool]] = []
+
+    def note(progress: Progress) -> None:
+        seen.append((progress.n_bytes, progress.n_encoded, progress.last))
+
+    ragidx.build(small_corpus, tmp_path / "index", on_progress=note)
+
+    total = sum(path.stat().st_size for path in small_corpus.iterdir())
+    assert seen[-1] == (total, 6, True)
+    assert seen == sorted(seen)
+
+
+def test_a_text_that_the_model_makes_nothing_of_is_in_no_count_of_chunks(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "a.txt").write_text("The mill by the river grinds flour.", "utf-8")
+    (docs / "b.txt").write_text("\u200b\u200b", "utf-8")
+
+    first = ragidx.build(docs, tmp_path / "index")
+    (docs / "c.txt").write_text("Cats sleep all day.", "utf-8")
+    second = ragidx.build(docs, tmp_path / "index")
+
+    assert (first.n_chunks, first.n_reused, first.n_kept) == (1, 0, 0)
+    assert first.skipped == {"the model makes nothing of the text": 1}
+    assert (second.n_chunks, second.n_reused, second.n_kept) == (2, 0, 1)
