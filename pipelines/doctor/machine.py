@@ -35,7 +35,7 @@ class Gpu:
 
 
 def findings() -> list[Finding]:
-    """Everything that can be told without a model, in a second or two."""
+    """Everything that can be found without a model, in a second or two."""
     needed = installed.requirements()
     return [
         Finding("ragidx", __version__),

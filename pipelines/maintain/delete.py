@@ -1,11 +1,11 @@
 """Deleting from an index, by id or by a condition on metadata, in one commit.
 
 ids and a condition -> for each segment the rows to delete -> dead rows. No file is rewritten; readers that are open
-keep what they see. The corpus is not touched: what still stands there is in the index again after the next build.
+keep what they see. The corpus is not touched: the next build adds again what is still there.
 
 What is deleted depends on what the index was built from. Documents of a corpus go whole: their metadata are one, and a
 build that finds a document in the index takes it to be whole there, so that a part would never come back. Rows of
-vectors that were made elsewhere have metadata of their own, and ids by which builds know them: they go one by one.
+precomputed vectors have metadata and ids of their own, and go one by one.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def delete(
     where: str | None = None,
     dry_run: bool = False,
 ) -> DeleteReport:
-    """Delete documents of a corpus, or rows of given vectors; all in one commit or none.
+    """Delete documents of a corpus, or rows of precomputed vectors; all in one commit or none.
 
     Args:
         index: the index folder.
-        ids: ids of documents; of given vectors, also of rows. One that is both is the document's.
-        where: a condition as in a query. Of given vectors just the rows go that fulfil it; a document of a corpus goes
-            whole if one of its chunks does. With ids, only what is theirs and fulfils it.
+        ids: ids of documents; of precomputed vectors, also of rows. One that is both is the document's.
+        where: a condition as in a query. Of precomputed vectors just the rows that fulfil it go; a document of a corpus
+            goes whole if one of its chunks does. With ids, only what is theirs and fulfils it.
         dry_run: say what would be deleted, and leave the index as it is.
 
     Raises:

@@ -125,7 +125,7 @@ class Packed:
 
 
 class SampleRows:
-    """Rows that are compressed to learn what rows take: all of the first 32 blocks, later ones by lot.
+    """Rows that are compressed to learn what rows take: 32 blocks of them, drawn at random.
 
     A block is adjacent rows, as many as a segment compresses together: neighbours are alike, and pack well.
     """
@@ -287,7 +287,7 @@ def _filter_bytes(plan: Plan, dim: int) -> int:
 
 
 def _held(rows: int, n_new: int, dim: int, hidden: int, mean_text: int) -> int:
-    """What a build holds besides model and batches: a window, columns not written yet, and what is known of rows."""
+    """What a build holds besides model and batches: a window, columns not written yet, and the hashes of rows."""
     # Texts, their tokens, and float32 vectors before and after the filter
     window = min(WINDOW_CHUNKS, n_new) * (2 * mean_text + _CHUNK_BYTES + 4 * (hidden + 2 * dim))
     columns = min(_SETTLED_BYTES, (mean_text + 2 * dim) * n_new)

@@ -104,7 +104,7 @@ class Forecast:
     room: Room
 
     def to_json(self) -> dict[str, Any]:
-        """All fields; stable, documented in the README."""
+        """All fields, as JSON types; docs/plan.md lists them."""
         return dataclasses.asdict(self) | {"encoder": str(self.encoder), "filter": str(self.filter)}
 
 
@@ -326,10 +326,10 @@ class _Forecaster:
 
 
 class _Drawn:
-    """Some of the texts that would be encoded, by lots: their hashes."""
+    """Some of the texts that would be encoded, chosen by their hashes: those with the lowest."""
 
     def __init__(self) -> None:
-        self._held: list[tuple[int, str]] = []  # a heap, the highest lot first
+        self._held: list[tuple[int, str]] = []  # a heap, the highest hash first
         self._n_chars = 0
 
     def add(self, items: Sequence[Item]) -> None:
@@ -341,7 +341,7 @@ class _Drawn:
                 self._n_chars -= len(heapq.heappop(self._held)[1])
 
     def texts(self) -> list[str]:
-        """Those with the lowest lots, by rising lot."""
+        """Those that were chosen, by rising hash."""
         return [text for _, text in sorted(self._held, reverse=True)]
 
 

@@ -8,7 +8,8 @@ ending are drawn with equal chances: files, and of long texts and files of many 
 corpus always gives the same parts.
 
 An estimate is the sum over endings of counts a byte times bytes. Its range holds the true number nine times of ten: the
-standard error by the jackknife, each part left out once (Cochran 1977, section 6.17), times Student's t.
+standard error by the jackknife, each part left out once (Cochran 1977, section 6.17), times Student's t. Texts that are
+equal in several parts of the corpus are encoded once, which a sample does not see.
 """
 
 from __future__ import annotations
@@ -263,10 +264,10 @@ def _entered(stream: IO[bytes], size: int, places: list[int], n_places: int) -> 
 
 def _drawn_blocks(lines: Iterator[bytes], wanted: int) -> tuple[list[bytes], int]:
     """Blocks drawn from a stream whose length is not known (Vitter 1985, algorithm R), and the bytes that were read."""
-    lots, found, n_read = random.Random(_SEED), list[bytes](), 0
+    drawn, found, n_read = random.Random(_SEED), list[bytes](), 0
     for number, block in enumerate(iter(lambda: _of_a_block(lines, _BLOCK_BYTES), b"")):
         n_read += len(block)
-        place = number if number < wanted else lots.randrange(number + 1)
+        place = number if number < wanted else drawn.randrange(number + 1)
         if place < wanted:
             found[place : place + 1] = [block]
         if n_read >= _STREAM_BYTES:

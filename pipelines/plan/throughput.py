@@ -60,7 +60,7 @@ def measure(encoder: Encoder, texts: Sequence[str], project: Filter | None, *, t
 
     Args:
         encoder: of the build.
-        texts: one or more chunks, in an order that lots decide.
+        texts: one or more chunks, in random order.
         project: the build's filter.
         tune: whether the build would tune. It is done where that takes seconds; where it would take longer, the
             build may turn out faster than what is measured here.

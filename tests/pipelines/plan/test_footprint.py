@@ -130,7 +130,7 @@ def test_an_index_of_known_vectors_alone_is_named_as_well(records: Path, tmp_pat
     ragidx.build(records, tmp_path / "index", index_type="sq8", target_recall=0.5, **tiny)
     records.write_text(records.read_text().replace('"id": "r', '"id": "other'))
 
-    found = forecast(records, tmp_path / "index")
+    found = forecast(records, tmp_path / "index", allow_removal=True)
 
     assert (found.to_encode.value, found.speed, found.index_recipe) == (0, None, "SQ8")
     assert found.target_recall == 0.5
