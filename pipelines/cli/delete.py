@@ -34,8 +34,8 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
     rows go that match, or that --id names, and no others: a document's id names all of its rows. With --id and
     --where, both must hold. All of what --where can say stands in docs/conditions.md.
 
-    The corpus is not touched: what still stands there comes back with the next `ragidx build`. `ragidx rollback`
-    brings back what was deleted.
+    The corpus is not touched: what still stands there comes back with the next `ragidx build`, unless its --exclude
+    leaves the file out. `ragidx rollback` brings back what was deleted.
 
     \b
         ragidx delete --id lease.txt
@@ -55,6 +55,12 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
     unchanged = "" if report.committed else ", unchanged"
     rows.append(("index", f"{index} (generation {report.generation}{unchanged}): {left}"))
     console.print_fields(rows)
+    if report.n_in_corpus:
+        one = report.n_in_corpus == 1
+        console.note(
+            f"Still in the corpus: {console.plural(report.n_in_corpus, 'document')}. The next `ragidx build` brings "
+            f"{'it' if one else 'them'} back, unless --exclude leaves the {'file' if one else 'files'} out."
+        )
 
 
 def _what(r: DeleteReport) -> str:
