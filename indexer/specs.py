@@ -234,9 +234,18 @@ def differences(have: IndexSpec, want: IndexSpec) -> list[str]:
     if any(line.startswith(_CHOOSE_TEMPLATE) for line in lines):  # what it holds follows, and is no news
         lines = [line for line in lines if not line.startswith("template ")]
     if have.weights == want.weights:
-        return [line for line in lines if not line.startswith(_NAMES)]
+        return _named(want, [line for line in lines if not line.startswith(_NAMES)])
     named = [line for line in lines if line.startswith(_NAMES)]
-    return [line for line in lines if not (named and line.startswith("weights "))]
+    return _named(want, [line for line in lines if not (named and line.startswith("weights "))])
+
+
+def _named(want: IndexSpec, lines: list[str]) -> list[str]:
+    """The lines, those about a content by the name of what has it: the content says nothing to a user."""
+    encoder = want.query_encoder or want.encoder
+    template = f"{_TEMPLATE}'{encoder.template}' of this version is another one"
+    files = f"{_FILES}'{encoder.model}' have changed"
+    known = {"template": template, "weights": files}
+    return [known.get(line.partition(" ")[0], line) for line in lines]
 
 
 def _of_encoders(*names: str) -> tuple[str, ...]:
@@ -247,6 +256,7 @@ def _of_encoders(*names: str) -> tuple[str, ...]:
 _INSTRUCTION = _of_encoders("instruction")
 _CHOOSE_TEMPLATE = _of_encoders("method", "template", "copies")
 _NAMES = _of_encoders("model", "revision", "adapters", "pooler")
+_TEMPLATE, _FILES = "the template ", "the files of "  # how lines about a content begin
 
 
 def _differences(have: dict[str, Json], want: dict[str, Json], prefix: str) -> list[str]:
@@ -274,7 +284,11 @@ def mismatch(changes: Sequence[str], index_type: str, where: str) -> SpecError:
         where: the index folder.
     """
     hint = "leave the option out to go on with the index, or replace it with --rebuild"
-    if len(changes) == 1 and changes[0].startswith("index_type "):
+    if all(change.startswith((_TEMPLATE, _FILES)) for change in changes):  # nobody asked for it
+        hint = "replace it with --rebuild"
+        if changes[0].startswith(_FILES):
+            hint = f"name the right folder with --model, or {hint}"
+    elif len(changes) == 1 and changes[0].startswith("index_type "):
         reindex = f"ragidx reindex DIR --index {shlex.quote(where)} --index-type {shlex.quote(index_type)}"
         hint += f"; '{reindex}' makes one of that type beside it, and encodes nothing"
     return SpecError("the index was made otherwise: " + "; ".join(changes), hint, where=where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.encoders.pooling import WEIGHTS
-from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec, IndexSpec, differences
+from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec, IndexSpec, differences, mismatch
 
 encoders = st.builds(
     EncoderSpec,
@@ -113,6 +114,35 @@ def test_differences_name_the_field_in_the_users_words() -> None:
         "encoder.method is 'echo' in the index, 'prompteol' now",
         "chunk.size is 256 in the index, 64 now",
     ]
+
+
+@pytest.mark.parametrize(
+    ("now", "message"),
+    [
+        (
+            {"template": "1b"},
+            "the index was made otherwise: the template 'llm2vec-qwen2' of this version is another one\n"
+            "  hint: replace it with --rebuild",
+        ),
+        (
+            {"weights": "2b"},
+            "the index was made otherwise: the files of 'chat/' have changed\n"
+            "  hint: name the right folder with --model, or replace it with --rebuild",
+        ),
+        (
+            {"weights": "2b", "chunk": ChunkSpec(size=64)},
+            "the index was made otherwise: chunk.size is 256 in the index, 64 now; the files of 'chat/' have changed\n"
+            "  hint: leave the option out to go on with the index, or replace it with --rebuild",
+        ),
+    ],
+)
+def test_a_template_or_files_that_changed_under_their_name_are_said_so(now: dict[str, Any], message: str) -> None:
+    encoder = EncoderSpec(model="chat/", method="llm2vec", template="llm2vec-qwen2")
+    have = IndexSpec(encoder=encoder, chunk=ChunkSpec(size=256), template="1a", weights="2a")
+
+    changes = differences(have, dataclasses.replace(have, **now))
+
+    assert str(mismatch(changes, "flat", "ix")) == f"ix: {message}"
 
 
 def test_a_moved_model_with_the_same_weights_is_no_difference() -> None:
