@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ragidx.corpora.errors import SpecError, unknown_name
@@ -227,21 +227,42 @@ def _nameless(encoder: EncoderSpec) -> EncoderSpec:
     return dataclasses.replace(encoder, model="", revision=None, instruction=None, adapters=(), pooler=None)
 
 
-def differences(have: IndexSpec, want: IndexSpec) -> list[str]:
-    """One line for each field in which two specs differ, in the user's words."""
-    lines = _differences(Spec.to_json(have), Spec.to_json(want), "")
-    lines = [line for line in lines if not line.startswith(_INSTRUCTION)]  # no stored vector depends on it
-    if any(line.startswith(_CHOOSE_TEMPLATE) for line in lines):  # what it holds follows, and is no news
-        lines = [line for line in lines if not line.startswith("template ")]
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A field in which what an index was made with and what is asked for differ; prints in the user's words.
+
+    Args:
+        field: its name, with dots below a member: `encoder.method`.
+        old, new: its values, as in JSON.
+        words: the whole sentence, where the usual one would not say it.
+    """
+
+    field: str
+    old: Json
+    new: Json
+    words: str = ""
+
+    def __str__(self) -> str:
+        return self.words or f"{self.field} is {_short(self.old)} in the index, {_short(self.new)} now"
+
+
+def differences(have: IndexSpec, want: IndexSpec) -> list[Difference]:
+    """The fields in which two specs differ, but for those that follow from another or that no stored vector needs."""
+    found = list(_differences(Spec.to_json(have), Spec.to_json(want), ""))
+    fields = {one.field for one in found}
+    left_out = set(_INSTRUCTION)
+    if fields & _CHOOSE_TEMPLATE:
+        left_out.add("template")  # what it holds follows, and is no news
     if have.weights == want.weights:
-        return [line for line in lines if not line.startswith(_NAMES)]
-    named = [line for line in lines if line.startswith(_NAMES)]
-    return [line for line in lines if not (named and line.startswith("weights "))]
+        left_out |= _NAMES
+    elif fields & _NAMES:
+        left_out.add("weights")
+    return [one for one in found if one.field not in left_out]
 
 
-def _of_encoders(*names: str) -> tuple[str, ...]:
-    """How lines about these fields of an encoder begin."""
-    return tuple(f"{encoder}.{name} " for encoder in ("encoder", "query_encoder") for name in names)
+def _of_encoders(*names: str) -> frozenset[str]:
+    """These fields of an encoder, wherever an index has one."""
+    return frozenset(f"{encoder}.{name}" for encoder in ("encoder", "query_encoder") for name in names)
 
 
 _INSTRUCTION = _of_encoders("instruction")
@@ -249,15 +270,13 @@ _CHOOSE_TEMPLATE = _of_encoders("method", "template", "copies")
 _NAMES = _of_encoders("model", "revision", "adapters", "pooler")
 
 
-def _differences(have: dict[str, Json], want: dict[str, Json], prefix: str) -> list[str]:
-    lines: list[str] = []
+def _differences(have: dict[str, Json], want: dict[str, Json], prefix: str) -> Iterator[Difference]:
     for name, old in have.items():
         new = want.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
-            lines += _differences(old, new, f"{prefix}{name}.")
+            yield from _differences(old, new, f"{prefix}{name}.")
         elif old != new:
-            lines.append(f"{prefix}{name} is {_short(old)} in the index, {_short(new)} now")
-    return lines
+            yield Difference(f"{prefix}{name}", old, new)
 
 
 def _short(value: Json) -> str:
@@ -265,16 +284,16 @@ def _short(value: Json) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def mismatch(changes: Sequence[str], index_type: str, where: str) -> SpecError:
+def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> SpecError:
     """What differs, and what to do.
 
     Args:
-        changes: a line for each field, as `indexer.specs.differences` writes them.
+        changes: one or more.
         index_type: the one that is asked for; where nothing else differs, no vector has to be made again for it.
         where: the index folder.
     """
     hint = "leave the option out to go on with the index, or replace it with --rebuild"
-    if len(changes) == 1 and changes[0].startswith("index_type "):
+    if [one.field for one in changes] == ["index_type"]:
         reindex = f"ragidx reindex DIR --index {shlex.quote(where)} --index-type {shlex.quote(index_type)}"
         hint += f"; '{reindex}' makes one of that type beside it, and encodes nothing"
-    return SpecError("the index was made otherwise: " + "; ".join(changes), hint, where=where)
+    return SpecError("the index was made otherwise: " + "; ".join(map(str, changes)), hint, where=where)

@@ -8,7 +8,7 @@ from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import IndexOptions, check_index_type
 from ragidx.indexer.encoders.methods import VECTORS, given_vectors
-from ragidx.indexer.specs import FilterSpec, IndexSpec, differences, mismatch
+from ragidx.indexer.specs import Difference, FilterSpec, IndexSpec, differences, mismatch
 from ragidx.indexer.store.manifest import Manifest
 
 
@@ -58,19 +58,21 @@ def spec_of_vectors(
         return want
     changes = _changes(have, want, made_by)
     if dim not in (old.dim, have.given_dim):
-        changes.insert(0, f"vectors have {old.dim:,} numbers in the index, {dim:,} now")
+        words = f"vectors have {old.dim:,} numbers in the index, {dim:,} now"
+        changes.insert(0, Difference("dim", old.dim, dim, words))
     if changes:
         raise mismatch(changes, want.index_type, where)
     return want
 
 
-def _changes(have: IndexSpec, want: IndexSpec, made_by: str) -> list[str]:
+def _changes(have: IndexSpec, want: IndexSpec, made_by: str) -> list[Difference]:
     """As `differences`, in the words of vectors that were made elsewhere."""
     if want.query_encoder is not None and have.query_encoder is None:
-        return [f"no model encodes questions in the index, '{want.query_encoder.model}' now"]
+        asks = want.query_encoder.model
+        return [Difference("query_encoder", None, asks, f"no model encodes questions in the index, '{asks}' now")]
     named = have.encoder.model
     changes = differences(dataclasses.replace(have, encoder=want.encoder), want)
-    return ([f"made_by is {named!r} in the index, {made_by!r} now"] if made_by not in ("", named) else []) + changes
+    return ([Difference("made_by", named, made_by)] if made_by not in ("", named) else []) + changes
 
 
 def index_options(

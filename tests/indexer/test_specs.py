@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.encoders.pooling import WEIGHTS
-from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec, IndexSpec, differences
+from ragidx.indexer.specs import POOLINGS, Difference, EncoderSpec, FilterSpec, IndexSpec, differences
 
 encoders = st.builds(
     EncoderSpec,
@@ -108,7 +108,10 @@ def test_differences_name_the_field_in_the_users_words() -> None:
     have = IndexSpec(encoder=EncoderSpec(method="echo"), chunk=ChunkSpec(size=256), weights="1")
     want = IndexSpec(encoder=EncoderSpec(method="prompteol", model="other"), chunk=ChunkSpec(size=64), weights="2")
 
-    assert differences(have, want) == [
+    found = differences(have, want)
+
+    assert found[1] == Difference("encoder.method", "echo", "prompteol")
+    assert [str(one) for one in found] == [
         "encoder.model is 'mini' in the index, 'other' now",
         "encoder.method is 'echo' in the index, 'prompteol' now",
         "chunk.size is 256 in the index, 64 now",
