@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.spec import ChunkSpec, Json, Spec, later
@@ -17,6 +18,7 @@ from ragidx.corpora.spec import ChunkSpec, Json, Spec, later
 ATTENTIONS = ("causal", "bidirectional")
 POOLINGS = ("mean", "weighted_mean", "last", "eos", "bos", "trainable")  # what they do: ragidx.indexer.encoders.pooling
 TRUNCATIONS = ("end", "middle")
+PRECOMPUTED = "vectors"  # in JSON alone, in place of a method
 MAX_COPIES = 64  # of a text in what the model reads; the papers go to five
 
 
@@ -183,44 +185,92 @@ class FilterSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Precomputed(Spec):
+    """Vectors that an index was given, not texts to encode."""
+
+    made_by: str = ""  # what made them, in the user's words; never looked up
+    given_dim: int | None = None  # numbers of each as it was given, where the index keeps the first of them alone
+
+
+@dataclass(frozen=True, kw_only=True)
 class IndexSpec(Spec):
     """Everything that must be equal for two vectors to stand in one index.
 
-    A model is known by the content of its files, not by its name: a folder may move.
+    A model is known by the content of its files, not by its name: a folder may move. In JSON and in the fingerprint,
+    precomputed vectors have the form that indexes of version 0.1 have them in: see `_stored`.
     """
 
-    encoder: EncoderSpec = field(default=EncoderSpec())
+    encoder: EncoderSpec | None = field(default=EncoderSpec())  # how a text becomes a vector; None: nothing does here
     filter: FilterSpec = field(default=FilterSpec())
     chunk: ChunkSpec = field(default=ChunkSpec())
     index_type: str = "flat"
     vectors: str = "float16"
     weights: str = ""  # sha256 of the files of the model, its adapters and its pooler
     template: str = ""  # the template's pieces as they were, so that a changed template is noticed
-    # Of vectors that were made elsewhere: how a query becomes one, where that is known; filter, weights and template
-    # above are then its own. And how wide the vectors were given, where the index keeps their first numbers alone.
-    query_encoder: EncoderSpec | None = later(None)  # noqa: RUF009  # its default is None
-    given_dim: int | None = later(None)
+    precomputed: Precomputed | None = later(None)  # noqa: RUF009  # its default is None
+
+    def __post_init__(self) -> None:
+        if self.encoder is None and self.precomputed is None:
+            raise SpecError("an index has an encoder, or precomputed vectors")
 
     def to_json(self) -> dict[str, Json]:
-        """All fields, but for those of given vectors where they say nothing: other indexes read as they always did."""
-        return {
-            name: value
-            for name, value in Spec.to_json(self).items()
-            if value is not None or name not in ("query_encoder", "given_dim")
-        }
+        """All fields, in the form that an index stores."""
+        return self._stored(Spec.to_json)
+
+    @classmethod
+    def from_json(cls, data: object, *, where: str = "") -> Self:
+        """The inverse of `to_json`; errors as of every spec."""
+        if isinstance(data, dict) and holds_precomputed(data):
+            stored = EncoderSpec.from_json(data["encoder"], where=where)
+            precomputed = {"made_by": stored.model, "given_dim": data.get("given_dim")}
+            rest = {name: value for name, value in data.items() if name not in ("query_encoder", "given_dim")}
+            data = rest | {"encoder": data.get("query_encoder"), "precomputed": precomputed}
+        return super().from_json(data, where=where)
+
+    def decisive(self) -> dict[str, Json]:
+        """What the fingerprint is of, in the form that an index stores."""
+        return self._stored(Spec.decisive)
+
+    def _stored(self, form: Callable[[Spec], dict[str, Json]]) -> dict[str, Json]:
+        """The fields as JSON, each spec by `form`.
+
+        Of precomputed vectors the first indexes had an encoder with a method of its own, `vectors`, and later ones
+        `query_encoder` and `given_dim` beside it, where they say something. Only here, and where it is read, is it so.
+        """
+        fields = form(self)
+        fields.pop("precomputed", None)
+        if self.precomputed is not None:
+            fields["encoder"] = form(stored_encoder(self.precomputed.made_by))
+            if self.encoder is not None:
+                fields["query_encoder"] = form(self.encoder)
+            if self.precomputed.given_dim is not None:
+                fields["given_dim"] = self.precomputed.given_dim
+        return fields
 
     def fingerprint(self) -> str:
         """sha256 (hex) of what decides the vectors; names of files and the queries' instruction do not: `weights` holds
         the content of the model, its adapters and its pooler.
         """
-        asks = None if self.query_encoder is None else _nameless(self.query_encoder)
-        # No vector depends on the index type; that hnsw counts is how the first indexes were made.
-        index_type = self.index_type if self.index_type == "hnsw" else "flat"
         return Spec.fingerprint(
             dataclasses.replace(
-                self, encoder=_nameless(self.encoder), index_type=index_type, query_encoder=asks, given_dim=None
+                self,
+                encoder=None if self.encoder is None else _nameless(self.encoder),
+                # No vector depends on the index type; that hnsw counts is how the first indexes were made.
+                index_type=self.index_type if self.index_type == "hnsw" else "flat",
+                precomputed=None if self.precomputed is None else Precomputed(),
             )
         )
+
+
+def holds_precomputed(stored: Mapping[str, object]) -> bool:
+    """Whether the spec that an index stores is one of precomputed vectors."""
+    encoder = stored.get("encoder")
+    return isinstance(encoder, Mapping) and encoder.get("method") == PRECOMPUTED
+
+
+def stored_encoder(made_by: str) -> EncoderSpec:
+    """What stands for the encoder of precomputed vectors in JSON: in an index, and in reports."""
+    return EncoderSpec(model=made_by, method=PRECOMPUTED, template="", pooling="own")
 
 
 def _nameless(encoder: EncoderSpec) -> EncoderSpec:
@@ -248,7 +298,7 @@ class Difference:
 
 def differences(have: IndexSpec, want: IndexSpec) -> list[Difference]:
     """The fields in which two specs differ, but for those that follow from another or that no stored vector needs."""
-    found = list(_differences(Spec.to_json(have), Spec.to_json(want), ""))
+    found = list(_differences(have.to_json(), want.to_json(), ""))
     fields = {one.field for one in found}
     left_out = set(_INSTRUCTION)
     if fields & _CHOOSE_TEMPLATE:

@@ -100,7 +100,7 @@ class _Build:
         started = time.perf_counter()
         o = self.options
         old = None if o.rebuild else committed_or_none(self.index)
-        cut_from = None if old is None else check_given(old, str(self.index)).given_dim
+        cut_from = None if old is None else check_given(old, str(self.index))[1].given_dim
         self.progress.total_bytes = vector_bytes(
             self.vectors, include=o.include, exclude=o.exclude, indexes=self._indexes
         )
@@ -159,7 +159,7 @@ class _Build:
     def _queries(self, spec: IndexSpec, check: _ModelCheck | None) -> Queries | None:
         """What is told of the model of questions; one that is named has to have made the vectors."""
         if check is None:
-            return None if spec.query_encoder is None else Queries(spec.query_encoder)
+            return None if spec.encoder is None else Queries(spec.encoder)
         return check.last()
 
     def _batches(self, dim: int | None) -> Iterator[VectorBatch]:
