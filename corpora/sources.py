@@ -76,21 +76,12 @@ class Source:
     status: os.stat_result | None = field(default=None, compare=False, repr=False)
 
 
-class IndexFolder(str):
-    """An index, by the name of its folder below the corpus root, among the globs of `exclude`.
-
-    It is left out whatever it holds: an index that is only begun looks like any other folder. No glob, since its name
-    may have characters that mean something in one.
-    """
-
-    __slots__ = ()
-
-
 def sources(
     corpus: Path | str,
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    indexes: Sequence[str] = (),
     beir: bool = False,
     on_skip: OnSkip,
 ) -> Iterator[Source]:
@@ -99,8 +90,9 @@ def sources(
     Args:
         corpus: a folder, a file, or `-`.
         include: gitignore-style globs below the root; a file is kept if one matches. Empty: all are.
-        exclude: the same; what one matches is left out, a folder with all that is in it. An `IndexFolder` among them
-            is left out as the index that it is.
+        exclude: the same; what one matches is left out, a folder with all that is in it.
+        indexes: names of folders below the root, in Unicode form NFC, that are left out as a ragidx index whatever
+            they hold: one that is only begun looks like any other folder.
         beir: a BEIR folder (`corpus.jsonl` beside `queries.jsonl` or `qrels/`) is its corpus file alone, whatever
             the globs say.
         on_skip: called for whatever is left out, with its reason.
@@ -126,9 +118,8 @@ def sources(
         raise CorpusError(f"is a {kind}, no file or folder", "give - and a pipe for standard input", where=str(corpus))
     if beir and (found := _beir_corpus(root)) is not None:
         return iter([found])
-    indexes = frozenset(f"{folder}/" for folder in exclude if isinstance(folder, IndexFolder))
-    globs = [glob for glob in exclude if not isinstance(glob, IndexFolder)]
-    walk = _Walk(root, _globs(include, "--include"), _globs(globs, "--exclude"), indexes, on_skip)
+    folders = frozenset(f"{name}/" for name in indexes)
+    walk = _Walk(root, _globs(include, "--include"), _globs(exclude, "--exclude"), folders, on_skip)
     return walk.files()
 
 

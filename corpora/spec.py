@@ -68,25 +68,24 @@ class Spec:
             raise SpecError(f"text after the closing bracket at position {end}: {text[end:]!r}")
         return cls.from_json(data)
 
+    def decisive(self) -> dict[str, Json]:
+        """What the fingerprint is of: as `to_json`, less the fields that came later and are at their defaults."""
+        found: dict[str, Json] = {}
+        for field in _fields(self):
+            value = getattr(self, field.name)
+            if not (field.metadata.get("later") and value == field.default):
+                found[field.name] = value.decisive() if isinstance(value, Spec) else _to_json(value)
+        return found
+
     def fingerprint(self) -> str:
         """sha256 (hex) of the canonical JSON: equal specs, equal fingerprints, on every machine, in every version."""
-        canonical = json.dumps(_decisive(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        canonical = json.dumps(self.decisive(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _fields(spec: object) -> tuple[dataclasses.Field[Any], ...]:
     assert dataclasses.is_dataclass(spec)
     return dataclasses.fields(spec)
-
-
-def _decisive(spec: Spec) -> dict[str, Json]:
-    """As `to_json`, less the fields that came later and are at their defaults."""
-    decisive: dict[str, Json] = {}
-    for field in _fields(spec):
-        value = getattr(spec, field.name)
-        if not (field.metadata.get("later") and value == field.default):
-            decisive[field.name] = _decisive(value) if isinstance(value, Spec) else _to_json(value)
-    return decisive
 
 
 def _to_json(value: object) -> Json:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.spec import ChunkSpec, Json, Spec, later
@@ -17,6 +18,7 @@ from ragidx.corpora.spec import ChunkSpec, Json, Spec, later
 ATTENTIONS = ("causal", "bidirectional")
 POOLINGS = ("mean", "weighted_mean", "last", "eos", "bos", "trainable")  # what they do: ragidx.indexer.encoders.pooling
 TRUNCATIONS = ("end", "middle")
+PRECOMPUTED = "vectors"  # in JSON alone, in place of a method
 MAX_COPIES = 64  # of a text in what the model reads; the papers go to five
 
 
@@ -183,91 +185,158 @@ class FilterSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Precomputed(Spec):
+    """Vectors that an index was given, not texts to encode."""
+
+    made_by: str = ""  # what made them, in the user's words; never looked up
+    given_dim: int | None = None  # numbers of each as it was given, where the index keeps the first of them alone
+
+
+@dataclass(frozen=True, kw_only=True)
 class IndexSpec(Spec):
     """Everything that must be equal for two vectors to stand in one index.
 
-    A model is known by the content of its files, not by its name: a folder may move.
+    A model is known by the content of its files, not by its name: a folder may move. In JSON and in the fingerprint,
+    precomputed vectors have the form that indexes of version 0.1 have them in: see `_stored`.
     """
 
-    encoder: EncoderSpec = field(default=EncoderSpec())
+    encoder: EncoderSpec | None = field(default=EncoderSpec())  # how a text becomes a vector; None: nothing does here
     filter: FilterSpec = field(default=FilterSpec())
     chunk: ChunkSpec = field(default=ChunkSpec())
     index_type: str = "flat"
     vectors: str = "float16"
     weights: str = ""  # sha256 of the files of the model, its adapters and its pooler
     template: str = ""  # the template's pieces as they were, so that a changed template is noticed
-    # Of vectors that were made elsewhere: how a query becomes one, where that is known; filter, weights and template
-    # above are then its own. And how wide the vectors were given, where the index keeps their first numbers alone.
-    query_encoder: EncoderSpec | None = later(None)  # noqa: RUF009  # its default is None
-    given_dim: int | None = later(None)
+    precomputed: Precomputed | None = later(None)  # noqa: RUF009  # its default is None
+
+    def __post_init__(self) -> None:
+        if self.encoder is None and self.precomputed is None:
+            raise SpecError("an index has an encoder, or precomputed vectors")
 
     def to_json(self) -> dict[str, Json]:
-        """All fields, but for those of given vectors where they say nothing: other indexes read as they always did."""
-        return {
-            name: value
-            for name, value in Spec.to_json(self).items()
-            if value is not None or name not in ("query_encoder", "given_dim")
-        }
+        """All fields, in the form that an index stores."""
+        return self._stored(Spec.to_json)
+
+    @classmethod
+    def from_json(cls, data: object, *, where: str = "") -> Self:
+        """The inverse of `to_json`; errors as of every spec."""
+        if isinstance(data, dict) and holds_precomputed(data):
+            stored = EncoderSpec.from_json(data["encoder"], where=where)
+            precomputed = {"made_by": stored.model, "given_dim": data.get("given_dim")}
+            rest = {name: value for name, value in data.items() if name not in ("query_encoder", "given_dim")}
+            data = rest | {"encoder": data.get("query_encoder"), "precomputed": precomputed}
+        return super().from_json(data, where=where)
+
+    def decisive(self) -> dict[str, Json]:
+        """What the fingerprint is of, in the form that an index stores."""
+        return self._stored(Spec.decisive)
+
+    def _stored(self, form: Callable[[Spec], dict[str, Json]]) -> dict[str, Json]:
+        """The fields as JSON, each spec by `form`.
+
+        Of precomputed vectors the first indexes had an encoder with a method of its own, `vectors`, and later ones
+        `query_encoder` and `given_dim` beside it, where they say something. Only here, and where it is read, is it so.
+        """
+        fields = form(self)
+        fields.pop("precomputed", None)
+        if self.precomputed is not None:
+            fields["encoder"] = form(stored_encoder(self.precomputed.made_by))
+            if self.encoder is not None:
+                fields["query_encoder"] = form(self.encoder)
+            if self.precomputed.given_dim is not None:
+                fields["given_dim"] = self.precomputed.given_dim
+        return fields
 
     def fingerprint(self) -> str:
         """sha256 (hex) of what decides the vectors; names of files and the queries' instruction do not: `weights` holds
         the content of the model, its adapters and its pooler.
         """
-        asks = None if self.query_encoder is None else _nameless(self.query_encoder)
-        # No vector depends on the index type; that hnsw counts is how the first indexes were made.
-        index_type = self.index_type if self.index_type == "hnsw" else "flat"
         return Spec.fingerprint(
             dataclasses.replace(
-                self, encoder=_nameless(self.encoder), index_type=index_type, query_encoder=asks, given_dim=None
+                self,
+                encoder=None if self.encoder is None else _nameless(self.encoder),
+                # No vector depends on the index type; that hnsw counts is how the first indexes were made.
+                index_type=self.index_type if self.index_type == "hnsw" else "flat",
+                precomputed=None if self.precomputed is None else Precomputed(),
             )
         )
+
+
+def holds_precomputed(stored: Mapping[str, object]) -> bool:
+    """Whether the spec that an index stores is one of precomputed vectors."""
+    encoder = stored.get("encoder")
+    return isinstance(encoder, Mapping) and encoder.get("method") == PRECOMPUTED
+
+
+def stored_encoder(made_by: str) -> EncoderSpec:
+    """What stands for the encoder of precomputed vectors in JSON: in an index, and in reports."""
+    return EncoderSpec(model=made_by, method=PRECOMPUTED, template="", pooling="own")
 
 
 def _nameless(encoder: EncoderSpec) -> EncoderSpec:
     return dataclasses.replace(encoder, model="", revision=None, instruction=None, adapters=(), pooler=None)
 
 
-def differences(have: IndexSpec, want: IndexSpec) -> list[str]:
-    """One line for each field in which two specs differ, in the user's words."""
-    lines = _differences(Spec.to_json(have), Spec.to_json(want), "")
-    lines = [line for line in lines if not line.startswith(_INSTRUCTION)]  # no stored vector depends on it
-    if any(line.startswith(_CHOOSE_TEMPLATE) for line in lines):  # what it holds follows, and is no news
-        lines = [line for line in lines if not line.startswith("template ")]
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A field in which what an index was made with and what is asked for differ; prints in the user's words.
+
+    Args:
+        field: its name, with dots below a member: `encoder.method`.
+        old, new: its values, as in JSON.
+        words: the whole sentence, where the usual one would not say it.
+    """
+
+    field: str
+    old: Json
+    new: Json
+    words: str = ""
+
+    def __str__(self) -> str:
+        return self.words or f"{self.field} is {_short(self.old)} in the index, {_short(self.new)} now"
+
+
+def differences(have: IndexSpec, want: IndexSpec) -> list[Difference]:
+    """The fields in which two specs differ, but for those that follow from another or that no stored vector needs."""
+    found = list(_differences(have.to_json(), want.to_json(), ""))
+    fields = {one.field for one in found}
+    left_out = set(_INSTRUCTION)
+    if fields & _CHOOSE_TEMPLATE:
+        left_out.add("template")  # what it holds follows, and is no news
     if have.weights == want.weights:
-        return _named(want, [line for line in lines if not line.startswith(_NAMES)])
-    named = [line for line in lines if line.startswith(_NAMES)]
-    return _named(want, [line for line in lines if not (named and line.startswith("weights "))])
+        left_out |= _NAMES
+    elif fields & _NAMES:
+        left_out.add("weights")
+    return [_named(want, one) for one in found if one.field not in left_out]
 
 
-def _named(want: IndexSpec, lines: list[str]) -> list[str]:
-    """The lines, those about a content by the name of what has it: the content says nothing to a user."""
-    encoder = want.query_encoder or want.encoder
-    template = f"{_TEMPLATE}'{encoder.template}' of this version is another one"
-    files = f"{_FILES}'{encoder.model}' have changed"
-    known = {"template": template, "weights": files}
-    return [known.get(line.partition(" ")[0], line) for line in lines]
+def _named(want: IndexSpec, one: Difference) -> Difference:
+    """A difference of a content by the name of what has it: the content itself says nothing to a user."""
+    if want.encoder is None or one.field not in _CONTENTS:
+        return one
+    template = f"the template '{want.encoder.template}' of this version is another one"
+    files = f"the files of '{want.encoder.model}' have changed"
+    return dataclasses.replace(one, words=template if one.field == "template" else files)
 
 
-def _of_encoders(*names: str) -> tuple[str, ...]:
-    """How lines about these fields of an encoder begin."""
-    return tuple(f"{encoder}.{name} " for encoder in ("encoder", "query_encoder") for name in names)
+def _of_encoders(*names: str) -> frozenset[str]:
+    """These fields of an encoder, wherever an index has one."""
+    return frozenset(f"{encoder}.{name}" for encoder in ("encoder", "query_encoder") for name in names)
 
 
 _INSTRUCTION = _of_encoders("instruction")
 _CHOOSE_TEMPLATE = _of_encoders("method", "template", "copies")
 _NAMES = _of_encoders("model", "revision", "adapters", "pooler")
-_TEMPLATE, _FILES = "the template ", "the files of "  # how lines about a content begin
+_CONTENTS = {"template", "weights"}
 
 
-def _differences(have: dict[str, Json], want: dict[str, Json], prefix: str) -> list[str]:
-    lines: list[str] = []
+def _differences(have: dict[str, Json], want: dict[str, Json], prefix: str) -> Iterator[Difference]:
     for name, old in have.items():
         new = want.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
-            lines += _differences(old, new, f"{prefix}{name}.")
+            yield from _differences(old, new, f"{prefix}{name}.")
         elif old != new:
-            lines.append(f"{prefix}{name} is {_short(old)} in the index, {_short(new)} now")
-    return lines
+            yield Difference(f"{prefix}{name}", old, new)
 
 
 def _short(value: Json) -> str:
@@ -275,20 +344,21 @@ def _short(value: Json) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def mismatch(changes: Sequence[str], index_type: str, where: str) -> SpecError:
+def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> SpecError:
     """What differs, and what to do.
 
     Args:
-        changes: a line for each field, as `indexer.specs.differences` writes them.
+        changes: one or more.
         index_type: the one that is asked for; where nothing else differs, no vector has to be made again for it.
         where: the index folder.
     """
     hint = "leave the option out to go on with the index, or replace it with --rebuild"
-    if all(change.startswith((_TEMPLATE, _FILES)) for change in changes):  # nobody asked for it
+    fields = [one.field for one in changes]
+    if set(fields) <= _CONTENTS:  # no option asked for it
         hint = "replace it with --rebuild"
-        if changes[0].startswith(_FILES):
+        if fields[0] == "weights":
             hint = f"name the right folder with --model, or {hint}"
-    elif len(changes) == 1 and changes[0].startswith("index_type "):
+    elif fields == ["index_type"]:
         reindex = f"ragidx reindex DIR --index {shlex.quote(where)} --index-type {shlex.quote(index_type)}"
         hint += f"; '{reindex}' makes one of that type beside it, and encodes nothing"
-    return SpecError("the index was made otherwise: " + "; ".join(changes), hint, where=where)
+    return SpecError("the index was made otherwise: " + "; ".join(map(str, changes)), hint, where=where)

@@ -202,7 +202,9 @@ class IndexReader:
 
     def _queries(self, vectors: ArrayLike) -> NDArray[np.float32]:
         """(q, dim) of length 1."""
-        return unit_queries(vectors, self.dim, self.spec.given_dim, index=self.store.path)
+        precomputed = self.spec.precomputed
+        given_dim = None if precomputed is None else precomputed.given_dim
+        return unit_queries(vectors, self.dim, given_dim, index=self.store.path)
 
     def _document_ids(self, places: Sequence[Place]) -> list[str]:
         ids: dict[Place, str] = {}

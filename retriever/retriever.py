@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, QueryError, lone_surrogate
 from ragidx.indexer.devices import check_device
-from ragidx.indexer.encoders.methods import VECTORS
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hit
@@ -174,9 +173,10 @@ class Retriever:
         return Embedder(self.encoder, stored)
 
     def _load(self) -> Encoder:
-        spec = self.spec.query_encoder or self.spec.encoder
-        if spec.method == VECTORS:
-            by = f" by '{spec.model}'" if spec.model else ""
+        spec = self.spec.encoder
+        if spec is None:
+            made_by = self.spec.precomputed.made_by if self.spec.precomputed else ""
+            by = f" by '{made_by}'" if made_by else ""
             raise ModelError(
                 f"the index holds vectors that were made elsewhere{by}: no question in words can be encoded for it",
                 "ask it with a vector: ragidx query --vector, or ragidx.IndexReader; or name the model that made them "

@@ -70,6 +70,7 @@ def documents(
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    indexes: Sequence[str] = (),
     on_skip: OnSkip,
     on_source: Callable[[Source], bool] = lambda source: True,
 ) -> Iterator[Document]:
@@ -83,6 +84,7 @@ def documents(
         options: which fields to take, and bounds.
         include: gitignore-style globs; a file is kept if one matches. Not asked in a BEIR folder.
         exclude: the same, for what is left out.
+        indexes: folders that are left out as indexes, as of `sources`.
         on_skip: called for whatever is left out, with its reason.
         on_source: called when a file's turn comes; False: it is not read, and nothing is said of it.
 
@@ -90,7 +92,7 @@ def documents(
         CorpusError: there is no such corpus.
         SpecError: a glob is none.
     """
-    found = sources(corpus, include=include, exclude=exclude, beir=True, on_skip=on_skip)
+    found = sources(corpus, include=include, exclude=exclude, indexes=indexes, beir=True, on_skip=on_skip)
     return _documents(filter(on_source, found), options, on_skip)
 
 

@@ -61,6 +61,7 @@ def vector_batches(
     dim: int | None = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    indexes: Sequence[str] = (),
     on_skip: OnSkip,
     on_source: Callable[[Source], None] | None = None,
 ) -> Iterator[VectorBatch]:
@@ -72,6 +73,7 @@ def vector_batches(
         dim: the width that the vectors must have; None: that of the first ones.
         include: gitignore-style globs below a folder; a file is kept if one matches.
         exclude: the same, for what is left out.
+        indexes: folders that are left out as indexes, as of `sources`.
         on_skip: called for whatever is left out, with its reason.
         on_source: called when a file is begun.
 
@@ -84,7 +86,7 @@ def vector_batches(
     reading = ReadOptions(options.text_field, options.id_field, options.limits)
     is_folder = Path(path).is_dir()
     with OfficeConverter(options.limits) as office:  # a SourceFile has one; it is never started here
-        for source in _sources(path, include, exclude, on_skip):
+        for source in _sources(path, include, exclude, indexes, on_skip):
             file = SourceFile(source=source, options=reading, on_skip=on_skip, office=office)
             reader = _reader(file, is_folder=is_folder)
             if reader is None:
@@ -96,9 +98,11 @@ def vector_batches(
                 yield batch
 
 
-def vector_bytes(path: str | Path, *, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> int:
+def vector_bytes(
+    path: str | Path, *, include: Sequence[str] = (), exclude: Sequence[str] = (), indexes: Sequence[str] = ()
+) -> int:
     """What there is to read: sizes alone, nothing is opened."""
-    found = _sources(path, include, exclude, lambda _: None)
+    found = _sources(path, include, exclude, indexes, lambda _: None)
     return sum(
         source.size
         for source in found
@@ -106,13 +110,15 @@ def vector_bytes(path: str | Path, *, include: Sequence[str] = (), exclude: Sequ
     )
 
 
-def _sources(path: str | Path, include: Sequence[str], exclude: Sequence[str], on_skip: OnSkip) -> Iterator[Source]:
+def _sources(
+    path: str | Path, include: Sequence[str], exclude: Sequence[str], indexes: Sequence[str], on_skip: OnSkip
+) -> Iterator[Source]:
     """As `sources`; standard input, which has no ending that says what it holds, is none of them."""
     name = str(path)
     try:
         if name == "-":
             raise CorpusError("vectors are not read from standard input", _GIVE, where=name)
-        return sources(path, include=include, exclude=exclude, on_skip=on_skip)
+        return sources(path, include=include, exclude=exclude, indexes=indexes, on_skip=on_skip)
     except CorpusError as fault:
         raise CorpusError(fault.message, _GIVE, where=fault.where) from fault
 

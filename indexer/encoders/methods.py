@@ -17,7 +17,6 @@ from ragidx.indexer.prompts.templates import Template, default_copies, load_temp
 from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
-VECTORS = "vectors"  # no method of the table: the vectors were made elsewhere; see `IndexSpec.query_encoder`
 
 
 @dataclass(frozen=True)
@@ -224,11 +223,6 @@ def _pools_a_constant(spec: EncoderSpec, template: Template) -> bool:
     closing = template.document[-1]
     ends = spec.pooling == "last" and closing.pool == "eos" and spec.pool_eos
     return spec.pooling in ("eos", "bos") or template.span == "last" or ends
-
-
-def given_vectors(model: str = "") -> EncoderSpec:
-    """The spec of vectors that were made elsewhere; `model` is what the user says of it, and nothing is looked up."""
-    return EncoderSpec(model=model, method=VECTORS, template="", pooling="own", attention="causal")
 
 
 def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:

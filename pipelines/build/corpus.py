@@ -19,7 +19,7 @@ from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, SpecError, is_panic, panics_of
 from ragidx.corpora.readers.registry import ReadOptions, documents
 from ragidx.corpora.records import Document, OnSkip
-from ragidx.corpora.sources import IndexFolder, Source, sources
+from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.digests import digest
 from ragidx.pipelines.build.chunks import Item
@@ -58,7 +58,9 @@ class Reading:
 
     def sources(self, on_skip: OnSkip) -> Iterator[Source]:
         """The files that are read; nothing is opened."""
-        return sources(self.corpus, include=self.options.include, exclude=self._exclude(), beir=True, on_skip=on_skip)
+        o = self.options
+        own = index_in(self.corpus, self.index)
+        return sources(self.corpus, include=o.include, exclude=o.exclude, indexes=own, beir=True, on_skip=on_skip)
 
     def documents(self, on_skip: OnSkip, on_source: Callable[[Source], bool] = _every) -> Iterator[Document]:
         """The Documents, streaming; of the files that `on_source` accepts."""
@@ -66,7 +68,8 @@ class Reading:
             self.corpus,
             self.read_options,
             include=self.options.include,
-            exclude=self._exclude(),
+            exclude=self.options.exclude,
+            indexes=index_in(self.corpus, self.index),
             on_skip=on_skip,
             on_source=on_source,
         )
@@ -95,9 +98,6 @@ class Reading:
             where=str(self.corpus),
         )
 
-    def _exclude(self) -> list[str]:
-        return without_index(self.corpus, self.index, self.options.exclude)
-
 
 def check_removal(n_removed: int, n_before: int, index: Path, noun: str = "documents") -> None:
     """Whether a build may remove what its corpus does not have: one of another corpus would empty the index.
@@ -120,14 +120,12 @@ def check_removal(n_removed: int, n_before: int, index: Path, noun: str = "docum
         )
 
 
-def without_index(corpus: str | Path, index: Path, exclude: Sequence[str]) -> list[str]:
-    """What the user leaves out, and the index itself where it stands in the corpus."""
+def index_in(corpus: str | Path, index: Path) -> tuple[str, ...]:
+    """The name of the index below the corpus, as the walk names folders, where it stands there; else nothing."""
     folder, own = Path(corpus).resolve(), index.resolve()
-    is_inside = own != folder and own.is_relative_to(folder)
-    if not is_inside:
-        return [*exclude]
-    name = unicodedata.normalize("NFC", own.relative_to(folder).as_posix())  # as the walk names it
-    return [*exclude, IndexFolder(name)]
+    if own == folder or not own.is_relative_to(folder):
+        return ()
+    return (unicodedata.normalize("NFC", own.relative_to(folder).as_posix()),)
 
 
 def document_hash(document: Document) -> bytes:

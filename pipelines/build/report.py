@@ -14,7 +14,7 @@ from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import FLAT
-from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
+from ragidx.indexer.specs import PRECOMPUTED, EncoderSpec, FilterSpec, IndexSpec, stored_encoder
 
 if TYPE_CHECKING:
     from ragidx.indexer.store.manifest import Manifest
@@ -232,23 +232,25 @@ class BuildReport:
                 del fields[name]
         if self.queries is not None:
             fields["queries"]["encoder"] = str(self.queries.encoder)
-        made = {"encoder": str(self.encoder), "filter": str(self.filter)}
+        given = self.spec.precomputed
+        encoder = self.encoder if given is None else stored_encoder(given.made_by)
+        made = {"encoder": str(encoder), "filter": str(self.filter)}
         return {"index": fields.pop("index"), "model": self.model, "method": self.method} | made | fields
 
     @property
     def model(self) -> str:
         """The name of the model, or what the user says of what made the vectors."""
-        asks = self.spec.query_encoder
-        return self.spec.encoder.model or ("" if asks is None else asks.model)
+        made_by = "" if self.spec.precomputed is None else self.spec.precomputed.made_by
+        return made_by or ("" if self.encoder is None else self.encoder.model)
 
     @property
     def method(self) -> str:
-        """The method of the encoder."""
-        return self.spec.encoder.method
+        """The method of the encoder; `vectors` where the index holds precomputed ones."""
+        return PRECOMPUTED if self.spec.precomputed or self.encoder is None else self.encoder.method
 
     @property
-    def encoder(self) -> EncoderSpec:
-        """How texts become vectors."""
+    def encoder(self) -> EncoderSpec | None:
+        """How texts become vectors; None: precomputed ones, and no model for questions."""
         return self.spec.encoder
 
     @property

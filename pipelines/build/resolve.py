@@ -19,7 +19,7 @@ from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import AUTO, IndexOptions, check_index_type
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.load import check_network
-from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, VECTORS, filter_spec, gone_on_with, located
+from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, filter_spec, gone_on_with, located
 from ragidx.indexer.models.locate import ModelFiles, locate, weights_fingerprint
 from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, differences, mismatch
@@ -45,13 +45,19 @@ class Plan:
     options: BuildOptions
     stored: Store | None  # the index as it is, where it is gone on with
 
+    @property
+    def encoder_spec(self) -> EncoderSpec:
+        """How a text becomes a vector."""
+        assert self.spec.encoder is not None  # a plan is made of a model
+        return self.spec.encoder
+
     @functools.cached_property
     def encoder(self) -> Encoder:
         """The model, loaded when it is first asked for."""
         from ragidx.indexer.encoders.load import encoder_of
 
         o = self.options
-        return encoder_of(self.files, self.spec.encoder, device=o.device, dtype=o.dtype, attn=o.attn)
+        return encoder_of(self.files, self.encoder_spec, device=o.device, dtype=o.dtype, attn=o.attn)
 
     @functools.cached_property
     def filter(self) -> Filter | None:
@@ -91,7 +97,7 @@ class Plan:
     @functools.cached_property
     def hidden(self) -> int:
         """Width of the model's embeddings, from its config where that says it."""
-        if self.spec.encoder.method == SENTENCE_TRANSFORMERS:
+        if self.encoder_spec.method == SENTENCE_TRANSFORMERS:
             return self.encoder.hidden
         return self.files.hidden or self.encoder.hidden
 
@@ -144,7 +150,7 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
     """
     where = "" if stored is None else str(stored.path)
     old = None if stored is None else IndexSpec.from_json(dict(stored.manifest.spec), where=where)
-    if old is not None and old.encoder.method == VECTORS:
+    if old is not None and old.precomputed is not None:
         raise SpecError(
             "the index was made otherwise: it holds vectors that were made elsewhere",
             "go on with it by --vectors, choose another --index, or replace it with --rebuild",
@@ -155,8 +161,8 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
     changes = [] if old is None else differences(old, spec)
     if changes:
         raise mismatch(changes, spec.index_type, where)
-    check_network(files, spec.encoder, device=options.device, dtype=options.dtype, attn=options.attn)
     plan = Plan(spec, files, options, stored)
+    check_network(files, plan.encoder_spec, device=options.device, dtype=options.dtype, attn=options.attn)
     plan.index_options()  # what is wrong with them shows now
     return plan
 
@@ -189,6 +195,7 @@ def _files(o: BuildOptions, old: IndexSpec | None) -> ModelFiles:
     if old is None:
         return located(o.model or "mini", o.encoder)
     own = old.encoder
+    assert own is not None
     return locate(
         o.model or own.model,
         revision=o.encoder.get("revision") or own.revision,
@@ -198,7 +205,8 @@ def _files(o: BuildOptions, old: IndexSpec | None) -> ModelFiles:
 
 
 def _encoder_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> EncoderSpec:
-    return methods.resolve(files, **(o.encoder if old is None else gone_on_with(old.encoder, o.encoder)))
+    own = None if old is None else old.encoder
+    return methods.resolve(files, **(o.encoder if own is None else gone_on_with(own, o.encoder)))
 
 
 def _filter_spec(files: ModelFiles, o: BuildOptions, encoder: EncoderSpec, old: IndexSpec | None) -> FilterSpec:

@@ -65,7 +65,7 @@ def _tell(r: BuildReport) -> None:
     """The report on stdout; what was left out, on stderr."""
     from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips
 
-    made_by = r.spec.encoder.model
+    made_by = "" if r.spec.precomputed is None else r.spec.precomputed.made_by
     gone = f", {r.n_removed:,} gone" if r.n_removed else ""
     checking = f" (and {r.encode_seconds:.1f} s for the model)" if r.encode_seconds else ""
     seconds = r.seconds - r.encode_seconds

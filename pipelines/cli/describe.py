@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import FLAT
-from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, VECTORS
+from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec
 from ragidx.pipelines.cli import console
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 def model(spec: IndexSpec) -> str:
     """The model's name, and the content it is known by."""
-    if spec.encoder.method == VECTORS:
-        elsewhere = "the vectors were made elsewhere" + (f", by {spec.encoder.model}" if spec.encoder.model else "")
-        asks = spec.query_encoder
-        return f"none: {elsewhere}" if asks is None else f"{asks.model}  (weights {spec.weights[:12]}); {elsewhere}"
-    return f"{spec.encoder.model}  (weights {spec.weights[:12]})"
+    named = "none" if spec.encoder is None else f"{spec.encoder.model}  (weights {spec.weights[:12]})"
+    if spec.precomputed is None:
+        return named
+    by = f", by {spec.precomputed.made_by}" if spec.precomputed.made_by else ""
+    return f"{named}{':' if spec.encoder is None else ';'} the vectors were made elsewhere{by}"
 
 
-def encoder(spec: EncoderSpec) -> str:
-    """Method, and what of it was chosen."""
-    if spec.method == VECTORS:
+def encoder(spec: EncoderSpec | None) -> str:
+    """Method, and what of it was chosen; None: nothing encodes."""
+    if spec is None:
         return "none: it answers vectors (query --vector), no questions in words"
     if spec.method == SENTENCE_TRANSFORMERS:
         return "sentence-transformers: the model's own modules and prompts"
@@ -60,10 +60,8 @@ def filter_(spec: FilterSpec, dim: int) -> str:
     return f"{name}, {console.plural(dim, 'dimension')}{tau}, {kept}{seed}"
 
 
-def chunks(spec: ChunkSpec, method: str = "") -> str:
-    """How documents are cut; `method` of the encoder."""
-    if method == VECTORS:
-        return "as they were given, a row each"
+def chunks(spec: ChunkSpec) -> str:
+    """How documents are cut."""
     if spec.size is None:
         return "whole documents"
     overlap = f", overlap {spec.overlap}" if spec.overlap else ""

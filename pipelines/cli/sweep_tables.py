@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragidx.indexer.encoders.methods import VECTORS
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
 
@@ -52,7 +51,7 @@ def print_report(report: SweepReport) -> None:
 
 def _model(report: SweepReport) -> str:
     spec = report.encoder
-    if spec.method == VECTORS:
+    if spec is None:
         return "none: the vectors were made elsewhere" + (f", by {report.model}" if report.model else "")
     return f"{report.model}: {words.encoder(spec)}"
 

@@ -227,6 +227,12 @@ def _files(model: str | None, revision: str | None, own: IndexSpec | None, index
     if own is None:
         return locate(model or "mini", revision=revision)
     encoder = own.encoder
+    if encoder is None:
+        raise ModelError(
+            "the index holds precomputed vectors, and no model whose tokens could be counted",
+            "count in a corpus with --corpus, and name a --model",
+            where=index,
+        )
     files = locate(model or encoder.model, revision=encoder.revision, adapters=encoder.adapters, pooler=encoder.pooler)
     if weights_fingerprint(files, own.weights) != own.weights:
         raise ModelError(

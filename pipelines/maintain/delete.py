@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import BusyError, QueryError, RagidxError
 from ragidx.corpora.sources import sources
+from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.retriever.where.masks import holds_given_vectors, matching_rows, parse_for
+from ragidx.retriever.where.masks import matching_rows, parse_for
 
 _SHOWN = 10
 _NOTHING_DELETED = "ids are those that queries show; nothing was deleted"
@@ -140,7 +141,7 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> _Chosen:
     Raises:
         QueryError: as `delete`.
     """
-    is_given = holds_given_vectors(store)
+    is_given = holds_precomputed(store.manifest.spec)
     alive = _joined(
         [
             np.ones(segment.entry.rows, np.bool_) if dead is None else ~dead

@@ -17,7 +17,6 @@ import numpy as np
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import IndexOptions, check_index_type
 from ragidx.indexer.ann.tuning import OnStage
-from ragidx.indexer.encoders.methods import VECTORS
 from ragidx.indexer.specs import FILTERS, IndexSpec
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.store import Store
@@ -173,10 +172,11 @@ def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -
             f"build again with --dim {dim}",
             where="--dim",
         )
-    if spec.encoder.method == VECTORS:
-        spec = dataclasses.replace(spec, given_dim=spec.given_dim or stored)  # a build cuts those of the same file
-        if spec.query_encoder is None:
-            return spec, blobs
+    if spec.precomputed is not None:
+        given = dataclasses.replace(spec.precomputed, given_dim=spec.precomputed.given_dim or stored)
+        spec = dataclasses.replace(spec, precomputed=given)  # a build cuts those of the same file
+    if spec.encoder is None:
+        return spec, blobs
     if spec.filter.name == "none":
         cut, name = coordinates(stored, np.arange(dim)), "truncation"
     else:

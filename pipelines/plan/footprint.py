@@ -316,7 +316,7 @@ def _type_room(options: IndexOptions, parts: Sequence[int], dim: int, beside: in
 
 def _widths(plan: Plan, dim: int, rows: int, index_bytes: int) -> tuple[WidthRoom, ...]:
     """The chosen width and narrower ones."""
-    if plan.stored is not None or plan.spec.encoder.method == SENTENCE_TRANSFORMERS:
+    if plan.stored is not None or plan.encoder_spec.method == SENTENCE_TRANSFORMERS:
         return ()
     narrower = {plan.hidden // tau: tau for tau in reversed(_TAUS) if 1 <= plan.hidden // tau < dim}
     found = [(dim, None), *sorted(narrower.items(), reverse=True)]

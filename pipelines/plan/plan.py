@@ -286,9 +286,9 @@ class _Forecaster:
         return Forecast(
             corpus=str(self.reading.corpus),
             index=str(self.reading.index),
-            model=spec.encoder.model,
-            method=spec.encoder.method,
-            encoder=spec.encoder,
+            model=plan.encoder_spec.model,
+            method=plan.encoder_spec.method,
+            encoder=plan.encoder_spec,
             filter=spec.filter,
             dim=dim,
             index_type=spec.index_type,

@@ -191,7 +191,7 @@ class Sweep:
         kept = "the raw vectors" if source.is_raw else f"the index's vectors, after the filter '{spec.filter.name}'"
         return SweepReport(
             source=source.name,
-            model=source.encoder_spec.model,
+            model=source.model,
             encoder=source.encoder_spec,
             hidden=source.hidden,
             reference=kept,

@@ -14,7 +14,7 @@ from typing import Any
 
 import ragidx
 from ragidx.indexer.ann.index_types import Effort
-from ragidx.indexer.specs import EncoderSpec
+from ragidx.indexer.specs import EncoderSpec, stored_encoder
 from ragidx.pipelines.evaluate.significance import RESAMPLES, Difference, Interval
 
 
@@ -93,7 +93,7 @@ class SweepReport:
     Attributes:
         source: the corpus or the index.
         model: its name; empty where vectors were made elsewhere.
-        encoder: how it encodes queries.
+        encoder: how it encodes queries; None: precomputed vectors, and nothing does.
         hidden: width that tau divides.
         reference: what the rows are compared with, in words.
         reference_dim: its width.
@@ -110,7 +110,7 @@ class SweepReport:
 
     source: str
     model: str
-    encoder: EncoderSpec
+    encoder: EncoderSpec | None
     hidden: int
     reference: str
     reference_dim: int
@@ -164,7 +164,7 @@ class SweepReport:
     def to_json(self) -> dict[str, Any]:
         """All fields, and how the numbers were made."""
         fields = {name.name: getattr(self, name.name) for name in dataclasses.fields(self)}
-        fields["encoder"] = str(self.encoder)
+        fields["encoder"] = str(self.encoder or stored_encoder(self.model))
         fields["reference_ndcg"] = dataclasses.asdict(self.reference_ndcg) if self.reference_ndcg else None
         fields["rows"] = [row.to_json() for row in self.rows]
         fields["notes"] = list(self.notes)

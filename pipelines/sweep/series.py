@@ -15,7 +15,7 @@ from typing import Any
 from ragidx.corpora.errors import ModelError, SpecError, unknown_name
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, VECTORS, default_filter
+from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, default_filter
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FILTERS, FilterSpec
@@ -154,14 +154,14 @@ def series_of(
 
 def _suitable(source: SweepSource) -> list[str]:
     """EmbedFilter for decoders; truncation and PCA where no unembedding matrix belongs to the vectors."""
-    has_none = source.encoder_spec.method in (SENTENCE_TRANSFORMERS, VECTORS)
+    has_none = source.encoder_spec is None or source.encoder_spec.method == SENTENCE_TRANSFORMERS
     return ["truncation", "pca"] if has_none else ["embedfilter"]
 
 
 def _check_model(names: Sequence[str], source: SweepSource) -> None:
     """Whether there is a model for the filters that are made of one."""
     wanting = [name for name in names if FILTERS[name].head]
-    if wanting and source.encoder_spec.method == VECTORS:
+    if wanting and source.encoder_spec is None:
         raise ModelError(
             f"filter '{wanting[0]}' is made of a model's unembedding matrix, and the index names no model: its vectors "
             "were made elsewhere",
@@ -192,7 +192,7 @@ def _series(source: SweepSource, name: str, widths: Widths, fields: Mapping[str,
         return Series(name, widths.of(source.hidden, source.hidden), None, source.is_unit)
     own = {field: value for field, value in fields.items() if field in FILTERS[name].fields and value is not None}
     if name == "embedfilter" and "offset" not in own:
-        own["offset"] = default_filter(source.encoder.files, source.encoder_spec).offset
+        own["offset"] = default_filter(source.encoder.files, source.encoder.spec).offset
     wanted = widths.of(source.hidden, source.hidden - (own.get("offset") or 0))
     spec = FilterSpec(name=name, dim=wanted[0], **own)
     if not FILTERS[name].calibrated:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.corpora.evalsets import Qrels, load_qrels, load_queries
 from ragidx.indexer.arrays import Floats, Ints
-from ragidx.indexer.encoders.methods import VECTORS
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.filters.fitting import Sample, lowest
@@ -89,9 +88,15 @@ class SweepSource(ABC):
         return self.spec.filter.name == "none"
 
     @property
-    def encoder_spec(self) -> EncoderSpec:
+    def encoder_spec(self) -> EncoderSpec | None:
         """How questions become vectors: as the rows were made, or as the model is asked that made given ones."""
-        return self.spec.query_encoder or self.spec.encoder
+        return self.spec.encoder
+
+    @property
+    def model(self) -> str:
+        """The name of that model, else what the user says of what made the vectors."""
+        made_by = "" if self.spec.precomputed is None else self.spec.precomputed.made_by
+        return made_by if self.spec.encoder is None else self.spec.encoder.model
 
     @property
     @abstractmethod
@@ -252,7 +257,7 @@ class IndexSource(SweepSource):
 
     def encode(self, queries: Sequence[str]) -> Floats:
         """Of unit length, through the index's filter."""
-        if self.encoder_spec.method == VECTORS:
+        if self.encoder_spec is None:
             raise ModelError(
                 "the index holds vectors that were made elsewhere: no query in words can be encoded for it",
                 "give the vectors of the queries, in their order, with --query-vectors FILE; or name the model that "
@@ -272,7 +277,9 @@ class IndexSource(SweepSource):
     def _read(self, path: Path) -> Floats:
         """Query vectors of unit length; of the width that was given before a shrink, they are cut as the rows were."""
         found = read_query_vectors(path)
-        return unit_queries(found, self.dim, self.spec.given_dim, index=self.name, file=path)
+        precomputed = self.spec.precomputed
+        given_dim = None if precomputed is None else precomputed.given_dim
+        return unit_queries(found, self.dim, given_dim, index=self.name, file=path)
 
     def _all(self) -> Iterator[Floats]:
         for segment, rows in zip(self._store.segments, self._rows, strict=True):

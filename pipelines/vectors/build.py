@@ -21,7 +21,7 @@ from ragidx.corpora.vectors.files import VectorBatch, VectorOptions, vector_batc
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.writing.vacuum import vacated_if_refused
-from ragidx.pipelines.build.corpus import check_removal, without_index
+from ragidx.pipelines.build.corpus import check_removal, index_in
 from ragidx.pipelines.build.options import (
     QUERY_OPTIONS,
     BuildKeywords,
@@ -91,7 +91,7 @@ class _Build:
         self.progress = Progress()
         self._tell = Teller(on_progress, self.progress)
         self.skips = Skips(options.strict)
-        self._exclude = without_index(vectors, index, options.exclude)
+        self._indexes = index_in(vectors, index)
         self._begun: Source | None = None
         self._bytes_before = 0  # of the files before the one that is read
 
@@ -100,8 +100,10 @@ class _Build:
         started = time.perf_counter()
         o = self.options
         old = None if o.rebuild else committed_or_none(self.index)
-        cut_from = None if old is None else check_given(old, str(self.index)).given_dim
-        self.progress.total_bytes = vector_bytes(self.vectors, include=o.include, exclude=self._exclude)
+        cut_from = None if old is None else check_given(old, str(self.index))[1].given_dim
+        self.progress.total_bytes = vector_bytes(
+            self.vectors, include=o.include, exclude=o.exclude, indexes=self._indexes
+        )
         batches = self._batches(None if old is None or cut_from else old.dim)
         first = next(batches, None)
         if first is None:
@@ -157,7 +159,7 @@ class _Build:
     def _queries(self, spec: IndexSpec, check: _ModelCheck | None) -> Queries | None:
         """What is told of the model of questions; one that is named has to have made the vectors."""
         if check is None:
-            return None if spec.query_encoder is None else Queries(spec.query_encoder)
+            return None if spec.encoder is None else Queries(spec.encoder)
         return check.last()
 
     def _batches(self, dim: int | None) -> Iterator[VectorBatch]:
@@ -167,7 +169,8 @@ class _Build:
             VectorOptions(vector_field=self._vector_field, id_field=o.id_field, text_field=o.text_field),
             dim=dim,
             include=o.include,
-            exclude=self._exclude,
+            exclude=o.exclude,
+            indexes=self._indexes,
             on_skip=self.skips.add,
             on_source=self._begin,
         )

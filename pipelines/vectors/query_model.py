@@ -56,7 +56,7 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
         SpecError: its vectors have another width, or an option is unknown or out of range.
     """
     have = None if old is None else IndexSpec.from_json(dict(old.spec), where=str(index))
-    asks = None if have is None else have.query_encoder
+    asks = None if have is None else have.encoder
     if asks is not None:
         options = dataclasses.replace(options, encoder=gone_on_with(asks, options.encoder))
     try:
@@ -149,7 +149,7 @@ def compare(plan: Plan, sample: TextSample, where: str, *, is_last: bool = True)
     Raises:
         SpecError: the vectors are not the model's.
     """
-    encoder = plan.spec.encoder
+    encoder = plan.encoder_spec
     if not len(sample):
         return Queries(encoder, 0)
     given = l2_normalize(sample.vectors[:, : plan.dim()]).vectors

@@ -7,8 +7,7 @@ import dataclasses
 from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import IndexOptions, check_index_type
-from ragidx.indexer.encoders.methods import VECTORS, given_vectors
-from ragidx.indexer.specs import FilterSpec, IndexSpec, differences, mismatch
+from ragidx.indexer.specs import Difference, FilterSpec, IndexSpec, Precomputed, differences, mismatch
 from ragidx.indexer.store.manifest import Manifest
 
 
@@ -34,11 +33,12 @@ def spec_of_vectors(
     Raises:
         SpecError: the index holds something else, or `made_by` is no text.
     """
-    have = None if old is None else check_given(old, where)
+    have, given = (None, Precomputed()) if old is None else check_given(old, where)
     if lone_surrogate(made_by) is not None:
         raise SpecError("the model's name is no Unicode text", "write it in UTF-8")
     base = have or IndexSpec(
-        encoder=given_vectors(),
+        encoder=None,
+        precomputed=given,
         filter=FilterSpec(name="none"),
         chunk=ChunkSpec(size=None),
         index_type=IndexOptions().index_type,
@@ -50,27 +50,31 @@ def spec_of_vectors(
             filter=queries.filter,
             weights=queries.weights,
             template=queries.template,
-            query_encoder=queries.encoder,
+            encoder=queries.encoder,
         )
     if made_by:
-        want = dataclasses.replace(want, encoder=given_vectors(made_by))
+        want = dataclasses.replace(want, precomputed=dataclasses.replace(given, made_by=made_by))
     if have is None or old is None:
         return want
-    changes = _changes(have, want, made_by)
-    if dim not in (old.dim, have.given_dim):
-        changes.insert(0, f"vectors have {old.dim:,} numbers in the index, {dim:,} now")
+    changes = _changes(have, want)
+    if dim not in (old.dim, given.given_dim):
+        words = f"vectors have {old.dim:,} numbers in the index, {dim:,} now"
+        changes.insert(0, Difference("dim", old.dim, dim, words))
     if changes:
         raise mismatch(changes, want.index_type, where)
     return want
 
 
-def _changes(have: IndexSpec, want: IndexSpec, made_by: str) -> list[str]:
+def _changes(have: IndexSpec, want: IndexSpec) -> list[Difference]:
     """As `differences`, in the words of vectors that were made elsewhere."""
-    if want.query_encoder is not None and have.query_encoder is None:
-        return [f"no model encodes questions in the index, '{want.query_encoder.model}' now"]
-    named = have.encoder.model
-    changes = differences(dataclasses.replace(have, encoder=want.encoder), want)
-    return ([f"made_by is {named!r} in the index, {made_by!r} now"] if made_by not in ("", named) else []) + changes
+    if want.encoder is not None and have.encoder is None:
+        asks = want.encoder.model
+        return [Difference("query_encoder", None, asks, f"no model encodes questions in the index, '{asks}' now")]
+    assert have.precomputed is not None
+    assert want.precomputed is not None
+    named, made_by = have.precomputed.made_by, want.precomputed.made_by
+    changes = differences(dataclasses.replace(have, precomputed=want.precomputed), want)
+    return ([Difference("made_by", named, made_by)] if made_by != named else []) + changes
 
 
 def index_options(
@@ -91,25 +95,27 @@ def index_options(
     return options
 
 
-def check_given(manifest: Manifest, where: str) -> IndexSpec:
-    """The spec of an index, if it holds vectors that were made elsewhere.
+def check_given(manifest: Manifest, where: str) -> tuple[IndexSpec, Precomputed]:
+    """The spec of an index, if it holds vectors that were made elsewhere, and what it says of them.
 
     Raises:
         SpecError: a model of ragidx made them.
         IndexFormatError: the widths that it names do not go together.
     """
     spec = IndexSpec.from_json(dict(manifest.spec), where=where)
-    if spec.encoder.method != VECTORS:
+    given = spec.precomputed
+    if given is None:
+        model = "" if spec.encoder is None else spec.encoder.model
         raise SpecError(
-            f"the index was made otherwise: it holds what the model '{spec.encoder.model}' encoded, "
+            f"the index was made otherwise: it holds what the model '{model}' encoded, "
             "not vectors that were made elsewhere",
             "choose another --index, or replace it with --rebuild",
             where=where,
         )
-    if spec.given_dim is not None and spec.given_dim <= manifest.dim:
+    if given.given_dim is not None and given.given_dim <= manifest.dim:
         raise IndexFormatError(
-            f"the index cannot hold the first {manifest.dim:,} of {spec.given_dim:,} numbers",
+            f"the index cannot hold the first {manifest.dim:,} of {given.given_dim:,} numbers",
             "put the manifest back, or replace the index with --rebuild",
             where=where,
         )
-    return spec
+    return spec, given

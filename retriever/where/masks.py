@@ -10,13 +10,12 @@ Vectors that were made elsewhere have no headings: there `heading` is a field li
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.indexer.encoders.methods import VECTORS
+from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.where.parser import Condition, parse
 
@@ -61,15 +60,9 @@ def matching_rows(store: Store, condition: Condition) -> list[NDArray[np.bool_]]
     return masks
 
 
-def holds_given_vectors(store: Store) -> bool:
-    """Whether the vectors were made elsewhere: each row then has metadata of its own, and no heading."""
-    encoder = store.manifest.spec.get("encoder")
-    return isinstance(encoder, Mapping) and encoder.get("method") == VECTORS
-
-
 def _fields(store: Store) -> dict[str, _Field]:
     """The names that a condition can use."""
-    built_in = ("doc_id",) if holds_given_vectors(store) else ("doc_id", "heading")
+    built_in = ("doc_id",) if holds_precomputed(store.manifest.spec) else ("doc_id", "heading")
     found = {name: _Field(name, _STRING) for name in built_in}
     schema = store.manifest.schema
     for field in sorted(schema):

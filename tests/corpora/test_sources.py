@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import Skip
-from ragidx.corpora.sources import BY_RULE, IndexFolder, Source, sources
+from ragidx.corpora.sources import BY_RULE, Source, sources
 from ragidx.indexer.store.lock import LOCK
 from ragidx.indexer.store.manifest import JOURNAL, MANIFEST, SEGMENTS, segment_id
 from ragidx.indexer.writing.journal import Journal
@@ -213,7 +213,7 @@ def test_what_somebody_leaves_out_is_so_also_where_it_is_an_index(tmp_path: Path
         plant(tmp_path / name, LOCK, A_SEGMENT)
     (tmp_path / ".gitignore").write_text("ignored/\n")
 
-    names, skips = walk(tmp_path, exclude=["excluded", IndexFolder("excluded"), IndexFolder("ignored")])
+    names, skips = walk(tmp_path, exclude=["excluded"], indexes=["excluded", "ignored"])
 
     assert names == []
     assert skips == {
@@ -229,7 +229,7 @@ def test_what_somebody_leaves_out_is_so_also_where_it_is_an_index(tmp_path: Path
 def test_an_index_that_is_known_by_name_is_left_out_whatever_it_holds(folder: str, holds: str, tmp_path: Path) -> None:
     plant(tmp_path, f"{folder}/{holds}", f"z/{folder}/a.md")
 
-    names, skips = walk(tmp_path, exclude=[IndexFolder(folder)])
+    names, skips = walk(tmp_path, indexes=[folder])
 
     assert names == [f"z/{folder}/a.md"]
     assert skips == {f"{folder}/": "a ragidx index"}

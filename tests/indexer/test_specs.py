@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.encoders.pooling import WEIGHTS
-from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec, IndexSpec, differences, mismatch
+from ragidx.indexer.specs import (
+    POOLINGS,
+    Difference,
+    EncoderSpec,
+    FilterSpec,
+    IndexSpec,
+    Precomputed,
+    differences,
+    mismatch,
+)
 
 encoders = st.builds(
     EncoderSpec,
@@ -36,17 +45,22 @@ indexes = st.builds(
     filter=filters,
     chunk=chunks,
     weights=st.text("0123456789abcdef"),
-    query_encoder=st.none() | encoders,
-    given_dim=st.none() | st.integers(1, 4096),
+)
+given_indexes = st.builds(
+    IndexSpec,
+    encoder=st.none() | encoders,
+    filter=filters,
+    chunk=chunks,
+    precomputed=st.builds(Precomputed, made_by=st.text(max_size=9), given_dim=st.none() | st.integers(1, 4096)),
 )
 
 
-@given(encoders | filters | chunks | indexes)
+@given(encoders | filters | chunks | indexes | given_indexes)
 def test_a_spec_prints_as_the_text_that_parses_back(spec: EncoderSpec | FilterSpec | ChunkSpec | IndexSpec) -> None:
     assert type(spec).parse(str(spec)) == spec
 
 
-@given(indexes)
+@given(indexes | given_indexes)
 def test_a_spec_goes_to_json_and_back_with_the_same_fingerprint(spec: IndexSpec) -> None:
     again = IndexSpec.from_json(spec.to_json())
 
@@ -76,18 +90,51 @@ def test_a_whole_number_is_one_choice_however_it_is_written() -> None:
 
 def test_the_fingerprint_of_given_vectors_knows_how_questions_are_encoded_and_no_names() -> None:
     asks = EncoderSpec(model="a", method="classical", instruction="one")
-    spec = IndexSpec(query_encoder=asks)
+    spec = IndexSpec(encoder=asks, precomputed=Precomputed())
 
     renamed = dataclasses.replace(asks, model="b", instruction="two")
 
-    assert IndexSpec(query_encoder=renamed, given_dim=64).fingerprint() == spec.fingerprint()
-    assert IndexSpec(query_encoder=dataclasses.replace(asks, layer=2)).fingerprint() != spec.fingerprint()
-    assert IndexSpec().fingerprint() != spec.fingerprint()
-    assert differences(spec, IndexSpec(query_encoder=renamed)) == []
+    other = IndexSpec(encoder=renamed, precomputed=Precomputed(made_by="me", given_dim=64))
+    assert other.fingerprint() == spec.fingerprint()
+    assert dataclasses.replace(spec, encoder=dataclasses.replace(asks, layer=2)).fingerprint() != spec.fingerprint()
+    assert dataclasses.replace(spec, encoder=None).fingerprint() != spec.fingerprint()
+    assert dataclasses.replace(spec, precomputed=None).fingerprint() != spec.fingerprint()
+    assert differences(spec, dataclasses.replace(spec, encoder=renamed)) == []
+
+
+def test_precomputed_vectors_are_stored_and_known_as_the_first_indexes_have_them() -> None:
+    none = FilterSpec(name="none")
+    alone = IndexSpec(encoder=None, filter=none, chunk=ChunkSpec(size=None), precomputed=Precomputed(made_by="mine"))
+    asked = IndexSpec(
+        encoder=EncoderSpec(model="a", method="echo", template="echo"),
+        filter=FilterSpec(tau=2),
+        chunk=ChunkSpec(size=None),
+        weights="1",
+        template="t",
+        precomputed=Precomputed(given_dim=64),
+    )
+
+    stand_in = EncoderSpec(model="mine", method="vectors", template="", pooling="own").to_json()
+    assert alone.to_json() == IndexSpec(filter=none, chunk=ChunkSpec(size=None)).to_json() | {"encoder": stand_in}
+    assert {name: asked.to_json()[name] for name in ("encoder", "query_encoder", "given_dim")} == {
+        "encoder": stand_in | {"model": ""},
+        "query_encoder": EncoderSpec(model="a", method="echo", template="echo").to_json(),
+        "given_dim": 64,
+    }
+    # as version 0.1.0 computed them
+    assert alone.fingerprint() == "4ff9be3eb1084e4ac44dad2c566d07537fa9da921e552ba884393d77bccfc952"
+    assert asked.fingerprint() == "8fef4f21ab211e4b53d9611e2ebb68145f09e116a7242a719998cca17165ecf1"
+
+
+def test_an_index_without_an_encoder_holds_precomputed_vectors() -> None:
+    with pytest.raises(SpecError) as fault:
+        IndexSpec(encoder=None)
+
+    assert str(fault.value) == "an index has an encoder, or precomputed vectors"
 
 
 def test_an_index_of_a_corpus_says_nothing_of_given_vectors() -> None:
-    assert not {"query_encoder", "given_dim"} & set(IndexSpec().to_json())
+    assert not {"query_encoder", "given_dim", "precomputed"} & set(IndexSpec().to_json())
 
 
 def test_fields_that_came_later_leave_older_fingerprints_as_they_were() -> None:
@@ -109,7 +156,10 @@ def test_differences_name_the_field_in_the_users_words() -> None:
     have = IndexSpec(encoder=EncoderSpec(method="echo"), chunk=ChunkSpec(size=256), weights="1")
     want = IndexSpec(encoder=EncoderSpec(method="prompteol", model="other"), chunk=ChunkSpec(size=64), weights="2")
 
-    assert differences(have, want) == [
+    found = differences(have, want)
+
+    assert found[1] == Difference("encoder.method", "echo", "prompteol")
+    assert [str(one) for one in found] == [
         "encoder.model is 'mini' in the index, 'other' now",
         "encoder.method is 'echo' in the index, 'prompteol' now",
         "chunk.size is 256 in the index, 64 now",

@@ -29,6 +29,7 @@ from ragidx.pipelines.lens import spectrum as module
 from ragidx.pipelines.lens.plot import draw
 from ragidx.pipelines.lens.spectrum import SpectrumReport, parts_of, spectrum
 from ragidx.pipelines.lens.vocabulary import Vocabulary
+from ragidx.pipelines.vectors.writer import IndexWriter
 
 TinyModel = Callable[..., Path]
 
@@ -347,3 +348,17 @@ def document_texts(corpus: Path) -> list[str]:
     from ragidx.corpora.readers.registry import documents
 
     return [document.text for document in documents(corpus, on_skip=lambda skip: None)]
+
+
+def test_an_index_of_precomputed_vectors_has_no_tokens(tmp_path: Path) -> None:
+    with IndexWriter(tmp_path / "index", dim=2) as writer:
+        writer.add(["a"], [[1.0, 0.0]])
+        writer.commit()
+
+    with pytest.raises(ModelError) as fault:
+        spectrum(index=tmp_path / "index")
+
+    assert str(fault.value) == (
+        f"{tmp_path / 'index'}: the index holds precomputed vectors, and no model whose tokens could be counted\n"
+        "  hint: count in a corpus with --corpus, and name a --model"
+    )

@@ -134,5 +134,5 @@ def test_what_another_writer_commits_just_before_is_what_is_made_narrower(
     report = shrink(INDEX, dim=8)
 
     assert (report.dim, report.n_chunks) == (8, 1)
-    assert spec_of(INDEX).encoder.model == "another"
+    assert spec_of(INDEX).precomputed.made_by == "another"
     assert Store.open(INDEX).verify() == []

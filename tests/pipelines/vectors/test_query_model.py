@@ -14,6 +14,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, ModelError, SpecError
+from ragidx.indexer.specs import Precomputed
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.maintain.rewrite import reindex, shrink
 from ragidx.pipelines.vectors.build import build_vectors
@@ -38,9 +39,9 @@ def test_a_text_finds_its_given_vector() -> None:
     assert (report.queries.n_checked, report.device, report.dtype) == (6, "cpu", "float32")
     assert report.queries.least_cosine == pytest.approx(1, abs=1e-5)
     assert (report.model, report.method, report.n_encoded, report.dim) == ("tiny", "vectors", 0, 32)
-    assert (spec.encoder.method, spec.encoder.model, spec.filter.name, len(spec.weights)) == ("vectors", "", "none", 64)
-    assert spec.query_encoder is not None
-    assert (spec.query_encoder.method, spec.query_encoder.model) == ("classical", "tiny")
+    assert (spec.precomputed, spec.filter.name, len(spec.weights)) == (Precomputed(), "none", 64)
+    assert spec.encoder is not None
+    assert (spec.encoder.method, spec.encoder.model) == ("classical", "tiny")
     assert Store.open(INDEX).manifest.fingerprint == spec.fingerprint()
 
 
@@ -142,7 +143,7 @@ def test_the_next_build_keeps_the_model_and_loads_no_torch() -> None:
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout == f"False None {ragidx.IndexReader.open(INDEX).spec.query_encoder}\n[]\n"
+    assert done.stdout == f"False None {ragidx.IndexReader.open(INDEX).spec.encoder}\n[]\n"
 
 
 def test_what_changed_is_replaced_and_questions_go_on(
@@ -168,7 +169,7 @@ def test_the_same_model_again_is_checked_and_commits_nothing(folder: Path) -> No
 
     assert (again.committed, again.queries.n_checked) == (False, 6)
     assert moved.n_unchanged == 6
-    assert ragidx.IndexReader.open(INDEX).spec.query_encoder.model == "copy"
+    assert ragidx.IndexReader.open(INDEX).spec.encoder.model == "copy"
 
 
 @pytest.mark.usefixtures("v")
@@ -192,7 +193,7 @@ def test_another_model_or_method_is_an_error_and_rebuild_replaces_it(tiny_model:
             "filter.name is 'none' in the index, 'truncation' now; filter.dim is None in the index, 24 now",
         )
     ]
-    assert ragidx.IndexReader.open(INDEX).spec.query_encoder is None
+    assert ragidx.IndexReader.open(INDEX).spec.encoder is None
 
 
 @pytest.mark.usefixtures("v")

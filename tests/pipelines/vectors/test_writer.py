@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, SpecError
-from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.specs import IndexSpec, Precomputed
 from ragidx.pipelines.build.build import build
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import IndexWriter, WriteReport
@@ -167,9 +167,9 @@ def test_the_spec_says_that_the_vectors_were_made_elsewhere(tmp_path: Path) -> N
     build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="my model")
 
     spec = IndexReader.open(tmp_path / "index").spec
-    assert (spec.encoder.method, spec.encoder.model, spec.filter.name, spec.weights) == (
-        "vectors",
-        "my model",
+    assert (spec.encoder, spec.precomputed, spec.filter.name, spec.weights) == (
+        None,
+        Precomputed(made_by="my model"),
         "none",
         "",
     )
