@@ -19,12 +19,15 @@ from ragidx.pipelines.cli.progress import ProgressLine
     "--keep",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Keep the two indexes in this folder [default: they are thrown away].",
+    help="Keep the two indexes in this folder [default: they are removed].",
 )
 def command(keep: Path | None) -> None:
     """Index the bundled sample corpus with the bundled model and ask it three questions.
 
-    Needs no network. The second column is the same model with echo embeddings and EmbedFilter.
+    It needs no network. The second column is the same model with echo embeddings and EmbedFilter.
+
+    \b
+        ragidx demo
     """
     from ragidx.pipelines import demo
 

@@ -8,7 +8,7 @@ import click
 
 GROUPED_FROM = 12  # options; shorter lists are read whole
 
-# Parameter names by group, in the order of the help page. An option that no group names is one of the run.
+# Parameter names by group, in the order of the help page. An option in no group is one of the run.
 GROUPS: dict[str, tuple[str, ...]] = {
     "Model": ("model", "revision", "adapters", "device", "dtype", "attn", "offline"),
     "Method": (
@@ -59,7 +59,7 @@ def group_of(command: str, parameter: str) -> str:
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """What to say after an unknown name: the nearest known one, or nothing.
+    """A suggestion after an unknown name: the nearest known one, or nothing.
 
     >>> nearest("biuld", ["build", "query"]), nearest("x", ["build", "query"])
     (" (Did you mean 'build'?)", '')
