@@ -102,13 +102,13 @@ CAFE = "café "
             "a.jsonl",
             b'{"text": "one"}\n[1]\n{"text": "\xff"}\n',
             1,
-            "1 x no JSON object\n    a.jsonl:2\nSkipped: 1 x broken UTF-8\n    a.jsonl:3: byte 10",
+            "1 x not a JSON object\n    a.jsonl:2\nSkipped: 1 x broken UTF-8\n    a.jsonl:3: byte 10",
         ),
         (
             "a.jsonl",
             b'{"text": ""}\n{"text": 5}\n',
             0,
-            "1 x empty text\n    a.jsonl:1\nSkipped: 1 x the field 'text' is no text but a number\n    a.jsonl:2",
+            "1 x empty text\n    a.jsonl:1\nSkipped: 1 x the field 'text' is not text but a number\n    a.jsonl:2",
         ),
         (
             "a.jsonl",

@@ -167,5 +167,5 @@ def test_a_run_that_cannot_be_written_is_an_error(run: Run, folder: Path) -> Non
         2,
         "",
         "Error: nowhere/run.trec: the run cannot be written: No such file or directory\n"
-        "  hint: choose another place, or make room\n",
+        "  hint: choose another place, or free space\n",
     )

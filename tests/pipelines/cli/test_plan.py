@@ -159,15 +159,14 @@ def test_advice_where_the_disk_is_too_small(found: Forecast) -> None:
 
 def test_advice_where_memory_is_too_small(found: Forecast) -> None:
     assert advice(_with_room(found, build_bytes=3 << 30, limit_bytes=2 << 30)) == [
-        "This process may use 2.0 GiB of memory, and the build needs 3.0 GiB: "
-        "take a smaller model, or --dtype bfloat16."
+        "This process may use 2.0 GiB of memory, and the build needs 3.0 GiB: use a smaller model, or --dtype bfloat16."
     ]
 
 
 def test_advice_where_it_is_slow(found: Forecast) -> None:
     assert advice(dataclasses.replace(found, encode_seconds=61.0)) == [
         "To make it faster: echo reads each text 2 times, --method llm2vec and classical once.",
-        "To make it faster: a GPU encodes many times as much; --device auto takes it where there is one.",
+        "To make it faster: use a GPU; --device auto takes one if there is one.",
     ]
 
 

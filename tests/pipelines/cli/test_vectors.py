@@ -234,7 +234,7 @@ def test_an_index_that_does_not_know_that_it_was_shrunk_says_what_to_do_with_the
         2,
         "",
         "Error: wide.npy: the array holds vectors of 1,200 numbers; those of the index, or of the files before, have "
-        "1,100\n  hint: vectors of two models do not stand together: choose another --index, or replace it with "
+        "1,100\n  hint: vectors of two models do not mix: choose another --index, or replace this one with "
         "--rebuild; an index that was shrunk takes the first 1,100 numbers of each vector\n",
     )
     np.save("narrow.npy", wide[:, :1_100])
