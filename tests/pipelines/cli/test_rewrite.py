@@ -301,7 +301,7 @@ def test_a_report_of_a_build_names_how_it_is_searched_where_not_all_vectors_are_
     [
         ("compact", ["Usage: ragidx compact [OPTIONS]", "--all", "Segments below 64 MiB of vectors are merged"]),
         ("shrink", ["Usage: ragidx shrink [OPTIONS]", "ragidx shrink --dim 64", "[required]"]),
-        ("reindex", ["Usage: ragidx reindex [OPTIONS] DIR", "What is not said is as it was there.", "--max-memory"]),
+        ("reindex", ["Usage: ragidx reindex [OPTIONS] DIR", "The old index is only read.", "--max-memory"]),
     ],
 )
 def test_the_help_says_what_a_command_does(command: str, said: list[str], run: Run) -> None:
