@@ -70,8 +70,8 @@ def trainable(model: LlamaForCausalLM) -> dict[str, torch.nn.Parameter]:
 def adam(parameters: dict[str, torch.nn.Parameter], spec: RunSpec) -> torch.optim.AdamW:
     """AdamW in three groups, each with its factor of the learning rate.
 
-    Unit rows make a stream of RMS 1/16, where a Llama's is about 1: matrices that write into it learn slower. The norms,
-    above all the final one, learn faster: logits start as small multiples of a cosine and must separate frequent tokens.
+    Unit rows make a stream of RMS 1/16, where a Llama's is about 1: what writes into it learns slower. The norms, the
+    final one above all, learn faster: logits start as small multiples of a cosine and must separate frequent tokens.
     """
     matrices = {name: p for name, p in parameters.items() if p.ndim == 2}
     writing = [p for name, p in matrices.items() if name.endswith(WRITING)]
