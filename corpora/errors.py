@@ -1,6 +1,6 @@
 """The failures a user can act on. Every room raises these; the command line prints them and exits with `exit_code`.
 
-A message says what happened, `where` says where (file:line, option, row), the hint says what to do next.
+A message says what happened, `where` says where (file:line, option, row), the hint what to do next.
 Subclasses are named by what the user would do next, never by the module that raises them.
 """
 
@@ -62,7 +62,7 @@ class SpecError(RagidxError):
 
 
 class IndexFormatError(RagidxError):
-    """Look at the index folder: it is none, is damaged, or is of another format."""
+    """Look at the index folder: it is not an index, is damaged, or has another format."""
 
 
 class QueryError(RagidxError):
@@ -149,7 +149,7 @@ def _condition(fault: BaseException) -> int | None:
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> SpecError:
-    """The error for a name that is not in a registry: it names the near miss and lists the known ones.
+    """The error for an unknown name: it gives the nearest known name and lists all of them.
 
     >>> print(unknown_name("method", "ecco", ["classical", "echo"]))
     unknown method 'ecco'; did you mean 'echo'?
@@ -178,10 +178,9 @@ def missing_extra(what: str, packages: Sequence[str], extra: str) -> RagidxError
 
 
 def lone_surrogate(text: str) -> int | None:
-    """Where a string stops being Unicode text: the place of half a surrogate pair; None for a text.
+    """The place of the first lone surrogate in a string; None if there is none.
 
-    Python makes such halves of arguments that are not UTF-8, and JSON may spell them; no tokenizer and no file takes
-    them.
+    Arguments that are not UTF-8 have them, and JSON may; no tokenizer and no file can hold them.
 
     >>> lone_surrogate("caf\\udce9"), lone_surrogate("café")
     (3, None)

@@ -169,7 +169,7 @@ def test_a_full_disk_leaves_the_index_as_it_was(run_process: Run, index: Path, o
 
     done = run_process("build", "corpus", "--index", "full/index", through=own_mounts(script))
 
-    assert (done.status, done.out) == (0, "full/index: whole\n")
+    assert (done.status, done.out) == (0, "full/index: intact\n")
     message = FULL.format("No space left on device").replace("ragidx-index", "full/index")
     assert re.fullmatch(rf"{message}status 2\n", done.err)
 
@@ -198,7 +198,7 @@ def test_output_that_cannot_be_written_is_an_error() -> None:
             [sys.executable, "-m", "ragidx", "info"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
 
-    message = "Error: standard output: cannot write: No space left on device\n  hint: send it to a place with room\n"
+    message = "Error: standard output: cannot write: No space left on device\n  hint: write to a disk with free space\n"
     assert (done.returncode, done.stderr) == (2, message)
 
 
@@ -210,5 +210,5 @@ def test_a_run_that_cannot_be_written_is_an_error(run: Run, folder: Path) -> Non
         2,
         "",
         "Error: nowhere/run.trec: the run cannot be written: No such file or directory\n"
-        "  hint: choose another place, or make room\n",
+        "  hint: choose another place, or free space\n",
     )

@@ -38,8 +38,8 @@ def test_a_plan_tells_what_a_build_would_do_and_does_nothing(run: Run) -> None:
     assert lines[1:6] == [
         "model      tiny: classical, mean pooling, causal attention, last layer",
         "filter     EmbedFilter, 16 dimensions, tau 2, the middle of the spectrum",
-        "documents  6: 6 new, 0 changed, 0 as before",
-        "chunks     6: 6 to encode, 0 known already",
+        "documents  6: 6 new, 0 changed, 0 unchanged",
+        "chunks     6: 6 to encode, 0 reused",
         "tokens     264, 44 a chunk",
     ]
     for line, shape in zip(
@@ -64,7 +64,7 @@ def test_a_plan_tells_what_a_build_would_do_and_does_nothing(run: Run) -> None:
         ["--tau", "8"],
         ["--tau", "16"],
     ]
-    assert lines[head + 5 :] == ["* as asked for; nothing was built"]
+    assert lines[head + 5 :] == ["* as requested; nothing was built"]
     assert not Path("ragidx-index").exists()
 
 
@@ -89,8 +89,8 @@ def test_a_plan_of_an_index_that_is_up_to_date(run: Run) -> None:
 
     lines = done.out.splitlines()
     assert (done.status, done.err) == (0, "")
-    assert "documents  6: 0 new, 0 changed, 6 as before" in lines
-    assert "chunks     0: 0 to encode, 0 known already" in lines
+    assert "documents  6: 0 new, 0 changed, 6 unchanged" in lines
+    assert "chunks     0: 0 to encode, 0 reused" in lines
     assert "speed      nothing to encode" in lines
     assert not any(line.startswith("dimensions") for line in lines)
 
@@ -104,7 +104,7 @@ def test_a_plan_names_what_would_be_cut_and_left_out(run: Run) -> None:
     done = run("build", "corpus", "--plan", "--chunk-size", "none", *TINY)
 
     assert "cut        1 longer than the model reads" in done.out.splitlines()
-    assert re.search(r"^left out   1 x ", done.out, re.MULTILINE)
+    assert re.search(r"^skipped    1 x ", done.out, re.MULTILINE)
     assert done.out.splitlines()[-1] == (
         "To lose no text: --chunk-size cuts documents into parts that the model reads whole."
     )
@@ -153,21 +153,20 @@ def test_the_parts_of_the_disk_add_up(found: Forecast, capsys: pytest.CaptureFix
 
 def test_advice_where_the_disk_is_too_small(found: Forecast) -> None:
     assert advice(_with_room(found, index_bytes=3 << 30, journal_bytes=1 << 30, free_bytes=2 << 30)) == [
-        "The disk of the index has 2.0 GiB left, and the build needs 4.0 GiB: name another place with --index."
+        "The disk of the index has 2.0 GiB left, and the build needs 4.0 GiB: choose another folder with --index."
     ]
 
 
 def test_advice_where_memory_is_too_small(found: Forecast) -> None:
     assert advice(_with_room(found, build_bytes=3 << 30, limit_bytes=2 << 30)) == [
-        "This process may use 2.0 GiB of memory, and the build needs 3.0 GiB: "
-        "take a smaller model, or --dtype bfloat16."
+        "This process may use 2.0 GiB of memory, and the build needs 3.0 GiB: use a smaller model, or --dtype bfloat16."
     ]
 
 
 def test_advice_where_it_is_slow(found: Forecast) -> None:
     assert advice(dataclasses.replace(found, encode_seconds=61.0)) == [
         "To make it faster: echo reads each text 2 times, --method llm2vec and classical once.",
-        "To make it faster: a GPU encodes many times as much; --device auto takes it where there is one.",
+        "To make it faster: use a GPU; --device auto takes one if there is one.",
     ]
 
 
@@ -220,7 +219,7 @@ def test_a_plan_with_little_memory_for_a_small_index_says_whether_its_vectors_fi
     assert [row.split()[-1] for row in rows] == [fits] * 7
     advice = (
         "A search reads 192 B of vectors, more than --max-memory 191 B: segments of fewer than 10,000 vectors are "
-        "compared whole."
+        "searched exactly."
     )
     assert (advice in done.out.splitlines()) == (fits == "no")
 

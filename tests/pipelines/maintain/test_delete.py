@@ -183,7 +183,7 @@ def test_a_document_of_a_corpus_goes_whole_and_the_report_says_so(long: Path, ru
     headings = [row.heading for row in ragidx.IndexReader.open(long).get(doc_id="two.md")]  # as many as the other has
     assert 1 < headings.count("two 1") < len(headings)
     assert done.out.splitlines()[:2] == [
-        f"deleted  1 document, {len(headings)} chunks: {headings.count('two 1')} match, and documents go whole",
+        f"deleted  1 document, {len(headings)} chunks: {headings.count('two 1')} match; documents are deleted whole",
         "which    one.md",
     ]
     assert documents() == ["two.md"]
