@@ -1,9 +1,10 @@
-"""What `ragidx build --plan` foresees against what the build does, each as a process of its own.
+"""What `ragidx build --plan` estimates against what the build does, each as a process of its own.
 
     python benchmarks/plan.py --text DIR [--chunks 2000,40000] [--methods preset,echo]
 
 The text is taken from the files of a folder, as many documents as give so many chunks; the model is mini, by its preset
-(static vectors) and by methods that run its layers. A corpus of more than 8 MiB is foreseen from a sample.
+(static vectors) and by methods that run its layers. A corpus of more than 8 MiB is estimated from a sample. A build's
+seconds include the making of an approximate index, the plan's do not; `--index-type flat` makes none.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Chunking: a Document becomes spans that fit the encoder, counted in the encoder's own tokens.
+"""Chunking: a Document becomes spans that fit the encoder, counted in its own tokens.
 
 Document(text) -> Chunk(start, end, text, heading): offsets are characters, end excluded, and
 `document.text[chunk.start:chunk.end] == chunk.text`. Every character that is not white space is in at least one chunk.
 Boundaries come from semantic-text-splitter (paragraph, sentence, word; in Markdown headings, lists and blocks too).
 What it counts is checked here: a chunk tokenised alone, its heading prefix included, has at most `capacity` tokens.
-Models, templates and special tokens are not known here: what they need is taken off `limit` by the caller.
+Models, templates and special tokens are not known here: the caller subtracts what they need from `limit`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from itertools import pairwise
 import tokenizers
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, SpecError, panics_of
 from ragidx.corpora.headings import SEPARATOR, TITLE_CHARS, Section, sections
 from ragidx.corpora.records import Chunk, Document
 from ragidx.corpora.spec import ChunkSpec
@@ -27,8 +27,8 @@ from ragidx.corpora.spec import ChunkSpec
 # The splitter's time grows with the square of what it is given where a text has no boundaries (200,000 Chinese
 # characters without a full stop: 9 s; 200,000 `>` in Markdown: 57 s), so it sees a window at a time.
 _WINDOW_CHARS_A_TOKEN = 16  # 64 takes as long for prose, and twice as long for text without boundaries
-_WIDEST_CHARS_A_TOKEN = 256  # for tokenizers that see little in much: runs of spaces, words unknown as a whole
-# Deep nesting is as slow in a large window; nobody reads lists of this depth, and as plain text they are cut as well.
+_WIDEST_CHARS_A_TOKEN = 256  # for tokenizers with few tokens in long text: runs of spaces, unknown words
+# Deep nesting is as slow in a large window; lists of this depth are cut as plain text.
 _DEEPLY_NESTED = re.compile(r"^[ \t>*+\-0-9.)]{200}", re.MULTILINE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # One splitter is made for each budget (it copies the tokenizer: 30 ms for 30,000 words), so budgets are rounded down.
@@ -36,12 +36,12 @@ _BUDGET_STEPS = 8
 
 
 class Chunker:
-    """Cuts documents as a `ChunkSpec` says.
+    """Cuts documents by a `ChunkSpec`.
 
     Args:
         spec: size and overlap in tokens, and whether the heading path goes in front of what is encoded.
         tokenizer: the encoder's own; it is copied, without truncation and padding, and reads special tokens as text.
-        limit: the most tokens of text that the encoder leaves, special tokens, prompt and copies taken off.
+        limit: the most tokens of text that fit the encoder beside special tokens, prompt and copies.
 
     Attributes:
         capacity: the most tokens of `encoded_text(chunk)`, special tokens excluded: `min(spec.size, limit)`. Two
@@ -56,7 +56,7 @@ class Chunker:
         if limit < 1:
             raise SpecError(
                 f"the model leaves room for {limit} tokens of text after its prompt and special tokens",
-                "take a shorter template or instruction, or a model with a longer context",
+                "use a shorter template or instruction, or a model with a longer context",
                 where="--max-length",
             )
         self.capacity = limit if spec.size is None else min(spec.size, limit)
@@ -69,7 +69,8 @@ class Chunker:
         """The chunks of a document, in order; their ends rise, so no two are the same. A blank document has none.
 
         Raises:
-            CorpusError: the text holds half of a surrogate pair, which is no character.
+            CorpusError: the text has a lone surrogate.
+            DefectError: the splitter or the tokenizer panicked on it.
         """
         _refuse_surrogates(document)
         found = sections(document.text) if document.markdown else [Section(0, 0, "")]
@@ -79,15 +80,16 @@ class Chunker:
         def chunk_of(start: int, end: int) -> Chunk:
             return Chunk(document.id, start, end, document.text[start:end], _at(found, starts, start).path)
 
-        for spans in _with_their_text(self._batches(document, found), found, starts):
-            for chunk in self._fitting(chunk_of, spans):
-                # Halves of a chunk that was too long may repeat its neighbour's overlap: what adds nothing is left out.
-                if chunk.end > reached:
-                    reached = chunk.end
-                    yield chunk
+        with panics_of("semantic-text-splitter or tokenizers", document.id):
+            for spans in _with_their_text(self._batches(document, found), found, starts):
+                for chunk in self._fitting(chunk_of, spans):
+                    # Halves of a chunk that was too long may repeat its neighbour's overlap: that adds nothing.
+                    if chunk.end > reached:
+                        reached = chunk.end
+                        yield chunk
 
     def encoded_text(self, chunk: Chunk) -> str:
-        """What the encoder gets: the text, and with `spec.headings` the heading path and an empty line before it.
+        """The encoder's input: the text, with `spec.headings` after the heading path and an empty line.
 
         A path longer than half of `capacity` loses outer levels first, then the end of the last title. A whole
         document holds its headings already, and gets no prefix.
@@ -97,7 +99,7 @@ class Chunker:
         return self._prefix(chunk.heading) + chunk.text
 
     def _batches(self, document: Document, found: Sequence[Section]) -> Iterator[list[tuple[int, int]]]:
-        """Spans as the splitter gives them, blank ones left out; with `spec.headings` none crosses a heading."""
+        """The splitter's spans without blank ones; with `spec.headings` none crosses a heading."""
         if self._spec.size is None:
             yield _not_blank(document.text, [_stripped(document.text, 0, len(document.text))])
         elif not self._spec.headings:

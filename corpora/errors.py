@@ -1,13 +1,25 @@
 """The failures a user can act on. Every room raises these; the command line prints them and exits with `exit_code`.
 
-A message says what happened, `where` says where (file:line, option, row), the hint says what to do next.
+A message says what happened, `where` says where (file:line, option, row), the hint what to do next.
 Subclasses are named by what the user would do next, never by the module that raises them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable, Sequence
+import errno
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+_CONDITIONS = {  # ENFILE first: the system's words for EMFILE are in its own
+    errno.ENFILE: ("too many open files on this machine", "close other programs, and run it again"),
+    errno.EMFILE: ("too many open files", "allow more with 'ulimit -n', and run it again"),
+    errno.ENOMEM: ("not enough memory", "close other programs or allow more memory, and run it again"),
+}
+_ASKED = re.compile(r"size (\d+) failed|allocate [\d.]+ [PE]iB")
+_LIE_BYTES = 1 << 36  # nothing is read that takes as much at once: a damaged file asks for it
 
 
 class RagidxError(Exception):
@@ -50,7 +62,7 @@ class SpecError(RagidxError):
 
 
 class IndexFormatError(RagidxError):
-    """Look at the index folder: it is none, is damaged, or is of another format."""
+    """Look at the index folder: it is not an index, is damaged, or has another format."""
 
 
 class QueryError(RagidxError):
@@ -61,8 +73,83 @@ class BusyError(RagidxError):
     """Wait: another process is writing."""
 
 
+class MachineError(RagidxError):
+    """Look at the machine: it allows no more open files, or has no memory left. No file is damaged."""
+
+
+class DefectError(RagidxError):
+    """Report it: a library that ragidx uses gave up."""
+
+
+def is_panic(fault: BaseException) -> bool:
+    """Whether a library in Rust gave up: each has a class of its own for that, which is no `Exception`."""
+    return type(fault).__name__ == "PanicException"
+
+
+@contextlib.contextmanager
+def panics_of(library: str, where: object = "") -> Iterator[None]:
+    """Turn a panic of a library in Rust into an error, which `except Exception` does not let pass.
+
+    Args:
+        library: its name; of several, all.
+        where: what it was given: a document, a file.
+
+    Raises:
+        DefectError: it gave up.
+    """
+    try:
+        yield
+    except BaseException as fault:
+        if not is_panic(fault):
+            raise
+        first = (str(fault).splitlines() or [""])[0][:200]
+        hint = "report it, and leave this file out meanwhile"
+        raise DefectError(f"a defect in {library}: {first}", hint, where=str(where)) from fault
+
+
+def machine_error(fault: BaseException, where: str = "") -> MachineError | None:
+    """The error for a failure that is a condition of the machine, or was caused by one; None for any other.
+
+    Libraries in other languages keep of such a failure only the system's words.
+
+    >>> print(machine_error(OSError(errno.EMFILE, "Too many open files")))
+    too many open files
+      hint: allow more with 'ulimit -n', and run it again
+    """
+    link: BaseException | None = fault
+    while link is not None:
+        code = _condition(link)
+        if code is not None:
+            return MachineError(*_CONDITIONS[code], where=where)
+        link = link.__cause__
+    return None
+
+
+def check_machine(fault: BaseException, where: object = "") -> None:
+    """Before a failure is taken for a fault of a file.
+
+    Raises:
+        MachineError: it is a condition of the machine.
+    """
+    found = machine_error(fault, str(where))
+    if found is not None:
+        raise found from fault
+
+
+def _condition(fault: BaseException) -> int | None:
+    """The errno of a condition of the machine."""
+    text = str(fault)
+    if isinstance(fault, MemoryError):
+        asked = _ASKED.search(text)
+        is_lie = asked is not None and (asked[1] is None or int(asked[1]) >= _LIE_BYTES)
+        return None if is_lie else errno.ENOMEM
+    if isinstance(fault, OSError) and fault.errno is not None:
+        return fault.errno if fault.errno in _CONDITIONS else None
+    return next((code for code in _CONDITIONS if os.strerror(code) in text), None)
+
+
 def unknown_name(what: str, name: str, known: Iterable[str]) -> SpecError:
-    """The error for a name that is not in a registry: it names the near miss and lists the known ones.
+    """The error for an unknown name: it gives the nearest known name and lists all of them.
 
     >>> print(unknown_name("method", "ecco", ["classical", "echo"]))
     unknown method 'ecco'; did you mean 'echo'?
@@ -91,10 +178,9 @@ def missing_extra(what: str, packages: Sequence[str], extra: str) -> RagidxError
 
 
 def lone_surrogate(text: str) -> int | None:
-    """Where a string stops being Unicode text: the place of half a surrogate pair; None for a text.
+    """The place of the first lone surrogate in a string; None if there is none.
 
-    Python makes such halves of arguments that are not UTF-8, and JSON may spell them; no tokenizer and no file takes
-    them.
+    Arguments that are not UTF-8 have them, and JSON may; no tokenizer and no file can hold them.
 
     >>> lone_surrogate("caf\\udce9"), lone_surrogate("café")
     (3, None)

@@ -5,7 +5,7 @@
     run            q1 Q0 d1 1 0.75 ragidx (TREC)                 <-> {"q1": {"d1": 0.75}}
     sts.tsv        score  sentence1  sentence2                   -> [(4.5, "...", "...")]
 
-Each may end in .gz or .zst. Lines end with LF alone (U+2028 is text). Several faults of a file are told together.
+Each may end in .gz or .zst. Lines end with LF alone (U+2028 is text). Several faults of a file are reported together.
 Measures are not computed here, and the corpus of a BEIR folder is read as any other corpus.
 """
 
@@ -24,7 +24,7 @@ from typing import TypeAlias, TypeVar
 
 import zstandard
 
-from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
+from ragidx.corpora.errors import CorpusError, RagidxError, SpecError, check_machine
 
 Qrels: TypeAlias = dict[str, dict[str, int]]
 """query id -> document id -> relevance."""
@@ -32,7 +32,7 @@ Run: TypeAlias = dict[str, dict[str, float]]
 """query id -> document id -> score, best first."""
 
 _ENDINGS = ("", ".gz", ".zst")
-_FAULTS_TOLD = 10
+_FAULTS_SHOWN = 10
 _T = TypeVar("_T")
 
 
@@ -51,7 +51,7 @@ def load_queries(path: str | os.PathLike[str]) -> dict[str, str]:
         path: a JSONL file with `_id` (or `id`) and `text`, or a BEIR folder that holds `queries.jsonl`.
 
     Raises:
-        CorpusError: the file is missing, unreadable or empty, or lines of it are no queries.
+        CorpusError: the file is missing, unreadable or empty, or has lines that are not queries.
     """
     file = _file(Path(path), "queries.jsonl")
     queries: dict[str, str] = {}
@@ -69,7 +69,7 @@ def load_qrels(path: str | os.PathLike[str], *, split: str = "test") -> Qrels:
         split: which file of a folder.
 
     Raises:
-        CorpusError: the file is missing, unreadable or empty, lines are no judgements, or judgements differ.
+        CorpusError: the file is missing, unreadable or empty, has lines that are not judgements, or judgements differ.
     """
     folder = Path(path)
     file = _file(folder / "qrels" if (folder / "qrels").is_dir() else folder, f"{split}.tsv")
@@ -83,7 +83,7 @@ def load_sts(path: str | os.PathLike[str]) -> list[tuple[float, str, str]]:
     """(score, sentence, sentence) of every pair of a tab separated file with the header `score sentence1 sentence2`.
 
     Raises:
-        CorpusError: the file is missing, unreadable or empty, has another header, or lines are no pairs.
+        CorpusError: the file is missing, unreadable or empty, has another header, or has lines that are not pairs.
     """
     file = _file(Path(path), "test.tsv")
     lines = _lines(file)
@@ -101,7 +101,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     """A TREC run: query id -> document id -> score, in the order of the file.
 
     Raises:
-        CorpusError: the file is missing or unreadable, lines are no hits, or a document stands twice for a query.
+        CorpusError: the file is missing or unreadable, has lines that are not hits, or a document twice for a query.
     """
     file = _file(Path(path), "run.trec")
     run: Run = {}
@@ -115,7 +115,7 @@ def write_run(
 ) -> None:
     """Writes `query Q0 document rank score name` lines; the file appears whole or not at all.
 
-    Ranks start at 1, and scores have the digits that give the same number back. A pipe or device is written straight.
+    Ranks start at 1, and scores have enough digits to read the same number back. A pipe or device is written directly.
 
     Args:
         path: replaced if it is a file.
@@ -126,7 +126,7 @@ def write_run(
         CorpusError: an id is empty or holds white space, which the format cannot carry.
         SpecError: `name` is empty or holds white space.
         RagidxError: the file cannot be written.
-        ValueError: scores rise or are not finite, or a document or a query stands twice.
+        ValueError: scores rise or are not finite, or a document or a query appears twice.
     """
     if not name or name.split() != [name]:
         raise SpecError(f"the run's name {name!r} is empty or holds white space", "give one word")
@@ -143,7 +143,9 @@ def write_run(
             written.replace(target)
     except OSError as fault:
         raise RagidxError(
-            f"the run cannot be written: {fault.strerror}", "choose another place, or make room", where=str(target)
+            f"the run cannot be written: {fault.strerror}",
+            "choose another place, or free space",
+            where=str(target),
         ) from fault
     finally:
         if not straight:
@@ -155,7 +157,7 @@ def _run_lines(run: Iterable[tuple[str, Iterable[tuple[str, float]]]], name: str
     queries: set[str] = set()
     for query_id, hits in run:
         if query_id in queries:
-            raise ValueError(f"query {query_id!r} stands twice in the run")
+            raise ValueError(f"query {query_id!r} appears twice in the run")
         queries.add(query_id)
         _refuse_white_space("query", query_id)
         documents: set[str] = set()
@@ -202,7 +204,8 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError as fault:
         raise CorpusError("the line is not UTF-8", "write the file as UTF-8", where=f"{file}:{number}") from fault
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as fault:
-        raise CorpusError(f"the file cannot be read: {fault}", "make the file again", where=str(file)) from fault
+        check_machine(fault, file)
+        raise CorpusError(f"the file cannot be read: {fault}", "create the file again", where=str(file)) from fault
 
 
 def _open(file: Path) -> io.BufferedIOBase:
@@ -222,7 +225,7 @@ def _after_header(lines: Iterator[tuple[int, str]], first: str) -> Iterator[tupl
 def _parsed(
     file: Path, parse: Callable[[str, dict[str, object]], _T], lines: Iterator[tuple[int, str]]
 ) -> Iterator[_T]:
-    """What `parse` makes of the lines. It gets a dictionary too, to remember what it has seen.
+    """The parsed lines. `parse` also gets a dictionary, to remember what it has seen.
 
     Raises:
         CorpusError: at the end, with the first faults and their number.
@@ -237,18 +240,18 @@ def _parsed(
     if len(faults) == 1:
         raise CorpusError(str(faults[0][1]), faults[0][1].hint, where=f"{file}:{faults[0][0]}")
     if faults:
-        told = [f"\n  line {number}: {fault}" for number, fault in faults[:_FAULTS_TOLD]]
-        more = f"\n  and {len(faults) - _FAULTS_TOLD} more" if len(faults) > _FAULTS_TOLD else ""
-        raise CorpusError(f"{len(faults)} lines have faults{''.join(told)}{more}", faults[0][1].hint, where=str(file))
+        shown = [f"\n  line {number}: {fault}" for number, fault in faults[:_FAULTS_SHOWN]]
+        more = f"\n  and {len(faults) - _FAULTS_SHOWN} more" if len(faults) > _FAULTS_SHOWN else ""
+        raise CorpusError(f"{len(faults)} lines have faults{''.join(shown)}{more}", faults[0][1].hint, where=str(file))
 
 
 def _query(line: str, seen: dict[str, object]) -> tuple[str, str]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as fault:
-        raise _FaultError(f"the line is no JSON ({fault})", "write one JSON object a line") from fault
+        raise _FaultError(f"the line is not JSON ({fault})", "write one JSON object a line") from fault
     if not isinstance(record, dict):
-        raise _FaultError(f"the line is no JSON object but {line[:40]}", "write one JSON object a line")
+        raise _FaultError(f"the line is not a JSON object but {line[:40]}", "write one JSON object a line")
     found = ", ".join(f"'{name}'" for name in record) or "none"
     query_id = record.get("_id", record.get("id"))
     if query_id is None:
@@ -259,10 +262,10 @@ def _query(line: str, seen: dict[str, object]) -> tuple[str, str]:
         )
     text = record["text"]
     if isinstance(query_id, bool) or not isinstance(query_id, str | int):
-        raise _FaultError(f"the id {query_id!r} is no string", "give every query a string of its own as '_id'")
+        raise _FaultError(f"the id {query_id!r} is not a string", "give every query a string of its own as '_id'")
     if not isinstance(text, str) or not text.strip():
         raise _FaultError(f"the text of query '{query_id}' is {text!r}", "give every query a text")
-    _remember(seen, str(query_id), text, f"the query '{query_id}' stands twice", twice=False)
+    _remember(seen, str(query_id), text, f"the query '{query_id}' appears twice", twice=False)
     return str(query_id), text
 
 
@@ -278,10 +281,10 @@ def _judgement(line: str, seen: dict[str, object]) -> tuple[str, str, int]:
         relevance = int(grade)
     except ValueError as fault:
         raise _FaultError(
-            f"the relevance {grade!r} is no integer", "grades are whole numbers, 0: not relevant"
+            f"the relevance {grade!r} is not an integer", "grades are whole numbers, 0: not relevant"
         ) from fault
     pair = f"query '{query_id}' and document '{doc_id}'"
-    _remember(seen, f"{query_id}\t{doc_id}", relevance, f"{pair} are judged twice, and differently", twice=True)
+    _remember(seen, f"{query_id}\t{doc_id}", relevance, f"{pair} are judged twice, with different grades", twice=True)
     return query_id, doc_id, relevance
 
 
@@ -293,7 +296,7 @@ def _hit(line: str, seen: dict[str, object]) -> tuple[str, str, float]:
         )
     query_id, _, doc_id, _, number, _ = columns
     score = _number(number)
-    pair = f"document '{doc_id}' stands twice for query '{query_id}'"
+    pair = f"document '{doc_id}' appears twice for query '{query_id}'"
     _remember(seen, f"{query_id}\t{doc_id}", score, pair, twice=False)
     return query_id, doc_id, score
 
@@ -311,12 +314,12 @@ def _number(text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise _FaultError(f"the score {text!r} is no finite number", "write scores as decimal numbers")
+        raise _FaultError(f"the score {text!r} is not a finite number", "write scores as decimal numbers")
     return value
 
 
 def _remember(seen: dict[str, object], key: str, value: object, message: str, *, twice: bool) -> None:
-    """Keeps `key`; a key that was there is a fault, unless it may stand `twice` with the same value."""
+    """Remember `key`; a second time is a fault, unless `twice` allows it with the same value."""
     if key in seen and not (twice and seen[key] == value):
         raise _FaultError(message, "keep one of them")
     seen[key] = value

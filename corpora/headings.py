@@ -2,8 +2,8 @@
 
 text -> Section(start, body, path): offsets in characters, the path of titles from the outermost level to this one.
 ATX (`## Title`) and setext (`===` or `---` below a paragraph) headings as in CommonMark 0.31, sections 4.2 and 4.3, at
-the outermost level: what stands in fenced or indented code, a comment, a quotation, a list or the front matter is no
-heading. Titles are kept as they are written (inline markup included), cut to `TITLE_CHARS` characters. Linear time.
+the outermost level: text in fenced or indented code, a comment, a quotation, a list or the front matter is not a
+heading. Titles are kept as written (inline markup included), cut to `TITLE_CHARS` characters. Linear time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 SEPARATOR = " > "
-"""Stands between the levels of a heading path."""
+"""Between the levels of a heading path."""
 
 TITLE_CHARS = 200
 """A title is cut here: a path is repeated for every chunk below it, and a line of 10 MB may begin with `#`."""
@@ -67,7 +67,7 @@ def _headings(text: str) -> Iterator[tuple[int, int, int, str]]:
         container = _CONTAINER.match(line)
         underline = _UNDERLINE.match(line) if paragraph >= 0 and not in_container else None
         if not (blank or in_list) and (atx or ends or paragraph < 0):
-            list_indent = 0  # text further left closes a list, except where it goes on with an open paragraph
+            list_indent = 0  # text further left closes a list, except if it continues an open paragraph
         if atx:
             if not in_list:
                 yield start, end, len(atx[1]), _title(_without_closing(line[atx.end() :]))
@@ -86,9 +86,9 @@ def _headings(text: str) -> Iterator[tuple[int, int, int, str]]:
 
 
 def _open_lines(text: str) -> Iterator[tuple[int, int, str]]:
-    """(start, end, line) of the lines in which a heading may stand; a hidden stretch yields one blank line."""
+    """(start, end, line) of the lines that may be headings; each hidden line yields a blank one."""
     closing = _front_matter_end(text)
-    fence = ""  # what opened the code block we are in
+    fence = ""  # the mark that opened the current code block
     in_comment = False
     for match in _LINE.finditer(text, closing):
         start, end = match.span()
@@ -110,7 +110,7 @@ def _open_lines(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _front_matter_end(text: str) -> int:
-    """Where the text goes on after a `---` block at its very start (YAML, not CommonMark); 0 where there is none."""
+    """Where the text starts after a `---` block at its top (YAML, not CommonMark); 0 if there is none."""
     opening = re.match(r"---[ \t]*\r?\n", text)
     closing = re.compile(r"^(?:---|\.\.\.)[ \t]*\r?$", re.MULTILINE).search(text, opening.end()) if opening else None
     return closing.end() if closing else 0

@@ -1,4 +1,4 @@
-"""What a reader may do: which fields it takes and how far it trusts a file; and how it refuses one.
+"""Options and limits of readers, and the error by which they skip a file.
 
 Sizes are in bytes, times in seconds. Nothing here reads anything.
 """
@@ -9,33 +9,33 @@ from dataclasses import dataclass, field
 
 MIB = 1 << 20
 GIB = 1 << 30
-RATIO_FROM_BYTES = 64 * MIB  # below this, a high ratio harms nobody
+RATIO_FROM_BYTES = 64 * MIB  # below this, a high ratio does no harm
 
 
 class UnreadableError(Exception):
-    """A file or a record that is left out; the text is the reason of its Skip, the detail after a colon."""
+    """A file or a record is skipped; the text is the reason of its Skip, the detail after a colon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds that keep one hostile or broken file from taking the machine. Records stream: their files may be large."""
+    """Bounds against hostile or broken files. Records stream: their files may be large."""
 
     document_bytes: int = 2 * GIB  # a file that becomes one document, unpacked
-    json_bytes: int = 256 * MIB  # a .json file that is no JSON Lines: it is parsed whole
+    json_bytes: int = 256 * MIB  # a .json file that is not JSON Lines: it is parsed whole
     line_bytes: int = 64 * MIB  # a line of JSON Lines, a line or a field of CSV
     unpacked_bytes: int = 256 * GIB  # what one .gz or .zst expands to
-    unpacked_ratio: int = 200  # expanded / packed, of .gz, .zst and office files; looked at from `RATIO_FROM_BYTES` on
+    unpacked_ratio: int = 200  # expanded / packed, of .gz, .zst and office files; checked from `RATIO_FROM_BYTES` on
     nested_chars: int = 10_000  # a list or an object that becomes metadata, as JSON text
     office_members: int = 10_000  # files in a .docx, .pptx, .xlsx or .epub
     office_unpacked_bytes: int = GIB // 2  # their sizes together
-    office_text_bytes: int = 64 * MIB  # Markdown that comes back from the converter
+    office_text_bytes: int = 64 * MIB  # Markdown from the converter
     office_memory_bytes: int = 2 * GIB  # address space of the converter
     office_timeout_s: float = 120.0  # wall clock and CPU time for one file
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to take from structured files.
+    """Fields to read from structured files.
 
     Args:
         text_field: the field that is the text; None: the first that a record has of `record_fields.TEXT_FIELDS`.

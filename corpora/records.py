@@ -1,4 +1,4 @@
-"""What flows out of this room: Documents and Chunks, and what was left out.
+"""What `corpora` yields: Documents and Chunks, and what was skipped.
 
     file -> Document(id, text, metadata) -> Chunk(doc_id, start, end, text)
 
@@ -17,13 +17,13 @@ Scalar: TypeAlias = bool | int | float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text with an id that stays the same as long as its place in the corpus does.
+    """A text with an id that stays the same while its place in the corpus does.
 
     Args:
         id: path below the corpus root, `/` between folders, and `#record id` for one record of many.
         text: the whole text; its characters are what offsets count.
         metadata: typed values by name.
-        markdown: whether `text` is Markdown, so that headings are known to chunking.
+        markdown: whether `text` is Markdown, so that chunking finds its headings.
     """
 
     id: str
@@ -40,7 +40,7 @@ class Chunk:
     start: int
     end: int
     text: str
-    heading: str = ""  # heading path, " > " between levels; empty where there is none
+    heading: str = ""  # heading path, " > " between levels; empty if there is none
 
     @property
     def id(self) -> str:
@@ -50,10 +50,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Something of the corpus that was left out, and why."""
+    """A part of the corpus that was skipped, and why."""
 
     where: str  # path below the corpus root, with :line or #record where there is one
-    reason: str  # short, the same words for the same reason, so that they can be counted
+    reason: str  # short; equal reasons have equal words, so that they can be counted
 
 
 OnSkip: TypeAlias = Callable[[Skip], None]

@@ -2,9 +2,9 @@
 
     corpus path -> Source(path, name, size), sorted by name within each folder
 
-Only regular files are yielded; no link is followed save the corpus path itself, which the user named; nothing is opened
-but `.gitignore`. Each file or folder left out is reported once, a folder for all that is in it. Of formats, only how
-the folder of a BEIR set looks is known here, and how that of a ragidx index does, which is no part of any corpus.
+Only regular files are yielded; no link is followed except the corpus path itself; only `.gitignore` files are opened.
+Each skipped file or folder is reported once, a folder for everything in it. The layouts of a BEIR folder and of a
+ragidx index, which is never part of a corpus, are the only formats known here.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import TypeAlias
 from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore import GitIgnorePatternError
 
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, SpecError, check_machine
 from ragidx.corpora.limits import MIB, shown_bytes
 from ragidx.corpora.records import OnSkip, Skip
 
 AN_INDEX = "a ragidx index"
-"""Why a folder is left out that holds what ragidx made, not what somebody wrote."""
+"""The reason for skipping an index inside the corpus."""
 
 BY_RULE = frozenset(
     {
@@ -42,15 +42,15 @@ BY_RULE = frozenset(
         "link to a folder of the same corpus",
     }
 )
-"""Reasons that are somebody's wish, not a fault: nothing that should have been read is lost."""
+"""Reasons that are the user's choice, not a fault: nothing that should have been read is lost."""
 
 _VCS_FOLDERS = frozenset({"CVS", "_darcs"})  # the others are hidden
 _BEIR = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst")
 _IGNORE_FILE = ".gitignore"
 _IGNORE_BYTES = MIB
 
-# An index as it lies on the disk (docs/store.md), in the words of `indexer.manifest`, which this room may not import;
-# the tests compare. What lies in the folders is looked at, too: others have a manifest.json beside segments/ as well.
+# The files of an index (docs/store.md). `corpora` may not import their names from `indexer.store.manifest`; the tests
+# compare. The folders' entries are checked too: other tools have a manifest.json beside segments/ as well.
 _INDEX_FILES = frozenset({"manifest.json", "LOCK"})
 _INDEX_FOLDERS = {"segments": re.compile(r"[0-9]{8,16}-[0-9]{4,9}"), "journal": re.compile(r"[A-Za-z0-9]{16}\.bin")}
 
@@ -66,7 +66,7 @@ class Source:
         name: path below the corpus root with `/`, in Unicode form NFC; a file's own name; `-` for standard input.
         size: bytes; 0 for standard input.
         beir: whether it is the corpus file of a BEIR folder, whose records have bare ids.
-        status: as the walk found it; None where there was none.
+        status: of the file when the walk found it; None for standard input.
     """
 
     path: Path | None
@@ -90,16 +90,16 @@ def sources(
     Args:
         corpus: a folder, a file, or `-`.
         include: gitignore-style globs below the root; a file is kept if one matches. Empty: all are.
-        exclude: the same; what one matches is left out, a folder with all that is in it.
-        indexes: names of folders below the root, in Unicode form NFC, that are left out as a ragidx index whatever
-            they hold: one that is only begun looks like any other folder.
-        beir: a BEIR folder (`corpus.jsonl` beside `queries.jsonl` or `qrels/`) is its corpus file alone, whatever
-            the globs say.
-        on_skip: called for whatever is left out, with its reason.
+        exclude: the same; what one matches is skipped, a folder with everything in it.
+        indexes: names of folders below the root, in Unicode form NFC, that are skipped as a ragidx index whatever they
+            hold: a new one looks like any other folder.
+        beir: a BEIR folder (`corpus.jsonl` beside `queries.jsonl` or `qrels/`) is its corpus file alone; globs
+            do not apply.
+        on_skip: called for each skip.
 
     Raises:
         CorpusError: there is no such file or folder, or it is neither.
-        SpecError: a glob is none.
+        SpecError: a glob is not valid.
     """
     if str(corpus) == "-":
         return iter([Source(None, "-", 0)])
@@ -107,6 +107,7 @@ def sources(
     try:
         status = root.stat()
     except OSError as fault:
+        check_machine(fault, corpus)
         raise CorpusError(
             f"cannot be opened: {fault.strerror}", "give a folder, a file, or - for standard input", where=str(corpus)
         ) from fault
@@ -114,7 +115,7 @@ def sources(
         return iter([Source(root.resolve(), unicodedata.normalize("NFC", root.name), status.st_size, status=status)])
     if not stat.S_ISDIR(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
-        raise CorpusError(f"is a {kind}, no file or folder", "give - and a pipe for standard input", where=str(corpus))
+        raise CorpusError(f"is a {kind}, not a file or folder", "give - to read standard input", where=str(corpus))
     if beir and (found := _beir_corpus(root)) is not None:
         return iter([found])
     folders = frozenset(f"{name}/" for name in indexes)
@@ -123,7 +124,7 @@ def sources(
 
 
 def _beir_corpus(folder: Path) -> Source | None:
-    """The corpus file of a BEIR folder; None where the folder is none."""
+    """The corpus file of a BEIR folder; None for another folder."""
     for name in _BEIR:
         path = folder / name
         with contextlib.suppress(OSError):  # the walk says what cannot be looked at
@@ -186,9 +187,10 @@ class _Walk:
             with os.scandir(folder.path) as listing:
                 entries = sorted(listing, key=lambda entry: (_nfc_bytes(entry.name), os.fsencode(entry.name)))
         except OSError as fault:
+            check_machine(fault, folder.path)
             self._skip(folder.prefix or "./", f"cannot be opened: {fault.strerror}")
             return
-        if folder.prefix in self._indexes or (folder.prefix and _is_index(entries)):  # the root is what the user named
+        if folder.prefix in self._indexes or (folder.prefix and _is_index(entries)):  # the user named the root
             self._skip(folder.prefix, AN_INDEX)
             return
         rules = self._with_ignore_file(folder, entries)
@@ -196,13 +198,13 @@ class _Walk:
         for entry in entries:
             key = _nfc_bytes(entry.name)
             if key == last:
-                self._skip(_printable(folder.prefix + entry.name), "its name in Unicode form NFC is another file's")
+                self._skip(_printable(folder.prefix + entry.name), "another file has the same name in Unicode form NFC")
                 continue
             last = key
             yield from self._entry(entry, key, folder, rules)
 
     def _entry(self, entry: os.DirEntry[str], key: bytes, folder: _Folder, rules: _Rules) -> Iterator[Source | _Folder]:
-        """What an entry is: a file, a folder, or nothing and a report."""
+        """The file or folder of an entry; nothing if it is skipped."""
         try:
             name = folder.prefix + key.decode()
         except UnicodeDecodeError:
@@ -211,6 +213,7 @@ class _Walk:
         try:
             status = entry.stat(follow_symlinks=False)
         except OSError as fault:
+            check_machine(fault, entry.path)
             self._skip(name, f"cannot be opened: {fault.strerror}")
             return
         is_folder = stat.S_ISDIR(status.st_mode)
@@ -224,7 +227,7 @@ class _Walk:
             yield Source(Path(entry.path), name, status.st_size, status=status)
 
     def _rule_against(self, base: str, shown: str, is_folder: bool, rules: _Rules) -> str:
-        """Why somebody wants this left out; empty: nobody does."""
+        """The rule that excludes this; empty if none does."""
         if base.startswith("."):
             return "hidden"
         if is_folder and base in _VCS_FOLDERS:
@@ -238,7 +241,7 @@ class _Walk:
         return ""
 
     def _fault_of(self, entry: os.DirEntry[str], status: os.stat_result) -> str:
-        """Why this cannot be walked into or read; empty: it can."""
+        """Why this cannot be read; empty if it can."""
         kind = stat.S_IFMT(status.st_mode)
         if kind in (stat.S_IFDIR, stat.S_IFREG):
             return ""
@@ -248,6 +251,7 @@ class _Walk:
         try:
             is_folder = stat.S_ISDIR(target.stat().st_mode)
         except OSError as fault:
+            check_machine(fault, entry.path)
             is_broken = fault.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
             return "broken link" if is_broken else f"link that cannot be followed: {fault.strerror}"
         if not target.is_relative_to(self._real_root):
@@ -255,7 +259,7 @@ class _Walk:
         return f"link to a {'folder' if is_folder else 'file'} of the same corpus"
 
     def _with_ignore_file(self, folder: _Folder, entries: Sequence[os.DirEntry[str]]) -> _Rules:
-        """The rules that hold in `folder`: those from above, then its own `.gitignore`; no link is read, as in git."""
+        """The rules in `folder`: those from above, then its own `.gitignore`; a linked one is not read, as in git."""
         own = next((entry for entry in entries if entry.name == _IGNORE_FILE), None)
         if own is None or not own.is_file(follow_symlinks=False):
             return folder.rules
@@ -264,6 +268,7 @@ class _Walk:
             with Path(own.path).open("rb") as stream:
                 data = stream.read(_IGNORE_BYTES + 1)
         except OSError as fault:
+            check_machine(fault, own.path)
             self._skip(where, f"cannot be opened: {fault.strerror}")
             return folder.rules
         if len(data) > _IGNORE_BYTES:
@@ -274,7 +279,7 @@ class _Walk:
             try:
                 GitIgnoreSpec.from_lines([line])
             except GitIgnorePatternError:
-                self._skip(f"{where}:{number}", "no rule of a .gitignore file")
+                self._skip(f"{where}:{number}", "not a valid .gitignore rule")
             else:
                 good.append(line.removesuffix("\r"))
         return (*folder.rules, (folder.prefix, GitIgnoreSpec.from_lines(good)))
@@ -284,25 +289,26 @@ class _Walk:
 
 
 def _is_index(entries: Sequence[os.DirEntry[str]]) -> bool:
-    """Whether a folder with these entries is an index; no file is opened, and no link is part of one."""
+    """Whether a folder with these entries is an index. No file is opened; links do not count."""
     has_file = any(entry.name in _INDEX_FILES and entry.is_file(follow_symlinks=False) for entry in entries)
     return has_file and any(_is_index_folder(entry) for entry in entries)
 
 
 def _is_index_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a folder that indexes have, and one thing in it is named as there, or there is nothing."""
+    """Whether an entry is a folder of an index: empty, or with a name in it as an index has."""
     names = _INDEX_FOLDERS.get(entry.name)
     if names is None or not entry.is_dir(follow_symlinks=False):
         return False
     try:
         found = [path.name for path in Path(entry.path).iterdir()]
-    except OSError:
+    except OSError as fault:
+        check_machine(fault, entry.path)
         return False
     return not found or any(map(names.fullmatch, found))
 
 
 def _is_ignored(shown: str, rules: _Rules) -> bool:
-    """The innermost `.gitignore` that says anything about a path decides."""
+    """The innermost `.gitignore` with a rule on a path decides."""
     for prefix, spec in reversed(rules):
         ignored = spec.check_file(shown.removeprefix(prefix)).include
         if ignored is not None:

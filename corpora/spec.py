@@ -1,8 +1,8 @@
-"""Specs: frozen values that decide what a vector is. They print as the text that parses back, and go to JSON and back.
+"""Specs: frozen values that decide what a vector is. They print as text that parses back, and convert to JSON and back.
 
     FilterSpec(name="embedfilter", tau=2)      only what differs from the defaults is printed
 
-`ChunkSpec` stands here because the innermost room needs it; the others are in `ragidx.indexer.specs`.
+`ChunkSpec` is here because `corpora` needs it; the others are in `ragidx.indexer.specs`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 def later(default: Any) -> Any:
-    """The default of a field that older specs do not have: while it stands, it plays no part in the fingerprint."""
+    """The default of a field that older specs do not have; at its default, the field is not part of the fingerprint."""
     return dataclasses.field(default=default, metadata={"later": True})
 
 
@@ -33,10 +33,10 @@ class Spec:
 
     @classmethod
     def from_json(cls, data: object, *, where: str = "") -> Self:
-        """The inverse of `to_json`; fields left out take their defaults.
+        """The inverse of `to_json`; missing fields take their defaults.
 
         Raises:
-            SpecError: `data` is no object, a field is unknown, or a value has the wrong type.
+            SpecError: `data` is not an object, a field is unknown, or a value has the wrong type.
         """
         if not isinstance(data, dict):
             raise SpecError(f"{cls.__name__} is not an object: {data!r}", where=where)
@@ -113,7 +113,7 @@ def _typed(cls: type[Spec], name: str, hint: Any, value: object) -> object:
         if isinstance(option, type) and isinstance(value, option) and issubclass(option, Spec):
             return value
     kinds = " or ".join(getattr(option, "__name__", str(option)) for option in options)
-    raise SpecError(f"{cls.__name__}.{name} is {value!r}, which is no {kinds}")
+    raise SpecError(f"{cls.__name__}.{name} is {value!r}, not {kinds}")
 
 
 def _show(value: object) -> str:

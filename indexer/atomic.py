@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import RagidxError, check_machine
 
 TEMPORARY = ".tmp"
 
@@ -43,10 +43,12 @@ def writing(path: Path, size: int = 0) -> Iterator[None]:
 
     Raises:
         RagidxError: the disk is full, read-only or closed to this user, or failed.
+        MachineError: no more files can be opened, or there is no memory left.
     """
     try:
         yield
     except OSError as fault:
+        check_machine(fault, path)
         reason = os.strerror(fault.errno) if fault.errno else str(fault)
         raise RagidxError(f"cannot write: {reason}", _hint(fault.errno, size), where=str(path)) from fault
 

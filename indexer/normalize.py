@@ -2,7 +2,8 @@
 
 (n, dim) float16, float32 or float64 -> (n, dim) float32; of those, the first numbers again. Lengths are taken in
 float64, whatever the input: the squares of float16 and float32 numbers leave their own range long before the numbers
-do.
+do. A row of zeros, and one that is not finite, has no direction: it becomes zeros and a fault, and the caller decides
+whether that is an error. Everything that has unit length in this package got it here.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class UnitRows:
     faults: list[tuple[int, str]]
 
 
-def unit_rows(vectors: NDArray[Any]) -> UnitRows:
+def l2_normalize(vectors: NDArray[Any]) -> UnitRows:
     """Bring each row to length 1.
 
     A float16 row whose length is 1 but for its rounding is a stored one, and stays as it is: to divide it again would
@@ -42,9 +43,9 @@ def unit_rows(vectors: NDArray[Any]) -> UnitRows:
     Args:
         vectors: (n, dim) of a floating type, dim 1 or more.
 
-    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]])).vectors.tolist()
+    >>> l2_normalize(np.array([[3.0, 4.0], [0.0, 0.0]])).vectors.tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
-    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]])).faults
+    >>> l2_normalize(np.array([[3.0, 4.0], [0.0, 0.0]])).faults
     [(1, 'the vector is zero')]
     """
     whole = vectors.astype(np.float32) if vectors.dtype == np.float16 else vectors  # exact, and faster from here on
@@ -73,7 +74,7 @@ def cut_rows(unit: UnitRows, dim: int) -> UnitRows:
 
     A row that was broken stays so for its own reason; one with nothing among those numbers is broken now.
 
-    >>> cut = cut_rows(unit_rows(np.array([[3.0, 0.0, 4.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]])), 2)
+    >>> cut = cut_rows(l2_normalize(np.array([[3.0, 0.0, 4.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]])), 2)
     >>> cut.vectors.tolist()
     [[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     >>> cut.faults
@@ -82,6 +83,6 @@ def cut_rows(unit: UnitRows, dim: int) -> UnitRows:
     width = unit.vectors.shape[1]
     if width == dim:
         return unit
-    cut, before = unit_rows(unit.vectors[:, :dim]), dict(unit.faults)
+    cut, before = l2_normalize(unit.vectors[:, :dim]), dict(unit.faults)
     nothing = f"the first {dim:,} of {width:,} numbers of the vector are zero"  # of a finite row, nothing else can be
     return UnitRows(cut.vectors, [(row, before.get(row, nothing)) for row, _ in cut.faults])

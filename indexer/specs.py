@@ -307,7 +307,16 @@ def differences(have: IndexSpec, want: IndexSpec) -> list[Difference]:
         left_out |= _NAMES
     elif fields & _NAMES:
         left_out.add("weights")
-    return [one for one in found if one.field not in left_out]
+    return [_named(want, one) for one in found if one.field not in left_out]
+
+
+def _named(want: IndexSpec, one: Difference) -> Difference:
+    """A difference of a content by the name of what has it: the content itself says nothing to a user."""
+    if want.encoder is None or one.field not in _CONTENTS:
+        return one
+    template = f"the template '{want.encoder.template}' of this version is another one"
+    files = f"the files of '{want.encoder.model}' have changed"
+    return dataclasses.replace(one, words=template if one.field == "template" else files)
 
 
 def _of_encoders(*names: str) -> frozenset[str]:
@@ -318,6 +327,7 @@ def _of_encoders(*names: str) -> frozenset[str]:
 _INSTRUCTION = _of_encoders("instruction")
 _CHOOSE_TEMPLATE = _of_encoders("method", "template", "copies")
 _NAMES = _of_encoders("model", "revision", "adapters", "pooler")
+_CONTENTS = {"template", "weights"}
 
 
 def _differences(have: dict[str, Json], want: dict[str, Json], prefix: str) -> Iterator[Difference]:
@@ -343,7 +353,12 @@ def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> Spec
         where: the index folder.
     """
     hint = "leave the option out to go on with the index, or replace it with --rebuild"
-    if [one.field for one in changes] == ["index_type"]:
+    fields = [one.field for one in changes]
+    if set(fields) <= _CONTENTS:  # no option asked for it
+        hint = "replace it with --rebuild"
+        if fields[0] == "weights":
+            hint = f"name the right folder with --model, or {hint}"
+    elif fields == ["index_type"]:
         reindex = f"ragidx reindex DIR --index {shlex.quote(where)} --index-type {shlex.quote(index_type)}"
         hint += f"; '{reindex}' makes one of that type beside it, and encodes nothing"
     return SpecError("the index was made otherwise: " + "; ".join(map(str, changes)), hint, where=where)

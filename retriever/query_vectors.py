@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ragidx.corpora.errors import QueryError
+from ragidx.corpora.errors import QueryError, check_machine
 from ragidx.corpora.limits import MIB, UnreadableError
 from ragidx.corpora.readers.source_file import read_all
-from ragidx.indexer.normalize import cut_rows, unit_rows
+from ragidx.indexer.normalize import cut_rows, l2_normalize
 
 MAX_BYTES = 256 * MIB
 
@@ -42,6 +42,7 @@ def read_query_vectors(path: str | Path) -> NDArray[Any]:
         data = _data(path)
         found = _npy(data) if data.startswith(_NPY_MARK) else _json(data)
     except OSError as fault:
+        check_machine(fault, where)
         raise QueryError(f"cannot be opened: {fault.strerror or fault}", _FORMS, where=where) from fault
     except _FAULTS as fault:
         first = (str(fault).splitlines() or [type(fault).__name__])[0][:200]
@@ -79,7 +80,7 @@ def unit_queries(
             "make it as the vectors of the index were made",
             where=str(file or index),
         )
-    unit = cut_rows(unit_rows(matrix), dim)
+    unit = cut_rows(l2_normalize(matrix), dim)
     for row, reason in unit.faults:
         place = f"query {row + 1:,}" if len(matrix) > 1 else ""
         raise QueryError(

@@ -1,9 +1,9 @@
 """Retriever: an index answers questions.
 
-question + instruction -> query vector (the index's own spec) -> filter -> unit length -> `IndexReader` -> hits. The
-encoder is loaded when the first question comes, and must be the one the index was made with, by the content of its
-weights. It runs where `device` says, which for `auto` is a GPU where there is one; searching takes place there only
-where `device` names it, `cuda`. Searching with vectors is `IndexReader`'s.
+question + instruction -> query vector (the index's own `Embedder`) -> `IndexReader` -> hits. The encoder is loaded when
+the first question comes, and must be the one the index was made with, by the content of its weights. It runs where
+`device` says, which for `auto` is a GPU where there is one; searching takes place there only where `device` names it,
+`cuda`. Searching with vectors is `IndexReader`'s.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, QueryError, lone_surrogate
 from ragidx.indexer.devices import check_device
-from ragidx.indexer.normalize import ZERO, unit_rows
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hit
@@ -27,8 +26,8 @@ from ragidx.retriever.options import search_options
 from ragidx.retriever.reader import IndexReader
 
 if TYPE_CHECKING:
+    from ragidx.indexer.encoders.embedder import Embedder
     from ragidx.indexer.encoders.protocol import Encoder
-    from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.models.locate import ModelFiles
 
 FILTER_FILE = "filter.safetensors"
@@ -144,15 +143,13 @@ class Retriever:
 
         Raises:
             QueryError: the model makes nothing of a question.
+            ModelError: the index's model is not here, or is another, or its vector is not finite.
         """
-        raw = self.encoder.encode_query(list(queries), instruction)
-        vectors = raw if self._filter is None else self._filter(raw)
-        unit = unit_rows(vectors)
-        for row, reason in unit.faults:
-            if reason == ZERO:
-                raise QueryError(f"the model makes nothing of the query {queries[row]!r}", "use words that it knows")
-            raise QueryError(f"the model's vector of the query {queries[row]!r} is not finite", "try --dtype float32")
-        return unit.vectors
+        vectors = self.embedder.embed_query(queries, instruction)
+        zero = np.flatnonzero(~vectors.any(axis=1))
+        if zero.size:
+            raise QueryError(f"the model makes nothing of the query {queries[zero[0]]!r}", "use words that it knows")
+        return vectors
 
     @property
     def schema(self) -> dict[str, str]:
@@ -166,6 +163,15 @@ class Retriever:
             if self._loaded is None:
                 self._loaded = self._load()
             return self._loaded
+
+    @functools.cached_property
+    def embedder(self) -> Embedder:
+        """What makes the index's vectors: its encoder and the filter that it keeps."""
+        from ragidx.indexer.encoders.embedder import Embedder
+        from ragidx.indexer.filters.filter import Filter
+
+        stored = None if self.spec.filter.name == "none" else Filter.from_bytes(self.store.blob(FILTER_FILE))
+        return Embedder(self.encoder, stored)
 
     def _load(self) -> Encoder:
         spec = self.spec.encoder
@@ -187,7 +193,7 @@ class Retriever:
             adapters=spec.adapters if self._adapters is None else self._adapters,
             pooler=self._pooler or spec.pooler,
         )
-        if weights_fingerprint(files) != self.spec.weights:
+        if weights_fingerprint(files, self.spec.weights) != self.spec.weights:
             raise ModelError(
                 f"'{files.name}'{_extras(files)} is not the model this index was made with: its files have changed",
                 f"name the right folder with --model{_options(spec)}, or build the index again with --rebuild",
@@ -201,14 +207,6 @@ class Retriever:
                 where=str(self.store.path),
             )
         return encoder
-
-    @functools.cached_property
-    def _filter(self) -> Filter | None:
-        from ragidx.indexer.filters.filter import Filter
-
-        if self.spec.filter.name == "none":
-            return None
-        return Filter.from_bytes(self.store.blob(FILTER_FILE))
 
     def _vectors(self, queries: Sequence[str], instruction: str | None) -> NDArray[np.float32]:
         """As `encode`; what is wrong with a question is told before a model is loaded for it."""

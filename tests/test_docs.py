@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 WRITTEN = [ROOT / "README.md", *(page for page in PAGES if page.name != "cli.md")]
-COMING = {"--allow-removal"}  # described before it exists
 
 COMMAND = re.compile(r"^(?: {4}(?:.*\| )?|\$ )(ragidx [a-z].*)$", re.MULTILINE)
 TRANSCRIPTS = runpy.run_path(str(DOCS / "transcripts.py"))
@@ -68,7 +67,7 @@ def test_prose_names_commands_and_options_that_exist(page: Path) -> None:
         named = re.match(r"ragidx ([a-z]+)", span)
         assert named is None or named[1] in COMMANDS, span
         if not span.startswith(("python ", "make ", "pip ")):
-            assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)) <= every | COMING, span
+            assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)) <= every, span
 
 
 # links

@@ -1,6 +1,6 @@
-"""Files become documents: one module a format, and the table that says which ending is read by which.
+"""Files become documents: one module a format, and the table of endings and readers.
 
-The names below are what a reader of another package needs (an entry point of the group `ragidx.readers`).
+A reader in another package (an entry point of the group `ragidx.readers`) needs the names below.
 """
 
 from ragidx.corpora.readers.registry import (

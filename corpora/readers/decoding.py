@@ -2,7 +2,7 @@ r"""Bytes become text: byte order mark, strict UTF-8, the encoding a document de
 
     bytes -> str, every newline "\n"
 
-Binary data is recognised and refused; nothing is ever replaced by U+FFFD. Formats are not known here.
+Binary data is refused; no character is ever replaced by U+FFFD. Formats are not known here.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def decode(data: bytes | bytearray, *, declared: str = "") -> str:
 
     Args:
         data: all of its bytes.
-        declared: the encoding that the document names itself; believed after UTF-8 was tried.
+        declared: the encoding that the document names; tried after UTF-8.
 
     Raises:
-        UnreadableError: the bytes are binary, broken UTF-8, or of no encoding that fits.
+        UnreadableError: the bytes are binary, broken UTF-8, or fit no encoding.
     """
     marked = marked_encoding(data)
     if marked is None and is_binary(data):
@@ -66,7 +66,7 @@ def sample_encoding(sample: bytes) -> str:
     if is_binary(sample):
         raise UnreadableError("binary file")
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(sample)  # a character cut at the end is no fault
+        codecs.getincrementaldecoder("utf-8")().decode(sample)  # a character cut at the end is not a fault
     except UnicodeDecodeError as fault:
         around = _around(sample, fault.start)
         return "utf-8" if _means_utf8(around) else _guess(around, fault.start)
@@ -74,18 +74,18 @@ def sample_encoding(sample: bytes) -> str:
 
 
 def marked_encoding(data: bytes | bytearray) -> str | None:
-    """The codec that the byte order mark names; None where there is none."""
+    """The codec of the byte order mark; None if there is none."""
     return next((name for mark, name in _MARKS if data.startswith(mark)), None)
 
 
 def is_binary(data: bytes | bytearray) -> bool:
-    """Whether bytes without a byte order mark are no text: in 64 KiB, a NUL or over 1 % control characters."""
+    """Whether bytes without a byte order mark are binary: in 64 KiB, a NUL or over 1 % control characters."""
     sample = bytes(data[:_SAMPLE_BYTES])
     return 0 in sample or len(sample) - len(sample.translate(None, _CONTROLS)) > 2 + len(sample) // 100
 
 
 def _decode_other(data: bytes | bytearray, position: int, declared: str) -> str:
-    """Text that is not UTF-8, `position` being its first byte that is not."""
+    """Text that is not UTF-8; `position` is the first invalid byte."""
     around = _around(data, position)
     encoding = _web_encoding(declared)
     if not encoding and _means_utf8(around):
@@ -106,7 +106,7 @@ def _around(data: bytes | bytearray, position: int) -> bytes:
 
 
 def _means_utf8(sample: bytes) -> bool:
-    """Whether UTF-8 was meant: valid sequences do not come about by chance, so they outnumber stray bytes only then."""
+    """Whether UTF-8 was meant: only then do valid sequences outnumber stray bytes."""
     sequences = _UTF8_SEQUENCE.findall(sample)
     strays = len(_NOT_ASCII.findall(sample)) - sum(map(len, sequences))
     return bool(sequences) and len(sequences) >= strays
@@ -119,7 +119,7 @@ def _web_encoding(declared: str) -> str:
     except (LookupError, ValueError):
         return ""
     name = _WEB_NAMES.get(name, name)
-    # Codecs that are no text encoding (hex, zlib) are known to codecs.lookup as well.
+    # codecs.lookup also knows codecs that are not text encodings (hex, zlib).
     return "" if name.startswith("utf") or name not in _KNOWN else name
 
 

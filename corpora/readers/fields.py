@@ -1,8 +1,8 @@
-"""Records become Documents: which field is the text, which the id, and what is wrong with a record.
+"""Records become Documents: which field is the text, which the id, and why a record is skipped.
 
     Record(number, at, fields) -> Document(name#id, text, metadata)
 
-Used by every format that holds many records (JSON, CSV, Parquet, Arrow). How a record looks on disk is not known here.
+Used by every format that holds many records (JSON, CSV, Parquet, Arrow). File formats are not known here.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _SHOWN_FIELDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a file, before its fields are told apart.
+    """One record of a file, before its text and id are found.
 
     Args:
-        number: its place in the file, from 1; broken records count, so that the numbers of the others stay.
-        at: `:line` or `#number`, which follows the file's name in a report.
-        fields: values by name, None where there is none.
+        number: its place in the file, from 1; broken records count.
+        at: `:line` or `#number`, after the file's name in a report.
+        fields: values by name, None if missing.
     """
 
     number: int
@@ -45,9 +45,9 @@ class Record:
 
 
 def record_documents(file: SourceFile, records: Iterable[Record], to_scalar: ToScalar) -> Iterator[Document]:
-    """One Document a record; a record that is none is reported and the others are read."""
+    """One Document a record; a broken record is skipped."""
     seen = _SeenIds()
-    missing: dict[str, str] = {}  # the first record's words serve all, so that reports can be counted
+    missing: dict[str, str] = {}  # the first record's message serves all, so that skips can be counted
     for record in records:
         try:
             document = _document(file, record, to_scalar, seen, missing)
@@ -61,7 +61,7 @@ def text_field(names: Collection[str], chosen: str | None) -> str:
     """The field that is the text.
 
     Raises:
-        UnreadableError: there is none; the reason names the fields found.
+        UnreadableError: it is missing; the reason names the fields found.
     """
     field = chosen if chosen is not None else next((name for name in TEXT_FIELDS if name in names), None)
     if field is None or field not in names:
@@ -70,10 +70,10 @@ def text_field(names: Collection[str], chosen: str | None) -> str:
 
 
 def check_text(text: str) -> None:
-    """Refuse what is no text.
+    """Refuse a text that is empty or has invalid characters.
 
     Raises:
-        UnreadableError: it is empty, or holds what cannot be written or shown.
+        UnreadableError: it is empty, or has a NUL or a lone surrogate.
     """
     if not text or text.isspace():
         raise UnreadableError("empty text")
@@ -95,7 +95,7 @@ def _document(
     if text is None:
         raise UnreadableError("empty text")
     if not isinstance(text, str):
-        raise UnreadableError(f"the field '{field}' is no text but {_kind(text)}")
+        raise UnreadableError(f"the field '{field}' is not text but {_kind(text)}")
     check_text(text)
     id_field = _id_field(fields, file.options.id_field, missing)
     record_id = _id(fields[id_field], id_field) if id_field else str(record.number)
@@ -109,7 +109,7 @@ def _document(
 
 
 def _id_field(fields: Mapping[str, object], chosen: str | None, missing: dict[str, str]) -> str | None:
-    """The field that is the id; None: the record's number is."""
+    """The field that is the id; None: the record's number is the id."""
     if chosen is None:
         return next((name for name in ID_FIELDS if _is_id(fields.get(name))), None)
     if chosen not in fields:
@@ -123,7 +123,7 @@ def _is_id(value: object) -> bool:
 
 def _id(value: object, field: str) -> str:
     if not _is_id(value):
-        raise UnreadableError(f"the field '{field}' is no id but {_kind(value)}")
+        raise UnreadableError(f"the field '{field}' is not an id but {_kind(value)}")
     name = unicodedata.normalize("NFC", str(value))
     if has_surrogate(name):
         raise UnreadableError("lone surrogate in the id")
@@ -133,7 +133,7 @@ def _id(value: object, field: str) -> str:
 def _metadata(
     file: SourceFile, record: Record, to_scalar: ToScalar, leave: Collection[str | None]
 ) -> dict[str, Scalar]:
-    """Every other field, typed; absent ones are left out, and what cannot be kept is reported."""
+    """Every other field that has a value, typed; what cannot be kept is skipped."""
     metadata: dict[str, Scalar] = {}
     for name, value in record.fields.items():
         if name in leave or value is None:
@@ -144,7 +144,7 @@ def _metadata(
             scalar = to_scalar(value)
         except ValueError as fault:
             shown = name.encode("utf-8", "replace").decode()
-            file.skip(f"the field '{shown}' is left out: {fault}", record.at)
+            file.skip(f"the field '{shown}': {fault}", record.at)
         else:
             if scalar is not None:
                 metadata[name] = scalar
@@ -159,7 +159,7 @@ def _missing(field: str, names: Iterable[str], option: str) -> str:
 
 
 def _kind(value: object) -> str:
-    """What a value is, in JSON's words."""
+    """The type of a value, as JSON names it."""
     if value is None or value == "":
         return "empty"
     kinds = ((bool, "true or false"), (int | float, "a number"), (list | tuple, "a list"), (dict, "an object"))
@@ -211,7 +211,7 @@ _INT64 = 1 << 63
 
 
 def has_surrogate(text: str) -> bool:
-    """Whether a text holds half of a UTF-16 pair, which no encoding can write."""
+    """Whether a text has a lone surrogate, which no encoding can write."""
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 

@@ -3,8 +3,8 @@
     bytes -> Document(name, text, metadata, markdown=True)
 
 Headings become `#` lines, list entries `- ` lines, table rows lines with ` | `, `<pre>` a fenced block; every other
-block is a paragraph. Scripts, styles, navigation, asides and the page's header and footer are left out; links
-and emphasis are plain text.
+block is a paragraph. Scripts, styles, navigation, asides and the page's header and footer are dropped; links
+and emphasis become plain text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PARAGRAPH_TAGS = """
     section summary table ul
 """
 _DROPPED = frozenset(_DROPPED_TAGS.split())
-_PAGE_FRAME = frozenset({"header", "footer"})  # dropped, save inside the elements below, whose own they are
+_PAGE_FRAME = frozenset({"header", "footer"})  # dropped, except inside the elements below
 _ARTICLE = frozenset({"main", "article", "section"})
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _PARAGRAPHS = frozenset(_PARAGRAPH_TAGS.split())
@@ -85,7 +85,7 @@ def page_text(tree: LexborHTMLParser) -> str:
 
 
 def page_metadata(tree: LexborHTMLParser) -> dict[str, Scalar]:
-    """`<title>` and the `<meta name content>` that say something of the text, typed; several of a name are joined."""
+    """`<title>` and the `<meta name content>` that describe the text, typed; values of one name are joined."""
     found: dict[str, list[str]] = {}
     for node in tree.css("meta[name][content]"):
         name = (node.attributes.get("name") or "").strip()
@@ -111,7 +111,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self._parts: list[str] = []
-        self._gap = ""  # what stands between the last word and the next: "", " ", a newline or a blank line
+        self._gap = ""  # between the last word and the next: "", " ", a newline or a blank line
         self._prefix = ""  # of the line that begins: "# " or "- "
         self._pre = 0
 
@@ -190,7 +190,7 @@ MAX_DEPTH = 2_000  # elements inside one another
 MAX_OPTIONS = 10_000  # of lists that have no end
 MAX_ATTRIBUTES = 5_000  # of one tag
 
-_SMALL_CHARS = 3 * MAX_DEPTH  # no room for any of them
+_SMALL_CHARS = 3 * MAX_DEPTH  # too short to break a limit
 
 _UNREAD = re.compile(r"<!--|<(script|style|svg|math|select)(?=[\s/>])", re.IGNORECASE)
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)")
@@ -216,7 +216,7 @@ def parseable(html: str) -> str:
 def _without_unread(html: str) -> str:
     parts = []
     after = 0
-    endless: set[str] = set()  # looked for once to the end of the page, and not again
+    endless: set[str] = set()  # searched once to the end of the page, and not again
     for start in _UNREAD.finditer(html):
         name = (start[1] or "").lower()
         if start.start() < after or name in endless:

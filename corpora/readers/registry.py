@@ -1,9 +1,9 @@
 """Files become Documents: which reader reads which ending, and the walk over a whole corpus.
 
-    corpus path -> sources -> Documents, one at a time; whatever is left out goes to `on_skip`
+    corpus path -> sources -> Documents, one at a time; skips go to `on_skip`
 
 A reader is a function from a SourceFile to its Documents; it raises `UnreadableError` for a file and calls `file.skip`
-for a part of one. Third parties add theirs by an entry point of the group `ragidx.readers`, named after the ending.
+for a part of one. Other packages add readers by an entry point of the group `ragidx.readers`, named after the ending.
 Chunks, models and vectors are not known here.
 """
 
@@ -16,6 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TypeAlias
 
+from ragidx.corpora.errors import check_machine
 from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
 from ragidx.corpora.readers.packed import office
 from ragidx.corpora.readers.packed.office import OfficeConverter
@@ -81,22 +82,22 @@ def documents(
     Args:
         corpus: a folder, a file, or `-`.
         options: which fields to take, and bounds.
-        include: gitignore-style globs; a file is kept if one matches. Not asked in a BEIR folder.
-        exclude: the same, for what is left out.
-        indexes: folders that are left out as indexes, as of `sources`.
-        on_skip: called for whatever is left out, with its reason.
-        on_source: called when a file's turn comes; False: it is not read, and nothing is said of it.
+        include: gitignore-style globs; a file is kept if one matches. Not used in a BEIR folder.
+        exclude: the same, for what to skip.
+        indexes: folders that are skipped as indexes, as in `sources`.
+        on_skip: called for each skip.
+        on_source: called before a file is read; False: it is passed over without a report.
 
     Raises:
         CorpusError: there is no such corpus.
-        SpecError: a glob is none.
+        SpecError: a glob is not valid.
     """
     found = sources(corpus, include=include, exclude=exclude, indexes=indexes, beir=True, on_skip=on_skip)
     return _documents(filter(on_source, found), options, on_skip)
 
 
 def read(source: Source, options: ReadOptions = _DEFAULTS, *, on_skip: OnSkip) -> Iterator[Document]:
-    """The Documents of one file. A fault of the file is reported, never raised."""
+    """The Documents of one file. Its faults are reported, never raised."""
     return _documents(iter([source]), options, on_skip)
 
 
@@ -107,23 +108,25 @@ def _documents(found: Iterator[Source], options: ReadOptions, on_skip: OnSkip) -
 
 
 def _read(source: Source, options: ReadOptions, on_skip: OnSkip, converter: OfficeConverter) -> Iterator[Document]:
-    told = False
+    reported = False
 
-    def tell(skip: Skip) -> None:
-        nonlocal told
-        told = True
+    def report(skip: Skip) -> None:
+        nonlocal reported
+        reported = True
         on_skip(skip)
 
-    file = SourceFile(source=source, options=options, on_skip=tell, office=converter)
+    file = SourceFile(source=source, options=options, on_skip=report, office=converter)
     try:
         for document in _reader(file)(file):
-            told = True
+            reported = True
             yield document
     except UnreadableError as fault:
+        check_machine(fault, source.name)  # a file that is left out leaves the index
         file.skip(str(fault))
     except OSError as fault:
+        check_machine(fault, source.name)
         file.skip(f"cannot be read: {fault.strerror or fault}")
-    if not told:
+    if not reported:
         file.skip("holds no document")
 
 
@@ -149,12 +152,12 @@ def _function(place: str) -> Reader:
 
 
 def added_endings() -> tuple[str, ...]:
-    """The endings, lower case, that third parties' readers are there for."""
+    """The endings, lower case, of readers in other packages."""
     return tuple(ending for ending in _added_readers() if ending not in READERS)
 
 
 @functools.cache
 def _added_readers() -> dict[str, EntryPoint]:
-    """Third parties' readers by ending; those of ragidx itself cannot be replaced."""
+    """Readers in other packages, by ending; ragidx's own cannot be replaced."""
     found = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value), reverse=True)
     return {f".{point.name.lstrip('.').lower()}": point for point in found}

@@ -1,8 +1,8 @@
-"""A source while it is read: its bytes, unpacked and bounded, and the place where its skips are told.
+"""A source while it is read: its bytes, unpacked and bounded, and the report of its skips.
 
     Source -> SourceFile -> stream of bytes | all bytes | a path
 
-`.gz` and `.zst` are taken off here, so that readers see the ending below them. Formats are not known here.
+`.gz` and `.zst` are unpacked here; readers see the ending below them. Formats are not known here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SourceFile:
     Args:
         source: the file.
         options: which fields to take, and bounds.
-        on_skip: called for whatever is left out.
+        on_skip: called for each skip.
         office: the converter of PDF and office files, shared by all files of a corpus.
     """
 
@@ -42,7 +42,7 @@ class SourceFile:
     options: ReadOptions
     on_skip: OnSkip
     office: OfficeConverter
-    ending: str = field(init=False)  # lower case, below .gz and .zst; "" where there is none
+    ending: str = field(init=False)  # lower case, below .gz and .zst; "" if there is none
     packing: str | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class SourceFile:
         return f"{self.source.name}#{record}" if record else self.source.name
 
     def skip(self, reason: str, at: str = "") -> None:
-        """Report that the file was left out, or what is `at` (`:line` or `#record`) in it."""
+        """Report that the file is skipped, or what is `at` (`:line` or `#record`) in it."""
         self.on_skip(Skip(f"{self.source.name}{at}", reason))
 
     @contextmanager
@@ -70,7 +70,7 @@ class SourceFile:
         """The file's bytes, unpacked.
 
         Raises:
-            UnreadableError: it is no regular file any more; while reading: it is damaged, or expands beyond the limits.
+            UnreadableError: it is no longer a regular file; while reading: it is damaged, or expands beyond the limits.
         """
         if self.source.path is None:
             yield sys.stdin.buffer
@@ -95,7 +95,7 @@ class SourceFile:
     def path(self) -> Iterator[Path]:
         """The file by a path, for formats that need to seek: itself, or unpacked into a temporary file."""
         if self.packing is None and self.source.path is not None:
-            with _open_regular(self.source.path):  # says now what is wrong with it
+            with _open_regular(self.source.path):  # raises now if it cannot be read
                 pass
             yield self.source.path
             return
@@ -121,7 +121,7 @@ def read_all(stream: IO[bytes], limit: int, head: bytes = b"") -> bytearray:
 
 
 def _open_regular(path: Path) -> IO[bytes]:
-    """Open without following a link or waiting for a FIFO that took the file's place since the walk."""
+    """Open, but not a link or a FIFO that replaced the file since the walk."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -131,7 +131,7 @@ def _open_regular(path: Path) -> IO[bytes]:
 
 
 class _Unpacked(io.RawIOBase):
-    """Bytes of a .gz or .zst, counted. Arrow unpacks block by block, joins members, and tells a truncated file."""
+    """Bytes of a .gz or .zst, counted. Arrow unpacks block by block, joins members, and detects a truncated file."""
 
     def __init__(self, packed: IO[bytes], packing: str, limits: Limits) -> None:
         import pyarrow as pa

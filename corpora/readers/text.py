@@ -2,9 +2,9 @@
 
     text -> Document(name, text, metadata)
 
-Markdown: YAML front matter becomes metadata and is taken from the text; a title from it, else the first heading.
+Markdown: YAML front matter becomes metadata and leaves the text; the title is its `title`, else the first heading.
 reStructuredText: the field list at the top or right below the title becomes metadata; the title is the first section's.
-The rest of the text stays as it is, newlines aside. YAML is data: no tags, no aliases, bounded size.
+The rest of the text is unchanged but for newlines. YAML is data: no tags, no aliases, bounded size.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read_text(file: SourceFile) -> Iterator[Document]:
 
 
 def read_unknown(file: SourceFile) -> Iterator[Document]:
-    """A file of no known ending: its text if its first bytes look like text."""
+    """A file with an unknown ending: its text if its first bytes look like text."""
     with file.stream() as stream:
         sample = stream.read(_SNIFFED_BYTES)
     if marked_encoding(sample) is None and is_binary(sample):
@@ -60,7 +60,7 @@ def read_markdown(file: SourceFile) -> Iterator[Document]:
         try:
             scalar = to_scalar(value)
         except ValueError as fault:
-            file.skip(f"the field '{name}' is left out: {fault}")
+            file.skip(f"the field '{name}': {fault}")
         else:
             if scalar is not None:
                 metadata[name] = scalar
@@ -92,7 +92,7 @@ def _document(file: SourceFile, text: str, metadata: Mapping[str, Scalar], *, ma
 
 
 def front_matter(text: str) -> tuple[dict[str, object], str]:
-    r"""The fields above a Markdown text, and the text below them. What is no mapping in YAML is text.
+    r"""The fields above a Markdown text, and the text below them. YAML that is not a mapping is text.
 
     >>> front_matter("---\nyear: 1967\n---\n\n# Pulsars\n")
     ({'year': 1967}, '# Pulsars\n')
@@ -105,10 +105,10 @@ def front_matter(text: str) -> tuple[dict[str, object], str]:
 
 
 def first_heading(text: str) -> str:
-    """The first heading of a Markdown text outside fenced code; empty where there is none near the top."""
+    """The first heading of a Markdown text outside fenced code; empty if there is none near the top."""
     fence = ""
     above = ""
-    broken = _FRONT.match(text, 0, _TOP_CHARS)  # front matter that is no YAML: its end is no underline
+    broken = _FRONT.match(text, 0, _TOP_CHARS)  # invalid front matter: its end is not an underline
     for line in text[broken.end() if broken else 0 : _TOP_CHARS].split("\n"):
         mark = _FENCE.match(line)
         if fence:
@@ -147,7 +147,7 @@ def docinfo(text: str) -> tuple[str, dict[str, str], str]:
 
 
 def _after_preamble(lines: list[str], at: int) -> int:
-    """The first line from `at` on that is neither blank nor of a comment, a label or a directive."""
+    """The first line from `at` on that is not blank, nor part of a comment, a label or a directive."""
     while at < len(lines):
         if _RST_PREAMBLE.match(lines[at]):
             at += 1
@@ -171,7 +171,7 @@ def _rst_title(lines: list[str], at: int) -> tuple[str, int]:
 
 
 def _field_list(lines: list[str], at: int) -> tuple[dict[str, str], int, int]:
-    """The fields that begin at a line, that line, and the line after them. Indented lines go on."""
+    """The fields that begin at a line, that line, and the line after them. Indented lines continue a field."""
     fields: dict[str, str] = {}
     first = at
     name = ""

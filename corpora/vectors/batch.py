@@ -1,8 +1,8 @@
-"""What flows out of files of vectors: batches of rows. And what every such file is held to.
+"""Batches of rows from files of precomputed vectors, and the checks that every such file must pass.
 
     VectorBatch(file, rows, ids, vectors (n, dim), texts, doc_ids, metadata, share)
 
-Rows count from 0, as in numpy: `part.parquet#17` is the 18th row. How a file looks on disk is not known here.
+Rows count from 0, as in numpy: `part.parquet#17` is the 18th row. File formats are not known here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Scalar
 
-MAX_WIDTH = 65_536  # numbers of a vector, as many as an index takes
+MAX_WIDTH = 65_536  # numbers of a vector, as in an index
 
 _BATCH_NUMBERS = 1 << 20  # in the vectors of a batch, about: 8 MiB in the float64 that lengths are taken in
 _BATCH_ROWS = (16, 4096)
@@ -25,16 +25,16 @@ _BATCH_ROWS = (16, 4096)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorBatch:
-    """Some rows of a file, those that are broken left out.
+    """Some rows of a file, without broken ones.
 
     Args:
         file: its name below the root.
         rows: (n,) their numbers in the file, from 0.
-        ids: not empty; whether they differ is not looked at.
-        vectors: (n, dim) float16, float32 or float64, as they stand in the file.
-        texts: "" where there is none.
+        ids: not empty; duplicates are not checked here.
+        vectors: (n, dim) float16, float32 or float64, as in the file.
+        texts: "" if there is none.
         doc_ids: None: each row is a document of its own.
-        metadata: values by name, without those that are missing, sorted by name.
+        metadata: values by name, without missing ones, sorted by name.
         share: how much of the file is read after this batch, 0 to 1.
     """
 
@@ -62,7 +62,7 @@ def batch_rows(width: int) -> int:
 
 
 def check_width(width: int, dim: int | None, what: str, where: str) -> None:
-    """Whether vectors of this width can stand beside the others.
+    """Refuse a width that does not fit the other vectors.
 
     Args:
         width: numbers of a vector.
@@ -71,15 +71,15 @@ def check_width(width: int, dim: int | None, what: str, where: str) -> None:
         where: the file.
 
     Raises:
-        CorpusError: they cannot.
+        CorpusError: it does not fit.
     """
     if not 1 <= width <= MAX_WIDTH:
         raise CorpusError(
             f"{what} holds vectors of {width:,} numbers", f"give vectors of 1 to {MAX_WIDTH:,}", where=where
         )
     if dim is not None and width != dim:
-        hint = "vectors of two models do not stand together: choose another --index, or replace it with --rebuild"
-        if width > dim:  # one that was shrunk before indexes said what they were cut from
+        hint = "vectors of two models do not mix: choose another --index, or replace this one with --rebuild"
+        if width > dim:  # an index shrunk by a version that did not store the earlier width
             hint += f"; an index that was shrunk takes the first {dim:,} numbers of each vector"
         raise CorpusError(
             f"{what} holds vectors of {width:,} numbers; those of the index, or of the files before, have {dim:,}",
@@ -89,5 +89,5 @@ def check_width(width: int, dim: int | None, what: str, where: str) -> None:
 
 
 def row_ids(file: SourceFile, rows: NDArray[np.int64], *, named: bool) -> list[str]:
-    """Ids of rows that have none: their numbers; `named`: with the file's name in front, where there are many files."""
+    """Ids of rows that have none: their numbers; `named`: with the file's name in front, for many files."""
     return [file.doc_id(name) if named else name for name in map(str, rows.tolist())]

@@ -2,8 +2,8 @@
 
     file -> record batches -> VectorBatch
 
-The numbers of a column are taken as one array: none of them becomes a Python object. Each batch is checked in full
-before a value is touched, for its offsets may lie. Which column is what is told apart in `vector_fields`.
+The numbers of a column are taken as one array: none of them becomes a Python object. Each batch is validated before a
+value is read: its offsets may be wrong. `fields` finds which column is what.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ragidx.corpora.records import Scalar
 from ragidx.corpora.vectors.batch import VectorBatch, batch_rows, check_width, row_ids
 from ragidx.corpora.vectors.fields import VectorColumns, is_text
 
-Faults: TypeAlias = dict[int, str]  # row of a batch -> why it is left out
+Faults: TypeAlias = dict[int, str]  # row of a batch -> why it is skipped
 
 _PEEK_ROWS = 64
 
@@ -38,7 +38,7 @@ def read_columns(file: SourceFile, vector_field: str | None, dim: int | None, *,
     Args:
         file: parquet, or an Arrow IPC file or stream.
         vector_field: the column of vectors; None: the first of VECTOR_FIELDS, else the only one there is.
-        dim: the width that the vectors must have; None: what most of the first rows have.
+        dim: the width that the vectors must have; None: the width of most of the first rows.
         named: whether ids that are row numbers have the file's name in front.
 
     Raises:
@@ -69,9 +69,9 @@ def _parquet(file: SourceFile, vector_field: str | None, rows: _Rows) -> Iterato
 
 
 def _parquet_width(parquet: Any, name: str) -> int | None:
-    """The width that most of the first vectors have, before many are read at once; None: none of them is there.
+    """The width of most of the first vectors, before many are read at once; None if there are no vectors.
 
-    The metadata of the column could tell, but reading them ends the process where they are damaged (pyarrow 26).
+    The column's metadata has it too, but pyarrow 26 ends the process on damaged metadata.
     """
     first = next(parquet.iter_batches(batch_size=_PEEK_ROWS, columns=[name], use_threads=False), None)
     if first is None:
@@ -91,7 +91,7 @@ def _arrow(file: SourceFile, vector_field: str | None, rows: _Rows) -> Iterator[
 
 
 class _Rows:
-    """Record batches of one file into VectorBatches: the rows that are whole, the others reported."""
+    """Record batches of one file into VectorBatches; broken rows are skipped."""
 
     def __init__(self, file: SourceFile, dim: int | None, named: bool) -> None:
         self.n_read = 0
@@ -99,7 +99,7 @@ class _Rows:
         self._is_checked = False
 
     def batches(self, columns: VectorColumns, batch: Any, share: float) -> Iterator[VectorBatch]:
-        """The rows of one record batch, in pieces that are not too large."""
+        """The rows of one record batch, in pieces of bounded size."""
         vectors = _storage(batch.column(columns.vector))
         vectors.validate(full=True)
         self._check_width(columns.vector, vectors)
@@ -117,7 +117,7 @@ class _Rows:
             self._file.skip("holds no row")
 
     def _check_width(self, name: str, vectors: Any) -> None:
-        """A column of another width throughout is told at once; single vectors of another one are broken rows."""
+        """A column of another width throughout is an error; single vectors of another width are broken rows."""
         lengths = _lengths(vectors)[_valid(vectors)]
         if self._is_checked or not len(lengths):
             return
@@ -138,7 +138,7 @@ class _Rows:
         texts = [""] * len(rows) if columns.text is None else _strings(piece.column(columns.text)).to_pylist()
         documents = None if columns.document is None else _ids(piece.column(columns.document))
         for name, row in undecoded:
-            self._file.skip(f"the field '{name}' is left out: not UTF-8", f"#{first + row}")
+            self._file.skip(f"the field '{name}': not UTF-8", f"#{first + row}")
         for row in sorted(faults):
             self._file.skip(faults[row], f"#{first + row}")
         batch = VectorBatch(
@@ -163,7 +163,7 @@ class _Rows:
         ]
 
     def _scalars(self, name: str, column: Any, first: int) -> list[Any]:
-        """One value a row; what cannot be kept is reported. Values of the simple types are metadata as they are."""
+        """One value a row; what cannot be kept is skipped. Simple types need no conversion."""
         values = column_values(self._file, name, column, first - 1)  # its reports count from 1
         kind = column.type
         if types.is_boolean(kind) or types.is_signed_integer(kind) or is_text(kind):
@@ -172,7 +172,7 @@ class _Rows:
             try:
                 values[row] = from_value(value, nested_chars=self._file.limits.nested_chars)
             except ValueError as fault:
-                self._file.skip(f"the field '{name}' is left out: {fault}", f"#{first + row}")
+                self._file.skip(f"the field '{name}': {fault}", f"#{first + row}")
                 values[row] = None
         return values
 
@@ -195,7 +195,7 @@ def _lengths(column: Any) -> NDArray[np.int64]:
 
 
 def _usual(lengths: NDArray[np.int64]) -> int | None:
-    """The length that most have, the smallest of several; None where there is none at all."""
+    """The most frequent length, the smallest of several; None if there are no lengths."""
     if not len(lengths):
         return None
     found, counts = np.unique(lengths, return_counts=True)
@@ -203,7 +203,7 @@ def _usual(lengths: NDArray[np.int64]) -> int | None:
 
 
 def _matrix(column: Any, dim: int, faults: Faults) -> NDArray[Any]:
-    """(rows, dim) of a column of lists, in memory of its own; rows that are none are noted in `faults`, and zero."""
+    """(rows, dim) of a column of lists, in new memory; broken rows are zero and noted in `faults`."""
     valid, lengths = _valid(column), _lengths(column)
     if types.is_fixed_size_list(column.type):
         starts = (column.offset + np.arange(len(column), dtype=np.int64)) * column.type.list_size
@@ -234,7 +234,7 @@ def _matrix(column: Any, dim: int, faults: Faults) -> NDArray[Any]:
 
 
 def _numbers(child: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """The numbers of a column of lists, and where one is missing; None: nowhere."""
+    """The numbers of a column of lists, and which are missing; None if none is."""
     if not child.null_count:
         return child.to_numpy(zero_copy_only=False), None
     holes: NDArray[np.bool_] = child.is_null().to_numpy(zero_copy_only=False)
@@ -242,14 +242,14 @@ def _numbers(child: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
 
 
 def _decoded(piece: Any, needed: dict[str | None, str]) -> tuple[Any, Faults, list[tuple[str, int]]]:
-    """The batch with strings that are UTF-8.
+    """The batch with valid UTF-8 strings.
 
     Args:
-        piece: a record batch as it was read; nothing of it is believed yet.
-        needed: the columns without which a row is broken, and what they are.
+        piece: a record batch as it was read, not validated.
+        needed: the columns that every row needs, and what they are.
 
     Returns:
-        The batch, null where a string was no UTF-8; the rows that are broken by that; the (column, row) of all others.
+        The batch, null where a string was not UTF-8; the rows broken by that; the (column, row) of all others.
     """
     try:
         piece.validate(full=True)
@@ -277,7 +277,7 @@ def _decoded(piece: Any, needed: dict[str | None, str]) -> tuple[Any, Faults, li
 
 def _utf8(column: Any) -> tuple[Any, list[int]]:
     raw = column.cast(pa.large_binary())
-    raw.validate(full=True)  # its offsets, whatever the bytes are
+    raw.validate(full=True)  # its offsets; the bytes may be anything
     values: list[str | None] = []
     broken: list[int] = []
     for row, data in enumerate(raw.to_pylist()):
@@ -290,7 +290,7 @@ def _utf8(column: Any) -> tuple[Any, list[int]]:
 
 
 def _strings(column: Any) -> Any:
-    """A column as an Arrow array of texts, "" where there is none."""
+    """A column as an Arrow array of texts, "" if missing."""
     column = _storage(column)
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -298,13 +298,13 @@ def _strings(column: Any) -> Any:
 
 
 def _ids(column: Any) -> list[str]:
-    """Ids in Unicode form NFC, as those of documents are; "" where there is none."""
+    """Ids in Unicode form NFC, as those of documents are; "" if missing."""
     ids: list[str] = pc.utf8_normalize(_strings(column), form="NFC").to_pylist()
     return ids
 
 
 def _without(batch: VectorBatch, faults: Faults) -> VectorBatch | None:
-    """The batch less its broken rows; None if nothing is left."""
+    """The batch without its broken rows; None if nothing is left."""
     if not faults:
         return batch
     good = [row for row in range(len(batch.rows)) if row not in faults]

@@ -1,9 +1,9 @@
-"""Files of vectors with columns: which column holds the vectors, which the ids, the texts, the metadata.
+"""Files of vectors with columns: which column has the vectors, the ids, the texts, the metadata.
 
     Arrow schema -> VectorColumns
 
 A column of vectors is a list, of fixed size or not, of half, float or double; every other column that metadata can hold
-becomes metadata, as `columns` has it. No value is read here.
+becomes metadata. No value is read here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class VectorColumns:
 
     @classmethod
     def choose(cls, file: SourceFile, schema: Any, vector_field: str | None) -> VectorColumns:
-        """Tell the columns apart; what is none of them and cannot be metadata is reported.
+        """Find the columns; those that are none of them and cannot be metadata are skipped.
 
         Raises:
             CorpusError: a column that is needed, or was named, is missing or of another type.
@@ -65,7 +65,7 @@ class VectorColumns:
         metadata = []
         for name in sorted(kept_columns(file, schema)):
             if name not in taken and is_vectors(kinds[name]):
-                file.skip(f"column '{name}' is left out: type {kinds[name]}")
+                file.skip(f"column '{name}': type {kinds[name]}")
             elif name not in taken:
                 metadata.append(name)
         return cls(vector, own, text, document, tuple(metadata))
@@ -108,7 +108,7 @@ def _named(
         return chosen
     raise CorpusError(
         f"the column '{chosen}' is missing or holds no {what[0]} (found: {_shown(kinds, kinds)})",
-        f"name another with {what[1]}, or leave the option out",
+        f"name another with {what[1]}, or drop the option",
         where=where,
     )
 

@@ -1,11 +1,10 @@
-"""Vectors that somebody has already: parquet, arrow, feather and npy files, one or a folder of them, as batches.
+"""Precomputed vectors: parquet, arrow, feather and npy files, one or a folder of them, as batches.
 
     path -> VectorBatch, bounded in size, all of one width
 
-A broken row is reported and left out. A file that cannot be read, has no vectors, or has vectors of another width
-throughout is an error at once: unlike a folder of documents, it is all or nothing. So is a file that changes while it
-is read: before and after each batch its size, time and inode are what they were at first, or the reading ends. Whether
-a vector is finite, or zero, is not looked at here, nor what an index holds.
+A broken row is skipped and reported. A file that cannot be read, has no vectors, or has vectors of another width
+throughout is an error, unlike in a folder of documents. So is a file that changes while it is read: its size, time and
+inode are compared before and after each batch. Whether a vector is finite or zero is not checked here.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.errors import CorpusError, check_machine
 from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
 from ragidx.corpora.readers.packed.office import OfficeConverter
 from ragidx.corpora.readers.source_file import SourceFile
@@ -39,7 +38,7 @@ Reader: TypeAlias = Callable[[SourceFile, "VectorOptions", int | None, bool], It
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorOptions:
-    """What to take from a file; None: a column of a name that `vector_columns` knows.
+    """Columns to read; None: a column with a known name (`vectors.fields`).
 
     Args:
         vector_field: the column of vectors.
@@ -69,18 +68,18 @@ def vector_batches(
 
     Args:
         path: a file or a folder.
-        options: which columns to take.
+        options: which columns to read.
         dim: the width that the vectors must have; None: that of the first ones.
         include: gitignore-style globs below a folder; a file is kept if one matches.
-        exclude: the same, for what is left out.
-        indexes: folders that are left out as indexes, as of `sources`.
-        on_skip: called for whatever is left out, with its reason.
-        on_source: called when a file is begun.
+        exclude: the same, for what to skip.
+        indexes: folders that are skipped as indexes, as in `sources`.
+        on_skip: called for each skip.
+        on_source: called before a file is read.
 
     Raises:
-        CorpusError: there is no such file; one cannot be read, or changes while it is; it has no vectors, or vectors of
-            another width.
-        SpecError: a glob is none.
+        CorpusError: there is no such file; one cannot be read, changes while it is read, has no vectors, or has
+            vectors of another width.
+        SpecError: a glob is not valid.
     """
     options = options or VectorOptions()
     reading = ReadOptions(options.text_field, options.id_field, options.limits)
@@ -93,7 +92,7 @@ def vector_batches(
                 continue
             if on_source is not None:
                 on_source(source)
-            for batch in _told(file, reader(file, options, dim, is_folder)):
+            for batch in _checked(file, reader(file, options, dim, is_folder)):
                 dim = batch.vectors.shape[1]
                 yield batch
 
@@ -101,7 +100,7 @@ def vector_batches(
 def vector_bytes(
     path: str | Path, *, include: Sequence[str] = (), exclude: Sequence[str] = (), indexes: Sequence[str] = ()
 ) -> int:
-    """What there is to read: sizes alone, nothing is opened."""
+    """The bytes to read, from file sizes; nothing is opened."""
     found = _sources(path, include, exclude, indexes, lambda _: None)
     return sum(
         source.size
@@ -113,7 +112,7 @@ def vector_bytes(
 def _sources(
     path: str | Path, include: Sequence[str], exclude: Sequence[str], indexes: Sequence[str], on_skip: OnSkip
 ) -> Iterator[Source]:
-    """As `sources`; standard input, which has no ending that says what it holds, is none of them."""
+    """As `sources`, without standard input: it has no ending to choose a reader by."""
     name = str(path)
     try:
         if name == "-":
@@ -124,27 +123,28 @@ def _sources(
 
 
 def _reader(file: SourceFile, *, is_folder: bool) -> Reader | None:
-    """What reads the file; None, after a report, for another file of a folder."""
+    """The file's reader; None for another kind of file in a folder, which is skipped."""
     if file.source.path is not None and file.ending in ENDINGS:
         return _read_npy if file.ending == _NPY else _read_columns
     if is_folder:
-        file.skip("no file of vectors")
+        file.skip("not a file of vectors")
         return None
-    raise CorpusError("it is no file of vectors", _GIVE, where=file.source.name)
+    raise CorpusError("it is not a file of vectors", _GIVE, where=file.source.name)
 
 
-def _told(file: SourceFile, batches: Iterator[VectorBatch]) -> Iterator[VectorBatch]:
-    """The batches; what is wrong with the file becomes an error that names it."""
-    hint, name = "mend the file, or leave it out", file.source.name
+def _checked(file: SourceFile, batches: Iterator[VectorBatch]) -> Iterator[VectorBatch]:
+    """The batches; a fault of the file becomes an error that names it."""
+    hint, name = "repair the file, or exclude it", file.source.name
     before = _state(file)
     while True:
-        _check_unchanged(file, before)  # of a file that is another by now, nothing is parsed
+        _check_unchanged(file, before)  # do not parse a changed file
         try:
             batch = next(batches, None)
         except (UnreadableError, CorpusError, OSError) as fault:
-            _check_unchanged(file, before)  # then that is what is wrong
+            _check_unchanged(file, before)  # then the change is the fault
             if isinstance(fault, CorpusError):
                 raise
+            check_machine(fault, name)
             reason = f"cannot be read: {fault.strerror or fault}" if isinstance(fault, OSError) else str(fault)
             raise CorpusError(reason, hint, where=name) from fault
         _check_unchanged(file, before)
@@ -154,7 +154,7 @@ def _told(file: SourceFile, batches: Iterator[VectorBatch]) -> Iterator[VectorBa
 
 
 def _state(file: SourceFile) -> tuple[int, ...]:
-    """What tells that a file was written to or replaced; empty where it is not there, which reading it tells."""
+    """What changes when a file is written or replaced; empty if the file is missing, which reading reports."""
     assert file.source.path is not None
     try:
         found = file.source.path.stat()
@@ -164,10 +164,10 @@ def _state(file: SourceFile) -> tuple[int, ...]:
 
 
 def _check_unchanged(file: SourceFile, before: tuple[int, ...]) -> None:
-    """Whether the file is what it was when its reading began.
+    """Refuse a file that changed since its reading began.
 
     Raises:
-        CorpusError: it is not; what was read of it may be of two states.
+        CorpusError: it changed; what was read may mix two states.
     """
     if _state(file) != before:
         raise CorpusError(
@@ -188,7 +188,7 @@ def _read_npy(file: SourceFile, options: VectorOptions, dim: int | None, is_fold
     if (options.vector_field, options.id_field, options.text_field) != (None, None, None):
         raise CorpusError(
             "an .npy file has no columns",
-            "leave out --vector-field, --id-field and --text-field, or give a parquet or arrow file",
+            "remove --vector-field, --id-field and --text-field, or give a parquet or arrow file",
             where=file.source.name,
         )
     with file.path() as path, open_npy(path, file.source.name) as matrix:

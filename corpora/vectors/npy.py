@@ -2,8 +2,8 @@
 
     path -> NpyMatrix(total, width) -> rows (n, width), float16, float32 or float64 of this machine's byte order
 
-A mapped file that becomes shorter while it is read ends the process; a read that comes back short is an error. Both
-orders of numbers in the file, by rows and by columns, are read. Whether the file changed meanwhile is not known here.
+A mapped file that becomes shorter ends the process, while a short read is only an error. Both orders of numbers in the
+file, by rows and by columns, are read. Whether the file changed meanwhile is not known here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NpyMatrix:
     _by_columns: bool
 
     def rows(self, start: int, count: int) -> NDArray[Any]:
-        """(n, width) the rows from `start` on, `count` of them or as many as there are.
+        """(n, width) the rows from `start` on, at most `count`.
 
         Raises:
             CorpusError: the file ends before them.
@@ -99,12 +99,12 @@ def open_npy(path: Path, name: str) -> Iterator[NpyMatrix]:
 
 
 def _header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether the numbers stand column by column, and their type; the file stands at the first of them."""
+    """Shape, whether the numbers are in column order, and their type; the file is then at the first number."""
     try:
         version = np.lib.format.read_magic(file)
         if version == (1, 0):
             return np.lib.format.read_array_header_1_0(file)
-        if version in ((2, 0), (3, 0)):  # they differ in how names of fields are written, which no matrix has
+        if version in ((2, 0), (3, 0)):  # they differ only in names of fields, which a matrix does not have
             return np.lib.format.read_array_header_2_0(file)
     except _FAULTS as fault:
         raise _damaged((str(fault).splitlines() or [type(fault).__name__])[0][:200], name) from fault

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import os
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import RagidxError, install
+from ragidx.corpora.errors import RagidxError, check_machine, install
 from ragidx.indexer.ann.faiss_layout import HEADER, INNER_PRODUCT, check_layout, damaged, walking
 from ragidx.indexer.ann.index_types import Recipe
 from ragidx.indexer.arrays import Ints
@@ -65,8 +66,14 @@ def load_faiss() -> Any:
 
 @functools.cache
 def faiss() -> Any:
-    """The module, loaded once."""
-    return load_faiss()
+    """The module, loaded once.
+
+    A child that is forked searches on one thread: OpenMP's other threads are not there any more, and it would wait for
+    them for ever. Threads that the child starts have their own.
+    """
+    module = load_faiss()
+    os.register_at_fork(after_in_child=functools.partial(module.omp_set_num_threads, 1))
+    return module
 
 
 def vectors_header(dim: int, rows: int) -> bytes:
@@ -241,6 +248,7 @@ def _read(path: Path, flags: int) -> Any:
     try:
         return module.read_index(str(path), flags)
     except (RuntimeError, MemoryError) as fault:
+        check_machine(fault, path)
         reason = str(fault).strip().splitlines()[-1]
         raise damaged(path, f"FAISS cannot read it: {reason}") from fault
     finally:

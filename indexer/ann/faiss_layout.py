@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.errors import IndexFormatError, check_machine
 from ragidx.indexer.ann.index_types import Recipe
 
 HEADER = struct.Struct("<4siqqqBi")  # fourcc, dim, rows, two unused, is_trained, metric
@@ -138,6 +138,7 @@ def walking(path: Path) -> Iterator[Walk]:
         with path.open("rb") as file:
             yield Walk(path, file)
     except OSError as fault:
+        check_machine(fault, path)
         raise damaged(path, fault.strerror or str(fault)) from fault
 
 

@@ -4,10 +4,11 @@
 have stored, to one float16 step a number. Made when such a width is first asked for, in one pass, and kept beside the
 vectors, since to read a few columns of a wide file is many times slower than to read a narrow one:
 
-    segments/<id>/prefix-<width>-<sha256[:16]>.faiss    as vectors.faiss; no manifest names it, it can be made again
+    segments/<id>/prefix-<width>-<sha256[:16] of vectors.faiss>-<its own sha256[:16]>.faiss    as vectors.faiss
 
-Where the folder cannot be written, it is kept in memory. Readers may make the same file at once: each writes its own
-and renames it into place.
+No manifest names it, and it can be made again. A copy of other vectors has another name and is never opened. Where the
+folder cannot be written, it is kept in memory. Readers may make the same file at once: each writes its own and renames
+it into place.
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError, QueryError, RagidxError
+from ragidx.corpora.errors import IndexFormatError, MachineError, QueryError, RagidxError, check_machine
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, exact_index, map_vectors, vectors_header
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, codes_of, exact_index, map_vectors, vectors_header
 from ragidx.indexer.ann.index_types import padded
+from ragidx.indexer.normalize import l2_normalize
 
 _BLOCK_ROWS = 16_384
 
-PREFIX = re.compile(r"prefix-([0-9]{1,5})-([0-9a-f]{16})\.faiss")
+_STEP = 2**-10  # of float16 below 1, relative: other processors may add up in another order, and round otherwise
+
+_PREFIX = re.compile(r"prefix-([0-9]{1,5})-([0-9a-f]{16})-([0-9a-f]{16})\.faiss")
+_UNBOUND = re.compile(r"prefix-[0-9]{1,5}-[0-9a-f]{16}\.faiss")  # of before names said which vectors they are of
 
 
 def shortened(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32]:
     """The first `width` numbers of each row (n, width), of unit length; what is zero there stays zero."""
-    narrow = vectors[:, :width]
-    lengths = np.linalg.norm(narrow, axis=1, keepdims=True)
-    unit: NDArray[np.float32] = (narrow / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return unit
+    return l2_normalize(vectors[:, :width]).vectors
 
 
 def check_width(width: int, dim: int, where: str) -> None:
@@ -54,18 +56,19 @@ def check_width(width: int, dim: int, where: str) -> None:
         )
 
 
-def open_prefixes(folder: Path, vectors: Any, width: int) -> Any:
+def open_prefixes(folder: Path, vectors: Any, width: int, checksum: str) -> Any:
     """The exact index of the first `width` numbers of a segment's vectors, made if it is not there yet.
 
     Args:
         folder: of the segment; its files may be gone already.
         vectors: the segment's exact index, mapped.
         width: from 1 to its dimension.
+        checksum: sha256 of the file of the vectors, as the manifest has it.
     """
     rows = int(vectors.ntotal)
-    for path in sorted(folder.glob(f"prefix-{width}-*.faiss")):
-        if is_whole(path):
-            with contextlib.suppress(IndexFormatError):
+    for path in sorted(folder.glob(f"prefix-{width}-{checksum[:16]}-*.faiss")):
+        with contextlib.suppress(IndexFormatError, MachineError):
+            if is_whole(path):
                 return map_vectors(path, padded(width), rows)
     temporary = folder / f".prefix-{width}.{atomic.unique()}{atomic.TEMPORARY}"
     try:
@@ -73,7 +76,7 @@ def open_prefixes(folder: Path, vectors: Any, width: int) -> Any:
             file.write(vectors_header(padded(width), rows))
             for block in _blocks(vectors, width):
                 file.write(block)
-        path = folder / f"prefix-{width}-{file.entry.sha256[:16]}.faiss"
+        path = folder / f"prefix-{width}-{checksum[:16]}-{file.entry.sha256[:16]}.faiss"
         atomic.replace(temporary, path)
         return map_vectors(path, padded(width), rows)
     except RagidxError:  # read-only, full, or swept away meanwhile
@@ -88,11 +91,42 @@ def _blocks(vectors: Any, width: int) -> Iterator[Halves]:
 
 def is_whole(path: Path) -> bool:
     """Whether the file is a plain one that has the checksum in its name."""
-    found = PREFIX.fullmatch(path.name)
+    found = _PREFIX.fullmatch(path.name)
     try:
         if found is None or path.is_symlink() or path.stat().st_size < HEADER_BYTES:
             return False
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:16] == found[2]
-    except OSError:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16] == found[3]
+    except OSError as fault:
+        check_machine(fault, path)
         return False
+
+
+def is_prefix_of(path: Path, vectors: Any) -> bool:
+    """Whether a whole file holds what its name says of these vectors, to one step of float16 a number."""
+    width, rows = int(path.name.split("-")[1]), int(vectors.ntotal)
+    if not 1 <= width <= vectors.d:
+        return False
+    try:
+        map_vectors(path, padded(width), rows)
+    except IndexFormatError:
+        return False
+    codes, start = codes_of(path, padded(width), rows), 0
+    for block in _blocks(vectors, width):
+        held = codes[start : start + len(block)].astype(np.float32)
+        if not np.allclose(held, block.astype(np.float32), rtol=_STEP, atol=_STEP**2):
+            return False
+        start += len(block)
+    return True
+
+
+def prefix_files(folder: Path, checksum: str) -> list[Path]:
+    """The narrower copies in a segment's folder, by their names those of the vectors with this checksum."""
+    found = ((path, _PREFIX.fullmatch(path.name)) for path in sorted(folder.glob("prefix-*.faiss")))
+    return [path for path, name in found if name is not None and name[2] == checksum[:16]]
+
+
+def is_foreign(name: str, checksum: str) -> bool:
+    """Whether a file is by its name a narrower copy, and not known to be one of the vectors with this checksum."""
+    found = _PREFIX.fullmatch(name)
+    return _UNBOUND.fullmatch(name) is not None if found is None else found[2] != checksum[:16]

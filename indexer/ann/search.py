@@ -8,6 +8,7 @@ What a file must look like is `faiss_files`', which recipe is taken and how hard
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator
@@ -33,6 +34,8 @@ MEASURED_DIM = 384  # a narrower row from anywhere takes as long: 40 of 48 numbe
 BEAM_ROWS = 0.5  # distances for each node in view and link: 8.5 for 16 links at a beam of 1,000, 13 at 200
 BEAM_SQUARED = 1 / 125  # FAISS looks through all that is in view for the next: 1.6 ms at a beam of 1,000, 13 at 5,000
 CODE_ROW = 0.5  # of a list or of all codes: RaBitQ 0.3, PQ32 0.5, SQ8 0.7 to 0.9, a list of float16 1.06
+
+_SMALL_BYTES = 1 << 20  # of vectors: a query is done in 50 us, and to wait for a thread costs 10 ms on a busy machine
 
 _BLOCK_BYTES = 8 << 20  # of float32 rows
 _BLOCK_FOUND = 1 << 22  # rows and scores that are held before those are left out that are not allowed
@@ -89,7 +92,8 @@ def search_exact(vectors: Any, queries: Floats, k: int, allowed: Bools | None) -
         return _padded(np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64), k)
     module = faiss()
     chosen = {} if allowed is None else {"sel": _selector(allowed)}
-    scores, rows = vectors.search(queries, width, params=module.SearchParameters(**chosen))
+    with _threads(vectors, queries):
+        scores, rows = vectors.search(queries, width, params=module.SearchParameters(**chosen))
     return _padded(scores, rows, k)
 
 
@@ -258,18 +262,39 @@ def _approximate(
     else:
         searched, params = faiss().IndexRefine(index, vectors), _params_of(recipe, effort, factor)
     if allowed is None:
-        best = searched.search(queries, found, params=params)
+        with _threads(vectors, queries):
+            best = searched.search(queries, found, params=params)
         return best[0][:, :k], best[1][:, :k]
     scores, rows = np.full((len(queries), k), -np.inf, np.float32), np.full((len(queries), k), -1, np.int64)
     step = max(1, int(_BLOCK_FOUND / (found * factor)))
     for start in range(0, len(queries), step):
-        seen, numbers = searched.search(queries[start : start + step], found, params=params)
+        block = queries[start : start + step]
+        with _threads(vectors, block):
+            seen, numbers = searched.search(block, found, params=params)
         passes = (numbers >= 0) & allowed[numbers]
         order = np.argsort(~passes, axis=1, kind="stable")[:, :k]
         kept = np.take_along_axis(passes, order, axis=1)
         scores[start : start + step] = np.where(kept, np.take_along_axis(seen, order, axis=1), -np.inf)
         rows[start : start + step] = np.where(kept, np.take_along_axis(numbers, order, axis=1), -1)
     return scores, rows
+
+
+@contextlib.contextmanager
+def _threads(vectors: Any, queries: Floats) -> Iterator[None]:
+    """Search on one thread inside where others would only be waited for: FAISS shares out whole queries.
+
+    The number belongs to the thread that calls, so searches in several threads do not change each other's.
+    """
+    module = faiss()
+    before = module.omp_get_max_threads()
+    if before == 1 or (len(queries) > 1 and vectors.ntotal * vectors.code_size > _SMALL_BYTES):
+        yield
+        return
+    module.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        module.omp_set_num_threads(before)
 
 
 def _params_of(recipe: Recipe, effort: Effort, factor: float) -> Any:

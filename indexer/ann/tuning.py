@@ -38,6 +38,7 @@ from ragidx.indexer.ann.index_types import (
     footprint_of,
 )
 from ragidx.indexer.arrays import Floats
+from ragidx.indexer.normalize import l2_normalize
 
 OnStage: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being made, how many rows there are, and how many are done."""
@@ -166,9 +167,7 @@ def _questions(codes: Halves, count: int, *, in_lists: bool) -> Floats:
     lengths = np.linalg.norm(own, axis=1, keepdims=True)
     across -= (across * own).sum(axis=1, keepdims=True) / np.maximum(lengths, _TINY) ** 2 * own
     across *= lengths / np.maximum(np.linalg.norm(across, axis=1, keepdims=True), _TINY)
-    turned = centre + TURNED * own + np.sqrt(1 - TURNED**2) * across
-    unit: Floats = (turned / np.maximum(np.linalg.norm(turned, axis=1, keepdims=True), _TINY)).astype(np.float32)
-    return unit
+    return l2_normalize(centre + TURNED * own + np.sqrt(1 - TURNED**2) * across).vectors
 
 
 def tune(index: Any, recipe: Recipe, truth: Truth, vectors: Any, target: float) -> Measured:

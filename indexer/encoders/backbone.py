@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.corpora.errors import ModelError, SpecError, check_machine
 from ragidx.indexer.encoders.backward_attention import use_strongest, watched
 from ragidx.indexer.models import lora as adapters
 from ragidx.indexer.models.locate import ModelFiles
@@ -195,6 +195,7 @@ def load_backbone(
             f"the weights cannot be read: {fault}", "download or copy the model again", where=str(files.folder)
         ) from fault
     except (ValueError, OSError, RuntimeError, KeyError, ImportError, AttributeError) as fault:
+        check_machine(fault, files.folder)
         if implementation != "auto" and (isinstance(fault, ImportError) or "attn_implementation" in str(fault)):
             raise ModelError(
                 f"'{files.name}' has no attention implementation '{implementation}': its family '{files.family}' lacks "

@@ -28,7 +28,8 @@ def load_encoder(
     Args:
         model: `mini`, a folder, or a hub id. A folder that holds a LoRA adapter stands for its base with it.
         device: auto, cuda, mps, cpu. A static model (layer 0, mean) takes the CPU for auto: it runs no network.
-        dtype: auto, float32, bfloat16, float16, mixed.
+        dtype: auto, float32, bfloat16, float16, mixed. On a CPU auto is measured once, on the first call with 256
+            documents or more, and `encoder.dtype` says which it is; a named one never changes.
         attn: how a decoder's attention is computed, a name of transformers': sdpa, eager, flash_attention_2; auto.
         options: method, template, pooling, layer, instruction, max_length ...: `EncoderOptions` says what each does.
 

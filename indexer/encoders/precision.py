@@ -8,6 +8,8 @@ attention and activations are slower in bfloat16 there, which is why not everyth
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -23,6 +25,10 @@ DTYPES: dict[str, torch.dtype] = {
     "mixed": torch.float32,
 }
 _WORTH_IT = 1.15
+
+# A child that is forked computes on one thread: OpenMP's others are not there any more, and it would wait for them.
+_PROCESS = os.getpid()
+os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
 
 
 def choose_dtype(dtype: str, device: str) -> str:
@@ -112,9 +118,9 @@ def best_threads(forward: Callable[[], Tensor]) -> int:
 
 @contextlib.contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Run torch on `count` threads inside, and as before outside; None changes nothing."""
+    """Run torch on `count` threads inside, and as before outside; None, or a fork since, changes nothing."""
     before = torch.get_num_threads()
-    if count is None or count == before:
+    if count in (None, before) or os.getpid() != _PROCESS:
         yield
         return
     torch.set_num_threads(count)

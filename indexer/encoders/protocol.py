@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 from ragidx.indexer.arrays import Floats
 
 log = logging.getLogger("ragidx.indexer")
+
+TUNE_FROM = 256
+"""Texts of a call: from here on it pays to measure first which number format and batch size are fastest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,12 @@ class Encoder(Protocol):
         """(n, hidden) of queries, raw. `instruction` None: the spec's own; empty: none."""
         ...
 
+    def query_instruction(self, asked: str | None) -> str:
+        """The instruction that queries carry, for `batches`: asked for, else the encoder's own; empty for none."""
+        ...
+
     def batches(
-        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None
+        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
     ) -> Iterator[Batch]:
         """Vectors as they come; `instruction` None: documents. `project` is applied on the device."""
         ...
@@ -149,7 +156,7 @@ class TextEncoder(ABC):
 
     @abstractmethod
     def batches(
-        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None
+        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
     ) -> Iterator[Batch]:
         """Vectors as they come, in the order that suits the encoder.
 
@@ -157,6 +164,8 @@ class TextEncoder(ABC):
             texts: what to encode.
             instruction: None for documents; for queries the instruction, or the empty string.
             project: a filter, applied in float32.
+            tune: whether the first call with `TUNE_FROM` documents or more measures what is fastest. False: for
+                numbers that a later run has to find again, and for measurements of one's own.
         """
 
     @abstractmethod
@@ -173,20 +182,42 @@ class TextEncoder(ABC):
 
     def _collect(self, texts: Sequence[str], instruction: str | None) -> Floats:
         check_texts(texts)
-        out = np.zeros((len(texts), self.hidden), dtype=np.float32)
-        cut = 0
-        for batch in self.batches(list(texts), instruction=instruction):
-            out[batch.rows] = batch.vectors
-            cut += batch.n_truncated
-        if cut:
-            log.warning("%d of %d texts are longer than the model reads and were cut", cut, len(texts))
-        bad = np.flatnonzero(~np.isfinite(out).all(axis=1))
+        batches = self.batches(list(texts), instruction=instruction)
+        return collect(check_finite(batches, texts), len(texts), self.hidden)
+
+
+def check_finite(batches: Iterable[Batch], texts: Sequence[str], names: Sequence[str] | None = None) -> Iterator[Batch]:
+    """The batches as they are.
+
+    Args:
+        batches: vectors of texts.
+        texts: those.
+        names: what they are called in messages; None: by number and beginning.
+
+    Raises:
+        ModelError: a vector is not finite; the message names the text.
+    """
+    for batch in batches:
+        bad = np.flatnonzero(~np.isfinite(batch.vectors).all(axis=1))
         if bad.size:
-            raise ModelError(
-                f"the model gave a vector that is not finite for text {int(bad[0])}: {texts[bad[0]][:60]!r}",
-                "try --dtype float32",
-            )
-        return out
+            row = batch.rows[int(bad[0])]
+            what, hint = "the model gave a vector that is not finite", "try --dtype float32"
+            if names is None:
+                raise ModelError(f"{what} for text {row}: {texts[row][:60]!r}", hint)
+            raise ModelError(what, f"{hint}; if it stays, exclude the document", where=names[row])
+        yield batch
+
+
+def collect(batches: Iterable[Batch], n: int, width: int) -> Floats:
+    """(n, width) of n texts, in their order; how many were cut is logged once."""
+    out = np.zeros((n, width), np.float32)
+    cut = 0
+    for batch in batches:
+        out[batch.rows] = batch.vectors
+        cut += batch.n_truncated
+    if cut:
+        log.warning("%d of %d texts are longer than the model reads and were cut", cut, n)
+    return out
 
 
 def check_texts(texts: Sequence[str]) -> None:

@@ -42,15 +42,17 @@ class StaticEncoder(Prompted, TextEncoder):
         self.prompts = Prompts(files, spec, self.tokenizer, files.config.get("max_position_embeddings"))
 
     def batches(
-        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None
+        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
     ) -> Iterator[Batch]:
         """Vectors as they come, in the texts' order; the arguments are those of `TextEncoder.batches`."""
         for start in range(0, len(texts), _GROUP):
             rows = self.rendered(texts[start : start + _GROUP], instruction)
             vectors = np.stack([self._mean(row) for row in rows])
+            if project is not None:  # row by row: a product of several at once rounds by how many they are
+                vectors = np.concatenate([project(vector[None]) for vector in vectors])
             yield Batch(
                 list(range(start, start + len(rows))),
-                vectors if project is None else project(vectors),
+                vectors,
                 sum(row.n_tokens for row in rows),
                 sum(row.truncated for row in rows),
             )

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ragidx.indexer.encoders import batching, precision
 from ragidx.indexer.encoders.batching import Budget
-from ragidx.indexer.encoders.protocol import Batch, TextEncoder
-from ragidx.indexer.filters.filter import Filter
+from ragidx.indexer.encoders.protocol import TUNE_FROM, Batch, TextEncoder
+from ragidx.indexer.filters.filter import Filter, apply
 from ragidx.indexer.prompts.rendering import Rendered
 
 
@@ -29,26 +29,21 @@ class BatchEncoder(TextEncoder):
         self.budget = Budget(batching.CPU_BUDGET if device == "cpu" else batching.GPU_BUDGET)
 
     def batches(
-        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None
+        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
     ) -> Iterator[Batch]:
-        """Vectors as they come, longest texts first.
+        """Vectors as they come, longest texts first; the arguments are those of `TextEncoder.batches`.
 
-        Args:
-            texts: what to encode.
-            instruction: None for documents; for queries the instruction, or the empty string.
-            project: a filter, applied in float32 on the device.
+        Queries do not tune: they are short, and what is best for them is not for documents.
         """
+        if tune and instruction is None and len(texts) >= TUNE_FROM:
+            self.tune(texts)
         matrix = None if project is None else torch.from_numpy(project.matrix).to(self.device)
         shift = None if project is None or project.shift is None else torch.from_numpy(project.shift).to(self.device)
 
         def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
             with precision.threads(self.threads):
                 vectors = self.forward(ids, attention, pooled, instruction)
-                if matrix is None:
-                    return vectors
-                # A zero vector, which says that nothing was pooled, stays one.
-                shifted = vectors @ matrix if shift is None else vectors @ matrix - shift
-                return shifted * vectors.any(dim=1, keepdim=True)
+                return vectors if matrix is None else apply(vectors, matrix, shift)
 
         yield from self._run(self.rendered(texts, instruction), forward)
 

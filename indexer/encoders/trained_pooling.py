@@ -22,7 +22,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ragidx.corpora.errors import ModelError
+from ragidx.corpora.errors import ModelError, check_machine
 from ragidx.indexer.atomic import write_file
 
 # What a tensor is called here and in the file. The original's `norm` belongs to the rows, its `norm_context` to the
@@ -187,6 +187,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Mapping[str, str]]:
             "there is no such file", "name the safetensors file of a trainable pooling", where=str(path)
         ) from fault
     except (SafetensorError, OSError) as fault:
+        check_machine(fault, path)
         raise ModelError(
             f"the pooling's weights cannot be read: {fault}", "download or copy the file again", where=str(path)
         ) from fault

@@ -4,15 +4,15 @@ embeddings (n, d) -> (n, k) float32, k = d // tau: `e @ matrix - shift`. EmbedFi
 of the spectrum of the unembedding matrix, `W_U = U Sigma V^T`: orthonormal columns, so the reduced form `e V[:, kept]`
 has the inner products of the projection `e V[:, kept] V[:, kept]^T`. Truncation and random keep coordinates; whitening
 and PCA are fitted on a sample of the corpus and take its mean away. Sources: the EmbedFilter paper, sections 4 and 5.4
-(the baselines of its tables 5 and 6); BERT-whitening, Su et al. 2021. Nothing is normalised here: the store does that,
-once, last.
+(the baselines of its tables 5 and 6); BERT-whitening, Su et al. 2021. Nothing is normalised here: an `Embedder` does
+that, last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,11 @@ from ragidx.indexer.filters.logits import average_token, delta, top_tokens
 from ragidx.indexer.filters.unembedding import Spectrum, find_unembedding, spectrum_of
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FILTERS, FilterSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Rows = TypeVar("Rows", Floats, "Tensor")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +77,7 @@ class Filter:
         rows = np.asarray(embeddings, dtype=np.float32)
         if rows.ndim != 2 or rows.shape[1] != self.hidden:
             raise ValueError(f"the filter takes embeddings of shape (n, {self.hidden}), got {rows.shape}")
-        vectors: Floats = rows @ self.matrix
-        if self.shift is not None:
-            vectors -= self.shift
-            vectors[~rows.any(axis=1)] = 0
-        return vectors
+        return apply(rows, self.matrix, self.shift)
 
     def to_bytes(self) -> bytes:
         """The filter as a safetensors file."""
@@ -104,6 +105,15 @@ class Filter:
                 where="filter.safetensors",
             )
         return made
+
+
+def apply(rows: Rows, matrix: Rows, shift: Rows | None) -> Rows:
+    """What a filter does, (n, d) -> (n, k), in NumPy, or on the device where all three are tensors.
+
+    A zero row, which says that nothing was pooled, stays zero.
+    """
+    vectors = rows @ matrix
+    return vectors if shift is None else (vectors - shift) * rows.any(1).reshape(-1, 1)
 
 
 class Source(Protocol):

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from ragidx.corpora.errors import ModelError
+from ragidx.corpora.errors import ModelError, check_machine, panics_of
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.models.locate import ModelFiles
 
@@ -117,8 +117,10 @@ def _stored(tensor: StoredTensor) -> Iterator[Any]:
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
     try:
-        yield
+        with panics_of("safetensors", path):
+            yield
     except (SafetensorError, OSError) as fault:
+        check_machine(fault, path)
         raise ModelError(
             f"the weights cannot be read: {fault}", "download or copy the model again", where=str(path)
         ) from fault

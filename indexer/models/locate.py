@@ -23,6 +23,7 @@ from ragidx.indexer.devices import check_models
 from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG
 from ragidx.indexer.models.lora_config import WEIGHTS as ADAPTER_WEIGHTS
 from ragidx.indexer.models.lora_config import base_name, is_adapter, read_config
+from ragidx.indexer.models.modules import MODULES, check_modules
 from ragidx.indexer.models.presets import published_presets
 
 BUNDLED = ("mini",)
@@ -30,6 +31,7 @@ _SETTINGS = (
     *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("tokenizer.model", "vocab.json", "vocab.txt", "merges.txt"),
 )
+_VOCABULARIES = ("vocab.txt", "merges.txt", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
 _WORTH_KEEPING = 1 << 28
 
 
@@ -218,14 +220,27 @@ def _check_adapter(folder: Path, name: str, model: Path, names: Sequence[str]) -
         )
 
 
-def weights_fingerprint(files: ModelFiles) -> str:
+def weights_fingerprint(files: ModelFiles, stored: str = "") -> str:
     """sha256 (hex) over the files of the model, its adapters and its pooler: what its vectors depend on.
 
     Hashing a large model takes seconds, so the digest of a large file is kept in the user's cache folder by the file's
     size, time and inode.
+
+    Args:
+        files: of the model.
+        stored: the fingerprint of an index that is to be compared. It is given back where it fits these files by the
+            rule of before: then vocabularies beside no tokenizer.json were left out for sentence-transformers models.
     """
+    found = _fingerprint(files, _decisive(files))
+    if stored not in ("", found) and files.sentence_transformers:
+        before = _fingerprint(files, [path for path in _decisive(files) if path.name not in _VOCABULARIES])
+        return stored if before == stored else found
+    return found
+
+
+def _fingerprint(files: ModelFiles, decisive: Sequence[Path]) -> str:
     digest = hashlib.sha256()
-    for path in _decisive(files):
+    for path in decisive:
         digest.update(f"{path.relative_to(files.folder).as_posix()}\0{_file_digest(path)}\0".encode())
     for number, adapter in enumerate(files.adapters):
         for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, *_SETTINGS):
@@ -237,10 +252,11 @@ def weights_fingerprint(files: ModelFiles) -> str:
 
 
 def _decisive(files: ModelFiles) -> list[Path]:
-    if files.sentence_transformers:
-        settings = files.folder.rglob("*.json")
+    if files.sentence_transformers:  # each module has settings and weights in a folder of its own
+        words = (path for name in _VOCABULARIES for path in files.folder.rglob(name))
+        settings = [*files.folder.rglob("*.json"), *(p for p in words if not (p.parent / "tokenizer.json").is_file())]
     else:
-        settings = (files.folder / name for name in _SETTINGS)
+        settings = [files.folder / name for name in _SETTINGS]
     return sorted({path for path in [*settings, *files.weight_files] if path.is_file()})
 
 
@@ -260,7 +276,7 @@ def _file_digest(path: Path) -> str:
 
 
 def _checked(model: str, folder: Path) -> ModelFiles:
-    modules = (folder / "modules.json").is_file()
+    modules = (folder / MODULES).is_file()
     config = folder / "config.json"
     if not config.is_file() and not modules:
         raise ModelError(
@@ -281,6 +297,8 @@ def _checked(model: str, folder: Path) -> ModelFiles:
         raise ModelError(
             f"the folder of '{model}' has no weights (*.safetensors)", "download or copy them again", where=str(folder)
         )
+    if modules:
+        check_modules(folder, model)
     return files
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from ragidx.corpora.errors import ModelError
+from ragidx.corpora.errors import ModelError, check_machine
 from ragidx.indexer.models.lora_config import CONFIG, MERGE_WITH_PEFT, WEIGHTS, AdapterConfig, damaged, read_config
 
 _PICKLE = "adapter_model.bin"
@@ -198,6 +198,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as fault:
+        check_machine(fault, path)
         raise damaged(f"the adapter's weights cannot be read: {fault}", path) from fault
 
 

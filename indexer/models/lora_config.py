@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ragidx.corpora.errors import ModelError
+from ragidx.corpora.errors import ModelError, check_machine
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MERGE_WITH_PEFT = (
@@ -172,6 +172,7 @@ def _json(path: Path) -> Mapping[str, object]:
             where=str(path.parent),
         ) from fault
     except (OSError, ValueError, RecursionError) as fault:
+        check_machine(fault, path)
         raise damaged(f"not readable as JSON: {fault}", path) from fault
     if not isinstance(told, dict):
         raise damaged("not a JSON object", path)

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from tokenizers import Tokenizer
 
-from ragidx.corpora.errors import ModelError
+from ragidx.corpora.errors import ModelError, RagidxError, check_machine, panics_of
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.models.locate import ModelFiles
 
@@ -184,6 +184,7 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except (ValueError, OSError, KeyError, ImportError, TypeError) as fault:
+        check_machine(fault, folder)
         first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise ModelError(
             f"the tokenizer of '{files.name}' cannot be loaded: {first}",
@@ -223,7 +224,10 @@ def _settings(folder: Path) -> dict[str, Any]:
 def _read_plain(folder: Path) -> TextTokenizer | None:
     """The tokenizer of a folder whose settings are plain; None where transformers would change what the file holds."""
     try:
-        backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        with panics_of("tokenizers", folder / "tokenizer.json"):
+            backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except RagidxError:
+        raise
     except Exception:  # noqa: BLE001 - the library raises this class itself; transformers then say what is wrong
         return None
     settings = _settings(folder)

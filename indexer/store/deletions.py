@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.errors import IndexFormatError, check_machine
 from ragidx.indexer import atomic
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.store.manifest import Manifest, SegmentEntry, deletions_path, read_regular
@@ -64,6 +64,7 @@ def read_deletions(folder: Path, manifest: Manifest) -> Masks:
                 raise ValueError("its checksum differs from the manifest's")
             _read_masks(data, manifest, dead)
         except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:  # memory: rows that cannot be
+            check_machine(fault, path)
             raise _damaged(path, fault) from fault
     alive = sum(segment.rows for segment in manifest.segments) - sum(
         int(mask.sum()) for mask in dead if mask is not None

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.errors import IndexFormatError, MachineError
 from ragidx.indexer import atomic
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.store.lock import LOCK
@@ -114,6 +114,8 @@ def read_numbered(folder: Path, generation: int) -> Manifest:
         found = read_manifest(folder, path.name)
     except NewerFormatError:
         raise
+    except MachineError as fault:  # its file may be whole
+        raise UnreadableError(fault.message, f"{fault.hint}; until then {lost}", where=str(path)) from fault
     except UnreadableError as fault:
         raise UnreadableError(fault.message, f"look at the disk; until then {lost}", where=str(path)) from fault
     except IndexFormatError as fault:

@@ -1,7 +1,8 @@
 """Looking up what an index holds already: rows by document, rows by chunk id, vectors by the hash of their text.
 
 Ids and texts are found by digest, so memory does not depend on their lengths: 70 bytes a run of adjacent rows
-(`Documents`), some 70 bytes a row (`KnownRows`), 24 bytes a row (`CommittedVectors`). Only live rows are found.
+(`Documents`), some 70 bytes a row (`KnownRows`), 24 bytes a row (`CommittedVectors`). Rows are found while they are
+alive, vectors as long as they are on the disk.
 """
 
 from __future__ import annotations
@@ -139,7 +140,9 @@ class Documents:
 
 
 class CommittedVectors:
-    """The vectors of all rows that are alive, by text hash.
+    """The vectors of all rows by text hash, those of dead rows where no live one has the text.
+
+    A text that was deleted, or of a document that was gone for a while, need not be encoded again.
 
     Args:
         segments: of the committed state.
@@ -168,14 +171,18 @@ class CommittedVectors:
 
     @functools.cached_property
     def _table(self) -> DigestTable:
-        """Text hash -> row, counted through all segments."""
-        table = DigestTable()
+        """Text hash -> row, counted through all segments: the first one that is alive, else the first."""
+        table, dead_rows = DigestTable(), []
         for number, segment in enumerate(self._segments):
             columns = [batch.column(0) for batch in segment.batches(["text_hash"])]
             hashes = np.concatenate([np.frombuffer(column.buffers()[1], "S16", len(column)) for column in columns])
             dead = self._dead[number]
-            alive = np.arange(len(hashes)) if dead is None else np.flatnonzero(~dead)
-            table.extend(hashes[alive], self._starts[number] + alive)
+            alive = np.ones(len(hashes), np.bool_) if dead is None else ~dead
+            rows = self._starts[number] + np.arange(len(hashes))
+            table.extend(hashes[alive], rows[alive])
+            dead_rows.append((hashes[~alive], rows[~alive]))
+        for hashes, rows in dead_rows:
+            table.extend(hashes, rows)
         return table
 
 

@@ -4,8 +4,7 @@
     manifest.<generation>.json   the same bytes, the last three
 
 Canonical: keys sorted, no white space, ASCII, one line feed at the end; `checksum` is the sha256 of the canonical JSON
-of all other fields. A manifest may come from anywhere: every name, type and number is checked before it is used.
-Writing and renaming are `writer`'s, what a spec means is its readers'.
+of all other fields. A manifest may come from anywhere: each name, type and number is checked. A spec is opaque here.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import ragidx
-from ragidx.corpora.errors import IndexFormatError, SpecError
+from ragidx.corpora.errors import IndexFormatError, SpecError, check_machine
 from ragidx.corpora.spec import Json
 from ragidx.indexer.ann.faiss_files import ANN, HEADER_BYTES, VECTORS
 from ragidx.indexer.ann.index_types import Effort, IndexOptions, Recipe, padded
@@ -263,6 +262,7 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     except NewerFormatError as fault:
         raise NewerFormatError(fault.message, fault.hint, where=str(path)) from fault
     except OSError as fault:
+        check_machine(fault, path)
         reason = f"the manifest cannot be read: {fault.strerror}"
         raise UnreadableError(reason, "look at the disk, and try again", where=str(path)) from fault
     except (ValueError, RecursionError) as fault:

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.errors import IndexFormatError, check_machine
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import (
     ANN,
@@ -37,8 +37,9 @@ from ragidx.indexer.ann.faiss_files import (
 from ragidx.indexer.ann.faiss_layout import damaged
 from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
 from ragidx.indexer.ann.index_types import padded
-from ragidx.indexer.ann.prefixes import open_prefixes
+from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, open_prefixes, prefix_files
 from ragidx.indexer.store import rows as columns_of
+from ragidx.indexer.store.batches import BatchCache
 from ragidx.indexer.store.manifest import CHUNKS, SEGMENTS, Manifest, SegmentEntry, stored_width
 from ragidx.indexer.store.rows import FIXED, KINDS, META, Row, Schema
 
@@ -53,11 +54,15 @@ class Segment:
         entry: what the manifest says of it.
         dim: width of the vectors.
         schema: the kinds of metadata in the whole index, at least as wide as here; columns are read in these.
+        cache: of decoded batches, shared by the segments of an index; None: one of its own.
     """
 
-    def __init__(self, folder: Path, entry: SegmentEntry, dim: int, schema: Schema) -> None:
+    def __init__(
+        self, folder: Path, entry: SegmentEntry, dim: int, schema: Schema, cache: BatchCache | None = None
+    ) -> None:
         self.folder = folder
         self.entry = entry
+        self._cache = cache or BatchCache()
         self._dim = dim
         self._width = stored_width(entry, dim)
         self._kinds = schema
@@ -105,7 +110,8 @@ class Segment:
         if width == self._dim:
             return self
         if width not in self._narrow:
-            self._narrow[width] = Prefixes(self, width, open_prefixes(self.folder, self._vectors, width))
+            checksum = self.entry.files[VECTORS].sha256
+            self._narrow[width] = Prefixes(self, width, open_prefixes(self.folder, self._vectors, width, checksum))
         return self._narrow[width]
 
     def move(self, devices: Sequence[str]) -> None:
@@ -140,6 +146,11 @@ class Segment:
     def rows(self, numbers: Sequence[int]) -> list[Row]:
         """Some rows, in the order asked for; decodes only the batches that hold them."""
         return columns_of.rows_of(self._take(numbers, None))
+
+    def wrong_prefixes(self) -> list[Path]:
+        """The narrower copies that a search would read, and that are not of these vectors."""
+        found = prefix_files(self.folder, self.entry.files[VECTORS].sha256)
+        return [path for path in found if is_whole(path) and not is_prefix_of(path, self._vectors)]
 
     def chunk_ids(self, numbers: Sequence[int]) -> list[str]:
         """The chunk ids of some rows, in the order asked for."""
@@ -176,6 +187,7 @@ class Segment:
         try:
             return codes_of(path, self._width, self.entry.rows)
         except (OSError, ValueError) as fault:  # a commit removed it just now, or somebody cut it off
+            check_machine(fault, path)
             raise damaged(path, f"it cannot be mapped: {fault}") from fault
 
     @functools.cached_property
@@ -200,6 +212,7 @@ class Segment:
             reader = pa.ipc.open_file(pa.BufferReader(data))
             names = reader.schema.names
         except (pa.ArrowException, OSError, ValueError) as fault:  # a name that is no UTF-8 is a ValueError
+            check_machine(fault, self.folder / CHUNKS)
             raise self._damaged(f"Arrow cannot read it: {_first_line(fault)}") from fault
         if reader.num_record_batches != self._n_batches:
             raise self._damaged(f"it holds {reader.num_record_batches:,} record batches, not {self._n_batches:,}")
@@ -236,6 +249,7 @@ class Segment:
             batch = reader.get_batch(number)
             batch.validate(full=True)
         except (pa.ArrowException, OSError, ValueError) as fault:
+            check_machine(fault, self.folder / CHUNKS)
             raise self._damaged(f"record batch {number} cannot be read: {_first_line(fault)}") from fault
         if batch.num_rows != expected:
             raise self._damaged(f"record batch {number} holds {batch.num_rows:,} rows, not {expected:,}")
@@ -257,17 +271,21 @@ class Segment:
     def _take(self, numbers: Sequence[int], names: Sequence[str] | None) -> Any:
         """A table of single rows, in the order of `numbers`."""
         wanted = self._checked(numbers)
+        if not len(wanted):
+            return self._cached(0, names).slice(0, 0)
         places, back = np.unique(wanted, return_inverse=True)
-        reader = self._reader(names)
         parts = [
-            self._batch(reader, int(number), names).take(
+            self._cached(int(number), names).take(
                 columns_of.places_of(places[places // BATCH_ROWS == number] % BATCH_ROWS)
             )
             for number in np.unique(places // BATCH_ROWS)
         ]
-        if not parts:
-            return self._batch(reader, 0, names).slice(0, 0)
         return pa.Table.from_batches(parts).take(columns_of.places_of(back))
+
+    def _cached(self, number: int, names: Sequence[str] | None) -> Any:
+        """One record batch, as `_batch` reads it."""
+        key = (self.entry.id, number, None if names is None else tuple(names))
+        return self._cache.get(key, lambda: self._batch(self._reader(names), number, names))
 
     def _checked(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         wanted = np.asarray(numbers, np.int64)
@@ -316,7 +334,11 @@ def _filled(queries: NDArray[np.float32], dim: int, width: int) -> NDArray[np.fl
 
 def segments_of(folder: Path, manifest: Manifest) -> list[Segment]:
     """The segments a manifest names, in its order; no file is opened yet."""
-    return [Segment(folder / SEGMENTS / entry.id, entry, manifest.dim, manifest.schema) for entry in manifest.segments]
+    cache = BatchCache()
+    return [
+        Segment(folder / SEGMENTS / entry.id, entry, manifest.dim, manifest.schema, cache)
+        for entry in manifest.segments
+    ]
 
 
 def _first_line(fault: BaseException) -> str:

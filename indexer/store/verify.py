@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.errors import IndexFormatError, check_machine
 from ragidx.indexer.ann.faiss_files import ANN, VECTORS, check_ann, map_ann, map_vectors
-from ragidx.indexer.ann.prefixes import PREFIX, is_whole
+from ragidx.indexer.ann.prefixes import is_whole, prefix_files
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.store.deletions import read_deletions
 from ragidx.indexer.store.generations import STANDS, earlier, read_numbered
@@ -70,6 +70,7 @@ def check_file(path: Path, entry: FileEntry, *, read: bool) -> None:
     except FileNotFoundError as fault:
         raise IndexFormatError("the file is missing", _HINT, where=str(path)) from fault
     except OSError as fault:
+        check_machine(fault, path)
         raise IndexFormatError(f"the file cannot be read: {fault.strerror}", _HINT, where=str(path)) from fault
 
 
@@ -129,6 +130,9 @@ def _content_faults(folder: Path, manifest: Manifest) -> list[str]:
             _read_all(segment)
         except IndexFormatError as fault:
             faults.append(line_of(fault))
+            continue
+        wrong = "it does not hold the first numbers of the vectors beside it; it can be made again: delete it"
+        faults += [f"{path}: the file is damaged: {wrong}" for path in segment.wrong_prefixes()]
     return faults
 
 
@@ -164,8 +168,8 @@ def _damaged_prefixes(folder: Path, manifest: Manifest) -> list[str]:
     return [
         f"{path}: the file is damaged: its checksum differs from the one in its name; it can be made again: delete it"
         for segment in manifest.segments
-        for path in sorted((folder / SEGMENTS / segment.id).glob("prefix-*.faiss"))
-        if PREFIX.fullmatch(path.name) and not is_whole(path)
+        for path in prefix_files(folder / SEGMENTS / segment.id, segment.files[VECTORS].sha256)
+        if not is_whole(path)
     ]
 
 

@@ -9,12 +9,15 @@ looked at. Journals are not swept: they are what an interrupted build goes on fr
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ragidx.corpora.errors import IndexFormatError, RagidxError
+from ragidx.corpora.errors import IndexFormatError, MachineError, RagidxError
 from ragidx.indexer import atomic
+from ragidx.indexer.ann.faiss_files import VECTORS
+from ragidx.indexer.ann.prefixes import is_foreign
 from ragidx.indexer.store.generations import earlier
 from ragidx.indexer.store.lock import LOCK, Lock
 from ragidx.indexer.store.manifest import (
@@ -39,10 +42,10 @@ def sweep(folder: Path) -> None:
     """Remove what no kept generation of the index names. The caller holds the lock."""
     try:
         kept, unknown = _kept(folder)
-    except IndexFormatError:
+    except (IndexFormatError, MachineError):
         return
     named = {path for manifest in kept for path in files_of(manifest)}
-    segments = {path.split("/")[1] for path in named if path.startswith(f"{SEGMENTS}/")}
+    segments = {segment.id: segment.files[VECTORS].sha256 for manifest in kept for segment in manifest.segments}
     copies = {None, *(manifest.generation for manifest in kept), *unknown}
     newest = max(unknown, default=0)  # a generation names what was written up to its own time, nothing later
 
@@ -51,8 +54,8 @@ def sweep(folder: Path) -> None:
         folder / SEGMENTS,
         lambda name: is_segment_id(name) and name not in segments and _written(name) > newest,
     )
-    for segment in segments:  # what a reader left that ended while it wrote a narrower copy
-        _remove(folder / SEGMENTS / segment, lambda name: False)
+    for segment, checksum in segments.items():  # what a reader left: half-written copies, and those of other vectors
+        _remove(folder / SEGMENTS / segment, functools.partial(is_foreign, checksum=checksum))
     _remove(
         folder / DELETIONS,
         lambda name: (

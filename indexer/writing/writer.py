@@ -151,7 +151,7 @@ class StoreWriter:
             return count
 
     def reuse(self, hashes: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        """The vectors that are known already, by text hash: committed and alive, or in the journal.
+        """The vectors that are known already, by text hash: committed, of dead rows too, or in the journal.
 
         They have the precision of float16: added as they are, they are stored bit for bit as they were.
         """

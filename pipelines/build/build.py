@@ -11,37 +11,32 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.errors import ModelError
 from ragidx.corpora.records import Document, Skip
 from ragidx.corpora.sources import Source
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import check_folder, vacated_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.chunks import Cutter, Item
 from ragidx.pipelines.build.corpus import Reading, check_removal, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.encode import encode, windows, with_vector
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
 from ragidx.pipelines.build.options import BuildKeywords, build_options
 from ragidx.pipelines.build.report import INDEXING, BuildReport, OnProgress, Progress, Skips, StrictError, Teller
 from ragidx.pipelines.build.resolve import make_plan
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.protocol import Batch, Encoder
-    from ragidx.indexer.filters.filter import Filter
+    from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.store.lookup import Documents
     from ragidx.indexer.store.manifest import Manifest
-
-_WINDOW_CHUNKS = 4096
-_WINDOW_CHARS = 4 << 20
-_TUNE_FROM = 256  # chunks: measuring the fastest number format pays from here on
 
 
 def build(
@@ -69,20 +64,6 @@ def build(
     return _Build(Reading(corpus, Path(index), build_options(**options)), on_progress).run()
 
 
-@dataclass
-class _Window:
-    """Chunks that are encoded together: wide enough that sorting by length pays, small enough to stay in memory."""
-
-    items: list[Item] = field(default_factory=list)
-    n_chars: int = 0
-
-    def add(self, item: Item) -> bool:
-        """Take one; True when the window is full."""
-        self.items.append(item)
-        self.n_chars += len(item.text)
-        return len(self.items) >= _WINDOW_CHUNKS or self.n_chars >= _WINDOW_CHARS
-
-
 class _Build:
     """One run of `build`; its state is what the steps share."""
 
@@ -92,10 +73,9 @@ class _Build:
         self.progress = Progress()
         self._tell = Teller(on_progress, self.progress)
         self.skips = Skips(self.options.strict)
-        self._window = _Window()
         self._cutter: Cutter | None = None
         self._encoder: Encoder | None = None
-        self._fitted: dict[bytes, NDArray[np.float32]] = {}  # vectors of the sample the filter was fitted on
+        self._fitted: dict[bytes, Floats] = {}  # vectors of the sample the filter was fitted on
 
     def run(self) -> BuildReport:
         """The whole build."""
@@ -112,12 +92,8 @@ class _Build:
             reread = self.options.reread or self._looks_again
             self._seen = SeenFiles(self.index, self.reading.read_options, known, reread=reread)
             with contextlib.ExitStack() as self._open:
-                for document in self.reading.documents(self._left_out, self._begin):
-                    for items in self._take(document, known.get(document.id)):
-                        self._collect(items)
-                for items in self._cutter.drain() if self._cutter else ():
-                    self._collect(items)
-            self._flush()
+                for window in windows(self._items(known)):
+                    self._index(window)
             self.reading.check_something_was_read(self.report.n_documents, self.skips)
             self._seen.keep()
             self.report.n_removed = self._remove_others(known) if had else 0
@@ -173,20 +149,20 @@ class _Build:
         drawn = draw(self.reading.documents(self.skips.add), self.plan.spec, self._tell)
         self.reading.check_something_was_read(len(drawn), self.skips)
         self.skips = Skips(self.options.strict)  # what was left out is told when the corpus is indexed
-        fitted = fit_filter(self.plan, drawn, self._chunker(), self._batches, self._begin_sample)
-        self.report.n_fitted = fitted.n
-        unit = _unit(fitted.vectors, [item.row.chunk_id for item in fitted.items])
-        keys = [item.row.text_hash for item in fitted.items]
-        self._fitted = {key: vector for key, vector in zip(keys, unit, strict=True) if vector.any()}
+        fitted = fit_filter(self.plan, drawn, self._chunker(), self.progress, self._tell)
+        self.report.n_fitted, self._fitted = fitted.n, fitted.vectors
         self.progress.stage = INDEXING
         self._tell(at_once=True)
 
-    def _begin_sample(self, n: int) -> None:
-        """The sample is drawn, and its texts are about to be encoded."""
-        self.progress.n_sample = n
-        self._tell(at_once=True)
-
     # -- chunks and vectors ---------------------------------------------------------------------------------------
+
+    def _items(self, known: Documents) -> Iterator[Item]:
+        """The chunks of documents that are new or changed."""
+        for document in self.reading.documents(self._left_out, self._begin):
+            for items in self._take(document, known.get(document.id)):
+                yield from self._counted(items)
+        for items in self._cutter.drain() if self._cutter else ():
+            yield from self._counted(items)
 
     def _take(self, document: Document, had: bytes | None) -> Iterable[list[Item]]:
         """Begin to cut a document that is new or changed; gives the items of documents that are cut by now."""
@@ -208,14 +184,11 @@ class _Build:
             self.report.n_added += 1
         return self._cutting().submit(document, doc_hash)
 
-    def _collect(self, items: Sequence[Item]) -> None:
-        """Put a document's items into the window, and encode the window whenever it is full."""
-        if not items:
-            self.report.n_empty += 1
+    def _counted(self, items: Sequence[Item]) -> Sequence[Item]:
+        """The items of a document."""
+        self.report.n_empty += not items
         self.progress.n_cut += len(items)
-        for item in items:
-            if self._window.add(item):
-                self._flush()
+        return items
 
     def _cutting(self) -> Cutter:
         if self._cutter is None:
@@ -231,58 +204,34 @@ class _Build:
             self._encoder = self.plan.encoder
         return self._encoder
 
-    def _flush(self) -> None:
-        """Encode what is not known, and hand the window's rows to the writer in their order."""
-        items, self._window = self._window.items, _Window()
-        if not items:
-            return
-        self._count_truncated(items)
-        vectors = self.writer.reuse(list({item.row.text_hash for item in items}))
-        missing = {item.row.text_hash: item.text for item in items if item.row.text_hash not in vectors}
+    def _index(self, window: Sequence[Item]) -> None:
+        """Encode what has no vector yet, and give the window's rows to the writer in their order."""
+        self._count_truncated(window)
+        done = self.progress.n_chunks + len(window)
+        vectors = self.writer.reuse(list({item.row.text_hash for item in window}))
+        missing = {key: item for item in window if (key := item.row.text_hash) not in vectors}
         vectors |= (fitted := {key: self._fitted.pop(key) for key in missing if key in self._fitted})
-        fresh = {key: text for key, text in missing.items() if key not in fitted}
-        vectors |= self._encode(list(fresh), list(fresh.values()), {i.row.text_hash: i.row.chunk_id for i in items})
-        items = [item for item in items if item.row.text_hash in vectors]
+        vectors |= self._encode([item for key, item in missing.items() if key not in fitted])
+        items = with_vector(window, vectors, self.skips)
         for start in range(0, len(items), 256):
             part = [item.row for item in items[start : start + 256]]
             self.writer.add(part, np.stack([vectors[row.text_hash] for row in part]))
         self.report.n_chunks += len(items)
         self.report.n_reused += len(items) - sum(key in vectors for key in missing)  # less what is zero
-        self.progress.n_chunks += len(items) - len(fresh)
+        self.progress.n_chunks = done
         self._tell()
 
-    def _encode(
-        self, hashes: Sequence[bytes], texts: Sequence[str], names: dict[bytes, str]
-    ) -> dict[bytes, NDArray[np.float32]]:
-        """Vectors of unit length by text hash; each batch is in the journal before the next is encoded."""
-        found: dict[bytes, NDArray[np.float32]] = {}
-        if not texts:
+    def _encode(self, items: Sequence[Item]) -> dict[bytes, Floats]:
+        """Vectors by text hash; each batch is in the journal before the next is encoded."""
+        found: dict[bytes, Floats] = {}
+        if not items:
             return found
-        encoder = self._loaded()
-        if len(texts) >= _TUNE_FROM:
-            encoder.tune(texts)
-        for batch in self._batches(texts, self.plan.filter):
-            keys = [hashes[row] for row in batch.rows]
-            unit = _unit(batch.vectors, [names[key] for key in keys])
-            told = np.flatnonzero(unit.any(axis=1)).tolist()
-            for row in np.flatnonzero(~unit.any(axis=1)).tolist():
-                self.skips.add(Skip(names[keys[row]], "the model makes nothing of the text: its vector is zero"))
-            self.writer.remember([keys[row] for row in told], unit[told])
-            found |= ((keys[row], unit[row]) for row in told)
+        embedder = Embedder(self._loaded(), self.plan.filter)
+        for keys, vectors in encode(items, embedder, self.progress, self._tell):
+            self.writer.remember(keys, vectors)
+            found |= zip(keys, vectors, strict=True)
             self.progress.n_chunks += len(keys)
         return found
-
-    def _batches(self, texts: Sequence[str], project: Filter | None = None) -> Iterator[Batch]:
-        """Texts through the model, counted and timed."""
-        started = time.perf_counter()
-        for batch in self._loaded().batches(texts, project=project):
-            yield batch
-            self.report.n_encoded += len(batch.rows)
-            self.report.n_tokens += batch.n_tokens
-            self.progress.n_encoded, self.progress.n_tokens = self.report.n_encoded, self.report.n_tokens
-            self.progress.seconds = self.report.encode_seconds + time.perf_counter() - started
-            self._tell()
-        self.report.encode_seconds += time.perf_counter() - started
 
     def _check_whole(self, document: Document) -> None:
         """Whether a document that is known was indexed whole; a build that was not strict may have cut it."""
@@ -340,7 +289,8 @@ class _Build:
         r.index_bytes = sum(entry.bytes for entry in files_of(store.manifest).values())
         if self._encoder is not None:
             r.device, r.dtype = self._encoder.device, self._encoder.dtype
-        r.seconds = time.perf_counter() - self._started
+        r.n_encoded, r.n_tokens = self.progress.n_encoded, self.progress.n_tokens
+        r.encode_seconds, r.seconds = self.progress.seconds, time.perf_counter() - self._started
         self.progress.total_bytes = self.progress.total_bytes or self.progress.n_bytes
         self.progress.last = True
         self._tell(at_once=True)
@@ -350,21 +300,3 @@ def _n_truncated(manifest: Manifest | None) -> int:
     """How many documents of an index were cut, at most."""
     told = 0 if manifest is None else manifest.notes.get("truncated")
     return told if isinstance(told, int) else 0
-
-
-def _unit(vectors: NDArray[np.float32], names: Sequence[str]) -> NDArray[np.float32]:
-    """Rows of length 1; a zero row stays zero.
-
-    Raises:
-        ModelError: a vector is not finite; the message names the chunk.
-    """
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    bad = np.flatnonzero(~np.isfinite(norms[:, 0]))
-    if bad.size:
-        raise ModelError(
-            "the model gave a vector that is not finite",
-            "try --dtype float32; if it stays, exclude the document",
-            where=names[bad[0]],
-        )
-    unit: NDArray[np.float32] = (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
-    return unit

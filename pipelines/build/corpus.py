@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, SpecError, is_panic, panics_of
 from ragidx.corpora.readers.registry import ReadOptions, documents
 from ragidx.corpora.records import Document, OnSkip
 from ragidx.corpora.sources import Source, sources
@@ -145,5 +145,16 @@ def too_long(items: Sequence[Item], encoder: Encoder, spec: ChunkSpec) -> list[I
     limit = encoder.text_limit()
     if spec.size is not None or limit is None:
         return []
-    lengths = encoder.tokenizer.ids([encoder.tokenizer.head(item.text, limit) for item in items])
+    tokenizer, heads = encoder.tokenizer, []
+    for item in items:
+        with panics_of("tokenizers", item.row.doc_id):
+            heads.append(tokenizer.head(item.text, limit))
+    try:
+        lengths = tokenizer.ids(heads)
+    except BaseException as fault:
+        if is_panic(fault):  # of which text it does not say
+            for item, head in zip(items, heads, strict=True):
+                with panics_of("tokenizers", item.row.doc_id):
+                    tokenizer.ids([head])
+        raise
     return [item for item, ids in zip(items, lengths, strict=True) if len(ids) > limit]

@@ -28,6 +28,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.pipelines.build.options import BuildOptions
 
 if TYPE_CHECKING:
+    from ragidx.indexer.encoders.embedder import Embedder
     from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.filters.fitting import Sample
@@ -68,6 +69,13 @@ class Plan:
         if self.stored is not None:
             return Filter.from_bytes(self.stored.blob(FILTER_FILE))
         return make_filter(self.spec.filter, self)
+
+    @property
+    def embedder(self) -> Embedder:
+        """What makes the vectors: encoder and filter."""
+        from ragidx.indexer.encoders.embedder import Embedder
+
+        return Embedder(self.encoder, self.filter)
 
     @property
     def wants_a_sample(self) -> bool:
@@ -171,7 +179,7 @@ def _index_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> In
         filter=_filter_spec(files, o, encoder, old),
         chunk=_chunk_spec(o, old),
         index_type=_index_type(o, old),
-        weights=weights_fingerprint(files),
+        weights=weights_fingerprint(files, old.weights if old else ""),
         template=_template_content(encoder, files),
     )
 

@@ -35,8 +35,8 @@ from ragidx.pipelines.cli.progress import ProgressLine
 @click.option(
     "--vectors",
     metavar="FILE",
-    help="In place of CORPUS: vectors you already have, a parquet, arrow, feather or npy file, or a folder of them; "
-    "with --model, the model that made them, questions in words can be asked.",
+    help="Instead of CORPUS: precomputed vectors, a parquet, arrow, feather or npy file, or a folder of them. "
+    "With --model, the model that made them, the index answers questions in words.",
 )
 @click.option("--vector-field", metavar="F", help="Column of --vectors that holds the vectors.")
 @index_option
@@ -47,23 +47,23 @@ from ragidx.pipelines.cli.progress import ProgressLine
     "--filter-sample",
     type=int,
     metavar="N",
-    help="Chunks of the corpus that optimal, whitening and pca are fitted on, at most [default: 4096].",
+    help="Fit optimal, whitening and pca on at most N chunks of the corpus [default: 4096].",
 )
 @filter_topk_option
 @chunk_options
 @ann_options
 @encoding_options
 @corpus_options
-@click.option("--strict", is_flag=True, help="End with status 1 at the first thing left out or cut.")
-@click.option("--plan", is_flag=True, help="Say what the build would take, and build nothing.")
+@click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped or cut.")
+@click.option("--plan", is_flag=True, help="Estimate time, disk and memory, and build nothing.")
 @click.option(
     "--reread",
     is_flag=True,
-    help="Open every file again, those too whose size and times are as they were: a write through a memory mapping "
-    "that was open before may leave them so.",
+    help="Open every file again, even if its size and times are unchanged: a write through an open memory mapping may "
+    "not change them.",
 )
-@click.option("--allow-removal", is_flag=True, help="Remove what is gone from the corpus, also most of the index.")
-@click.option("--rebuild", is_flag=True, help="Replace the index, whatever it was made with.")
+@click.option("--allow-removal", is_flag=True, help="Allow a build that removes more than half of the documents.")
+@click.option("--rebuild", is_flag=True, help="Replace the index, even one made with other options.")
 @offline_option
 @json_option
 def command(
@@ -78,7 +78,7 @@ def command(
     """Make or update the index of CORPUS: a folder, a file, a BEIR folder, or - for standard input.
 
     Reads txt, md, rst, html, json, jsonl, csv, tsv, parquet, arrow (also .gz and .zst), source code, and with the extra
-    `docs` pdf, docx, pptx, xlsx and epub. Run it again after the corpus has changed: only what changed is encoded.
+    `docs` pdf, docx, pptx, xlsx and epub. Run it again after the corpus changes: only what changed is encoded.
 
     \b
         ragidx build docs/
@@ -109,14 +109,14 @@ def command(
 
 
 def _what_next(line: ProgressLine) -> str:
-    """What an interrupted build leaves, for the next one."""
+    """What an interrupted build keeps, and how to continue."""
     if line.fitting:
-        return f"the filter was not fitted yet, {interrupts.BEGINS_ANEW}"
-    return "what was encoded is kept, the same command goes on"
+        return f"the filter was not fitted, and {interrupts.START_AGAIN}"
+    return "encoded chunks are kept, and the same command continues"
 
 
 def _plan(corpus: str, index: Path, options: BuildKeywords, *, as_json: bool) -> None:
-    """What the build would take, on stdout."""
+    """The estimate of a build, on stdout."""
     from ragidx.pipelines.plan.plan import forecast
 
     with ProgressLine(as_json=as_json) as line:
@@ -128,10 +128,10 @@ def _plan(corpus: str, index: Path, options: BuildKeywords, *, as_json: bool) ->
 
 
 def _tell(report: BuildReport) -> None:
-    """The report on stdout; what was left out, on stderr."""
+    """The report on stdout; what was skipped, on stderr."""
     r = report
     rate = f", {r.n_encoded / r.encode_seconds:,.0f} chunks/s" if r.encode_seconds > 0 and r.n_encoded else ""
-    gone = f", {r.n_removed:,} gone" if r.n_removed else ""
+    gone = f", {r.n_removed:,} removed" if r.n_removed else ""
     unopened = f", {console.plural(r.n_unopened, 'file')} not opened" if r.n_unopened else ""
     fitted = f", fitted on {console.plural(r.n_fitted, 'chunk')} of the corpus" if r.n_fitted else ""
     console.print_fields(
@@ -141,7 +141,7 @@ def _tell(report: BuildReport) -> None:
             ("filter", words.filter_(r.spec.filter, r.dim) + fitted),
             (
                 "documents",
-                f"{r.n_documents:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} as before"
+                f"{r.n_documents:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} unchanged"
                 f"{gone}{unopened}",
             ),
             ("chunks", f"{r.n_chunks:,}: {_chunks(r)}"),
@@ -163,8 +163,8 @@ def _tell(report: BuildReport) -> None:
 
 
 def _chunks(r: BuildReport) -> str:
-    """What was done for the chunks of the index; those of documents that are as before were not even cut."""
+    """How the chunks came about; unchanged documents were not cut again."""
     if r.n_kept and not r.n_encoded and not r.n_reused:
-        return f"{r.n_kept:,} as before"
-    kept = f", {r.n_kept:,} as before" if r.n_kept else ""
-    return f"{r.n_encoded:,} encoded, {r.n_reused:,} known already{kept}"
+        return f"{r.n_kept:,} unchanged"
+    kept = f", {r.n_kept:,} unchanged" if r.n_kept else ""
+    return f"{r.n_encoded:,} encoded, {r.n_reused:,} reused{kept}"

@@ -1,4 +1,4 @@
-"""What the report of a build says below its table: removals, memory, and what was skipped."""
+"""The notes below a build's table: removals, memory, and what was skipped."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _REASONS = 12  # shown on a terminal; a broken export can have as many as it has
 
 
 def tell_memory(r: BuildReport) -> None:
-    """On stderr: that a search needs more than was allowed."""
+    """On stderr: a search needs more than --max-memory."""
     if r.over_memory is not None:
         least = f"{MIN_ROWS:,} vectors"
-        remedy = f"; `ragidx compact` makes one of the {len(r.made)} there are" if len(r.made) > 1 else ""
+        remedy = f"; `ragidx compact` merges the {len(r.made)} segments" if len(r.made) > 1 else ""
         console.note(
             f"Over --max-memory: a search reads {console.n_bytes(r.over_memory.search_bytes)} of vectors, more than "
-            f"{console.n_bytes(r.over_memory.max_memory)}; segments of fewer than {least} are compared whole{remedy}."
+            f"{console.n_bytes(r.over_memory.max_memory)}; segments of fewer than {least} are searched exactly{remedy}."
         )
 
 
@@ -31,14 +31,14 @@ def tell_removed(r: BuildReport) -> None:
 
 
 def tell_skips(r: BuildReport) -> None:
-    """What was left out, on stderr."""
+    """What was skipped, on stderr."""
     for reason, count in list(r.skipped.items())[:_REASONS]:
-        console.note(f"Left out: {count:,} x {reason}")
-        if reason in BY_RULE:  # somebody's wish: the count is enough
+        console.note(f"Skipped: {count:,} x {reason}")
+        if reason in BY_RULE:  # the user chose this: the count is enough
             continue
         for place in r.skipped_places[reason][:3]:
             console.note(f"    {place}")
         if count > 3:
             console.note(f"    and {count - 3:,} more")
     if len(r.skipped) > _REASONS:
-        console.note(f"Left out for {len(r.skipped) - _REASONS:,} more reasons: --json lists all of them.")
+        console.note(f"Skipped for {len(r.skipped) - _REASONS:,} more reasons: --json lists all of them.")

@@ -1,4 +1,4 @@
-"""`ragidx build --vectors`: what of `ragidx build` is another for vectors that were made elsewhere."""
+"""`ragidx build --vectors`: an index of precomputed vectors."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ragidx.pipelines.cli import describe as words
 from ragidx.pipelines.cli.progress import ProgressLine
 
 _TAKEN = tuple(StoreKeywords.__annotations__)
-_TIMED_ROWS = 10_000  # as many as say something of a rate
+_TIMED_ROWS = 10_000  # fewer give no useful rate
 _COMMON = ("vectors", "vector_field", "index", "as_json", "model", "offline")
 
 
 def check_usage(corpus: str | None, vectors: str | None, vector_field: str | None) -> None:
-    """Whether the arguments of the running command go together.
+    """Refuse arguments that exclude each other.
 
     Raises:
-        click.UsageError: what does not, by name.
+        click.UsageError: names them.
     """
     if (corpus is None) == (vectors is None):
         raise click.UsageError("give CORPUS or --vectors FILE" + ("" if corpus is None else ", not both"))
@@ -41,10 +41,10 @@ def check_usage(corpus: str | None, vectors: str | None, vector_field: str | Non
     for name, option in typed.items():
         if name in QUERY_OPTIONS and "model" not in typed:
             raise click.UsageError(
-                f"{option} says how a model encodes questions: name it with --model, or leave {option} out"
+                f"{option} is about the model that encodes questions: add --model, or remove {option}"
             )
         if name not in (*_TAKEN, *_COMMON, *QUERY_OPTIONS):
-            raise click.UsageError(f"{option} says nothing about vectors that are there already: leave it out")
+            raise click.UsageError(f"{option} does not apply to precomputed vectors: remove it")
 
 
 def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, options: BuildKeywords) -> None:
@@ -55,7 +55,7 @@ def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, op
         name: value for name, value in options.items() if name in ("model", *QUERY_OPTIONS, *_TAKEN)
     }
     line = ProgressLine(as_json=as_json)
-    with interrupts.told(lambda: interrupts.BEGINS_ANEW), line:
+    with interrupts.told(lambda: interrupts.START_AGAIN), line:
         report = build_vectors(vectors, index, on_progress=line.callback, vector_field=vector_field, **taken)
     if as_json:
         console.print_json(report.to_json())
@@ -64,21 +64,21 @@ def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, op
 
 
 def _tell(r: BuildReport) -> None:
-    """The report on stdout; what was left out, on stderr."""
+    """The report on stdout; what was skipped, on stderr."""
     from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips
 
     made_by = "" if r.spec.precomputed is None else r.spec.precomputed.made_by
-    gone = f", {r.n_removed:,} gone" if r.n_removed else ""
+    gone = f", {r.n_removed:,} removed" if r.n_removed else ""
     checking = f" (and {r.encode_seconds:.1f} s for the model)" if r.encode_seconds else ""
     seconds = r.seconds - r.encode_seconds
     console.print_fields(
         [
             ("index", f"{r.index}  (generation {r.generation}{'' if r.committed else ', unchanged'})"),
-            ("vectors", f"{r.dim:,} numbers each, made elsewhere" + (f" by {made_by}" if made_by else "")),
+            ("vectors", f"{r.dim:,} numbers each, precomputed" + (f" by {made_by}" if made_by else "")),
             *([] if r.queries is None else [("questions", _questions(r.queries))]),
             (
                 "rows",
-                f"{r.n_chunks:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} as before{gone}",
+                f"{r.n_chunks:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} unchanged{gone}",
             ),
             ("documents", f"{r.n_documents:,}"),
             *words.searched_field(r.index_type, r.made, r.recall),
@@ -94,7 +94,7 @@ def _tell(r: BuildReport) -> None:
 
 
 def _rate(r: BuildReport, seconds: float) -> str:
-    """How fast rows were taken in; nothing where few were: then it is the starting and ending that took the time."""
+    """Rows per second; nothing for few rows, whose time is mostly start and end."""
     n_new = r.n_added + r.n_changed
     return f", {n_new / max(seconds, 1e-9):,.0f} vectors/s" if n_new >= _TIMED_ROWS and not r.n_unchanged else ""
 
@@ -103,8 +103,8 @@ def _questions(queries: Queries) -> str:
     """Which model encodes questions, and whether it made the vectors."""
     by = f"by {queries.encoder.model}"
     if queries.n_checked is None:
-        return f"{by}, as before"
+        return f"{by}, unchanged"
     if queries.median_cosine is None or queries.least_cosine is None:
-        return f"{by}, not checked: there are no texts"
+        return f"{by}, not checked: the rows have no texts"
     again = f"{console.plural(queries.n_checked, 'text')} encoded again"
     return f"{by}: {again}, cosine {queries.median_cosine:.4f} (median), {queries.least_cosine:.4f} (least)"

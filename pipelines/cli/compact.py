@@ -12,15 +12,20 @@ from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
 
 
 @click.command("compact", cls=GroupedCommand)
-@click.option("--all", "everything", is_flag=True, help="Rewrite all segments, not only small and holed ones.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Rewrite all segments, not only small ones and those with dead rows."
+)
 @index_option
 @json_option
 def command(everything: bool, index: Path, as_json: bool) -> None:
-    """Merge the small segments of an index, and drop what was deleted; questions are answered meanwhile.
+    """Merge the small segments of an index, and drop deleted rows. Queries keep working meanwhile.
 
-    Segments below 64 MiB of vectors are merged, and those of which more than a tenth is dead are rewritten. Rows are
-    copied block by block, whatever the size of the index; only what a large segment is searched by is made in memory.
-    One commit: `ragidx rollback` goes back.
+    Segments below 64 MiB of vectors are merged; segments with more than a tenth of dead rows are rewritten. Rows are
+    copied block by block; only the search structure of a large segment is made in memory. It is one commit, which
+    `ragidx rollback` undoes.
+
+    \b
+        ragidx compact
     """
     from ragidx.pipelines.maintain.rewrite import compact
 

@@ -1,4 +1,4 @@
-"""What a terminal gets: tables on stdout, progress and messages on stderr, and no control character of a corpus.
+"""Output: tables on stdout, progress and messages on stderr, no control characters of a corpus.
 
 Text of a corpus goes through `printable` before it is shown: escape sequences, other control characters and the marks
 that reverse the direction of writing become a space, so that a document cannot move the cursor or rewrite the screen.
@@ -17,7 +17,7 @@ from typing import IO, Any
 import click
 
 PLAIN_EVERY_S = 10.0  # between lines of progress, where there is no terminal to rewrite one on
-_WIDTH = 100  # where the output is no terminal
+_WIDTH = 100  # columns, if the output is not a terminal
 _DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _WORD = re.compile(r"\w+")
 _PASSAGE = 320
@@ -69,12 +69,12 @@ def passage(text: str, query: str, length: int = _PASSAGE) -> str:
 
 
 def _stem(word: str) -> str:
-    """Lower case, without a plural s: enough to find where a passage speaks of the question."""
+    """Lower case, without a plural s: enough to find the words of a question."""
     return word.lower().removesuffix("s")
 
 
 def width(stream: IO[str]) -> int:
-    """Columns of a terminal; a fixed width elsewhere, so that files and pipes look the same everywhere."""
+    """Columns of the terminal; a fixed width for files and pipes."""
     return max(60, shutil.get_terminal_size().columns) if stream.isatty() else _WIDTH
 
 

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     "ids",
     multiple=True,
     metavar="ID",
-    help="A document's id, as queries show it; of vectors made elsewhere, also a row's. May be repeated.",
+    help="A document's id, as queries show it; of precomputed vectors, also a row's id. May be repeated.",
 )
-@click.option("--where", metavar="EXPR", help="What has such metadata: 'year < 1900'; with --id, both must hold.")
-@click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
+@click.option("--where", metavar="EXPR", help="Delete what matches a condition on metadata, such as 'year < 1900'.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @index_option
 @json_option
 def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path, as_json: bool) -> None:
-    """Delete from an index by id, by a condition on metadata, or by both at once, in one commit.
+    """Delete from an index by id, by a condition on metadata, or by both, in one commit.
 
-    A document of a corpus goes whole, even where just one of its chunks matches --where. Of vectors made elsewhere the
-    rows go that match, or that --id names, and no others: a document's id names all of its rows. With --id and
-    --where, both must hold. All of what --where can say stands in docs/conditions.md.
+    A document of a corpus is deleted whole, even if only one of its chunks matches --where. Of precomputed vectors,
+    only matching rows are deleted; a document's id matches all of its rows. With --id and --where, both must match.
+    docs/conditions.md describes --where.
 
-    The corpus is not touched: what still stands there comes back with the next `ragidx build`. `ragidx rollback`
-    brings back what was deleted.
+    The corpus is not changed: the next `ragidx build` adds its documents again, unless --exclude skips the file.
+    `ragidx rollback` undoes a deletion.
 
     \b
         ragidx delete --id lease.txt
@@ -55,15 +55,21 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
     unchanged = "" if report.committed else ", unchanged"
     rows.append(("index", f"{index} (generation {report.generation}{unchanged}): {left}"))
     console.print_fields(rows)
+    if report.n_in_corpus:
+        one = report.n_in_corpus == 1
+        console.note(
+            f"Still in the corpus: {console.plural(report.n_in_corpus, 'document')}. The next `ragidx build` brings "
+            f"{'it' if one else 'them'} back, unless --exclude leaves the {'file' if one else 'files'} out."
+        )
 
 
 def _what(r: DeleteReport) -> str:
-    """How much goes: documents and chunks, and what of them was not asked for by itself."""
+    """How many documents and chunks are deleted, and how many of these match."""
     chunks = console.plural(r.n_chunks, "chunk")
     whole = console.plural(r.n_documents, "document")
     if r.n_partly:
         parts = f"a part of {console.plural(r.n_partly, 'document')}"
         return f"{chunks}: " + (f"{whole} whole, {parts}" if r.n_documents else parts)
     match = "1 matches" if r.n_matched == 1 else f"{r.n_matched:,} match"
-    also = f": {match}, and documents go whole" if r.n_matched < r.n_chunks else ""
+    also = f": {match}; documents are deleted whole" if r.n_matched < r.n_chunks else ""
     return f"{whole}, {chunks}{also}"

@@ -21,12 +21,16 @@ from ragidx.pipelines.cli.progress import ProgressLine
     "--keep",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Keep the two indexes in this folder [default: they are thrown away].",
+    help="Keep the two indexes in this folder [default: they are removed].",
 )
 def command(keep: Path | None) -> None:
     """Index the bundled sample corpus with the bundled model and ask it three questions.
 
-    Needs no network. The second column, the same model with echo embeddings and EmbedFilter, needs the extra `models`.
+    It needs no network. The second column is the same model with echo embeddings and EmbedFilter; it needs the extra
+    `models`.
+
+    \b
+        ragidx demo
     """
     from ragidx.pipelines import demo
 

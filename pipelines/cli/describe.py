@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 def model(spec: IndexSpec) -> str:
-    """The model's name, and the content it is known by."""
+    """The model's name, and the hash of its weights."""
     named = "none" if spec.encoder is None else f"{spec.encoder.model}  (weights {spec.weights[:12]})"
     if spec.precomputed is None:
         return named
-    by = f", by {spec.precomputed.made_by}" if spec.precomputed.made_by else ""
-    return f"{named}{':' if spec.encoder is None else ';'} the vectors were made elsewhere{by}"
+    by = f", made by {spec.precomputed.made_by}" if spec.precomputed.made_by else ""
+    return f"{named}{':' if spec.encoder is None else ';'} precomputed vectors{by}"
 
 
 def encoder(spec: EncoderSpec | None) -> str:
-    """Method, and what of it was chosen; None: nothing encodes."""
+    """Method, and its chosen parts; None: no model encodes queries."""
     if spec is None:
-        return "none: it answers vectors (query --vector), no questions in words"
+        return "none: query with vectors (--vector), not with text"
     if spec.method == SENTENCE_TRANSFORMERS:
         return "sentence-transformers: the model's own modules and prompts"
     layer = {-1: "last layer", 0: "input embeddings (layer 0)"}.get(spec.layer, f"layer {spec.layer}")
@@ -37,7 +37,7 @@ def encoder(spec: EncoderSpec | None) -> str:
         "" if spec.template == spec.method else f"template {spec.template}",
         "" if spec.copies is None else f"{spec.copies} copies",
         f"{spec.pooling} pooling" + ("" if spec.pooler is None else f" by {Path(spec.pooler).name}"),
-        "" if spec.pool_eos else "closing tokens left out",
+        "" if spec.pool_eos else "closing tokens not pooled",
         f"{spec.attention} attention",
         layer + (" through the final norm" if spec.layer_norm else ""),
         "" if spec.max_length is None else f"at most {spec.max_length} tokens of a text",
@@ -69,19 +69,19 @@ def chunks(spec: ChunkSpec) -> str:
 
 
 def index(manifest: Manifest) -> str:
-    """The index type, what it became in large segments, and the recall that was measured there."""
+    """The index type, what large segments use, and the recall measured there."""
     rows: Counter[str] = Counter()
     for entry in manifest.segments:
         rows[str(entry.ann.recipe) if entry.ann else FLAT] += entry.rows
     told = ", ".join(name if len(rows) < 2 else f"{name} for {count:,} rows" for name, count in rows.items())
     found = [entry.ann.recall for entry in manifest.segments if entry.ann and entry.ann.recall is not None]
-    recall = f", ann_recall@10 {min(found):.3f} (asked for: {manifest.index.target_recall:g})" if found else ""
+    recall = f", ann_recall@10 {min(found):.3f} (target {manifest.index.target_recall:g})" if found else ""
     asked = manifest.index.index_type
     return (asked if told in ("", asked) else f"{asked}: {told}") + recall
 
 
 def searched(index_type: str, made: list[str], recall: float | None) -> str:
-    """`auto: HNSW16 2x, flat, ann_recall@10 0.951 measured`, what the segments of an index have."""
+    """`auto: HNSW16 2x, flat, ann_recall@10 0.951 measured`, from the segments of an index."""
     counts = Counter(made)
     found = ", ".join(recipe + (f" {count}x" if count > 1 else "") for recipe, count in counts.items())
     told = index_type if counts.keys() <= {index_type} else f"{index_type}: {found}"
@@ -89,5 +89,5 @@ def searched(index_type: str, made: list[str], recall: float | None) -> str:
 
 
 def searched_field(index_type: str, made: list[str], recall: float | None) -> list[tuple[str, str]]:
-    """The line of a report on how an index is searched; none where every vector is compared."""
+    """The report's line on how an index is searched; none for exact search."""
     return [("searched", searched(index_type, made, recall))] if {*made} - {FLAT} else []

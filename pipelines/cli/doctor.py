@@ -29,11 +29,11 @@ from ragidx.pipelines.doctor.report import Check, Report
 def command(
     as_json: bool, model: str | None, device: str, dtype: str, attn: str, **options: Unpack[EncoderOptions]
 ) -> int:
-    """Show what ragidx finds on this machine; with --model, check that it runs as its method needs.
+    """Check this machine; with --model, check that the model runs as its method needs.
 
-    The checks: attention runs in the direction asked for, and a text has the same vector alone, in a batch and padded
-    on either side, in float32 and in the number format that a build would use; and the model has the head that its
-    default filter reads. Exit status 1 if one fails.
+    The checks: attention runs in the requested direction; a text has the same vector alone, in a batch and padded on
+    either side, in float32 and in the number format of a build; the model has the head that its default filter reads.
+    Exit status 1 if one fails.
 
     \b
         ragidx doctor
@@ -49,13 +49,13 @@ def command(
     return 1 if report.n_failed else 0
 
 
-# Elsewhere a model that is not named is `mini`; here it is none.
+# Other commands use `mini` by default; this one uses no model.
 _model = next(option for option in command.params if option.name == "model")
-_model.help = "Examine this model too: mini, a folder, or a hub id."
+_model.help = "Check this model too: mini, a folder, or a hub id."
 
 
 def _tell(report: Report) -> None:
-    """Findings, then checks; what to do stands below the line it belongs to."""
+    """Findings, each with its hint below it, then checks."""
     rows: list[list[str]] = []
     for finding in report.findings:
         rows.append([finding.status, finding.name, finding.value])
@@ -79,11 +79,11 @@ def _tell(report: Report) -> None:
     )
     run = sum(check.status != "not applicable" for check in report.checks)
     failed = f"{report.n_failed} of {console.plural(run, 'check')} failed"
-    click.echo(f"\n{failed}." if report.n_failed else f"\nAll is well: {console.plural(run, 'check')}.")
+    click.echo(f"\n{failed}." if report.n_failed else f"\n{console.plural(run, 'check')} passed.")
 
 
 def _numbers(check: Check) -> tuple[str, str]:
-    """The worst difference, and what it has to be."""
+    """The worst difference, and its limit."""
     if check.difference is None or check.limit is None:
         return "-", "-"
     return f"{check.difference:.1e}", f"{'>' if check.at_least else '<='} {check.limit:.0e}"

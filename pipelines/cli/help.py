@@ -11,7 +11,7 @@ from ragidx.indexer.specs import EncoderSpec
 
 GROUPED_FROM = 12  # options; shorter lists are read whole
 
-# Parameter names by group, in the order of the help page. An option that no group names is one of the run.
+# Parameter names by group, in the order of the help page. An option in no group is one of the run.
 GROUPS: dict[str, tuple[str, ...]] = {
     "Model": ("model", "revision", "adapters", "device", "dtype", "attn", "offline"),
     "Method": tuple(field.name for field in dataclasses.fields(EncoderSpec)),  # but for those of the model, above
@@ -59,7 +59,7 @@ def group_of(command: str, parameter: str) -> str:
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """What to say after an unknown name: the nearest known one, or nothing.
+    """A suggestion after an unknown name: the nearest known one, or nothing.
 
     >>> nearest("biuld", ["build", "query"]), nearest("x", ["build", "query"])
     (" (Did you mean 'build'?)", '')

@@ -16,7 +16,7 @@ from ragidx.pipelines.cli.options import index_option, json_option
 @index_option
 @json_option
 def command(index: Path, as_json: bool) -> None:
-    """List the kept generations of an index, the committed one first; `ragidx rollback N` goes back to one.
+    """List the kept generations of an index, the committed one first. `ragidx rollback N` goes back to one.
 
     \b
         ragidx history
@@ -42,4 +42,4 @@ def command(index: Path, as_json: bool) -> None:
         rows.append([str(manifest.generation), manifest.created, *counts, ", ".join(notes)])
     console.print_table(["generation", "made", "documents", "chunks", "dim", "size", ""], rows)
     for line in told:
-        console.note(f"Left out: {line}")
+        console.note(f"Skipped: {line}")

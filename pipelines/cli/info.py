@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 @index_option
 @json_option
 def command(index: Path, as_json: bool) -> None:
-    """Show what an index holds and how its vectors were made."""
+    """Show what an index holds and how its vectors were made.
+
+    \b
+        ragidx info
+    """
     from ragidx.indexer.specs import IndexSpec
     from ragidx.indexer.store.manifest import files_of
     from ragidx.indexer.store.store import Store
@@ -54,9 +58,9 @@ def command(index: Path, as_json: bool) -> None:
 
 
 def _cut(manifest: Manifest) -> list[tuple[str, str]]:
-    """The row on documents that the model did not read to their end; none where it read all of them.
+    """The row on documents that were cut, if any.
 
-    Builds add up those that they cut, and those gone since are still among them: the note is the most there can be.
+    Builds add up the documents they cut; some may have been removed since, so the note is an upper bound.
     """
     told = manifest.notes.get("truncated")
     count = min(told, manifest.n_documents) if isinstance(told, int) else 0

@@ -1,8 +1,7 @@
 """Ctrl-C that is not lost: libraries swallow a KeyboardInterrupt that reaches them inside an import or a callback.
 
-The handler raises as Python's own does, and notes it. Whoever shows progress looks at the note, in our own code, where
-nothing can swallow it; and a failure after it is the interruption, whatever a library made of it. And what a build says
-of it.
+The handler raises as Python's own does, and notes it. Code that shows progress checks the note, where no library can
+swallow it. A failure after Ctrl-C counts as the interruption.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ import click
 
 from ragidx.pipelines.cli import console
 
-BEGINS_ANEW = "the same command begins anew"
+START_AGAIN = "the same command starts again"
 
 _noted = False
 
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Note Ctrl-C inside; where it is ignored, as behind `nohup`, or handled by others, leave that."""
+    """Note Ctrl-C inside; if it is ignored, as under `nohup`, or has another handler, change nothing."""
     global _noted  # noqa: PLW0603 - there is one Ctrl-C a process
     _noted = False
     ours = (
@@ -36,7 +35,7 @@ def watched() -> Iterator[None]:
     try:
         yield
     finally:
-        _noted = False  # whoever is called next in this process was not interrupted
+        _noted = False  # the next call in this process was not interrupted
         if ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -47,7 +46,7 @@ def was_interrupted() -> bool:
 
 
 def check() -> None:
-    """End here where Ctrl-C came and was swallowed.
+    """Raise again if Ctrl-C came and was swallowed.
 
     Raises:
         KeyboardInterrupt: it did.
@@ -58,13 +57,13 @@ def check() -> None:
 
 @contextmanager
 def told(what_next: Callable[[], str]) -> Iterator[None]:
-    """Say of a build that Ctrl-C ends what is left of it, and end with status 130.
+    """If Ctrl-C ends a build, print what it keeps, and exit with status 130.
 
     Args:
-        what_next: what is kept, and what the same command does now; asked when Ctrl-C came.
+        what_next: what is kept, and how to continue; called after Ctrl-C.
 
     Raises:
-        click.exceptions.Exit: it came, and that was told.
+        click.exceptions.Exit: after Ctrl-C.
     """
     try:
         yield

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("svg", "png", "json")
 
-# What says how a vector is made; `--instruction` has another meaning here than in a build.
+# Options that decide a vector; `--instruction` has another meaning here than in a build.
 _ENCODER = set(ENCODER_OPTIONS) - {"instruction"}
 _FILTER = set(FILTER_OPTIONS)
 _PLACES = {"model", "adapters", "pooler"}  # where the index's own files are now
@@ -46,9 +46,9 @@ _HIT = {"hit", "where"}
     "--index",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="TEXT is a query of this index: show a hit beside it.",
+    help="TEXT is a query to this index: show a hit beside it.",
 )
-@click.option("--hit", type=int, default=1, show_default=True, metavar="N", help="With --index: which hit.")
+@click.option("--hit", type=int, default=1, show_default=True, metavar="N", help="With --index: which hit to show.")
 @click.option("--where", metavar="EXPR", help="With --index: a condition on metadata, as in a query.")
 @click.option("--instruction", metavar="S", help="Read TEXT as a query with this task sentence; '' for none.")
 @click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="Tokens to show.")
@@ -57,7 +57,7 @@ _HIT = {"hit", "where"}
 @click.option(
     "--tokens", type=int, default=100, show_default=True, metavar="N", help="With --spectrum: tokens in each group."
 )
-@click.option("--centred", is_flag=True, help="With --spectrum: take what all tokens share, the mean of log p, away.")
+@click.option("--centred", is_flag=True, help="With --spectrum: subtract the mean of log p, which all tokens share.")
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="With --spectrum: a picture (.svg, .png) or .json."
 )
@@ -68,11 +68,11 @@ _HIT = {"hit", "where"}
 @offline_option
 @json_option
 def command(text: str | None, index: Path | None, spectrum: bool, as_json: bool, **options: Any) -> None:
-    """Show which tokens a text's vector writes, before and after the filter, and which the removed part wrote.
+    """Show the tokens nearest to a text's vector, before and after the filter, and those of the removed part.
 
-    With --index, TEXT is a query, and one of its hits is shown beside it. With --spectrum, no text is read: token
-    frequencies are counted, and each direction of the model's unembedding matrix is measured by what it does to
-    frequent, rare and random tokens.
+    With --index, TEXT is a query, and one of its hits is shown beside it. With --spectrum, no text is read: tokens are
+    counted, and each direction of the model's unembedding matrix is measured by its effect on frequent, rare and random
+    tokens.
 
     \b
         ragidx lens "the river reaches the sea"
@@ -82,7 +82,7 @@ def command(text: str | None, index: Path | None, spectrum: bool, as_json: bool,
     ctx = click.get_current_context()
     given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     if index is not None:
-        _refuse(given & (_ENCODER | _FILTER) - _PLACES, "the index says how its vectors are made")
+        _refuse(given & (_ENCODER | _FILTER) - _PLACES, "the index decides how its vectors are made")
     if spectrum:
         _refuse(given & (_HIT | _ENCODER | {"k", "instruction"}) - {"revision", "method"}, "with --spectrum")
         _show_spectrum(text, index, as_json, options)
@@ -98,10 +98,10 @@ def command(text: str | None, index: Path | None, spectrum: bool, as_json: bool,
 
 
 def _refuse(names: set[str], why: str) -> None:
-    """A usage error for options that mean nothing here, named as they are typed."""
+    """A usage error that names options with no effect here."""
     if names:
         typed = sorted(next(p.opts[0] for p in command.params if p.name == name) for name in names)
-        raise click.UsageError(f"{why}: leave out {', '.join(typed)}")
+        raise click.UsageError(f"{why}: remove {', '.join(typed)}")
 
 
 def _show_text(text: str, as_json: bool, options: dict[str, Any]) -> None:
@@ -150,7 +150,7 @@ def _show_spectrum(text: str | None, index: Path | None, as_json: bool, options:
     from ragidx.pipelines.lens.lens import spectrum
 
     if text is not None:
-        raise click.UsageError("--spectrum reads no TEXT: leave it out")
+        raise click.UsageError("--spectrum reads no TEXT: remove it")
     if (options["corpus"] is None) == (index is None):
         raise click.UsageError("--spectrum counts tokens: give one of --corpus and --index")
     out: Path | None = options["out"]
@@ -180,7 +180,7 @@ def _show_spectrum(text: str | None, index: Path | None, as_json: bool, options:
         lens_tables.print_spectrum(report)
     for reason, count in skips.counts.items():
         if reason not in BY_RULE:
-            console.note(f"Left out: {count:,} x {reason}")
+            console.note(f"Skipped: {count:,} x {reason}")
     if out is not None:
         console.note(f"Written: {out}")
 
@@ -199,24 +199,24 @@ def _filter_spec(files: ModelFiles, spec: EncoderSpec, options: dict[str, Any]) 
 
 
 def _check_out(out: Path | None) -> None:
-    """Before anything is counted: whether the file can be written in the format that its ending names."""
+    """Refuse, before anything is counted, a file that cannot be written or has an unknown ending."""
     from ragidx.corpora.errors import RagidxError, SpecError
 
     if out is None:
         return
-    elsewhere = "name a file elsewhere with --out"
+    elsewhere = "choose another file with --out"
     if out.suffix[1:].lower() not in _FORMATS:
         raise SpecError(
-            f"'{out.name}' is neither a picture nor JSON by its ending",
+            f"'{out.name}' has no known ending",
             "name a file that ends in .svg, .png or .json",
             where="--out",
         )
     if not out.parent.is_dir():
-        raise RagidxError("there is no such folder", f"make it, or {elsewhere}", where=str(out.parent))
+        raise RagidxError("there is no such folder", f"create it, or {elsewhere}", where=str(out.parent))
     if out.is_dir():
         raise RagidxError("a folder has this name", elsewhere, where=str(out))
     try:
-        with tempfile.TemporaryFile(dir=out.parent):  # asking for permission tells nothing to root, or of /proc
+        with tempfile.TemporaryFile(dir=out.parent):  # permission bits are not enough: root, /proc
             pass
     except OSError as fault:
         raise RagidxError(
@@ -240,4 +240,4 @@ def _write(report: SpectrumReport, out: Path) -> None:
     try:
         write_file(out, data)
     except RagidxError as fault:  # its hint is about an index
-        raise RagidxError(fault.message, "name a file elsewhere with --out", where=str(out)) from fault
+        raise RagidxError(fault.message, "choose another file with --out", where=str(out)) from fault

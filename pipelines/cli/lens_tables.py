@@ -15,7 +15,7 @@ from ragidx.pipelines.cli import describe as words
 if TYPE_CHECKING:
     from ragidx.pipelines.lens.lens import HitLens, Lens, SpectrumReport, TextLens
 
-_FITS = 0.3  # correlation with log p below which a note says that the average token is hardly one
+_FITS = 0.3  # correlation with log p below which a note warns that the average token does not follow frequency
 _STRONGEST = 4  # directions named for each group
 
 
@@ -43,7 +43,7 @@ def print_hit(seen: HitLens) -> None:
 
 
 def _how(seen: TextLens | HitLens) -> list[tuple[str, str]]:
-    """How the vectors were made, in words."""
+    """How the vectors were made."""
     return [
         ("model", f"{seen.model}: {words.encoder(seen.encoder)}"),
         ("filter", words.filter_(seen.filter, seen.dim)),
@@ -56,7 +56,7 @@ def _print_passage(text: str, room: int) -> None:
 
 
 def _print_lens(lens: Lens) -> None:
-    """Columns of tokens and logits; without a filter there is nothing but `before`."""
+    """Columns of tokens and logits; without a filter only `before`."""
     filtered = bool(lens.after)
     columns = {"before": lens.before} | ({"after": lens.after, "removed": lens.removed} if filtered else {})
     rows = [
@@ -70,14 +70,14 @@ def _print_lens(lens: Lens) -> None:
 
 def _print_shared(seen: HitLens) -> None:
     if not seen.shared:
-        click.echo("There is no token that both write.")
+        click.echo("The two share no token.")
         return
     console.print_table(
         ["both write", "part of the score", "query", "hit"],
         [[each.token, f"{each.share:.4f}", f"{each.query:.3f}", f"{each.hit:.3f}"] for each in seen.shared],
     )
-    told = sum(each.share for each in seen.shared)
-    click.echo(f"{told:.3f} of the score of {seen.score:.3f}; the rest is spread over the whole vocabulary")
+    shared = sum(each.share for each in seen.shared)
+    click.echo(f"{shared:.3f} of the score of {seen.score:.3f}; the rest is spread over the whole vocabulary")
 
 
 def print_spectrum(report: SpectrumReport) -> None:
@@ -95,8 +95,7 @@ def print_spectrum(report: SpectrumReport) -> None:
             ("filter", words.filter_(r.filter, r.dim)),
             (
                 "average",
-                f"its logits have a correlation of {r.fit:.2f} with log p"
-                + (", the mean taken away" if r.centred else ""),
+                f"its logits have a correlation of {r.fit:.2f} with log p" + (", mean subtracted" if r.centred else ""),
             ),
         ]
     )
@@ -120,7 +119,7 @@ def print_spectrum(report: SpectrumReport) -> None:
     )
     if r.fit < _FITS:
         console.note(
-            "The average token hardly follows the frequencies in this head: Δ says little of frequency"
+            "The average token does not follow frequencies in this head, so Δ says little about them"
             + ("." if r.centred else "; see --centred.")
         )
 

@@ -1,6 +1,6 @@
-"""`ragidx`: the group of commands, and the one place where failures become a line and an exit status.
+"""`ragidx`: the group of commands, and the one place that turns failures into a message and an exit status.
 
-Commands are imported when they are called, so that `ragidx --help` loads no torch, transformers or faiss. Exit
+Each command is imported when it is called, so `ragidx --help` loads no torch, transformers or faiss. Exit
 status: 0 done; 1 done, but a check failed or `--strict` found something; 2 bad input or usage; 130 interrupted.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from ragidx import __version__
-from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.errors import RagidxError, is_panic, machine_error
 from ragidx.pipelines.cli import interrupts
 from ragidx.pipelines.cli.help import nearest
 
@@ -23,17 +23,17 @@ COMMANDS = {
     "build": "Make or update the index of a corpus.",
     "query": "Find the chunks that answer a question.",
     "info": "Show what an index holds and how it was made.",
-    "lens": "Show which tokens a text's vector writes, and what the filter removes.",
-    "sweep": "Measure which dimension to take: storage, time and quality at several widths.",
-    "models": "Show the bundled model, presets, and what each needs.",
+    "lens": "Show the tokens nearest to a text's vector, and what the filter removes.",
+    "sweep": "Measure storage, time and quality at several widths, to choose one.",
+    "models": "Show the bundled model, models with a preset, and what each needs.",
     "verify": "Read a whole index and check it.",
     "delete": "Delete documents from an index, by id or by a condition.",
-    "compact": "Merge small segments of an index, and drop what was deleted.",
-    "shrink": "Replace an index by its narrower self.",
-    "reindex": "Make another index of the stored vectors: narrower, or of another type.",
+    "compact": "Merge small segments of an index, and drop deleted rows.",
+    "shrink": "Make an index narrower, without encoding again.",
+    "reindex": "Make a new index from stored vectors: narrower, or of another type.",
     "history": "List the kept generations of an index.",
     "rollback": "Go back to a kept generation of an index.",
-    "doctor": "Show what ragidx finds on this machine; check that a model runs as it should.",
+    "doctor": "Check this machine, and that a model runs correctly.",
     "demo": "Index the bundled sample corpus and ask it three questions.",
 }
 
@@ -42,7 +42,7 @@ _OUTPUT_LOST = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are modules of this package, imported when they are asked for."""
+    """A group whose commands are modules of this package, each imported at its first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order in which a newcomer needs them."""
@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is asked for; for an unknown name, an error with the nearest known one."""
+        """The command; for an unknown name, an error with the nearest known one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"No such command '{args[0]}'.{nearest(args[0], list(COMMANDS))}")
         return super().resolve_command(ctx, args)
@@ -107,24 +107,28 @@ def _run(args: list[str] | None) -> None:
         _leave_if_interrupted()
         _tell(f"Error: {fault}")
         _leave(fault.exit_code)
-    except Exception as fault:  # noqa: BLE001 - the outermost place: a defect is one line too, unless RAGIDX_DEBUG=1
+    except BaseException as fault:  # the outermost place: a defect is one line too, unless RAGIDX_DEBUG=1
+        if not (isinstance(fault, Exception) or is_panic(fault)):
+            raise
         _debug()
         _leave_if_interrupted()
         if isinstance(fault, OSError) and fault.errno in _OUTPUT_LOST and fault.filename is None:
             reason = os.strerror(fault.errno)
-            _tell(f"Error: standard output: cannot write: {reason}\n  hint: send it to a place with room")
+            _tell(f"Error: standard output: cannot write: {reason}\n  hint: write to a disk with free space")
             _leave_quietly(2)
-        _tell(
-            f"Error: a defect in ragidx or in a library it uses: {type(fault).__name__}: {fault}\n"
+        machine = machine_error(fault, str(getattr(fault, "filename", None) or ""))
+        defect = (
+            f"a bug in ragidx or in a library it uses: {type(fault).__name__}: {fault}\n"
             "  hint: run again with RAGIDX_DEBUG=1 for the traceback, and report it"
         )
+        _tell(f"Error: {machine or defect}")
         _leave(2)
     else:
         _leave(result if isinstance(result, int) else 0)
 
 
 def _leave_if_interrupted() -> None:
-    """A failure after Ctrl-C is what a library made of it."""
+    """A failure after Ctrl-C is the interruption itself: a library turned it into another exception."""
     if interrupts.was_interrupted():
         _interrupted()
 
@@ -135,7 +139,7 @@ def _interrupted() -> None:
 
 
 def _debug() -> None:
-    """Inside an except clause: let the traceback through where it is asked for."""
+    """Inside an except clause: raise again if RAGIDX_DEBUG=1, so that the traceback shows."""
     if os.environ.get("RAGIDX_DEBUG") == "1":
         raise  # noqa: PLE0704 - re-raises what the caller is handling
 
@@ -155,6 +159,6 @@ def _leave(status: int) -> None:
 
 
 def _leave_quietly(status: int) -> Any:
-    """The reader of our output has gone: no error. The descriptor is replaced, so that nothing is written at exit."""
+    """The reader of our output is gone: no error. Replace the descriptor, so that nothing is written at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status)

@@ -10,10 +10,10 @@ from ragidx.pipelines.cli.options import json_option
 
 
 @click.command("models", cls=GroupedCommand)
-@click.option("--tasks", is_flag=True, help="Show the tasks that --instruction task:NAME knows, with their sentences.")
+@click.option("--tasks", is_flag=True, help="Show the tasks of --instruction task:NAME, with their sentences.")
 @json_option
 def command(tasks: bool, as_json: bool) -> None:
-    """Show the bundled model, models with a preset, and what each needs; or the instructions by task.
+    """Show the bundled model, models with a preset, and what each needs; or, with --tasks, the instructions by task.
 
     \b
         ragidx models
@@ -58,10 +58,10 @@ def _tell_tasks(as_json: bool) -> None:
     if as_json:
         console.print_json([{"task": name, "instructions": list(sentences)} for name, sentences in tasks.items()])
         return
-    # A set that is used in two ways has no name that could stand for one of them.
+    # A task with several sentences has no single name to type.
     rows = [
         [f"{PREFIX}{name}" if len(sentences) == 1 else f"({name})", sentence]
         for name, sentences in tasks.items()
         for sentence in sentences
     ]
-    console.print_table(["--instruction", "stands for"], rows)
+    console.print_table(["--instruction", "sentence"], rows)

@@ -40,7 +40,7 @@ def json_option(function: F) -> F:
 
 
 def ann_options(function: F) -> F:
-    """What says how near vectors are found: the type of the index, and what it must reach and may take."""
+    """Options of the search structure: its type, target recall and memory limit."""
     return _all(_ANN, function)
 
 
@@ -63,7 +63,7 @@ def dtype_option(function: F) -> F:
 
 
 def encoding_options(function: F) -> F:
-    """`--device`, `--dtype` and `--attn`: what vectors are computed with, wherever documents are encoded."""
+    """`--device`, `--dtype` and `--attn`: how vectors are computed, for commands that encode documents."""
     return device_option(dtype_option(_attn_option(function)))
 
 
@@ -78,7 +78,7 @@ def _attn_option(function: F) -> F:
 
 
 def encoder_options(function: F) -> F:
-    """What says how a text becomes a vector: one option for each field of `EncoderSpec` but the instruction."""
+    """How a text becomes a vector: one option for each field of `EncoderSpec` but the instruction."""
     return _all(_ENCODER, function)
 
 
@@ -90,24 +90,27 @@ def instruction_option(function: F) -> F:
 
 
 def filter_options(function: F) -> F:
-    """What says which numbers of a vector are kept."""
+    """Which numbers of a vector are kept."""
     return _all(_FILTER, function)
 
 
 def filter_topk_option(function: F) -> F:
     """`--filter-topk`."""
     return click.option(
-        "--filter-topk", type=int, metavar="N", help="optimal: most frequent tokens that count [default: 100]."
+        "--filter-topk",
+        type=int,
+        metavar="N",
+        help="optimal: count the N most frequent tokens [default: 100].",
     )(function)
 
 
 def chunk_options(function: F) -> F:
-    """What says how documents are cut."""
+    """How documents are cut."""
     return _all(_CHUNK, function)
 
 
 def corpus_options(function: F) -> F:
-    """What says which files of a corpus are read, and which of their fields."""
+    """Which files of a corpus are read, and which of their fields."""
     return _all(_CORPUS, function)
 
 
@@ -121,19 +124,19 @@ def _all(options: Sequence[Callable[[F], F]], function: F) -> F:
 _ENCODER_FIELDS = {
     "model": ("ID|PATH", "mini (bundled, the default), a folder, or a hub id."),
     "revision": ("REV", "Revision of a hub id."),
-    "adapters": ("ID|PATH", "A LoRA adapter to merge, a folder or a hub id; may be repeated, in their order."),
+    "adapters": ("ID|PATH", "A LoRA adapter to merge, a folder or a hub id; repeat for several, in order."),
     "method": ("M", f"{', '.join(METHODS)}."),
     "template": ("T", "A template's name, or a string with {text}."),
     "copies": ("N", "How often echo or reba repeats the text."),
     "pooling": ("P", f"{', '.join(POOLINGS)}."),
     "pooler": ("FILE", "Weights of the trainable pooling, a safetensors file."),
     "attention": ("A", f"{', '.join(ATTENTIONS)}."),
-    "layer": ("N", "Hidden layer that is pooled; -1 the last, 0 the input embeddings."),
-    "layer_norm": (None, "Whether an earlier layer goes through the final norm too."),
-    "pool_eos": (None, "Whether a closing EOS or marker of the template is pooled."),
-    "max_length": ("N", "Tokens of a text that are read at most."),
-    "compute_matched": (None, "Whether --max-length holds for all copies of the text together."),
-    "truncate": ("W", "Where a text that is too long is cut: end, middle."),
+    "layer": ("N", "Hidden layer to pool: -1 the last, 0 the input embeddings."),
+    "layer_norm": (None, "Apply the final norm to an earlier layer too."),
+    "pool_eos": (None, "Pool a closing EOS or marker of the template."),
+    "max_length": ("N", "Read at most N tokens of a text."),
+    "compute_matched": (None, "Apply --max-length to all copies of the text together."),
+    "truncate": ("W", "Where to cut a text that is too long: end, middle."),
 }
 
 
@@ -161,7 +164,7 @@ _FILTER = (
         metavar="N",
         help="embedfilter: first kept direction of the spectrum [default: the middle].",
     ),
-    click.option("--filter-seed", type=int, metavar="N", help="Of what a filter draws at random [default: 0]."),
+    click.option("--filter-seed", type=int, metavar="N", help="Random seed of the filter [default: 0]."),
 )
 
 
@@ -181,7 +184,7 @@ class Bytes(click.ParamType[int]):
             return value
         found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)", value.strip())
         if found is None or found[2].lower() not in self._UNITS:
-            self.fail(f"'{value}' is no size; write 500MB, 2GB or 1.5GiB", param, ctx)
+            self.fail(f"'{value}' is not a size; write 500MB, 2GB or 1.5GiB", param, ctx)
         return int(float(found[1]) * self._UNITS[found[2].lower()])
 
 
@@ -189,26 +192,26 @@ _ANN = (
     click.option(
         "--index-type",
         metavar="T",
-        help=f"{', '.join(INDEX_TYPES)}, or a factory string such as IVF1024,SQ8 [default: its own, else auto].",
+        help=f"{', '.join(INDEX_TYPES)}, or a factory string: IVF1024,SQ8 ... [default: the index's own, else auto].",
     ),
     click.option(
         "--target-recall",
         type=float,
         metavar="R",
-        help="ann_recall@10 against exact search that an approximate index is tuned to [default: its own, else 0.95].",
+        help="ann_recall@10 to tune an approximate index to [default: the index's own, else 0.95].",
     ),
     click.option(
         "--max-memory",
         type=Bytes(),
         metavar="SIZE",
-        help="What the indexes may take in memory, such as 2GB; a segment of fewer than "
-        f"{MIN_ROWS:,} vectors is compared whole, whatever it takes.",
+        help="Memory limit for a search, such as 2GB; segments of fewer than "
+        f"{MIN_ROWS:,} vectors are always searched exactly.",
     ),
 )
 
 
 def offline_option(function: F) -> F:
-    """`--offline`: no hub is asked, whatever the model is called."""
+    """`--offline`: no request to a hub."""
     return click.option(
         "--offline", is_flag=True, expose_value=False, callback=_go_offline, is_eager=True, help="Never use a network."
     )(function)
@@ -226,7 +229,7 @@ class ChunkSize(click.ParamType[Any]):
     name = "N|none"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """`none` as it is, a number as an int."""
+        """`none` itself, or the number."""
         if value == "none" or isinstance(value, int):
             return value
         try:
@@ -236,9 +239,13 @@ class ChunkSize(click.ParamType[Any]):
 
 
 _CHUNK = (
-    click.option("--chunk-size", type=ChunkSize(), help="Tokens a chunk, or none for whole documents [default: 256]."),
-    click.option("--chunk-overlap", type=int, metavar="N", help="Tokens that neighbours share, at most [default: 0]."),
-    click.option("--headings/--no-headings", default=None, help="Put the heading path in front of what is encoded."),
+    click.option(
+        "--chunk-size", type=ChunkSize(), help="At most N tokens a chunk; none for whole documents [default: 256]."
+    ),
+    click.option(
+        "--chunk-overlap", type=int, metavar="N", help="Neighbouring chunks share at most N tokens [default: 0]."
+    ),
+    click.option("--headings/--no-headings", default=None, help="Put the heading path in front of the encoded text."),
 )
 
 _CORPUS = (
@@ -250,7 +257,7 @@ _CORPUS = (
 
 
 class UnicodeText(click.ParamType[Any]):
-    """Text, and not the bytes of another encoding, which Python lets through as half characters."""
+    """Text in Unicode: Python turns bytes of other encodings into lone surrogates."""
 
     name = "TEXT"
 

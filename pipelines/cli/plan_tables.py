@@ -1,4 +1,4 @@
-"""A forecast as people read it: fields, a table of index types, one of widths, and what to change."""
+"""The estimate of `build --plan`: fields, a table of index types, one of widths, and advice."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from ragidx.corpora.sources import BY_RULE
-from ragidx.indexer.ann.index_types import AUTO, MIN_ROWS
+from ragidx.indexer.ann.index_types import FLAT, MIN_ROWS
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.plan.footprint import Room, TypeRoom
+    from ragidx.pipelines.plan.footprint import Room
     from ragidx.pipelines.plan.plan import Forecast
-    from ragidx.pipelines.plan.sampling import Estimate
+    from ragidx.pipelines.plan.sample import Estimate
 
 _LONG_SECONDS = 60.0
-_TIMES = {"echo": 2, "reba": 2, "metaeol": 8}  # how often a method reads a text, where `copies` does not say it
+_TIMES = {"echo": 2, "reba": 2, "metaeol": 8}  # how often a method reads a text without `copies`
 
 
 def print_forecast(f: Forecast) -> None:
@@ -39,30 +39,30 @@ def print_forecast(f: Forecast) -> None:
                 for number, one in enumerate(f.room.widths)
             ],
         )
-    click.echo("* as asked for; nothing was built")
+    click.echo("* as requested; nothing was built")
     for line in advice(f):
         click.echo(console.printable(line))
 
 
 def advice(f: Forecast) -> list[str]:
-    """What is in the way of the build, and what would make it shorter or smaller."""
+    """What prevents the build, and what would make it faster or smaller."""
     room, spec, lines = f.room, f.encoder, []
     needed = room.index_bytes + room.journal_bytes
     if needed > room.free_bytes:
         lines.append(
             f"The disk of the index has {console.n_bytes(room.free_bytes)} left, and the build needs "
-            f"{console.n_bytes(needed)}: name another place with --index."
+            f"{console.n_bytes(needed)}: choose another folder with --index."
         )
     if room.limit_bytes is not None and room.build_bytes > room.limit_bytes:
         lines.append(
             f"This process may use {console.n_bytes(room.limit_bytes)} of memory, and the build needs "
-            f"{console.n_bytes(room.build_bytes)}: take a smaller model, or --dtype bfloat16."
+            f"{console.n_bytes(room.build_bytes)}: use a smaller model, or --dtype bfloat16."
         )
     chosen = room.index_types[0]
     if room.max_memory is not None and not chosen.fits:
         lines.append(
             f"A search reads {console.n_bytes(chosen.search_bytes)} of vectors, more than --max-memory "
-            f"{console.n_bytes(room.max_memory)}: segments of fewer than {MIN_ROWS:,} vectors are compared whole."
+            f"{console.n_bytes(room.max_memory)}: segments of fewer than {MIN_ROWS:,} vectors are searched exactly."
         )
     if f.encode_seconds > _LONG_SECONDS:
         times = spec.copies or _TIMES.get(spec.method, 1)
@@ -71,9 +71,7 @@ def advice(f: Forecast) -> list[str]:
                 f"To make it faster: {spec.method} reads each text {times} times, --method llm2vec and classical once."
             )
         if spec.layer != 0 and f.speed is not None and f.speed.device == "cpu":
-            lines.append(
-                "To make it faster: a GPU encodes many times as much; --device auto takes it where there is one."
-            )
+            lines.append("To make it faster: use a GPU; --device auto takes one if there is one.")
     narrow = [one for one in room.widths if one.tau is not None]
     if narrow and room.vector_bytes > room.text_bytes:
         one = narrow[-1] if len(narrow) < 3 else narrow[2]
@@ -101,7 +99,7 @@ def duration(seconds: float) -> str:
 
 
 def _print_index_types(room: Room) -> None:
-    """One row a type; what it takes to make where that was measured, and what fits where memory is limited."""
+    """One row a type, and whether it fits --max-memory if set."""
     head = ["index type", "disk", "memory to search", "memory to build", "exact"]
     rows = [
         [
@@ -113,30 +111,17 @@ def _print_index_types(room: Room) -> None:
         ]
         for number, one in enumerate(room.index_types)
     ]
-    columns = []
-    if any(one.index_seconds for one in room.index_types):
-        columns.append(("made in", [_made_in(one) for one in room.index_types]))
     if room.max_memory is not None:
-        name = f"fits into {console.n_bytes(room.max_memory)}"
-        columns.append((name, ["yes" if one.fits else "no" for one in room.index_types]))
-    for name, cells in columns:
-        head.append(name)
-        for row, cell in zip(rows, cells, strict=True):
-            row.append(cell)
+        head.append(f"fits into {console.n_bytes(room.max_memory)}")
+        rows = [[*row, "yes" if one.fits else "no"] for row, one in zip(rows, room.index_types, strict=True)]
     console.print_table(head, rows)
-
-
-def _made_in(one: TypeRoom) -> str:
-    if one.exact:
-        return "-"
-    return "not timed" if one.index_seconds is None else duration(one.index_seconds)
 
 
 def _fields(f: Forecast) -> list[tuple[str, str]]:
     room = f.room
     everything = f.share_read >= 1
     read = "read whole" if everything else f"{100 * f.share_read:.2g} % read, a sample; the rest is estimated"
-    gone = f", {f.removed:,} gone" if f.removed else ""
+    gone = f", {f.removed:,} removed" if f.removed else ""
     fields = [
         ("corpus", f"{f.corpus}: {console.plural(f.n_files, 'file')}, {console.n_bytes(f.corpus_bytes)}, {read}"),
         ("model", f"{f.model}: {words.encoder(f.encoder)}"),
@@ -144,12 +129,11 @@ def _fields(f: Forecast) -> list[tuple[str, str]]:
         (
             "documents",
             f"{_range(f.documents)}: {f.added.value:,} new, {f.changed.value:,} changed, "
-            f"{f.unchanged.value:,} as before{gone}",
+            f"{f.unchanged.value:,} unchanged{gone}",
         ),
         (
             "chunks",
-            f"{_range(f.chunks)}: {f.to_encode.value:,} to encode, "
-            f"{f.chunks.value - f.to_encode.value:,} known already",
+            f"{_range(f.chunks)}: {f.to_encode.value:,} to encode, {f.chunks.value - f.to_encode.value:,} reused",
         ),
         ("tokens", f"{_range(f.tokens)}, {f.tokens.value / max(1, f.to_encode.value):,.0f} a chunk"),
     ]
@@ -157,11 +141,10 @@ def _fields(f: Forecast) -> list[tuple[str, str]]:
         fields.append(("cut", f"{_range(f.truncated)} longer than the model reads"))
     if f.empty.value:
         fields.append(("empty", f"{_range(f.empty)} without text"))
-    fields += [("left out", f"{count:,} x {reason}") for reason, count in f.skipped.items() if reason not in BY_RULE]
+    fields += [("skipped", f"{count:,} x {reason}") for reason, count in f.skipped.items() if reason not in BY_RULE]
     fields.append(("speed", _speed(f)))
     fields += [
         ("time", _time(f)),
-        *([("index", _making(f))] if f.index_seconds else []),
         (
             "disk",
             f"{console.n_bytes(room.index_bytes)}: {_parts(room)}; {console.n_bytes(room.journal_bytes)} more until "
@@ -173,7 +156,7 @@ def _fields(f: Forecast) -> list[tuple[str, str]]:
 
 
 def _parts(room: Room) -> str:
-    """What the index consists of; the few bytes of its headers are left out."""
+    """The parts of the index, without the few bytes of its headers."""
     parts = {"vectors": room.vector_bytes, "texts": room.text_bytes, "the filter": room.filter_bytes}
     if not room.index_types[0].exact:
         parts[room.index_types[0].recipe] = room.index_bytes - sum(parts.values())
@@ -193,17 +176,8 @@ def _speed(f: Forecast) -> str:
 
 def _time(f: Forecast) -> str:
     between = f" ({duration(f.seconds_low)} to {duration(f.seconds_high)})"
-    making = f" and {duration(f.index_seconds)} making the index" if f.index_seconds else ""
+    making = "" if f.index_recipe == FLAT else f"; making {f.index_recipe} comes on top"
     return f"{duration(f.seconds)}{between}, {duration(f.encode_seconds)} of it encoding{making}"
-
-
-def _making(f: Forecast) -> str:
-    """What would be made, and what is known only then."""
-    next_one = ", and if it is lower, auto makes the next" if f.index_type == AUTO else ""
-    return (
-        f"making {f.index_recipe} takes about {duration(f.index_seconds)}, tuning included; "
-        f"its recall ({f.target_recall:g} asked for) is measured then{next_one}"
-    )
 
 
 def _range(e: Estimate) -> str:

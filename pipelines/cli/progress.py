@@ -1,9 +1,8 @@
 """Progress of a build on stderr: a bar at a terminal, a plain line now and then elsewhere, JSON lines for machines.
 
-The bar counts bytes of the corpus, the one total that is known before everything is read, and of them what is done;
-the rates are of the chunks and tokens that went through the model. While a filter is fitted it counts the chunks of the
-sample instead. What is left is foreseen from the pace since the first chunk, and only when that says something. Where a
-build is found to be long, two lines say once what is foreseen.
+The bar counts bytes of the corpus, the one total that is known before everything is read; the rates count chunks and
+tokens that went through the model. While a filter is fitted, the bar counts the chunks of the sample. The time left is
+estimated from the pace since the first chunk, once enough is done.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import click
 from ragidx.pipelines.build.report import PLANNING, OnProgress, Progress
 from ragidx.pipelines.cli import console, interrupts
 
-_TELLING_SHARE = 0.02  # of a stage: the pace of less, of a first batch or two, says nothing of the rest
+_TELLING_SHARE = 0.02  # of a stage: the first batches do not give the pace of the rest
 _TELLING_S = 2.0
 
 
@@ -68,7 +67,7 @@ class ProgressLine:
 
     @property
     def fitting(self) -> bool:
-        """Whether a filter is being fitted now: what was encoded for that is kept nowhere."""
+        """Whether a filter is being fitted now; what was encoded for it is not kept."""
         return self._seen is not None and self._seen.fitting  # the same object at every call
 
     def _show(self, progress: Progress) -> None:
@@ -95,7 +94,7 @@ class ProgressLine:
             click.echo(f"{progress.stage}: {share}{_rates(progress)}, ETA {_clock(self._eta(progress))}", err=True)
 
     def _eta(self, progress: Progress) -> float | None:
-        """Seconds left of the stage, if what is left goes as fast as what is done; None while too little is done."""
+        """Seconds left of the stage at the pace so far; None while too little is done."""
         if progress.share is None:
             return None
         # A sample is first drawn from the whole corpus; only then is it known how much there is to encode.

@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 @click.option("-k", type=click.IntRange(min=1), default=10, show_default=True, help="Hits to return.")
 @click.option("--instruction", metavar="S", help="Task sentence put before the query, or task:NAME; '' for none.")
 @click.option("--where", metavar="EXPR", help="Keep chunks whose metadata match, such as 'year >= 1900'.")
-@click.option("--model", metavar="PATH", help="Where the index's model is now, if it has moved.")
+@click.option("--model", metavar="PATH", help="Where the index's model is now, if it was moved.")
 @click.option(
     "--adapter",
     "adapters",
     multiple=True,
     metavar="PATH",
-    help="Likewise its LoRA adapters: all of them, in their order.",
+    help="Where its LoRA adapters are now: all of them, in order.",
 )
-@click.option("--pooler", metavar="FILE", help="Likewise the weights of its trainable pooling.")
+@click.option("--pooler", metavar="FILE", help="Where the weights of its trainable pooling are now.")
 @click.option(
     "--vector",
     metavar="FILE",
-    help="Query vectors in place of TEXT: an .npy file or JSON list of numbers, or of several such lists; - for stdin.",
+    help="Query vectors instead of TEXT: an .npy file, a JSON list of numbers, or a list of such lists; - for stdin.",
 )
 @click.option("--dim", type=click.IntRange(min=1), metavar="N", help="Compare only the first N numbers of the vectors.")
 @click.option(
     "--rerank-dim",
     type=click.IntRange(min=1),
     metavar="N",
-    help="With --dim: compare what was found again, by the first N numbers.",
+    help="With --dim: compare the found chunks again, by the first N numbers.",
 )
 @click.option("--queries", type=click.Path(path_type=Path), metavar="FILE", help="Queries in BEIR form (JSON lines).")
 @click.option(
@@ -70,9 +70,9 @@ def command(
 ) -> None:
     """Print the hits for TEXT, best first; or for vectors; or answer a file of queries with a TREC run.
 
-    The question is encoded on --device, for which auto takes a GPU where there is one. The search runs on the CPU,
-    but where --device is cuda or cuda:N: then on the GPU, with the segments that its memory takes; --dim compares on
-    the CPU. All of what --where can say stands in docs/conditions.md.
+    --device encodes the question; auto takes a GPU if there is one. The search runs on the CPU, except with --device
+    cuda or cuda:N: then on the GPU, for as many segments as fit its memory. --dim compares on the CPU.
+    docs/conditions.md describes --where.
 
     \b
         ragidx query "who signed the lease?" -k 3
@@ -106,17 +106,17 @@ def command(
 
 
 def _tell_if_few(hits: list[Hit], asked: SearchKeywords) -> None:
-    """A note where there are fewer hits than were asked for."""
+    """A note if there are fewer hits than -k."""
     if len(hits) < asked["k"]:
         there = "There is 1 chunk" if len(hits) == 1 else f"There are {len(hits)} chunks"
         what = ("that matches" if len(hits) == 1 else "that match") + " --where" if asked["where"] else "in the index"
-        console.note(f"{there} {what}; {asked['k']} hits were asked for.")
+        console.note(f"{there} {what}; {asked['k']} hits were requested.")
 
 
 def show(hits: list[Hit], query: str) -> None:
     """A table: rank, score, source, and below it the passage that is nearest to the query's words.
 
-    Of a document of given vectors the row is named too: it has an id of its own.
+    For precomputed vectors, the row's own id is shown too.
     """
     room = console.width(sys.stdout)
     click.echo(click.style(" #  score  source", bold=True))
@@ -132,7 +132,7 @@ def show(hits: list[Hit], query: str) -> None:
 def _refuse_encoding(
     instruction: str | None, model: str | None, adapters: tuple[str, ...], pooler: str | None, dtype: str
 ) -> None:
-    """Options that say how a question is encoded say nothing beside a vector."""
+    """Refuse options on how a question is encoded: a vector is not."""
     given = {
         "--instruction": instruction,
         "--model": model,

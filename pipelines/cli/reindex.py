@@ -13,7 +13,7 @@ from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
 
 @click.command("reindex", cls=GroupedCommand)
 @click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--dim", type=int, metavar="N", help="Numbers of a vector to keep: the first N [default: all].")
+@click.option("--dim", type=int, metavar="N", help="Keep the first N numbers of each vector [default: all].")
 @ann_options
 @index_option
 @json_option
@@ -26,9 +26,9 @@ def command(
     index: Path,
     as_json: bool,
 ) -> None:
-    """Make another index in DIR from the stored vectors of one: narrower, or of another type; nothing is encoded.
+    """Make a new index in DIR from the vectors of an index: narrower, or of another type. Nothing is encoded.
 
-    What is not said is as it was there. That index is only read.
+    Options that are not given keep the old index's values. The old index is only read.
 
     \b
         ragidx reindex small-index --dim 112

@@ -1,4 +1,4 @@
-"""What `compact`, `shrink` and `reindex` show: how far they are, and what became of the index."""
+"""What `compact`, `shrink` and `reindex` print: progress, and the report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _JSON_EVERY_S = 0.2
 
 
 class StageLine:
-    """A context manager; `on_stage` is told what is done, how many rows there are, and how many are done."""
+    """A context manager; `on_stage` takes the stage, its rows, and how many are done."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json

@@ -18,8 +18,11 @@ from ragidx.pipelines.cli.options import index_option, json_option
 def command(generation: int, index: Path, as_json: bool) -> None:
     """Go back to what an index held in GENERATION, one of those that `ragidx history` lists.
 
-    It is a commit of its own: nothing is encoded, queries see the state before or after it, and going back can be
-    undone in the same way. The next `ragidx build` brings the index up to its corpus again.
+    It is a commit of its own: nothing is encoded, queries see the state before or after it, and another rollback undoes
+    it. The next `ragidx build` updates the index to its corpus again.
+
+    \b
+        ragidx rollback 3
     """
     from ragidx.indexer.writing.history import rollback
 

@@ -12,14 +12,14 @@ from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
 
 
 @click.command("shrink", cls=GroupedCommand)
-@click.option("--dim", type=int, required=True, metavar="N", help="Numbers of a vector to keep: the first N.")
+@click.option("--dim", type=int, required=True, metavar="N", help="Keep the first N numbers of each vector.")
 @index_option
 @json_option
 def command(dim: int, index: Path, as_json: bool) -> None:
-    """Replace an index by its narrower self, in one commit, without encoding again; `ragidx rollback` goes back.
+    """Make an index narrower in one commit, without encoding again. `ragidx rollback` undoes it.
 
     \b
-        ragidx query "who signed the lease?" --dim 64     try it first: nothing is changed
+        ragidx query "who signed the lease?" --dim 64     try it first: changes nothing
         ragidx shrink --dim 64
     """
     from ragidx.pipelines.maintain.rewrite import shrink

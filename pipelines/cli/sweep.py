@@ -59,31 +59,33 @@ _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
     "filters",
     multiple=True,
     metavar="F",
-    help=f"What widths are taken from: {', '.join(_NESTED)}; may be repeated"
-    " [default: that of an index that has one; else embedfilter for decoders, truncation and pca for"
-    " sentence-transformers and for vectors made elsewhere].",
+    help=f"Filters to measure: {', '.join(_NESTED)}; may be repeated"
+    " [default: the index's own; else embedfilter for decoders, truncation and pca for"
+    " sentence-transformers and for precomputed vectors].",
 )
 @click.option("--filter-offset", type=int, metavar="N", help="embedfilter: first kept direction of the spectrum.")
-@click.option("--filter-seed", type=int, metavar="N", help="Of the sample that filters are fitted on [default: 0].")
-@click.option("--filter-sample", type=int, metavar="N", help="Chunks in that sample, at most [default: 4096].")
+@click.option(
+    "--filter-seed", type=int, metavar="N", help="Random seed of the sample for fitting filters [default: 0]."
+)
+@click.option("--filter-sample", type=int, metavar="N", help="Fit filters on at most N chunks [default: 4096].")
 @filter_topk_option
 @click.option(
     "--queries",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Queries in BEIR form (JSON lines) [default: those of a BEIR folder, else chunks that are held out].",
+    help="Queries in BEIR form (JSON lines) [default: those of a BEIR folder, else held-out chunks].",
 )
 @click.option(
     "--qrels",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Their judgements, BEIR or TREC [default: those of a BEIR folder].",
+    help="Relevance judgements, BEIR or TREC [default: those of a BEIR folder].",
 )
 @click.option(
     "--query-vectors",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="For an index: the vectors of the queries, in their order: an .npy file or JSON, as query --vector has it.",
+    help="For an index: the vectors of the queries, in their order, an .npy file or JSON, as for query --vector.",
 )
 @click.option(
     "--target-recall",
@@ -91,7 +93,7 @@ _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
     default=0.95,
     show_default=True,
     metavar="R",
-    help="ann_recall@10 that approximate indexes are tuned to.",
+    help="ann_recall@10 to tune approximate indexes to.",
 )
 @click.option(
     "--out",
@@ -107,10 +109,11 @@ _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
 @offline_option
 @json_option
 def command(source: str, as_json: bool, out: Path | None, **options: Any) -> None:
-    """Measure which dimension to take: storage, time and quality of SOURCE at several widths.
+    """Measure storage, time and quality of SOURCE at several widths, to choose one.
 
-    SOURCE is an index, or a corpus as for `build`; it is encoded once. Each width is written, mapped and searched as an
-    index of it would be. With queries and qrels, nDCG@10 has an interval, and a test says which losses are real.
+    SOURCE is an index, or a corpus as for `build`, which is encoded once. Each width is written, mapped and searched as
+    an index of that width would be. With queries and qrels, nDCG@10 has an interval, and a test shows which losses are
+    real.
 
     \b
         ragidx sweep ragidx-index
@@ -124,7 +127,7 @@ def command(source: str, as_json: bool, out: Path | None, **options: Any) -> Non
     options["filters"] = options["filters"] or None
     with _Lines(as_json=as_json) as lines:
         report = sweep(source, out=out, on_progress=lines.stage, on_build=lines.build, **options)
-    interrupts.check()  # after the last stage nobody looked
+    interrupts.check()  # nothing checked after the last stage
     if as_json:
         console.print_json(report.to_json())
     else:
@@ -178,7 +181,7 @@ class _Lines:
             click.echo(text, err=True)
 
     def _show(self, text: str) -> None:
-        """In place of the line before. Nothing moves: a thread that draws would take time from what is timed."""
+        """Overwrite the last line. No animation: a drawing thread would take time from what is timed."""
         click.echo(f"\r\x1b[2K{console.printable(text)}", nl=False, err=True)
         self._shown = True
 

@@ -1,4 +1,4 @@
-"""What `ragidx sweep` prints: what was measured, one line for each width and index, and what to take."""
+"""What `ragidx sweep` prints: what was measured, one line for each width and index, and a recommendation."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ragidx.pipelines.evaluate.significance import Interval
     from ragidx.pipelines.sweep.report import SweepReport, SweepRow
 
-_TEXT = 2  # columns of text, which stand on the left, as the verdict does; numbers stand on the right
+_TEXT = 2  # columns of text, aligned left, as the verdict is; numbers are aligned right
 _VERDICT = 11
 
 
 def print_report(report: SweepReport) -> None:
-    """The report on stdout, what was left out on stderr."""
+    """The report on stdout, notes on stderr."""
     r = report
     full = "" if r.reference_ndcg is None else f", nDCG@10 {_interval(r.reference_ndcg)}"
     console.print_fields(
@@ -52,12 +52,12 @@ def print_report(report: SweepReport) -> None:
 def _model(report: SweepReport) -> str:
     spec = report.encoder
     if spec is None:
-        return "none: the vectors were made elsewhere" + (f", by {report.model}" if report.model else "")
+        return "none: precomputed vectors" + (f", made by {report.model}" if report.model else "")
     return f"{report.model}: {words.encoder(spec)}"
 
 
 def _table(report: SweepReport) -> list[str]:
-    """The head and the rows, numbers under each other; columns that say nothing here are left out."""
+    """The head and the rows, numbers under each other; columns without values are dropped."""
     judged = report.reference_ndcg is not None
     head = ["filter", "index", "dim", "bytes", "disk", "made", "ms", "q/s", "recall", "overlap"]
     cells = [head + ["nDCG@10", " vs full"] * judged]
@@ -103,7 +103,7 @@ def _explained(report: SweepReport) -> list[str]:
     threads = console.plural(report.threads, "thread")
     lines = [
         f"ms: one query, one thread, median. q/s: in batches of {report.batch}, {threads}. recall: ann_recall@10"
-        " against exact search at the same width. overlap: share of the first ten that full width has, too."
+        " against exact search at the same width. overlap: share of the first ten that full width has too."
     ]
     if report.reference_ndcg is not None:
         lines.append(

@@ -17,15 +17,18 @@ from ragidx.pipelines.cli.options import index_option, json_option
 def command(index: Path, as_json: bool) -> int:
     """Read a whole index and check every byte; exit status 1 if the committed state is damaged.
 
-    What is wrong beside it is told on stderr: with the generations kept before it, which only `ragidx rollback` needs,
-    and with narrower copies of its vectors, which are made again when they are asked for.
+    Other damage is reported on stderr: in kept generations, which only `ragidx rollback` needs, and in narrow copies of
+    the vectors, which are made again at their next use.
+
+    \b
+        ragidx verify
     """
     from ragidx.indexer.store.manifest import MANIFEST
     from ragidx.indexer.store.store import Store
     from ragidx.indexer.store.verify import verify_committed, verify_kept
 
     if not (index / MANIFEST).is_file():
-        Store.open(index)  # says what is there instead
+        Store.open(index)  # raises the error that fits
     faults, kept = verify_committed(index), verify_kept(index)
     if as_json:
         console.print_json({"path": str(index), "faults": faults, "kept": kept})
@@ -35,5 +38,5 @@ def command(index: Path, as_json: bool) -> int:
         for fault in faults:
             click.echo(console.printable_lines(fault))
         if not faults:
-            click.echo(f"{index}: whole")
+            click.echo(f"{index}: intact")
     return 1 if faults else 0

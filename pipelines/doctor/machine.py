@@ -35,7 +35,7 @@ class Gpu:
 
 
 def findings() -> list[Finding]:
-    """Everything that can be told without a model, in a second or two."""
+    """Everything that can be found without a model, in a second or two."""
     needed = installed.requirements()
     return [
         Finding("ragidx", __version__),
@@ -110,8 +110,8 @@ def caches(folder: Path, *, writable: bool, hub: str, offline: bool) -> list[Fin
 
 def _torch(needed: Sequence[Requirement]) -> list[Finding]:
     if "torch" in missing_models():
-        told = "not installed: needed by every model but the bundled one with its preset"
-        return [Finding("torch", told, "absent", install("models"))]
+        value = "not installed: needed by every model but the bundled one with its preset"
+        return [Finding("torch", value, "absent", install("models"))]
     try:
         import torch
     except (ImportError, OSError) as fault:

@@ -1,4 +1,4 @@
-"""What the doctor tells: findings about the machine, checks of a model, and the report that holds both."""
+"""What the doctor reports: findings about the machine, checks of a model, and the report that holds both."""
 
 from __future__ import annotations
 

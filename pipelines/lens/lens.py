@@ -28,7 +28,6 @@ from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.lens.spectrum import SpectrumReport, spectrum
 from ragidx.pipelines.lens.vocabulary import TokenLogit, Vocabulary
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.retriever import FILTER_FILE
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
@@ -202,7 +201,7 @@ def lens_hit(
         raise QueryError(f"{found}, there is no hit {hit}", hint, where="--hit")
     written = hits[-1]
     text = _encoded_text(written, retriever)
-    made = _stored_filter(retriever)
+    made = retriever.embedder.filter
     asked = _Parts.of(encoder.encode_query([query], instruction)[0], made, vocabulary, query)
     stored = _Parts.of(encoder.encode_document([text])[0], made, vocabulary, text)
     score, shared = _shared(asked.after, stored.after, vocabulary, k)
@@ -285,13 +284,6 @@ def _shared(
         SharedToken(i, vocabulary.shown(i), float(shares[i]), float(a), float(b))
         for i, (a, b) in zip(best, read, strict=True)
     )
-
-
-def _stored_filter(retriever: Retriever) -> Filter | None:
-    """The filter that the index's vectors went through, by its own numbers."""
-    if retriever.spec.filter.name == "none":
-        return None
-    return Filter.from_bytes(retriever.store.blob(FILTER_FILE))
 
 
 def _encoded_text(hit: Hit, retriever: Retriever) -> str:

@@ -148,7 +148,7 @@ def spectrum(
         model: None: the index's own, else mini.
         corpus: a folder, a file, or `-`, as for a build.
         index: an index folder, in place of a corpus.
-        filter: whose kept directions are told; None: the index's, else the model's default.
+        filter: whose kept directions are reported; None: the index's, else the model's default.
         group_size: tokens in each group.
         centred: take the mean of log p over the vocabulary away first. All tokens share it, and a head that can write
             it with one direction hides all others behind that one.
@@ -174,7 +174,10 @@ def spectrum(
     spec = filter or (own.filter if own else default_filter(files, resolve(files)))
     made = _made(spec, vocabulary, store if filter is None else None)
     kept = _kept(spec, made)
-    texts = (d.text for d in documents(corpus, on_skip=on_skip or _ignore)) if corpus is not None else _chunks(store)
+    if corpus is None:
+        texts = _chunks(store)
+    else:
+        texts = (document.text for document in documents(corpus, on_skip=on_skip or (lambda _: None)))
     counts = vocabulary.count(texts)
     groups = _chosen(counts, vocabulary, group_size, seed, str(index if corpus is None else corpus))
     log_p = log_frequencies(counts.tokens, vocabulary.head.shape[0])
@@ -193,7 +196,7 @@ def spectrum(
         n_vocabulary=vocabulary.head.shape[0],
         centred=centred,
         seed=seed,
-        fit=_correlation(read, log_p),
+        fit=float(np.corrcoef(read, log_p)[0, 1]),
         values=vocabulary.spectrum.values,
         kept=kept,
         groups=tuple(
@@ -231,7 +234,7 @@ def _files(model: str | None, revision: str | None, own: IndexSpec | None, index
             where=index,
         )
     files = locate(model or encoder.model, revision=encoder.revision, adapters=encoder.adapters, pooler=encoder.pooler)
-    if weights_fingerprint(files) != own.weights:
+    if weights_fingerprint(files, own.weights) != own.weights:
         raise ModelError(
             f"'{files.name}' is not the model this index was made with",
             "name the right folder with --model, or count in a corpus with --corpus",
@@ -306,12 +309,3 @@ def _group(
         delta=changes,
         parts=parts_of(changes, kept),
     )
-
-
-def _correlation(one: Doubles, other: Doubles) -> float:
-    a, b = one - one.mean(), other - other.mean()
-    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
-
-
-def _ignore(skip: Skip) -> None:
-    """Nobody asked what was left out."""

@@ -35,7 +35,7 @@ class TokenLogit:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How often each token stands in some texts.
+    """How often each token occurs in some texts.
 
     Attributes:
         tokens: (V,) int64, one for each row of the head.

@@ -1,17 +1,19 @@
 """Deleting from an index, by id or by a condition on metadata, in one commit.
 
 ids and a condition -> for each segment the rows to delete -> dead rows. No file is rewritten; readers that are open
-keep what they see. The corpus is not touched: what still stands there is in the index again after the next build.
+keep what they see. The corpus is not touched: the next build adds again what is still there.
 
 What is deleted depends on what the index was built from. Documents of a corpus go whole: their metadata are one, and a
 build that finds a document in the index takes it to be whole there, so that a part would never come back. Rows of
-vectors that were made elsewhere have metadata of their own, and ids by which builds know them: they go one by one.
+precomputed vectors have metadata and ids of their own, and go one by one.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import BusyError, QueryError
+from ragidx.corpora.errors import BusyError, QueryError, RagidxError
+from ragidx.corpora.sources import sources
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
@@ -47,6 +50,7 @@ class DeleteReport:
         generation: of the committed state.
         committed: whether this made it.
         left_documents, left_chunks: what the index holds now.
+        n_in_corpus: of the documents, those whose files are still in the corpus: the next build brings them back.
     """
 
     n_documents: int
@@ -58,6 +62,7 @@ class DeleteReport:
     committed: bool
     left_documents: int
     left_chunks: int
+    n_in_corpus: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """All fields."""
@@ -71,13 +76,13 @@ def delete(
     where: str | None = None,
     dry_run: bool = False,
 ) -> DeleteReport:
-    """Delete documents of a corpus, or rows of given vectors; all in one commit or none.
+    """Delete documents of a corpus, or rows of precomputed vectors; all in one commit or none.
 
     Args:
         index: the index folder.
-        ids: ids of documents; of given vectors, also of rows. One that is both is the document's.
-        where: a condition as in a query. Of given vectors just the rows go that fulfil it; a document of a corpus goes
-            whole if one of its chunks does. With ids, only what is theirs and fulfils it.
+        ids: ids of documents; of precomputed vectors, also of rows. One that is both is the document's.
+        where: a condition as in a query. Of precomputed vectors just the rows that fulfil it go; a document of a corpus
+            goes whole if one of its chunks does. With ids, only what is theirs and fulfils it.
         dry_run: say what would be deleted, and leave the index as it is.
 
     Raises:
@@ -127,6 +132,7 @@ class _Chosen:
     n_chunks: int
     n_matched: int
     documents: list[str]
+    n_in_corpus: int
 
 
 def _choose(store: Store, ids: Sequence[str], where: str | None) -> _Chosen:
@@ -142,8 +148,8 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> _Chosen:
             for segment, dead in zip(store.segments, store.dead, strict=True)
         ]
     )
-    names = _column(store, "doc_id").dictionary_encode().combine_chunks()
-    documents, document = names.dictionary, names.indices.to_numpy()
+    column = _column(store, "doc_id").dictionary_encode().combine_chunks()
+    documents, document = column.dictionary, column.indices.to_numpy()
     chosen = alive if where is None else alive & _joined(matching_rows(store, parse_for(store, where)))
     if ids:
         chosen = chosen & _rows_of(store, ids, documents, document, alive, is_given=is_given)
@@ -153,6 +159,7 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> _Chosen:
     if not is_given:
         chosen, n_chosen = alive & (n_chosen > 0)[document], np.where(n_chosen > 0, n_alive, 0)
     touched = np.flatnonzero(n_chosen)
+    names = [documents[number].as_py() for number in touched.tolist()]
     n_whole = int((n_chosen[touched] == n_alive[touched]).sum())
     ends = np.cumsum([segment.entry.rows for segment in store.segments])[:-1]
     return _Chosen(
@@ -161,8 +168,32 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> _Chosen:
         n_partly=len(touched) - n_whole,
         n_chunks=int(chosen.sum()),
         n_matched=n_matched,
-        documents=[documents[number].as_py() for number in touched[:_SHOWN].tolist()],
+        documents=names[:_SHOWN],
+        n_in_corpus=0 if is_given else _n_in_corpus(store.manifest.notes.get("corpus"), names),
     )
+
+
+def _n_in_corpus(corpus: object, ids: Sequence[str]) -> int:
+    """How many documents the corpus of the last build still has, by its files; records in them are not looked for."""
+    root = Path(str(corpus))
+    try:
+        first = next(sources(root, beir=True, on_skip=lambda _: None), None)
+    except RagidxError:  # it is gone, or cannot be looked at
+        return 0
+    if first is None or first.path is None:
+        return 0
+    if first.beir or root.is_file():
+        return len(ids)
+    return sum(any(os.path.lexists(root / name) for name in _file_names(one)) for one in ids)
+
+
+def _file_names(doc_id: str) -> list[str]:
+    """The files that a document may be of: it, or what is before a `#`.
+
+    >>> _file_names("a#b.jsonl#7")
+    ['a#b.jsonl#7', 'a', 'a#b.jsonl']
+    """
+    return [doc_id, *(doc_id[: mark.start()] for mark in re.finditer("#", doc_id))]
 
 
 def _rows_of(
@@ -256,4 +287,5 @@ def _report(chosen: _Chosen, manifest: Manifest, *, committed: bool) -> DeleteRe
         committed=committed,
         left_documents=manifest.n_documents,
         left_chunks=manifest.n_chunks,
+        n_in_corpus=chosen.n_in_corpus,
     )

@@ -72,7 +72,7 @@ def compact(
     Args:
         index: the index folder.
         everything: rewrite all segments, where there is anything to gain.
-        on_stage: told what is done, how many rows there are, and how many are done.
+        on_stage: called with what is done, how many rows there are, and how many are done.
 
     Raises:
         IndexFormatError: there is no index, or it is damaged.
@@ -88,7 +88,7 @@ def shrink(
     """Replace an index by its first `dim` numbers a vector, in one commit; `rollback` brings the wide one back.
 
     Raises:
-        SpecError: the index is not that wide, or its numbers stand in no order of worth.
+        SpecError: the index is not that wide, or its filter keeps numbers in no order.
         IndexFormatError: there is no index, or it is damaged.
         BusyError: a writer holds the index.
         RagidxError: the folder cannot be written.
@@ -119,7 +119,7 @@ def reindex(
         index_type: a name or a factory string; None: as it was.
         target_recall: as in a build; None: as it was.
         max_memory: as in a build; None: as it was.
-        on_stage: told what is done, how many rows there are, and how many are done.
+        on_stage: called with what is done, how many rows there are, and how many are done.
 
     Raises:
         SpecError: an option is out of range, there is an index in `target`, or it lies in `index`.

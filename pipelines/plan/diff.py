@@ -1,7 +1,9 @@
-"""What an index knows already, without touching it: its documents, and the texts that have vectors.
+"""What an index holds already, read without a change: its documents, and the texts that have vectors.
 
-Document -> unchanged, changed or added; Items -> those that would go through the model. The committed state is mapped
-as readers map it. The journal of a build that was interrupted is read from a copy, since opening it mends it.
+    Document -> unchanged, changed or added;  Items -> those that would go through the model
+
+The committed state is mapped as readers map it. The journal of an interrupted build is read from a copy, since opening
+a journal repairs it.
 """
 
 from __future__ import annotations
@@ -11,8 +13,6 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.records import Document
@@ -26,8 +26,8 @@ from ragidx.pipelines.build.resolve import Plan
 ADDED, CHANGED, UNCHANGED = "added", "changed", "unchanged"
 
 
-class Knowledge:
-    """The index that a build would go on with, if there is one. A context manager.
+class Knowledge(contextlib.ExitStack):
+    """The index that a build would go on with, if there is one; the copy of a journal is removed at the end.
 
     Args:
         plan: of the build.
@@ -40,20 +40,12 @@ class Knowledge:
     def __init__(self, plan: Plan, index: Path) -> None:
         self._documents = Documents()
         self._seen: set[bytes] = set()
-        self._open = contextlib.ExitStack()
+        super().__init__()
         store = plan.stored
         self._committed = None if store is None else CommittedVectors(store.segments, store.dead)
         for number, segment in enumerate([] if store is None else store.segments):
             self._documents.load(number, segment, None if store is None else store.dead[number])
         self._journal = self._journal_of(plan, index)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.close()
 
     def of_document(self, document: Document) -> str:
         """Whether a document is added, changed or unchanged."""
@@ -87,16 +79,16 @@ class Knowledge:
         path = Journal.path_of(index / JOURNAL, key)
         if not path.is_file() or path.is_symlink():
             return None
-        place = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="ragidx-plan-")))
+        place = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="ragidx-plan-")))
         try:
             shutil.copyfile(path, Journal.path_of(place, key))
         except OSError as fault:
-            self._open.close()
+            self.close()
             raise RagidxError(
                 f"the journal cannot be copied: {fault.strerror}",
                 "set TMPDIR to a folder with room for it",
                 where=str(path),
             ) from fault
         journal = Journal.open(place, key, plan.dim())
-        self._open.callback(journal.close)
+        self.callback(journal.close)
         return journal

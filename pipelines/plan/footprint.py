@@ -1,9 +1,10 @@
 """Room: what an index would take on the disk and in memory, for the chosen index type and width and for others.
 
-counts and a sample of rows -> bytes. Texts are measured: the sample is written as a segment, in a temporary folder.
-Vectors and what is made of them are computed (`index_types.footprint`), segment by segment. Memory is what this process
-has used at most, with the model loaded and texts encoded, and what a build holds beyond that. What may take how much
-memory is the build's own rule (`tuning.fitting`).
+    counts and a sample of rows -> bytes
+
+Texts are measured: the sample is written as a segment, in a temporary folder. Vectors and indexes are computed segment
+by segment (`index_types.footprint_of`). Memory is the most that this process has used, with the model loaded and texts
+encoded, and what a build holds beyond that. What fits into `--max-memory` is the build's own choice (`tuning.fitting`).
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from pathlib import Path
 
 import numpy as np
 
+from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import FLAT, INDEX_TYPES, IndexOptions, Recipe, footprint_of, padded
+from ragidx.indexer.ann.tuning import fitting
 from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS
 from ragidx.indexer.store.manifest import CHUNKS, files_of
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.segment import BATCH_ROWS
-from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, memory_bytes
+from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, memory_bytes, shares
 from ragidx.indexer.writing.segment_writer import SegmentWriter
+from ragidx.pipelines.build.encode import WINDOW_CHUNKS
 from ragidx.pipelines.build.resolve import Plan
-from ragidx.pipelines.plan.index_time import IndexTimer, fits, recipes
 from ragidx.pipelines.resources import allowed_bytes
 
 _BLOCKS = 32  # of BATCH_ROWS rows, that are compressed
 _SEED = 0
-_WINDOW_CHUNKS = 4096  # of a build: texts, their tokens, and float32 vectors before and after the filter
 _CHUNK_BYTES = 2048  # what Python holds of a chunk besides its text and vector
 _RECORD_BYTES = 20  # of the journal, beside the vector
 _SETTLED_BYTES = 16 << 20  # of columns, that a segment's writer holds at most
 _TAUS = (2, 4, 8, 16)
-_TIMING_S = 1.5  # after that no other index type is measured
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,6 @@ class TypeRoom:
         fits: whether `search_bytes` are within `max_memory`; what does not fit is not made, but that small segments are
             compared whole, whatever they take.
         recipe: of the largest segment, as a factory string or flat: the first that fits, where one does.
-        index_seconds: to make it of all segments; None where that was not measured.
     """
 
     index_type: str
@@ -66,7 +66,6 @@ class TypeRoom:
     exact: bool
     fits: bool
     recipe: str
-    index_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class Packed:
 
 
 class SampleRows:
-    """Rows that are compressed to learn what rows take: all of the first 32 blocks, later ones by lot.
+    """Rows that are compressed to learn what rows take: 32 blocks of them, drawn at random.
 
     A block is adjacent rows, as many as a segment compresses together: neighbours are alike, and pack well.
     """
@@ -179,10 +178,10 @@ def pack(rows: Sequence[Row], dim: int) -> Packed:
         )
 
 
-def new_segments(plan: Plan, dim: int, *, n_new: int, text_bytes: int) -> list[tuple[int, Recipe | None]]:
+def first_recipes(plan: Plan, dim: int, *, n_new: int, text_bytes: int) -> list[tuple[int, Recipe | None]]:
     """Rows of each segment that a build adds, and what is made of its vectors first; None: they are compared whole.
 
-    That a commit merges small segments is not foreseen.
+    That a commit merges small segments is left out.
 
     Raises:
         SpecError: nothing fits into `--max-memory`, in the words of the build.
@@ -190,6 +189,16 @@ def new_segments(plan: Plan, dim: int, *, n_new: int, text_bytes: int) -> list[t
     parts = segments(n_new, dim, text_bytes // max(1, n_new))
     taken = 0 if plan.stored is None else sum(map(memory_bytes, plan.stored.manifest.segments))
     return list(zip(parts, recipes(plan.index_options(), parts, dim, taken), strict=True))
+
+
+def recipes(options: IndexOptions, parts: Sequence[int], dim: int, taken: int = 0) -> list[Recipe | None]:
+    """What a build tries first for new segments of so many rows; `taken` bytes are of segments that stay.
+
+    Raises:
+        SpecError: nothing fits into `options.max_memory`.
+    """
+    limits = shares(parts, options.max_memory, taken)
+    return [fitting(options, rows, padded(dim), limit)[0] for rows, limit in zip(parts, limits, strict=True)]
 
 
 def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_bytes: int) -> Room:
@@ -210,7 +219,7 @@ def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_
     rows = had_rows + n_new
     options = plan.index_options()
     mean_text = text_bytes // max(1, n_new)
-    new = new_segments(plan, dim, n_new=n_new, text_bytes=text_bytes)
+    new = first_recipes(plan, dim, n_new=n_new, text_bytes=text_bytes)
     parts = segments(rows, dim, mean_text)
     new_text = round(packed.ratio * text_bytes)
     blobs = _filter_bytes(plan, dim)
@@ -238,21 +247,6 @@ def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_
         index_types=tuple(types),
         widths=_widths(plan, dim, rows, index_bytes),
     )
-
-
-def with_times(room: Room, timer: IndexTimer, options: IndexOptions, dim: int, mean_text: int) -> Room:
-    """The seconds that each index type takes to make, as long as measuring them is quick; None for those after it."""
-    started, types = time.perf_counter(), []
-    parts = segments(room.n_chunks, dim, mean_text)
-    for one in room.index_types:
-        seconds = None
-        if time.perf_counter() - started < _TIMING_S:
-            limit = options.max_memory if one.fits else None
-            wanted = dataclasses.replace(options, index_type=one.index_type, max_memory=limit)
-            made = recipes(wanted, parts, dim)
-            seconds = sum(timer.seconds(recipe, rows) for rows, recipe in zip(parts, made, strict=True))
-        types.append(dataclasses.replace(one, index_seconds=seconds))
-    return dataclasses.replace(room, index_types=tuple(types))
 
 
 def segments(rows: int, dim: int, mean_text: int) -> list[int]:
@@ -293,17 +287,19 @@ def _filter_bytes(plan: Plan, dim: int) -> int:
 
 
 def _held(rows: int, n_new: int, dim: int, hidden: int, mean_text: int) -> int:
-    """What a build holds besides model and batches: a window, columns not written yet, and what is known of rows."""
-    window = min(_WINDOW_CHUNKS, n_new) * (2 * mean_text + _CHUNK_BYTES + 4 * (hidden + 2 * dim))
+    """What a build holds besides model and batches: a window, columns not written yet, and the hashes of rows."""
+    # Texts, their tokens, and float32 vectors before and after the filter
+    window = min(WINDOW_CHUNKS, n_new) * (2 * mean_text + _CHUNK_BYTES + 4 * (hidden + 2 * dim))
     columns = min(_SETTLED_BYTES, (mean_text + 2 * dim) * n_new)
     return window + columns + 94 * rows  # 24 bytes a text hash and 70 a document, at most one for each row
 
 
 def _type_room(options: IndexOptions, parts: Sequence[int], dim: int, beside: int, base: int) -> TypeRoom:
-    """Of what is made first, or would be if there were memory for it."""
-    is_held = fits(options, parts, dim)
-    limited = options if is_held else dataclasses.replace(options, max_memory=None)
-    made = recipes(limited, parts, dim)
+    """Of what is made first; where nothing fits, of what would be without a limit."""
+    try:
+        made, fits = recipes(options, parts, dim), True
+    except SpecError:
+        made, fits = recipes(dataclasses.replace(options, max_memory=None), parts, dim), False
     prints = [footprint_of(one, part, padded(dim)) for part, one in zip(parts, made, strict=True)]
     search_bytes = sum(one.memory_bytes for one in prints)
     return TypeRoom(
@@ -313,7 +309,7 @@ def _type_room(options: IndexOptions, parts: Sequence[int], dim: int, beside: in
         search_bytes,
         base + max((one.build_bytes for one in prints), default=0),
         all(one is None for one in made),
-        is_held and (options.max_memory is None or search_bytes <= options.max_memory),
+        fits and (options.max_memory is None or search_bytes <= options.max_memory),
         str(made[0] or FLAT) if made else FLAT,
     )
 

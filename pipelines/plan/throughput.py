@@ -2,21 +2,18 @@
 
 texts -> groups, through the encoder one after the other -> tokens a second, the median of groups. Groups grow until
 one takes a tenth of a second, so that they are long enough to time and many enough to differ. On a processor the number
-of threads is the faster of all and one, where tuning would take too long to choose it. The vectors are handed back, to
-stand for those of the index.
+of threads is the faster of all and one, where tuning would take too long to choose it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from ragidx.pipelines.build.encode import WINDOW_CHUNKS
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
@@ -26,7 +23,6 @@ BUDGET_S = 3.0
 _GROUPS = 25
 _FEWEST = 3  # groups, where there is time: the texts are taken again if there are few
 _GROUP_S = 0.1
-_WIDEST = 4096  # chunks of a build's window
 _TUNE_TOKENS = 60_000  # that tuning reads, about
 _TUNE_S = 15.0  # what tuning may take
 _FIRST = 4  # chunks of the first group
@@ -58,25 +54,16 @@ class Speed:
         """To encode so many tokens."""
         return n_tokens / self.tokens_per_s
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return dataclasses.asdict(self)
 
-
-def measure(
-    encoder: Encoder, texts: Sequence[str], project: Filter | None, *, tune: bool
-) -> tuple[Speed, NDArray[np.float32]]:
-    """Encode some texts.
+def measure(encoder: Encoder, texts: Sequence[str], project: Filter | None, *, tune: bool) -> Speed:
+    """The speed of encoding some texts.
 
     Args:
         encoder: of the build.
-        texts: one or more chunks, in an order that lots decide.
+        texts: one or more chunks, in random order.
         project: the build's filter.
         tune: whether the build would tune. It is done where that takes seconds; where it would take longer, the
             build may turn out faster than what is measured here.
-
-    Returns:
-        The speed, and vectors (n, k) of the texts that were encoded, each once, not normalised.
     """
     on_cpu = encoder.device == "cpu"
     rate, threads = _first_rate(encoder, texts[:1], project, None), None
@@ -87,8 +74,8 @@ def measure(
         encoder.tune(texts)
         threads = None  # it has its own
     with encoder.on_threads(threads):
-        rates, n_chunks, vectors = _rates(encoder, texts, project)
-    speed = Speed(
+        rates, n_chunks = _rates(encoder, texts, project)
+    return Speed(
         statistics.median(rates),
         min(rates),
         max(rates),
@@ -98,48 +85,39 @@ def measure(
         encoder.dtype,
         tuned,
     )
-    return speed, vectors
 
 
-def _rates(
-    encoder: Encoder, texts: Sequence[str], project: Filter | None
-) -> tuple[list[float], int, NDArray[np.float32]]:
-    """Tokens a second of each group, how many chunks they had together, and the vectors of the first pass."""
+def _rates(encoder: Encoder, texts: Sequence[str], project: Filter | None) -> tuple[list[float], int]:
+    """Tokens a second of each group, and how many chunks they had together."""
     rates: list[float] = []
-    kept: list[NDArray[np.float32]] = []
-    n_chunks, at, is_first = 0, 0, True
+    n_chunks, at = 0, 0
     size, started = min(_FIRST, len(texts)), time.perf_counter()
     while len(rates) < _GROUPS and (not rates or time.perf_counter() - started < BUDGET_S):
         if at >= len(texts):
             if len(rates) >= _FEWEST:
                 break
-            at, is_first = 0, False
+            at = 0
         group = texts[at : at + size]
         at += len(group)
-        rate, seconds, vectors = _rate(encoder, group, project)
-        if is_first:
-            kept += vectors
-        if seconds < _GROUP_S and size < min(_WIDEST, len(texts)):  # too short to be told from noise
-            size = min(2 * size, _WIDEST, len(texts))
+        rate, seconds = _rate(encoder, group, project)
+        if seconds < _GROUP_S and size < min(WINDOW_CHUNKS, len(texts)):  # too short to be told from noise
+            size = min(2 * size, WINDOW_CHUNKS, len(texts))
             continue
         rates.append(rate)
         n_chunks += len(group)
-    return rates, n_chunks, np.concatenate(kept)
+    return rates, n_chunks
 
 
 def _first_rate(encoder: Encoder, texts: Sequence[str], project: Filter | None, threads: int | None) -> float:
     """Tokens a second on so many threads; the second of two calls where they are quick: the first warms up."""
     with encoder.on_threads(threads):
-        rate, seconds, _ = _rate(encoder, texts, project)
+        rate, seconds = _rate(encoder, texts, project)
         return rate if seconds > BUDGET_S / 4 else _rate(encoder, texts, project)[0]
 
 
-def _rate(
-    encoder: Encoder, texts: Sequence[str], project: Filter | None
-) -> tuple[float, float, list[NDArray[np.float32]]]:
-    """Tokens a second, the seconds, and the vectors, batch by batch."""
+def _rate(encoder: Encoder, texts: Sequence[str], project: Filter | None) -> tuple[float, float]:
+    """Tokens a second, and the seconds."""
     started = time.perf_counter()
-    batches = list(encoder.batches(texts, project=project))
-    n_tokens = sum(batch.n_tokens for batch in batches)
+    n_tokens = sum(batch.n_tokens for batch in encoder.batches(texts, project=project, tune=False))
     seconds = max(time.perf_counter() - started, 1e-9)
-    return max(1, n_tokens) / seconds, seconds, [batch.vectors for batch in batches]
+    return max(1, n_tokens) / seconds, seconds

@@ -9,32 +9,30 @@ fitted on is the one that a build of this corpus would draw.
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.errors import ModelError, QueryError
-from ragidx.corpora.records import Document, Skip
+from ragidx.corpora.errors import QueryError
+from ragidx.corpora.records import Document
 from ragidx.corpora.sources import BY_RULE, Source
 from ragidx.indexer.arrays import Floats
+from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.protocol import Encoder
-from ragidx.indexer.filters.fitting import Sample, lowest
-from ragidx.indexer.normalize import ZERO, unit_rows
+from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.build.chunks import Cutter, Item
 from ragidx.pipelines.build.corpus import Reading, chunker_of, too_long
-from ragidx.pipelines.build.fit_filter import draw
+from ragidx.pipelines.build.encode import encode, windows, with_vector
+from ragidx.pipelines.build.fit_filter import document_sample
 from ragidx.pipelines.build.options import SweepKeywords, build_options
 from ragidx.pipelines.build.report import OnProgress, Progress, Skips, Teller
 from ragidx.pipelines.build.resolve import resolve
 from ragidx.pipelines.sweep.measure import temporary_room
 from ragidx.pipelines.sweep.source import SweepSource
 
-_WINDOW = 4096  # chunks that are encoded together
-_TUNE_FROM = 256
 _BLOCK_BYTES = 32 << 20
 
 
@@ -89,9 +87,9 @@ class CorpusSource(SweepSource):
     def encode(self, queries: Sequence[str]) -> Floats:
         """Raw."""
         raw = self.encoder.encode_query(list(queries))
-        for row, reason in unit_rows(raw).faults:
-            if reason == ZERO:
-                raise QueryError(f"the model makes nothing of the query {queries[row]!r}", "use words that it knows")
+        zero = np.flatnonzero(~raw.any(axis=1))
+        if zero.size:
+            raise QueryError(f"the model makes nothing of the query {queries[zero[0]]!r}", "use words that it knows")
         return raw
 
     def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
@@ -122,71 +120,47 @@ class CorpusSource(SweepSource):
 
     def _encode_all(self, fitted: FilterSpec | None) -> None:
         self._progress.total_bytes = self._reading.total_bytes()
-        documents = self._encoded()
-        if fitted is None:
-            for _ in documents:
-                self._tell()
-        else:
-            self._drawn = draw(documents, dataclasses.replace(self.spec, filter=fitted), self._tell)
+        sample = None if fitted is None else document_sample(dataclasses.replace(self.spec, filter=fitted))
+        for window in windows(self._items(sample)):
+            self._encode(window)
+        self._drawn = [] if sample is None else sample.documents()
         self._reading.check_something_was_read(self.n_documents, self._skips)
         self._progress.last = True
         self._tell(at_once=True)
 
-    def _encoded(self) -> Iterator[Document]:
-        """The documents of the corpus; those that have passed are cut, and encoded a window at a time."""
-        waiting: list[Item] = []
+    def _items(self, sample: DocumentSample | None) -> Iterator[Item]:
+        """The chunks of the corpus; its documents are added to the sample."""
         with Cutter(self._chunker()) as cutter:
             for document in self._reading.documents(self._skips.add, self._begin):
+                if sample is not None:
+                    sample.add(document)
                 self.n_documents += 1
                 self._progress.n_documents += 1
+                self._tell()
                 for items in cutter.submit(document, b""):
-                    self._progress.n_cut += len(items)
-                    waiting += items
-                while len(waiting) >= _WINDOW:
-                    self._encode(waiting[:_WINDOW])
-                    del waiting[:_WINDOW]
-                yield document
+                    yield from self._counted(items)
             for items in cutter.drain():
-                self._progress.n_cut += len(items)
-                waiting += items
-        for start in range(0, len(waiting), _WINDOW):
-            self._encode(waiting[start : start + _WINDOW])
+                yield from self._counted(items)
 
-    def _encode(self, items: Sequence[Item]) -> None:
-        """Texts that are equal go through the model once a window; a chunk without a vector is left out."""
-        self._n_truncated += len(too_long(items, self.encoder, self.spec.chunk))
-        places = {text: place for place, text in enumerate(dict.fromkeys(item.text for item in items))}
-        texts = list(places)
-        if len(texts) >= _TUNE_FROM:
-            self.encoder.tune(texts)
-        vectors = np.zeros((len(texts), self.dim), np.float32)
-        started = time.perf_counter()
-        for batch in self.encoder.batches(texts):
-            vectors[batch.rows] = batch.vectors
-            self._progress.n_encoded += len(batch.rows)
-            self._progress.n_tokens += batch.n_tokens
-            self._progress.n_chunks += len(batch.rows)
-            self._progress.seconds += time.perf_counter() - started
-            started = time.perf_counter()
-            self._tell()
-        self._progress.n_chunks += len(items) - len(texts)
-        rows = vectors[[places[item.text] for item in items]]
-        faults = dict(unit_rows(rows).faults)
-        for row, reason in faults.items():
-            if reason != ZERO:
-                raise ModelError(
-                    "the model gave a vector that is not finite",
-                    "try --dtype float32; if it stays, exclude the document",
-                    where=items[row].row.chunk_id,
-                )
-            name = items[row].row.chunk_id
-            self._skips.add(Skip(name, "the model makes nothing of the text: its vector is zero"))
-        told = [row for row in range(len(items)) if row not in faults]
+    def _counted(self, items: Sequence[Item]) -> Sequence[Item]:
+        self._progress.n_cut += len(items)
+        return items
+
+    def _encode(self, window: Sequence[Item]) -> None:
+        """Write the raw vectors of a window; a chunk without one is left out."""
+        self._n_truncated += len(too_long(window, self.encoder, self.spec.chunk))
+        done = self._progress.n_chunks + len(window)
+        found: dict[bytes, Floats] = {}
+        for keys, vectors in encode(window, Embedder(self.encoder), self._progress, self._tell, raw=True):
+            found |= zip(keys, vectors, strict=True)
+            self._progress.n_chunks += len(keys)
+        self._progress.n_chunks = done
+        items = with_vector(window, found, self._skips)
         with temporary_room(self._path):
-            self._file.write(rows[told].astype("<f4").tobytes())
+            self._file.writelines(found[item.row.text_hash].astype("<f4").tobytes() for item in items)
             self._file.flush()
-        self._chunk_ids += [items[row].row.chunk_id for row in told]
-        self._doc_ids += [items[row].row.doc_id for row in told]
+        self._chunk_ids += [item.row.chunk_id for item in items]
+        self._doc_ids += [item.row.doc_id for item in items]
 
     def _notes(self) -> Iterator[str]:
         for reason, count in self._skips.counts.items():

@@ -5,7 +5,7 @@
                        BehnamGhader et al. 2024 (LLM2Vec): attention runs both ways, and a masked token is predicted
                        from the state *before* it, because that is what the head of a decoder was trained to do
 
-Ids and labels (b, t) int64, logits (b, t, V) -> a loss in nats, a float32 scalar. How mini was trained is
+Ids and labels (b, t) int64, logits (b, t, V) -> a loss in nats, a float32 scalar. The loss of mini is in
 `ragidx.pipelines.train.mini.loss`.
 """
 
@@ -28,7 +28,7 @@ STYLES = ("bert", "all")
 def contrastive_loss(
     queries: Tensor, positives: Tensor, negatives: Tensor | None = None, scale: float = 20.0
 ) -> Tensor:
-    """How badly each query's own positive stands out among all candidates, by cosine; mean over the queries.
+    """Cross-entropy of each query's own positive among all candidates, by cosine; mean over the queries.
 
     Candidates of every query are the positives of the whole batch and all hard negatives. In published configurations
     `scale` is 50 for supervised training and 20, a temperature of 0.05, for SimCSE.
@@ -55,10 +55,10 @@ def contrastive_loss(
 
 
 def blocks(texts: Iterable[Sequence[int]], length: int) -> Iterator[Tensor]:
-    """The ids of all texts one after the other, cut every `length` ids; what remains at the end is dropped.
+    """The ids of all texts joined and cut every `length` ids; the rest at the end is dropped.
 
     Args:
-        texts: ids of each text, with the special tokens that the model is to see.
+        texts: ids of each text, with the model's special tokens.
         length: ids a block, at least 2: MNTP predicts nothing at the first.
 
     Yields:
@@ -76,13 +76,13 @@ def blocks(texts: Iterable[Sequence[int]], length: int) -> Iterator[Tensor]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Masking:
-    """Which tokens are hidden, and behind what.
+    """Which tokens are hidden, and by what.
 
     Attributes:
         probability: the share of tokens that are to be predicted. LLM2Vec: 0.2 for Llama-like models, 0.8 for Mistral.
-        mask_id: the token that hides another. Decoders have none for it; LLM2Vec takes `_`.
+        mask_id: the token that hides another. Decoders have no mask token; LLM2Vec takes `_`.
         special_ids: tokens that are never hidden: BOS, EOS, padding.
-        n_tokens: the vocabulary that random tokens are drawn from; `bert` draws some.
+        n_tokens: size of the vocabulary; `bert` draws random tokens from it.
         style: `bert`: of the hidden tokens 80 % become the mask, 10 % a random token, 10 % stay (Devlin et al. 2019);
             `all`: all become the mask.
     """
@@ -103,13 +103,13 @@ class Masking:
 
 
 def mask_tokens(ids: Tensor, masking: Masking, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Hide tokens at random, each for itself.
+    """Hide tokens at random, each independently.
 
     Args:
         ids: (b, t).
         masking: how.
-        generator: of the draws, on the device of `ids`. They are made in the order in which the collator of
-            transformers makes them, so that one seed hides the same tokens in both.
+        generator: on the device of `ids`. Draws come in the order of transformers' collator, so that one seed hides the
+            same tokens in both.
 
     Returns:
         ids and labels, both (b, t): what the model reads, and the token that was hidden, `NO_LABEL` elsewhere.

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.methods import gone_on_with
-from ragidx.indexer.normalize import unit_rows
+from ragidx.indexer.models.locate import weights_fingerprint
+from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
@@ -66,7 +67,8 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
     if have is not None:
         if asks is None or (says_filter and plan.spec.filter != have.filter):
             return plan  # the index was made otherwise, and whoever compares the specs says how
-        spec = dataclasses.replace(plan.spec, filter=have.filter)
+        weights = weights_fingerprint(plan.files, have.weights)
+        spec = dataclasses.replace(plan.spec, filter=have.filter, weights=weights)
         return Plan(spec, plan.files, plan.options, Store.open(index))  # with the filter's own numbers
     possible = [plan.spec.filter] if says_filter else [plan.spec.filter, FilterSpec(name="none")]
     widths = {kept: kept.width(plan.hidden) for kept in possible}
@@ -150,9 +152,8 @@ def compare(plan: Plan, sample: TextSample, where: str, *, is_last: bool = True)
     encoder = plan.encoder_spec
     if not len(sample):
         return Queries(encoder, 0)
-    given = unit_rows(sample.vectors[:, : plan.dim()]).vectors
-    raw = plan.encoder.encode_document(sample.texts)
-    made = unit_rows(raw if plan.filter is None else plan.filter(raw)).vectors
+    given = l2_normalize(sample.vectors[:, : plan.dim()]).vectors
+    made = plan.embedder.embed_document(sample.texts)
     cosines = (given * made).sum(axis=1)
     median, least, others = float(np.median(cosines)), float(cosines.min()), _others(given, sample.texts)
     needed = 1 - min(_FAR, max(_ROUNDING, _SHARE * (1 - others)))

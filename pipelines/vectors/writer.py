@@ -26,7 +26,7 @@ from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.spec import Json
 from ragidx.corpora.vectors.batch import MAX_WIDTH, batch_rows
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
-from ragidx.indexer.normalize import UnitRows, cut_rows, unit_rows
+from ragidx.indexer.normalize import UnitRows, cut_rows, l2_normalize
 from ragidx.indexer.store.lookup import KnownRows, document_numbers
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
@@ -254,7 +254,7 @@ class IndexWriter:
 
     def _unit(self, vectors: NDArray[Any]) -> tuple[UnitRows, UnitRows]:
         """Vectors of length 1, as wide as they are given, and as wide as they are stored."""
-        given = unit_rows(vectors)
+        given = l2_normalize(vectors)
         return given, cut_rows(given, self.stored_dim)
 
     def _put(

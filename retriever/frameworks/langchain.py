@@ -114,28 +114,23 @@ class RagidxEmbeddings(Embeddings):
         filter: str | None = None,
         **options: Unpack[LoadKeywords],
     ) -> None:
+        from ragidx.indexer.encoders.embedder import Embedder
         from ragidx.indexer.filters.filter import make_filter
 
         self.encoder: Encoder = load_encoder(model, **options)
         asked = FilterOptions(filter=filter, tau=tau, dim=dim, filter_offset=filter_offset)
         spec = filter_spec(self.encoder.files, self.encoder.spec, **asked)
-        self._filter = make_filter(spec, self.encoder)
+        self._embedder = Embedder(self.encoder, make_filter(spec, self.encoder))
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Vectors of documents."""
-        return self._finished(self.encoder.encode_document(texts))
+        vectors: list[list[float]] = self._embedder.embed_document(texts).tolist()
+        return vectors
 
     def embed_query(self, text: str) -> list[float]:
         """The vector of a query, with the encoder's instruction."""
-        return self._finished(self.encoder.encode_query([text]))[0]
-
-    def _finished(self, raw: Any) -> list[list[float]]:
-        import numpy as np
-
-        vectors = raw if self._filter is None else self._filter(raw)
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        rows: list[list[float]] = (vectors / np.where(norms > 0, norms, 1)).astype(float).tolist()
-        return rows
+        vectors: list[list[float]] = self._embedder.embed_query([text]).tolist()
+        return vectors[0]
 
 
 def _document(hit: Hit) -> Document:

@@ -194,7 +194,7 @@ def test_a_model_without_room_for_text_is_refused() -> None:
 
     assert str(fault.value) == (
         "--max-length: the model leaves room for -3 tokens of text after its prompt and special tokens\n"
-        "  hint: take a shorter template or instruction, or a model with a longer context"
+        "  hint: use a shorter template or instruction, or a model with a longer context"
     )
 
 

@@ -55,18 +55,18 @@ def test_a_byte_order_mark_is_no_part_of_the_first_query(tmp_path: Path) -> None
             "  hint: rename the field that holds the query to 'text'",
         ),
         ("{}", "the field '_id' is missing (found: none)\n  hint: give every query '_id' and 'text'"),
-        ("[1]", "the line is no JSON object but [1]\n  hint: write one JSON object a line"),
+        ("[1]", "the line is not a JSON object but [1]\n  hint: write one JSON object a line"),
         (
             '{"_id": ',
-            "the line is no JSON (Expecting value: line 1 column 9 (char 8))\n  hint: write one JSON object a line",
+            "the line is not JSON (Expecting value: line 1 column 9 (char 8))\n  hint: write one JSON object a line",
         ),
         (
             '{"_id": 1.5, "text": "x"}',
-            "the id 1.5 is no string\n  hint: give every query a string of its own as '_id'",
+            "the id 1.5 is not a string\n  hint: give every query a string of its own as '_id'",
         ),
         ('{"_id": "q", "text": " "}', "the text of query 'q' is ' '\n  hint: give every query a text"),
         ('{"_id": "q", "text": null}', "the text of query 'q' is None\n  hint: give every query a text"),
-        ('{"_id": "q1", "text": "x"}', "the query 'q1' stands twice\n  hint: keep one of them"),
+        ('{"_id": "q1", "text": "x"}', "the query 'q1' appears twice\n  hint: keep one of them"),
     ],
 )
 def test_a_line_that_is_no_query_is_named(tmp_path: Path, line: str, message: str) -> None:
@@ -100,11 +100,11 @@ def test_files_that_are_missing_empty_or_broken_are_named(tmp_path: Path) -> Non
     )
     assert told(load_queries, tmp_path / "cut.jsonl.gz") == (
         "cut.jsonl.gz: the file cannot be read: Compressed file ended before the end-of-stream marker was reached\n"
-        "  hint: make the file again"
+        "  hint: create the file again"
     )
     assert told(load_queries, tmp_path / "bad.jsonl.zst") == (
         "bad.jsonl.zst: the file cannot be read: zstd decompress error: Unknown frame descriptor\n"
-        "  hint: make the file again"
+        "  hint: create the file again"
     )
 
 
@@ -133,8 +133,8 @@ def test_qrels_are_read_in_both_forms(tmp_path: Path) -> None:
             "q1 d1",
             "the line has 2 columns\n  hint: write query, document and relevance with tabs, or TREC's four columns",
         ),
-        ("q1\td9\t0.5", "the relevance '0.5' is no integer\n  hint: grades are whole numbers, 0: not relevant"),
-        ("q1\td1\t1", "query 'q1' and document 'd1' are judged twice, and differently\n  hint: keep one of them"),
+        ("q1\td9\t0.5", "the relevance '0.5' is not an integer\n  hint: grades are whole numbers, 0: not relevant"),
+        ("q1\td1\t1", "query 'q1' and document 'd1' are judged twice, with different grades\n  hint: keep one of them"),
     ],
 )
 def test_a_line_that_is_no_judgement_is_named(tmp_path: Path, line: str, message: str) -> None:
@@ -169,7 +169,7 @@ def test_sts_pairs_are_read(tmp_path: Path) -> None:
         ),
         (
             "score\tsentence1\tsentence2\nnan\ta\tb\n",
-            "test.tsv:2: the score 'nan' is no finite number\n  hint: write scores as decimal numbers",
+            "test.tsv:2: the score 'nan' is not a finite number\n  hint: write scores as decimal numbers",
         ),
         (
             "score\tsentence1\tsentence2\n",
@@ -241,7 +241,7 @@ def test_the_name_of_a_run_is_one_word(tmp_path: Path, name: str) -> None:
         ([("q", [("a", 1.0), ("b", 2.0)])], "rank 2 of query 'q': 'b' 2.0 after a score of 1.0"),
         ([("q", [("a", float("nan"))])], "rank 1 of query 'q': 'a' nan after a score of inf"),
         ([("q", [("a", 1.0), ("a", 1.0)])], "rank 2 of query 'q': 'a' 1.0 after a score of 1.0"),
-        ([("q", []), ("q", [])], "query 'q' stands twice in the run"),
+        ([("q", []), ("q", [])], "query 'q' appears twice in the run"),
     ],
 )
 def test_hits_out_of_order_are_a_programmers_mistake(tmp_path: Path, run: list, message: str) -> None:
@@ -257,10 +257,10 @@ def test_a_run_that_cannot_be_written_says_why(tmp_path: Path) -> None:
 
     assert str(missing.value) == (
         f"{tmp_path / 'none' / 'run.trec'}: the run cannot be written: No such file or directory\n"
-        "  hint: choose another place, or make room"
+        "  hint: choose another place, or free space"
     )
     assert str(folder.value) == (
-        f"{tmp_path}: the run cannot be written: Is a directory\n  hint: choose another place, or make room"
+        f"{tmp_path}: the run cannot be written: Is a directory\n  hint: choose another place, or free space"
     )
 
 
@@ -280,8 +280,8 @@ def test_a_pipe_is_written_straight_and_stays_a_pipe(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("q1 d1 1", "the line has 3 columns\n  hint: a TREC run has six: query Q0 document rank score name"),
-        ("q1 Q0 d2 2 inf x", "the score 'inf' is no finite number\n  hint: write scores as decimal numbers"),
-        ("q1 Q0 d1 2 0.5 x", "document 'd1' stands twice for query 'q1'\n  hint: keep one of them"),
+        ("q1 Q0 d2 2 inf x", "the score 'inf' is not a finite number\n  hint: write scores as decimal numbers"),
+        ("q1 Q0 d1 2 0.5 x", "document 'd1' appears twice for query 'q1'\n  hint: keep one of them"),
     ],
 )
 def test_a_line_that_is_no_hit_is_named(tmp_path: Path, line: str, message: str) -> None:
@@ -293,4 +293,4 @@ def test_a_line_that_is_no_hit_is_named(tmp_path: Path, line: str, message: str)
 def test_a_deeply_nested_line_is_a_fault_and_no_crash(tmp_path: Path) -> None:
     file = packed(tmp_path / "questions.jsonl", "[" * 100_000 + "\n" + json.dumps({"_id": "a", "text": "b"}))
 
-    assert told(load_queries, file).startswith("questions.jsonl:1: the line is no JSON")
+    assert told(load_queries, file).startswith("questions.jsonl:1: the line is not JSON")

@@ -67,7 +67,7 @@ def test_two_names_that_differ_only_in_unicode_form_are_one_document_and_a_repor
     names, skips = walk(tmp_path)
 
     assert names == ["café.txt"]
-    assert list(skips.values()) == ["its name in Unicode form NFC is another file's"]
+    assert list(skips.values()) == ["another file has the same name in Unicode form NFC"]
 
 
 def test_a_name_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_line_that_is_no_gitignore_rule_is_reported_and_the_others_hold(tmp_pa
     names, skips = walk(tmp_path)
 
     assert names == ["b.txt"]
-    assert skips[".gitignore:1"] == "no rule of a .gitignore file"
+    assert skips[".gitignore:1"] == "not a valid .gitignore rule"
 
 
 def test_a_gitignore_file_beyond_all_measure_is_not_read(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_fifo_as_the_corpus_is_an_error(tmp_path: Path) -> None:
         sources(tmp_path / "pipe", on_skip=pytest.fail)
 
     assert str(caught.value) == (
-        f"{tmp_path / 'pipe'}: is a FIFO, no file or folder\n  hint: give - and a pipe for standard input"
+        f"{tmp_path / 'pipe'}: is a FIFO, not a file or folder\n  hint: give - to read standard input"
     )
 
 

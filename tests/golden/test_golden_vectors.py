@@ -59,7 +59,7 @@ OTHERWISE = {
     "only the state of the LAST position is given": "the trainable pooling sees one position",
     "ALL positions are keys, padding included": "the trainable pooling sees padding",
     "still padded on the left": "the trainable pooling sees padding",
-    "whose id differs from the pad id": "tokens are told from padding by their id",
+    "whose id differs from the pad id": "padding is recognised by token id",
     "truncation keeps it as the last id": "the finished string is cut",
     "max_length 64": "the finished string is cut",
     "Mistral: the start column is fixed at 128": "every Mistral starts at column 128",

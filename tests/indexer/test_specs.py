@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,16 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.encoders.pooling import WEIGHTS
-from ragidx.indexer.specs import POOLINGS, Difference, EncoderSpec, FilterSpec, IndexSpec, Precomputed, differences
+from ragidx.indexer.specs import (
+    POOLINGS,
+    Difference,
+    EncoderSpec,
+    FilterSpec,
+    IndexSpec,
+    Precomputed,
+    differences,
+    mismatch,
+)
 
 encoders = st.builds(
     EncoderSpec,
@@ -156,6 +166,35 @@ def test_differences_name_the_field_in_the_users_words() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("now", "message"),
+    [
+        (
+            {"template": "1b"},
+            "the index was made otherwise: the template 'llm2vec-qwen2' of this version is another one\n"
+            "  hint: replace it with --rebuild",
+        ),
+        (
+            {"weights": "2b"},
+            "the index was made otherwise: the files of 'chat/' have changed\n"
+            "  hint: name the right folder with --model, or replace it with --rebuild",
+        ),
+        (
+            {"weights": "2b", "chunk": ChunkSpec(size=64)},
+            "the index was made otherwise: chunk.size is 256 in the index, 64 now; the files of 'chat/' have changed\n"
+            "  hint: leave the option out to go on with the index, or replace it with --rebuild",
+        ),
+    ],
+)
+def test_a_template_or_files_that_changed_under_their_name_are_said_so(now: dict[str, Any], message: str) -> None:
+    encoder = EncoderSpec(model="chat/", method="llm2vec", template="llm2vec-qwen2")
+    have = IndexSpec(encoder=encoder, chunk=ChunkSpec(size=256), template="1a", weights="2a")
+
+    changes = differences(have, dataclasses.replace(have, **now))
+
+    assert str(mismatch(changes, "flat", "ix")) == f"ix: {message}"
+
+
 def test_a_moved_model_with_the_same_weights_is_no_difference() -> None:
     have, want = IndexSpec(weights="1"), IndexSpec(encoder=EncoderSpec(model="/elsewhere"), weights="1")
 
@@ -216,7 +255,7 @@ def test_a_moved_model_with_the_same_weights_is_no_difference() -> None:
             lambda: FilterSpec.from_json({"tao": 1}, where="manifest"),
             "manifest: FilterSpec has no field 'tao'\n  hint: known: name, tau, dim, offset, seed, sample, topk",
         ),
-        (lambda: FilterSpec.from_json({"dim": "x"}), "FilterSpec.dim is 'x', which is no int or NoneType"),
+        (lambda: FilterSpec.from_json({"dim": "x"}), "FilterSpec.dim is 'x', not int or NoneType"),
         (lambda: FilterSpec.from_json([1]), "FilterSpec is not an object: [1]"),
     ],
 )

@@ -2,8 +2,8 @@
 
     path, ending -> Markdown
 
-One child serves many files, since markitdown takes a second and more to load; after a crash or a timeout the next file
-gets a new one. Archives are measured before they are opened. What the child does is in `office_child.py`.
+One child serves many files, since markitdown takes over a second to load; after a crash or a timeout the next file
+gets a new one. The sizes in an archive are checked before it is unpacked. The child runs `office_child.py`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class OfficeConverter:
         """The file as Markdown.
 
         Raises:
-            UnreadableError: it is damaged, too large, takes too long or too much, or markitdown is not installed.
+            UnreadableError: it is damaged or too large, takes too much time or memory, or markitdown is not installed.
         """
         if importlib.util.find_spec("markitdown") is None:
             raise UnreadableError(_MISSING)
@@ -81,13 +81,13 @@ class OfficeConverter:
 
     def _start(self) -> None:
         self.close()
-        # -P: the script's folder is not searched for modules. A session of its own: one signal ends all that it starts.
+        # -P: do not search the script's folder for modules. Its own session: one signal ends all its processes.
         self._child = subprocess.Popen(
             [sys.executable, "-P", str(Path(__file__).with_name("office_child.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            bufsize=0,  # a pipe that broke must not be written to again when it is closed
+            bufsize=0,  # closing a broken pipe must not write to it again
             start_new_session=True,
         )
         limits = self._limits
@@ -145,7 +145,7 @@ class OfficeConverter:
             raise UnreadableError(self._reason("text"))
 
     def _died(self) -> UnreadableError:
-        """The child's end, as the reason why the file is left out."""
+        """The child ended: the reason for skipping the file."""
         assert self._child is not None
         status = self._child.wait()
         self.close()
@@ -154,7 +154,7 @@ class OfficeConverter:
         return UnreadableError(f"the converter ended with status {status}")
 
     def _reason(self, error: str) -> str:
-        """The child's word for what happened, in ours."""
+        """The child's error as a reason."""
         if error == "memory":
             return f"conversion needs more than {shown_bytes(self._limits.office_memory_bytes)} of memory"
         if error == "text":
@@ -165,10 +165,10 @@ class OfficeConverter:
 
 
 def check_archive(path: Path, ending: str, limits: Limits) -> None:
-    """Measure an archive by its directory, before anything is unpacked.
+    """Check the sizes in an archive's directory, before anything is unpacked.
 
     Raises:
-        UnreadableError: it is no archive, or a bomb.
+        UnreadableError: it is not an archive, or expands too much.
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -3,8 +3,8 @@
     stdin   {"path": ..., "ending": ".pdf"} a line, after a first line with the limits
     stdout  {"ready": true} once; then {"bytes": n} and n bytes of UTF-8, or {"error": ...}, for each request
 
-Run as a script by `ragidx.corpora.readers.packed.office`, and only there; nothing of ragidx is imported, so that it
-starts fast. A file that crashes it takes nothing else along.
+Run as a script by `ragidx.corpora.readers.packed.office` alone; it imports nothing of ragidx, so that it starts fast. A
+file that crashes it does no other harm.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 try:
     import resource
-except ImportError:  # no such limits on this system; the parent's clock still holds
+except ImportError:  # no such limits on this system; the parent's timeout still applies
     resource = None  # type: ignore[assignment]
 
 _FORBIDDEN = (
@@ -33,9 +33,9 @@ _FORBIDDEN = (
 
 
 def main() -> None:
-    """Answer requests until the parent goes."""
+    """Answer requests until the parent ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not stand among the answers
+    os.dup2(2, 1)  # keep what libraries print out of the answers
     requests = sys.stdin.buffer
     limits = json.loads(requests.readline())
     _limit("RLIMIT_AS", limits["memory_bytes"])
@@ -75,7 +75,7 @@ def _answer(answers: BinaryIO, converter: Any, request: dict[str, str], text_byt
         data = text.encode("utf-8", "replace")
     except MemoryError:
         _tell(answers, error="memory")
-    except Exception as fault:  # noqa: BLE001  # five libraries raise what they like; this process exists to contain it
+    except Exception as fault:  # noqa: BLE001  # the libraries raise anything; this process contains it
         _tell(answers, error=f"{type(fault).__name__}: {fault}")
     else:
         if len(data) > text_bytes:
@@ -102,7 +102,7 @@ def _limit(name: str, value: int) -> None:
 
 
 def _limit_cpu(seconds: float) -> None:
-    """So much from now on: the limit counts from the process's start, which serves many files."""
+    """Limit the CPU time from now on: the system counts from the process's start."""
     if resource is None:
         return
     used = resource.getrusage(resource.RUSAGE_SELF)

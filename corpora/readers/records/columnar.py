@@ -2,8 +2,8 @@
 
     file -> record batches -> Documents; dates as ISO text, decimals as float, lists and structs as JSON text
 
-Columns of bytes and other types that are no metadata are left out and reported once. Each batch of an Arrow file is
-checked in full before a value is touched: its offsets may lie. Which field is the text is not known here.
+Columns of bytes and other types that metadata cannot hold are skipped and reported once. Each batch of an Arrow file
+is validated before a value is read: its offsets may be wrong. Which field is the text is not known here.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ def _records(file: SourceFile, batches: Iterator[Any], names: list[str]) -> Iter
 
 
 def kept_columns(file: SourceFile, schema: Any) -> list[str]:
-    """The columns that can be text, id or metadata; the others are reported."""
+    """The columns that can be text, id or metadata; the others are skipped."""
     names: list[str] = []
     for name, count in Counter(schema.names).items():
         kind = schema.field(schema.names.index(name)).type
         if count > 1:
-            file.skip(f"column '{name}' is left out: {count} have this name")
+            file.skip(f"column '{name}': {count} have this name")
         elif not _is_kept(kind):
-            file.skip(f"column '{name}' is left out: type {kind}")
+            file.skip(f"column '{name}': type {kind}")
         else:
             names.append(name)
     return names
@@ -108,7 +108,7 @@ def _is_kept(kind: Any) -> bool:
 
 
 def column_values(file: SourceFile, name: str, column: Any, before: int) -> list[object]:
-    """A column as Python values; `before`: rows of the file above it. What Python has no room for is reported."""
+    """A column as Python values; `before`: rows of the file above it. Values out of Python's range are skipped."""
     try:
         return _python_values(column)
     except (ValueError, OverflowError):
@@ -117,7 +117,7 @@ def column_values(file: SourceFile, name: str, column: Any, before: int) -> list
             try:
                 values += _python_values(column.slice(row, 1))
             except (ValueError, OverflowError):
-                file.skip(f"the field '{name}' is left out: out of range", f"#{before + row + 1}")
+                file.skip(f"the field '{name}': out of range", f"#{before + row + 1}")
                 values.append(None)
         return values
 

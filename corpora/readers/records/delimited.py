@@ -1,6 +1,6 @@
 """CSV and TSV: a header line, then one record a row. Streams.
 
-    bytes -> rows -> Documents; cells are typed by their looks (`values.from_text`)
+    bytes -> rows -> Documents; cells are typed by their text (`fields.from_text`)
 
 RFC 4180 with either newline; quoted cells may hold newlines. A .csv whose header has no comma but a semicolon or a tab
 is read with that. Which field is the text is not known here.
@@ -27,12 +27,12 @@ def read_csv(file: SourceFile) -> Iterator[Document]:
     """One Document a row below the header; `.tsv` is cut at tabs."""
     with file.stream() as stream:
         encoding = _encoding(stream)
-        # Bytes that are not of the encoding become surrogates, so that one broken row does not end the file.
+        # Invalid bytes become surrogates, so that one broken row does not end the file.
         lines = io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="")
         try:
             yield from _documents(file, lines, encoding)
         finally:
-            lines.detach()  # the stream is closed by the one who opened it
+            lines.detach()  # whoever opened the stream closes it
 
 
 def _encoding(stream: IO[bytes]) -> str:
@@ -64,13 +64,13 @@ def _delimiter(header: str, ending: str) -> str:
 
 
 def _names(file: SourceFile, header: list[str]) -> list[str]:
-    """The name of each column; empty for one that is left out, which is reported."""
+    """The name of each column; empty for a skipped one."""
     names: list[str] = []
     for number, name in enumerate(header, start=1):
         if not name:
-            file.skip(f"column {number} is left out: it has no name")
+            file.skip(f"column {number}: it has no name")
         elif name in names:
-            file.skip(f"column {number} is left out: there is another '{name}'")
+            file.skip(f"column {number}: there is another '{name}'")
         names.append("" if name in names else name)
     return names
 
@@ -103,7 +103,7 @@ def _bounded_lines(lines: io.TextIOWrapper, limit: int, encoding: str) -> Iterat
     try:
         while line := lines.readline(limit + 1):
             if len(line) > limit and not line.endswith(("\n", "\r")):
-                raise UnreadableError(f"a line of more than {shown_bytes(limit)}: the rest is left out")
+                raise UnreadableError(f"a line of more than {shown_bytes(limit)}: the rest of the file is skipped")
             yield line
     except UnicodeDecodeError as fault:  # UTF-16 cut in the middle
-        raise UnreadableError(f"cannot be decoded as {encoding}: the rest is left out") from fault
+        raise UnreadableError(f"cannot be decoded as {encoding}: the rest of the file is skipped") from fault

@@ -2,7 +2,7 @@ r"""JSON Lines, JSON, and standard input: records, one Document each.
 
     bytes -> records -> Documents
 
-Lines end at b"\n" alone: U+2028 is text. JSON Lines stream; a .json that is one value is parsed whole, within
+Lines end at b"\n" alone: U+2028 is text. JSON Lines stream; a .json file with one value is parsed whole, within
 `Limits.json_bytes`. Which field is the text is not known here.
 """
 
@@ -23,11 +23,11 @@ from ragidx.corpora.records import Document
 
 _LISTS = ("documents", "data", "records")
 _DISCARD_BYTES = 1 << 20
-_BLANK_BYTES = 1 << 20  # blank lines at the top that are looked past, to see what a file is
+_BLANK_BYTES = 1 << 20  # blank lines at the top that are passed over, to see what a file is
 
 
 def read_json_lines(file: SourceFile) -> Iterator[Document]:
-    """One object a line. A line that is none is reported with its number, and the rest is read."""
+    """One object a line. Any other line is skipped."""
     with file.stream() as stream:
         head = _head(stream, file.limits.line_bytes)
         if head.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -68,7 +68,7 @@ def _to_scalar(file: SourceFile) -> ToScalar:
 
 
 class _Head(NamedTuple):
-    """The beginning of a stream up to its first line that is not blank, so that one can see what it is."""
+    """The beginning of a stream up to its first line that is not blank, to see what it is."""
 
     data: bytes  # all that was taken from the stream
     line: bytes  # that line, without a byte order mark
@@ -129,7 +129,7 @@ def _line_records(file: SourceFile, stream: IO[bytes], taken: list[tuple[int, by
         if isinstance(value, dict):
             yield Record(count, at, value)
         else:
-            file.skip("no JSON object", at)
+            file.skip("not a JSON object", at)
 
 
 def _discard_line(stream: IO[bytes]) -> None:
@@ -148,7 +148,7 @@ def _value_records(file: SourceFile, text: str) -> Iterator[Record]:
         if isinstance(item, dict):
             yield Record(number, f"#{number}", item)
         else:
-            file.skip("no JSON object", f"#{number}")
+            file.skip("not a JSON object", f"#{number}")
 
 
 def _parsed(line: bytes) -> Any:

@@ -2,7 +2,7 @@
 
 A bag of tokens (V, w) and a linear map (w, 384) under the cosine loss; the map is folded into the table at the end.
 The start is the teacher's static vectors, centred, in their first w principal directions, each times a / (a + p) with
-p the token's share of the text (Arora et al. 2017): frequent tokens begin short.
+p the token's share of the text (Arora et al. 2017): frequent tokens start short.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def train_bag(
     spec: BagSpec,
     tell: Callable[[str], None],
 ) -> NDArray[np.float32]:
-    """Train the bag and fold its map in.
+    """Train the bag, then fold its map into the table.
 
     Args:
         start: (V, width).
@@ -55,7 +55,7 @@ def train_bag(
         offsets: (n + 1,), text r is `flat[offsets[r] : offsets[r + 1]]`.
         targets: (n, w) teacher vectors, any length.
         spec: epochs, rate and seed.
-        tell: takes a line of progress each epoch.
+        tell: called with a line of progress each epoch.
 
     Returns:
         (V, w) token vectors in the teacher's space, of rank `width`.
@@ -87,7 +87,7 @@ def train_bag(
 
 
 def _bags(ids: Tensor, begins: Tensor, some: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens of these texts, the table, and where each text begins among the tokens."""
+    """Tokens of these texts, the table, and where each text begins in the tokens."""
     lengths = begins[some + 1] - begins[some]
     firsts = lengths.cumsum(0) - lengths
     places = torch.arange(int(lengths.sum())) + torch.repeat_interleave(begins[some] - firsts, lengths)

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: weights, Adam's moments and counters, in one safetensors file, replaced whole."""
+"""Checkpoints of a training run: weights, Adam's moments and counters, in one safetensors file, replaced atomically."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def save(
 
 
 def load(path: Path, parameters: dict[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer) -> Progress:
-    """Put a checkpoint's weights and moments in place; a path that is not there leaves all as it is."""
+    """Load a checkpoint's weights and moments; without a checkpoint at `path`, nothing changes."""
     if not path.is_file():
         return Progress()
     with safe_open(path, "pt") as stored:

@@ -1,6 +1,6 @@
-"""The folder that ships: config.json, model.safetensors in float16, tokenizer.json, tokenizer_config.json, preset.json.
+"""The shipped folder: config.json, model.safetensors in float16, tokenizer.json, tokenizer_config.json, preset.json.
 
-Each file is written under a temporary name and renamed, so that a reader meets the old one or the new one. Run as a
+Each file is written under a temporary name and renamed, so that a reader finds the old one or the new one. Run as a
 command it joins a model folder with the checkpoint of its layers.
 """
 
@@ -51,7 +51,10 @@ def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Pat
 
 @click.command()
 @click.option(
-    "--model", type=click.Path(path_type=Path, exists=True), required=True, help="Model folder the layers began from."
+    "--model",
+    type=click.Path(path_type=Path, exists=True),
+    required=True,
+    help="Model folder of the layers' start.",
 )
 @click.option(
     "--checkpoint", type=click.Path(path_type=Path, exists=True), help="checkpoint.safetensors of the layers."

@@ -31,7 +31,7 @@ WRITING = ("o_proj.weight", "down_proj.weight")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """What decides a run; `steps` set: the schedule follows steps, else the time."""
+    """Parameters of a run; the schedule follows `steps` if set, else the time."""
 
     minutes: float = 75.0
     steps: int | None = None
@@ -71,7 +71,7 @@ def adam(parameters: dict[str, torch.nn.Parameter], spec: RunSpec) -> torch.opti
     """AdamW in three groups, each with its factor of the learning rate.
 
     Unit rows make a stream of RMS 1/16, where a Llama's is about 1: what writes into it learns slower. The norms, the
-    final one above all, learn faster: logits begin as small multiples of a cosine and must tell frequent tokens apart.
+    final one above all, learn faster: logits start as small multiples of a cosine and must separate frequent tokens.
     """
     matrices = {name: p for name, p in parameters.items() if p.ndim == 2}
     writing = [p for name, p in matrices.items() if name.endswith(WRITING)]

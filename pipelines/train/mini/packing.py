@@ -27,14 +27,14 @@ def packed(tokenizer: Tokenizer, documents: Iterable[str]) -> NDArray[np.uint16]
 
 
 def packed_once(path: Path, tokenizer: Tokenizer, documents: Iterable[str]) -> NDArray[np.uint16]:
-    """The stream kept in `path`, made first if it is not there."""
+    """The stream in `path`, made first if the file is missing."""
     if not path.is_file():
         save_file({"stream": packed(tokenizer, documents)}, path)
     return load_file(path)["stream"]
 
 
 class Windows:
-    """Batches of windows in a seeded order; batch `step` is the same whenever it is asked for."""
+    """Batches of windows in a seeded order; batch `step` is always the same."""
 
     def __init__(self, stream: NDArray[np.uint16], length: int, batch: int, seed: int) -> None:
         self.stream, self.length, self.batch, self.seed = stream, length, batch, seed

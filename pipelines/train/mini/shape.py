@@ -43,7 +43,7 @@ def unit_table(vectors: NDArray[np.float32], width: int = 256, rounds: int = 50)
 
 
 def _constant(meaning: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(V, 1) what fills each row up to norm 1."""
+    """(V, 1) the coordinate that brings each row to norm 1."""
     filling: NDArray[np.float64] = np.sqrt(np.maximum(1.0 - np.square(meaning).sum(axis=1, keepdims=True), 0.0))
     return filling
 

@@ -48,7 +48,7 @@ def decoder_config(vocabulary: int, width: int, spec: StackSpec, bos: int, eos: 
 
 
 def identity_decoder(table: NDArray[np.float32], config: LlamaConfig, seed: int = 0) -> LlamaForCausalLM:
-    """A decoder with this table, frozen and tied, whose layers pass their input on."""
+    """A decoder with this table, frozen and tied, whose layers return their input."""
     torch.manual_seed(seed)
     model = LlamaForCausalLM(config)
     with torch.no_grad():

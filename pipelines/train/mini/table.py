@@ -1,4 +1,4 @@
-"""Make the table of mini and the folder the layers begin from: static vectors, trained bag, unit rows."""
+"""Make the table of mini and the folder that the layers start from: static vectors, trained bag, unit rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TEACHER_TOKENS = 254
 
 
 def token_counts(tokenizer: Tokenizer, documents: Iterable[str]) -> NDArray[np.int64]:
-    """(V,) how often each token stands in the documents."""
+    """(V,) how often each token occurs in the documents."""
     counts = np.zeros(tokenizer.get_vocab_size(), dtype=np.int64)
     for row in token_ids(tokenizer, documents):
         counts += np.bincount(row, minlength=len(counts))

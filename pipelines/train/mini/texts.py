@@ -1,4 +1,4 @@
-"""Reading the training corpora: documents, pairs and teacher vectors, as their README lays them out.
+"""Reading the training corpora: documents, pairs and teacher vectors, laid out as in their README.
 
 `text/shard-0N.jsonl.zst`, `pairs/*.jsonl.zst` (Zstandard, one JSON object a line) and `teacher/` (int8 vectors,
 rows.parquet). The last HELD_OUT documents of the last shard are for held-out loss: no training function here yields

@@ -1,6 +1,6 @@
 """The tokenizer of mini, and texts as token ids.
 
-WordPiece vocabulary of all-MiniLM-L6-v2 (30,522 tokens, uncased). [CLS] is BOS and stands first by default, [SEP] is
+WordPiece vocabulary of all-MiniLM-L6-v2 (30,522 tokens, uncased). [CLS] is BOS and comes first by default, [SEP] is
 EOS and is never added by default; nothing is cut and nothing is padded.
 """
 

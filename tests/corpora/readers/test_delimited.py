@@ -68,8 +68,8 @@ def test_columns_without_a_name_of_their_own_are_left_out(read_bytes: ReadBytes)
 
     assert found.documents[0].metadata == {"a": 1}
     assert found.reasons == [
-        ("a.csv", "column 1 is left out: it has no name"),
-        ("a.csv", "column 4 is left out: there is another 'a'"),
+        ("a.csv", "column 1: it has no name"),
+        ("a.csv", "column 4: there is another 'a'"),
     ]
 
 
@@ -80,7 +80,7 @@ def test_columns_without_a_name_of_their_own_are_left_out(read_bytes: ReadBytes)
         (b"id,text\n", "holds no document"),
         (bytes(50), "binary file"),
         (b"a,b\n1,2\n3,4\n", "the field 'text' is missing (found: 'a', 'b'); say which one to read with --text-field"),
-        ("text\nabc".encode("utf-16")[:-1], "cannot be decoded as utf-16: the rest is left out"),
+        ("text\nabc".encode("utf-16")[:-1], "cannot be decoded as utf-16: the rest of the file is skipped"),
     ],
 )
 def test_a_table_that_is_none_is_left_out_once(read_bytes: ReadBytes, data: bytes, reason: str) -> None:
@@ -95,7 +95,7 @@ def test_a_line_of_a_table_that_is_too_long_ends_it(read_bytes: ReadBytes) -> No
     found = read_bytes("a.csv", "text\na\n" + "x" * 5000 + "\nb\n", ReadOptions(limits=Limits(line_bytes=1 << 10)))
 
     assert found.texts == ["a"]
-    assert found.reasons == [("a.csv", "a line of more than 1 KiB: the rest is left out")]
+    assert found.reasons == [("a.csv", "a line of more than 1 KiB: the rest of the file is skipped")]
 
 
 @pytest.mark.slow

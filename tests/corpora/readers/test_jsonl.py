@@ -59,7 +59,7 @@ def test_a_broken_record_in_the_middle_is_told_with_its_line_and_the_rest_is_rea
     assert found.ids == ["a.jsonl#1", "a.jsonl#7"]
     assert found.reasons == [
         ("a.jsonl:3", "not valid JSON: Expecting value, column 10"),
-        ("a.jsonl:4", "no JSON object"),
+        ("a.jsonl:4", "not a JSON object"),
         ("a.jsonl:5", "broken UTF-8: byte 10"),
         ("a.jsonl:6", "not valid JSON: a number of too many digits"),
         ("a.jsonl:7", "not valid JSON: nested too deep"),
@@ -97,10 +97,10 @@ def test_all_records_without_text_are_told_in_the_same_words(read_bytes: ReadByt
     [
         ({"text": None}, "empty text"),
         ({"text": " \n"}, "empty text"),
-        ({"text": 5}, "the field 'text' is no text but a number"),
-        ({"text": True}, "the field 'text' is no text but true or false"),
-        ({"text": ["a"]}, "the field 'text' is no text but a list"),
-        ({"text": {"a": 1}}, "the field 'text' is no text but an object"),
+        ({"text": 5}, "the field 'text' is not text but a number"),
+        ({"text": True}, "the field 'text' is not text but true or false"),
+        ({"text": ["a"]}, "the field 'text' is not text but a list"),
+        ({"text": {"a": 1}}, "the field 'text' is not text but an object"),
         ({"text": "a\0b"}, "NUL character in the text"),
         ({"text": "\ud800"}, "lone surrogate in the text"),
         ({"text": "x", "id": "\ud800"}, "lone surrogate in the id"),
@@ -131,7 +131,7 @@ def test_a_field_that_cannot_be_kept_is_told_and_the_document_stays(
     found = read_bytes("a.jsonl", f'{{"text": "good", "v": {value}, "w": 1}}')
 
     assert found.documents[0].metadata == {"w": 1}
-    assert found.reasons == [("a.jsonl:1", f"the field 'v' is left out: {reason}")]
+    assert found.reasons == [("a.jsonl:1", f"the field 'v': {reason}")]
 
 
 def test_text_and_id_are_found_under_their_usual_names(read_bytes: ReadBytes) -> None:
@@ -156,8 +156,8 @@ def test_a_named_id_must_be_there(read_bytes: ReadBytes) -> None:
 
     assert found.reasons == [
         ("a.jsonl:1", "the field 'key' is missing (found: 'text'); say which one to read with --id-field"),
-        ("a.jsonl:2", "the field 'key' is no id but empty"),
-        ("a.jsonl:3", "the field 'key' is no id but a list"),
+        ("a.jsonl:2", "the field 'key' is not an id but empty"),
+        ("a.jsonl:3", "the field 'key' is not an id but a list"),
     ]
 
 
@@ -230,7 +230,7 @@ def test_an_array_or_an_object_that_holds_one_is_read(read_bytes: ReadBytes, nam
     found = read_bytes("a.json", json.dumps({"version": 1, name: records} if name else records, indent=1))
 
     assert found.ids == ["a.json#a", "a.json#3"]
-    assert found.reasons == [("a.json#2", "no JSON object")]
+    assert found.reasons == [("a.json#2", "not a JSON object")]
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -262,7 +262,7 @@ def test_json_in_utf16_is_read(read_bytes: ReadBytes) -> None:
             "a.json#1",
             "the field 'text' is missing (found: 'name'); say which one to read with --text-field",
         ),
-        ("5", "a.json#1", "no JSON object"),
+        ("5", "a.json#1", "not a JSON object"),
         (bytes(10), "a.json", "binary file"),
     ],
 )

@@ -81,7 +81,7 @@ def test_a_bomb_is_stopped_by_its_ratio(read_bytes: ReadBytes, name: str, packin
     assert found.documents == []
     assert found.reasons in (
         [(f"{name}.{packing}", "expands to more than 200 times its size")],
-        [(f"{name}.{packing}", "a line of more than 64 MiB: the rest is left out")],
+        [(f"{name}.{packing}", "a line of more than 64 MiB: the rest of the file is skipped")],
     )
 
 

@@ -221,8 +221,8 @@ def test_front_matter_that_cannot_be_kept_is_reported(read_bytes: ReadBytes) -> 
 
     assert found.documents[0].metadata == {"c": 1}
     assert found.reasons == [
-        ("a.md", "the field 'a' is left out: not a finite number"),
-        ("a.md", "the field 'b' is left out: a value of type bytes"),
+        ("a.md", "the field 'a': not a finite number"),
+        ("a.md", "the field 'b': a value of type bytes"),
     ]
 
 

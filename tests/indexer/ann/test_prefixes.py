@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 import tempfile
@@ -37,6 +38,11 @@ def cached(index: Path) -> list[Path]:
     return sorted(index.glob("segments/*/prefix-*"))
 
 
+def opened(folder: Path, vectors, width: int):
+    """The narrower copy of the vectors in the folder, bound to their checksum."""
+    return open_prefixes(folder, vectors, width, hashlib.sha256((folder / VECTORS).read_bytes()).hexdigest())
+
+
 def narrow(vectors: np.ndarray, width: int) -> np.ndarray:
     """By numpy, in float64: the first numbers, of unit length."""
     first = vectors[:, :width].astype("f8")
@@ -47,7 +53,7 @@ def narrow(vectors: np.ndarray, width: int) -> np.ndarray:
 def test_a_prefix_is_what_numpy_makes_of_the_stored_vectors(tmp_path, ann_kit, width):
     vectors = ann_kit.write(tmp_path, ann_kit.clustered(300, 8))
 
-    made = open_prefixes(tmp_path, vectors, width)
+    made = opened(tmp_path, vectors, width)
 
     expected = narrow(ann_kit.clustered(300, 8).astype("f2"), width)
     assert (made.d, made.ntotal) == (8, 300)  # zeros fill a vector up to a multiple of 8 numbers
@@ -66,7 +72,7 @@ def test_a_prefix_is_near_a_build_at_that_width(tmp_path, ann_kit):
     other = tmp_path / "wide"
     other.mkdir()
 
-    made = open_prefixes(other, ann_kit.write(other, wide), 24)
+    made = opened(other, ann_kit.write(other, wide), 24)
 
     scores = [queries @ one.reconstruct_n(0, 500).T for one in (made, built)]
     np.testing.assert_allclose(scores[0], scores[1], atol=2**-11)
@@ -87,18 +93,18 @@ def test_what_is_shortened_has_unit_length_and_zeros_stay_zero(rows, dim, width,
 
 def test_a_vector_that_is_zero_in_front_is_found_last_and_not_an_error(tmp_path, ann_kit):
     rows = np.eye(8, dtype="f4")
-    made = open_prefixes(tmp_path, ann_kit.write(tmp_path, rows), 3)
+    made = opened(tmp_path, ann_kit.write(tmp_path, rows), 3)
 
     np.testing.assert_array_equal(made.reconstruct_n(0, 8)[:, :3], np.eye(8, 3, dtype="f4"))
 
 
 def test_the_copy_is_a_file_of_faiss_named_by_its_checksum_and_used_again(tmp_path, ann_kit):
     vectors = ann_kit.write(tmp_path, ann_kit.clustered(300))
-    open_prefixes(tmp_path, vectors, 7)
+    opened(tmp_path, vectors, 7)
     (path,) = tmp_path.glob("prefix-7-*.faiss")
     before = path.stat().st_mtime_ns, path.stat().st_ino
 
-    again = open_prefixes(tmp_path, vectors, 7)
+    again = opened(tmp_path, vectors, 7)
 
     assert is_whole(path)
     assert path.stat().st_size == HEADER_BYTES + 2 * 8 * 300
@@ -110,7 +116,7 @@ def test_the_copy_is_a_file_of_faiss_named_by_its_checksum_and_used_again(tmp_pa
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "link", "other width"])
 def test_a_damaged_copy_is_made_again(tmp_path, ann_kit, damage):
     vectors = ann_kit.write(tmp_path, ann_kit.clustered(300))
-    expected = open_prefixes(tmp_path, vectors, 7).reconstruct_n(0, 300)
+    expected = opened(tmp_path, vectors, 7).reconstruct_n(0, 300)
     (path,) = tmp_path.glob("prefix-7-*.faiss")
     data = bytearray(path.read_bytes())
     path.unlink()
@@ -125,11 +131,11 @@ def test_a_damaged_copy_is_made_again(tmp_path, ann_kit, damage):
         (tmp_path / "away").write_bytes(data)
         path.symlink_to(tmp_path / "away")
     else:
-        open_prefixes(tmp_path, vectors, 9)
+        opened(tmp_path, vectors, 9)
         (other,) = tmp_path.glob("prefix-9-*.faiss")
         other.rename(tmp_path / other.name.replace("prefix-9", "prefix-7"))  # its checksum fits, its shape does not
 
-    made = open_prefixes(tmp_path, vectors, 7)
+    made = opened(tmp_path, vectors, 7)
 
     np.testing.assert_array_equal(made.reconstruct_n(0, 300), expected)
     assert any(is_whole(one) for one in tmp_path.glob("prefix-7-*.faiss"))
@@ -177,7 +183,7 @@ def test_two_threads_that_make_the_same_copy_at_once_both_have_it(tmp_path, ann_
 
     def work() -> None:
         start.wait()
-        made.append(open_prefixes(tmp_path, vectors, 5).reconstruct_n(0, 20_000)[:, :5])
+        made.append(opened(tmp_path, vectors, 5).reconstruct_n(0, 20_000)[:, :5])
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -354,7 +360,7 @@ def test_blocks_of_rows_join_without_a_seam(tmp_path, ann_kit, monkeypatch):
     monkeypatch.setattr(prefixes, "_BLOCK_ROWS", 7)
     vectors = ann_kit.write(tmp_path, ann_kit.clustered(50))
 
-    made = open_prefixes(tmp_path, vectors, 6)
+    made = opened(tmp_path, vectors, 6)
 
     np.testing.assert_array_equal(
         made.reconstruct_n(0, 50)[:, :6].astype("f2"), shortened(vectors.reconstruct_n(0, 50), 6).astype("f2")

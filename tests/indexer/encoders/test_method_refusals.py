@@ -154,8 +154,8 @@ def test_copies_where_the_template_does_not_repeat_are_refused(
             {"method": "reba", "copies": 100},
             "--copies: 100 copies of a text are too many\n  hint: give at most 64",
         ),
-        ({"max_length": 3.5}, "EncoderSpec.max_length is 3.5, which is no int or NoneType"),
-        ({"layer": True}, "EncoderSpec.layer is True, which is no int"),
+        ({"max_length": 3.5}, "EncoderSpec.max_length is 3.5, not int or NoneType"),
+        ({"layer": True}, "EncoderSpec.layer is True, not int"),
         (
             {"template": "P: {text}", "instruction": "Find it"},
             "--instruction: the template 'P: {text}' has no {instruction}, so the instruction would not be read\n"

@@ -201,6 +201,25 @@ def test_a_document_is_read_without_the_instruction_and_the_space_after_it(
     assert _read(tokenizer, row) == f"<s>{document}"
 
 
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("llm2vec-inst", "[INST] ", " [/INST]"),
+        ("llm2vec-llama3", "<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"),
+        ("llm2vec-gemma", "<start_of_turn>user\n", "<end_of_turn>"),
+        ("llm2vec-qwen2", "<|im_start|>user\n", "<|im_end|>"),
+    ],
+)
+@pytest.mark.parametrize("instruction", [None, "", "Find it"])
+def test_a_chat_form_drops_white_space_behind_the_text_and_keeps_what_is_before_it(
+    name: str, before: str, after: str, instruction: str | None, tokenizer: TextTokenizer
+) -> None:
+    """The authors strip the whole string while a separator, which is then taken out, stands before the text."""
+    row = render(load_template(name), ["  the mill \t\n"], tokenizer, instruction=instruction)[0]
+
+    assert _read(tokenizer, row) == f"<s>{before}{instruction + ' ' if instruction else ''}  the mill{after}"
+
+
 def test_a_users_string_elsewhere_is_cut_at_its_texts(tokenizer: TextTokenizer) -> None:
     template = load_template("Do {instruction}: {text} / {text}!", method="echo")
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ragidx.indexer.digests import DigestTable, as_digests, digest
-from ragidx.indexer.store.lookup import Documents
+from ragidx.indexer.store.lookup import CommittedVectors, Documents
+from ragidx.indexer.store.store import Store
 
 HASHES = [bytes([number]) * 15 + b"\0" for number in range(4)]  # numpy drops trailing zeros where it can
 
@@ -70,3 +74,20 @@ def test_a_table_finds_what_was_added_one_by_one_or_at_once(
     for found in (table.first(wanted), table.first(as_digests(wanted))):
         for number, every in zip(found.tolist(), truth, strict=True):
             assert number in (every or [-1])
+
+
+@pytest.mark.parametrize(("dead", "wanted"), [([], 0), ([0], 1), ([1], 0), ([0, 1], 0)])
+def test_a_text_has_the_vector_of_a_live_row_else_that_of_a_dead_one(
+    dead: list[int], wanted: int, kit: Any, tmp_path: Path
+) -> None:
+    rows = [*kit.rows("one", ["same"]), *kit.rows("two", ["same"])]
+    made = kit.queries(2)
+    with kit.writer(tmp_path / "index") as writer:
+        writer.add(rows, made)
+        writer.commit({}, 2)
+    store = Store.open(tmp_path / "index")
+    mask = np.isin(np.arange(2), dead)
+
+    found = CommittedVectors(store.segments, [mask]).get([rows[0].text_hash])
+
+    np.testing.assert_array_equal(found[rows[0].text_hash], made[wanted].astype("<f2"))

@@ -198,8 +198,8 @@ def test_the_report_says_how_many_files_were_not_opened(corpus: Path, index: Pat
             (corpus / name).touch()
 
     assert lines == [
-        "documents  3: 0 new, 0 changed, 3 as before, 3 files not opened",
-        "documents  3: 0 new, 0 changed, 3 as before, 1 file not opened",
+        "documents  3: 0 new, 0 changed, 3 unchanged, 3 files not opened",
+        "documents  3: 0 new, 0 changed, 3 unchanged, 1 file not opened",
     ]
 
 

@@ -128,8 +128,8 @@ def test_the_line_of_a_fit_counts_the_sample(
 @pytest.mark.parametrize(
     ("where", "told"),
     [
-        ("fit_filter.fit_filter", "the filter was not fitted yet, the same command begins anew"),
-        ("build._Build._flush", "what was encoded is kept, the same command goes on"),
+        ("fit_filter.fit_filter", "the filter was not fitted, and the same command starts again"),
+        ("build._Build._flush", "encoded chunks are kept, and the same command continues"),
     ],
 )
 def test_an_interrupted_build_says_what_is_kept(

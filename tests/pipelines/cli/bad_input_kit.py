@@ -27,7 +27,7 @@ def documents_of(done: Done) -> int:
 
 def check_still_answers(run: Run, index: str = "ragidx-index") -> None:
     """The index is what it was: whole, of the first generation, and good for a question."""
-    assert run("verify", "--index", index) == (0, f"{index}: whole\n", "")
+    assert run("verify", "--index", index) == (0, f"{index}: intact\n", "")
     assert json.loads(run("info", "--index", index, "--json").out)["generation"] == 1
     answer = json.loads(run("query", QUESTION, "-k", "1", "--index", index, "--json").out)
     assert answer["hits"][0]["doc_id"] == "lease.txt"

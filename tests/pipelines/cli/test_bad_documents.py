@@ -102,13 +102,13 @@ CAFE = "café "
             "a.jsonl",
             b'{"text": "one"}\n[1]\n{"text": "\xff"}\n',
             1,
-            "1 x no JSON object\n    a.jsonl:2\nLeft out: 1 x broken UTF-8\n    a.jsonl:3: byte 10",
+            "1 x not a JSON object\n    a.jsonl:2\nSkipped: 1 x broken UTF-8\n    a.jsonl:3: byte 10",
         ),
         (
             "a.jsonl",
             b'{"text": ""}\n{"text": 5}\n',
             0,
-            "1 x empty text\n    a.jsonl:1\nLeft out: 1 x the field 'text' is no text but a number\n    a.jsonl:2",
+            "1 x empty text\n    a.jsonl:1\nSkipped: 1 x the field 'text' is not text but a number\n    a.jsonl:2",
         ),
         (
             "a.jsonl",
@@ -136,7 +136,7 @@ def test_what_cannot_be_read_is_left_out_and_told(
     done = run("build", "corpus", *TINY)
 
     assert documents_of(done) == 6 + n_read
-    assert done.err == f"Left out: {told}\n"
+    assert done.err == f"Skipped: {told}\n"
 
 
 @pytest.mark.slow
@@ -147,7 +147,7 @@ def test_a_broken_pdf_is_left_out_and_told(run: Run, small_corpus: Path) -> None
     done = run("build", "corpus", *TINY)
 
     assert documents_of(done) == 6
-    assert re.fullmatch(r"Left out: 1 x cannot be converted\n    a\.pdf: \w+: \S.*\n", done.err)
+    assert re.fullmatch(r"Skipped: 1 x cannot be converted\n    a\.pdf: \w+: \S.*\n", done.err)
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ def test_a_line_of_json_of_100_mb_is_left_out_and_its_neighbours_are_read(run: R
     done = run("build", "corpus", *TINY)
 
     assert documents_of(done) == 8
-    assert done.err == "Left out: 1 x a line of more than 64 MiB\n    a.jsonl:2\n"
+    assert done.err == "Skipped: 1 x a line of more than 64 MiB\n    a.jsonl:2\n"
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ def test_a_flipped_byte_is_told_and_a_rebuild_mends_it(run: Run, index: Path, na
 
     assert documents_of(run("build", "corpus", *TINY, "--rebuild")) == 6
     status, out, err = run("verify")
-    assert (status, out) == (0, "ragidx-index: whole\n")
+    assert (status, out) == (0, "ragidx-index: intact\n")
     assert "there is no rollback to generation 1; the committed state is not touched" in err
 
 
@@ -117,7 +117,7 @@ def test_a_missing_segment_is_told_and_a_rebuild_mends_it(run: Run, index: Path)
 
     assert documents_of(run("build", "corpus", *TINY, "--rebuild")) == 6
     status, out, err = run("verify")
-    assert (status, out) == (0, "ragidx-index: whole\n")
+    assert (status, out) == (0, "ragidx-index: intact\n")
     assert "there is no rollback to generation 1; the committed state is not touched" in err
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import shutil
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ragidx.indexer.store.store import Store
 
 from ..conftest import Done
 from .bad_input_kit import TINY, check_still_answers, documents_of
@@ -104,6 +107,45 @@ def test_a_disk_that_fills_up_leaves_the_index_as_it_was(run: Run, index: Path, 
     assert documents_of(run("build", "corpus", *TINY, *more)) == 7
 
 
+@contextmanager
+def _open_files_limit(more: int) -> Iterator[None]:
+    """This process may open so many files more, those that it opens and closes again not counted."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+MANY = r"Error: (\S+: )?too many open files\n  hint: allow more with 'ulimit -n', and run it again\n"
+
+
+@pytest.mark.parametrize(
+    "args", [("build", "corpus", *TINY), ("query", "lake"), ("verify",), ("info",)], ids=lambda args: args[0]
+)
+def test_too_many_open_files_are_no_damage_and_lose_no_document(run: Run, index: Path, args: tuple[str, ...]) -> None:
+    Path("corpus/table.csv").write_text("id,text\na,Zebras graze where the grass is high.\n")
+    Path("corpus/more").mkdir()
+    Path("corpus/more/new.txt").write_text("The grass is high.")
+    allowed = shutil.copytree(index, "allowed")
+    assert run(*args, "--index", str(allowed)).status == 0  # whatever is imported is imported by now
+
+    for more in range(40):
+        with _open_files_limit(more):
+            done = run(*args)
+        if done.status == 0:
+            break
+        assert (done.status, done.out) == (2, "")
+        assert re.fullmatch(MANY, done.err)
+        assert Store.open(index).manifest.generation == 1
+
+    assert 0 < more < 39
+    assert documents_of(run("build", "corpus", *TINY)) == 8
+
+
 @pytest.fixture(scope="session")
 def own_mounts() -> Callable[[str], list[str]]:
     """A command in whose process a mount of its own holds, gone with it: `script` gets the folder as $1."""
@@ -127,7 +169,7 @@ def test_a_full_disk_leaves_the_index_as_it_was(run_process: Run, index: Path, o
 
     done = run_process("build", "corpus", "--index", "full/index", through=own_mounts(script))
 
-    assert (done.status, done.out) == (0, "full/index: whole\n")
+    assert (done.status, done.out) == (0, "full/index: intact\n")
     message = FULL.format("No space left on device").replace("ragidx-index", "full/index")
     assert re.fullmatch(rf"{message}status 2\n", done.err)
 
@@ -156,7 +198,7 @@ def test_output_that_cannot_be_written_is_an_error() -> None:
             [sys.executable, "-m", "ragidx", "info"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
 
-    message = "Error: standard output: cannot write: No space left on device\n  hint: send it to a place with room\n"
+    message = "Error: standard output: cannot write: No space left on device\n  hint: write to a disk with free space\n"
     assert (done.returncode, done.stderr) == (2, message)
 
 
@@ -168,5 +210,5 @@ def test_a_run_that_cannot_be_written_is_an_error(run: Run, folder: Path) -> Non
         2,
         "",
         "Error: nowhere/run.trec: the run cannot be written: No such file or directory\n"
-        "  hint: choose another place, or make room\n",
+        "  hint: choose another place, or free space\n",
     )

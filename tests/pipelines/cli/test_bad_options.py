@@ -27,10 +27,10 @@ def test_an_empty_query_is_an_error(run: Run, text: str) -> None:
 @pytest.mark.parametrize(
     ("where", "n_hits", "message"),
     [
-        ((), 6, "There are 6 chunks in the index; 100 hits were asked for.\n"),
-        (("--where", "year < 1800"), 2, "There are 2 chunks that match --where; 100 hits were asked for.\n"),
-        (("--where", "year < 1500"), 1, "There is 1 chunk that matches --where; 100 hits were asked for.\n"),
-        (("--where", "year < 0"), 0, "There are 0 chunks that match --where; 100 hits were asked for.\n"),
+        ((), 6, "There are 6 chunks in the index; 100 hits were requested.\n"),
+        (("--where", "year < 1800"), 2, "There are 2 chunks that match --where; 100 hits were requested.\n"),
+        (("--where", "year < 1500"), 1, "There is 1 chunk that matches --where; 100 hits were requested.\n"),
+        (("--where", "year < 0"), 0, "There are 0 chunks that match --where; 100 hits were requested.\n"),
     ],
 )
 def test_more_hits_than_there_are_gives_all_of_them_and_says_so(

@@ -43,7 +43,7 @@ def test_strict_refuses_to_cut_a_document(run: Run, small_corpus: Path) -> None:
         "Error: long.txt: the document has more than the 127 tokens that the model reads\n"
         "  hint: cut documents with --chunk-size, or build without --strict\n",
     )
-    assert run("verify").out == "ragidx-index: whole\n"
+    assert run("verify").out == "ragidx-index: intact\n"
     assert json.loads(run("info", "--json").out)["n_documents"] == 6
 
 
@@ -105,12 +105,12 @@ def test_of_two_documents_with_one_id_the_second_is_left_out_and_the_next_build_
     first, again = run("build", "corpus", *TINY), run("build", "corpus", *TINY)
     strict = run("build", "corpus", *TINY, "--strict")
 
-    told = "Left out: 1 x its id is another document's\n    a.jsonl#x.md\n"
+    told = "Skipped: 1 x its id is another document's\n    a.jsonl#x.md\n"
     assert (documents_of(first), first.err, again.err) == (7, told, told)
-    assert "documents  7: 7 new, 0 changed, 0 as before\n" in plan.out
-    assert "left out   1 x its id is another document's\n" in plan.out
+    assert "documents  7: 7 new, 0 changed, 0 unchanged\n" in plan.out
+    assert "skipped    1 x its id is another document's\n" in plan.out
     assert again.out.startswith("index      ragidx-index (generation 1, unchanged)\n")
-    assert "documents  7: 0 new, 0 changed, 7 as before\n" in again.out
+    assert "documents  7: 0 new, 0 changed, 7 unchanged\n" in again.out
     assert strict == (
         1,
         "",

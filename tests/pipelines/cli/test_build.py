@@ -25,8 +25,8 @@ def test_a_build_tells_what_it_made_and_how(run: Run) -> None:
         "index      ragidx-index (generation 1)",
         "model      tiny: classical, mean pooling, causal attention, last layer",
         "filter     EmbedFilter, 16 dimensions, tau 2, the middle of the spectrum",
-        "documents  6: 6 new, 0 changed, 0 as before",
-        "chunks     6: 6 encoded, 0 known already",
+        "documents  6: 6 new, 0 changed, 0 unchanged",
+        "chunks     6: 6 encoded, 0 reused",
     ]
     assert re.fullmatch(r"size       \d+\.\d KiB, [\d,]+ bytes a chunk", size)
     assert re.fullmatch(r"time       \d+\.\d s, [\d,]+ chunks/s \(cpu, float32\)", seconds)
@@ -101,8 +101,8 @@ def test_the_same_build_again_says_that_nothing_changed(run: Run) -> None:
     assert (done.status, done.err) == (0, "")
     assert lines[0] == "index      ragidx-index (generation 1, unchanged)"
     assert lines[3:5] == [
-        "documents  6: 0 new, 0 changed, 6 as before",
-        "chunks     6: 6 as before",
+        "documents  6: 0 new, 0 changed, 6 unchanged",
+        "chunks     6: 6 unchanged",
     ]
     assert re.fullmatch(r"time       \d+\.\d s", lines[6])
 
@@ -120,8 +120,8 @@ def test_a_changed_corpus_is_told_by_what_came_changed_and_went(run: Run) -> Non
     )
     assert done.out.splitlines()[0] == "index      ragidx-index (generation 2)"
     assert done.out.splitlines()[3:5] == [
-        "documents  6: 1 new, 1 changed, 4 as before, 1 gone",
-        "chunks     6: 1 encoded, 1 known already, 4 as before",
+        "documents  6: 1 new, 1 changed, 4 unchanged, 1 removed",
+        "chunks     6: 1 encoded, 1 reused, 4 unchanged",
     ]
 
 
@@ -131,7 +131,7 @@ def test_a_build_that_only_moved_texts_has_no_rate(run: Run) -> None:
 
     lines = run("build", "corpus").out.splitlines()
 
-    assert lines[4] == "chunks     6: 0 encoded, 1 known already, 5 as before"
+    assert lines[4] == "chunks     6: 0 encoded, 1 reused, 5 unchanged"
     assert re.fullmatch(r"time       \d+\.\d s \(cpu, float32\)", lines[6])
 
 
@@ -167,5 +167,5 @@ def test_a_report_names_at_most_twelve_reasons(run: Run, small_corpus: Path) -> 
 
     done = run("build", "corpus")
 
-    assert done.err.count("Left out: ") == 12
-    assert done.err.endswith("Left out for 3 more reasons: --json lists all of them.\n")
+    assert done.err.count("Skipped: ") == 12
+    assert done.err.endswith("Skipped for 3 more reasons: --json lists all of them.\n")

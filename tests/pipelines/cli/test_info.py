@@ -74,7 +74,7 @@ def test_models_lists_the_tasks_that_an_instruction_can_name(run: Run) -> None:
     rows = json.loads(machines.out)
     head, *lines = [re.split(r"  +", line) for line in people.out.splitlines()]
     assert (people.status, people.err, machines.status, machines.err) == (0, "", 0, "")
-    assert head == ["--instruction", "stands for"]
+    assert head == ["--instruction", "sentence"]
     sentence = "Given a question, retrieve Wikipedia passages that answer the question"
     assert ["task:NQ", sentence] in lines
     assert {"task": "NQ", "instructions": [sentence]} in rows
@@ -93,7 +93,7 @@ def test_verify_finds_a_whole_index_whole_and_names_what_is_damaged(run: Run, in
         f"{chunks.relative_to(index.parent)}: the file is damaged: it has {size:,} bytes, not {size + 1:,};"
         " put it back from a copy, or build again with --rebuild"
     )
-    assert whole == (0, "ragidx-index: whole\n", "")
+    assert whole == (0, "ragidx-index: intact\n", "")
     assert damaged == (1, f"{fault}\n", "")
     assert (for_machines.status, for_machines.err) == (1, "")
     assert json.loads(for_machines.out) == {"path": "ragidx-index", "faults": [fault], "kept": []}
@@ -108,7 +108,7 @@ def test_a_damaged_copy_that_no_search_reads_leaves_the_index_whole(run: Run, in
 
     assert done == (
         0,
-        "ragidx-index: whole\n",
+        "ragidx-index: intact\n",
         f"{copy.relative_to(index.parent)}: the file is damaged: its checksum differs from the one in its name; "
         "it can be made again: delete it\n",
     )
@@ -120,8 +120,8 @@ def test_the_environment_names_the_index_and_the_option_outdoes_it(run: Run, mon
     built, other = run("build", "corpus", *TINY), run("build", "corpus", *TINY, "--index", "here")
 
     assert (built.status, other.status) == (0, 0)
-    assert run("verify").out == "elsewhere: whole\n"
-    assert run("verify", "--index", "here").out == "here: whole\n"
+    assert run("verify").out == "elsewhere: intact\n"
+    assert run("verify", "--index", "here").out == "here: intact\n"
     assert not Path("ragidx-index").exists()
 
 
@@ -173,10 +173,10 @@ def test_a_kept_generation_whose_manifest_is_damaged_is_told_and_the_rest_goes_o
         "put it back from a copy; without it there is no rollback to generation 1; the committed state is not touched"
     )
     assert [line.split()[0] for line in listed.out.splitlines()] == ["generation", "2"]
-    assert (listed.status, listed.err) == (0, f"Left out: {what}; {hint}\n")
+    assert (listed.status, listed.err) == (0, f"Skipped: {what}; {hint}\n")
     assert [kept["generation"] for kept in for_machines["generations"]] == [2]
     assert for_machines["faults"] == [f"{what}; {hint}"]
-    assert run("verify") == (0, "ragidx-index: whole\n", f"{what}; {hint}\n")
+    assert run("verify") == (0, "ragidx-index: intact\n", f"{what}; {hint}\n")
     assert json.loads(run("verify", "--json").out)["kept"] == [f"{what}; {hint}"]
     assert run("rollback", "1") == (2, "", f"Error: {what}\n  hint: {hint}\n")
     assert run("query", "bees").status == 0

@@ -84,5 +84,5 @@ def test_a_build_ends_at_the_next_look_and_commits_nothing(
     monkeypatch.setattr(SegmentWriter, "add", swallow)
     monkeypatch.setattr("ragidx.pipelines.build.report._TELL_EVERY_S", 0.0)
     done = run("build", "--vectors", "vectors.npy", "--index", "index")
-    assert done == (130, "", "Interrupted: nothing was committed; the same command begins anew.\n")
+    assert done == (130, "", "Interrupted: nothing was committed; the same command starts again.\n")
     assert not (folder / "index" / "manifest.json").exists()

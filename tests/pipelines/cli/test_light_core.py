@@ -141,6 +141,7 @@ def test_a_build_says_what_needs_the_extra_before_it_reads_the_corpus(
     assert not (folder / "ragidx-index").exists()
 
 
+@pytest.mark.slow
 def test_a_model_of_another_family_is_what_needs_the_extra(
     run: Run, small_corpus: Path, tiny_model: Callable[..., Path], request: pytest.FixtureRequest
 ) -> None:
@@ -180,6 +181,16 @@ def test_a_query_says_what_needs_the_extra(run: Run, mini_index: Path, args: tup
     done = run("query", "a river", *args)
 
     assert done == (2, "", f"Error: {what} {MISSING}\n  hint: {INSTALL}\n")
+
+
+@pytest.mark.parametrize("args", [("query", "a river"), ("build", "corpus")])
+def test_an_index_of_a_network_is_refused_where_none_can_run(
+    run: Run, index: Path, request: pytest.FixtureRequest, args: tuple[str, ...]
+) -> None:
+    request.getfixturevalue("light")
+
+    assert run(*args) == (2, "", f"Error: --layer -1 {MISSING}\n  hint: {INSTALL}\n")
+    assert run("verify").status == 0
 
 
 @pytest.mark.usefixtures("light")

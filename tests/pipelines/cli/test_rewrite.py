@@ -119,9 +119,9 @@ def test_reindex_makes_another_index_and_info_tells_how_it_is_searched(run: Run)
     }
     shown = fields(run("info", "--index", "graph"))
     assert re.fullmatch(
-        r"16 x float16, hnsw: HNSW16, ann_recall@10 (0\.\d{3}|1\.000) \(asked for: 0\.5\)", shown["vectors"]
+        r"16 x float16, hnsw: HNSW16, ann_recall@10 (0\.\d{3}|1\.000) \(target 0\.5\)", shown["vectors"]
     )
-    assert shown["model"] == "none: the vectors were made elsewhere, by mine"
+    assert shown["model"] == "none: precomputed vectors, made by mine"
     manifest = json.loads(run("info", "--index", "graph", "--json").out)
     assert manifest["index"] == {"index_type": "hnsw", "target_recall": 0.5, "max_memory": 2_000_000_000}
     (segment,) = manifest["segments"]
@@ -175,7 +175,7 @@ def test_info_tells_apart_what_large_and_small_segments_have(run: Run) -> None:
     shown = fields(run("info", "--index", "codes"))
 
     assert re.fullmatch(
-        r"16 x float16, SQ8: SQ8 for 430 rows, flat for 2 rows, ann_recall@10 [01]\.\d{3} \(asked for: 0\.95\)",
+        r"16 x float16, SQ8: SQ8 for 430 rows, flat for 2 rows, ann_recall@10 [01]\.\d{3} \(target 0\.95\)",
         shown["vectors"],
     )
     compacted = fields(run("compact", "--index", "codes"))["vectors"]
@@ -207,7 +207,7 @@ def test_what_is_no_size_is_refused_with_what_is_one(text: str) -> None:
     with pytest.raises(click.BadParameter) as fault:
         Bytes().convert(text, None, None)
 
-    assert fault.value.message == f"'{text}' is no size; write 500MB, 2GB or 1.5GiB"
+    assert fault.value.message == f"'{text}' is not a size; write 500MB, 2GB or 1.5GiB"
 
 
 @pytest.mark.usefixtures("mini_index")
@@ -223,7 +223,7 @@ def test_what_is_no_size_is_refused_with_what_is_one(text: str) -> None:
         (("reindex",), "Error: Missing argument 'DIR'.\n"),
         (
             ("reindex", "new", "--max-memory", "x"),
-            "Error: Invalid value for '--max-memory': 'x' is no size; write 500MB, 2GB or 1.5GiB\n",
+            "Error: Invalid value for '--max-memory': 'x' is not a size; write 500MB, 2GB or 1.5GiB\n",
         ),
         (
             ("reindex", "ragidx-index"),
@@ -301,7 +301,7 @@ def test_a_report_of_a_build_names_how_it_is_searched_where_not_all_vectors_are_
     [
         ("compact", ["Usage: ragidx compact [OPTIONS]", "--all", "Segments below 64 MiB of vectors are merged"]),
         ("shrink", ["Usage: ragidx shrink [OPTIONS]", "ragidx shrink --dim 64", "[required]"]),
-        ("reindex", ["Usage: ragidx reindex [OPTIONS] DIR", "What is not said is as it was there.", "--max-memory"]),
+        ("reindex", ["Usage: ragidx reindex [OPTIONS] DIR", "The old index is only read.", "--max-memory"]),
     ],
 )
 def test_the_help_says_what_a_command_does(command: str, said: list[str], run: Run) -> None:

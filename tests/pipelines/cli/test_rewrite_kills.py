@@ -63,7 +63,7 @@ def test_a_reindex_that_was_killed_is_begun_anew_by_the_same_command(run: Run, r
     undisturbed = run("reindex", "undisturbed", "--dim", "8")
     assert fields(again) == fields(undisturbed) | {"index": "new/narrow (generation 1)"}
     assert tree(Path("new/narrow")) == tree(Path("undisturbed"))
-    assert run("verify", "--index", "new/narrow") == (0, "new/narrow: whole\n", "")
+    assert run("verify", "--index", "new/narrow") == (0, "new/narrow: intact\n", "")
 
 
 @pytest.mark.usefixtures("given", "large")
@@ -87,9 +87,9 @@ def test_an_index_whose_rewriting_was_killed_is_as_it_was_and_the_same_command_g
 
     done = run(*command)
 
-    assert state == (before, (0, "ragidx-index: whole\n", ""))
+    assert state == (before, (0, "ragidx-index: intact\n", ""))
     assert fields(done)["index"] == "ragidx-index (generation 4)"
-    assert run("verify") == (0, "ragidx-index: whole\n", "")
+    assert run("verify") == (0, "ragidx-index: intact\n", "")
 
 
 @pytest.mark.usefixtures("given")

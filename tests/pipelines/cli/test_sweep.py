@@ -50,7 +50,7 @@ def test_the_table_has_a_line_for_each_width(run: Run) -> None:
     assert (done.status, done.err) == (0, "")
     assert lines[:5] == [
         "source      own: 40 documents, 36 chunks",
-        "model       none: the vectors were made elsewhere",
+        "model       none: precomputed vectors",
         "queries     4 chunks that were held out, as no queries were given",
         "full width  the raw vectors, 8 dimensions, float32, exact",
         "",
@@ -91,7 +91,7 @@ def test_the_vectors_name_who_made_them(run: Run, folder: Path) -> None:
 
     done = run("sweep", "own", "--filter", "truncation", "--dim", "8")
 
-    assert done.out.splitlines()[1] == "model       none: the vectors were made elsewhere, by house/model"
+    assert done.out.splitlines()[1] == "model       none: precomputed vectors, made by house/model"
 
 
 @pytest.mark.usefixtures("judged")

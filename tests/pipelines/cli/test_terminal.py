@@ -168,7 +168,7 @@ def test_a_build_that_is_ended_loses_nothing_and_the_next_goes_on(
 
     assert (child.returncode, out) == (status, b"")
     if sent == signal.SIGINT:
-        message = "Interrupted: nothing was committed; what was encoded is kept, the same command goes on."
+        message = "Interrupted: nothing was committed; encoded chunks are kept, and the same command continues."
         assert err.decode().splitlines()[-1] == message
         assert b"Traceback" not in err
     assert json.loads(run("info", "--json").out)["n_documents"] == 6
@@ -176,7 +176,7 @@ def test_a_build_that_is_ended_loses_nothing_and_the_next_goes_on(
     again = json.loads(run("build", "corpus", "--json").out)
     assert again["n_reused"] > 0
     assert again["n_encoded"] + again["n_reused"] == 4000
-    assert run("verify").out == "ragidx-index: whole\n"
+    assert run("verify").out == "ragidx-index: intact\n"
 
 
 def test_a_fault_has_a_traceback_only_where_it_is_asked_for(run_process: Run) -> None:

@@ -29,8 +29,8 @@ def test_a_build_from_vectors_tells_what_it_made(run: Run) -> None:
     assert (done.status, done.err) == (0, "")
     assert lines == [
         "index      ragidx-index (generation 1)",
-        "vectors    4 numbers each, made elsewhere",
-        "rows       4: 4 new, 0 changed, 0 as before",
+        "vectors    4 numbers each, precomputed",
+        "rows       4: 4 new, 0 changed, 0 unchanged",
         "documents  4",
     ]
     assert re.fullmatch(r"size       \d+\.\d KiB, [\d,]+ bytes a row", size)
@@ -46,8 +46,8 @@ def test_the_same_vectors_again_change_nothing(run: Run) -> None:
     assert done.status == 0
     assert done.out.startswith(
         "index      ragidx-index (generation 1, unchanged)\n"
-        "vectors    4 numbers each, made elsewhere\n"
-        "rows       4: 0 new, 0 changed, 4 as before\n"
+        "vectors    4 numbers each, precomputed\n"
+        "rows       4: 0 new, 0 changed, 4 unchanged\n"
     )
 
 
@@ -57,7 +57,7 @@ def test_what_is_left_out_is_told_on_stderr_and_strict_ends_with_1(run: Run, fol
     done = run("build", "--vectors", "v.npy")
     strict = run("build", "--vectors", "v.npy", "--strict", "--rebuild")
 
-    assert (done.status, done.err) == (0, "Left out: 1 x the vector is zero\n    v.npy#1: '1'\n")
+    assert (done.status, done.err) == (0, "Skipped: 1 x the vector is zero\n    v.npy#1: '1'\n")
     assert (strict.status, strict.out) == (1, "")
     assert strict.err == (
         "Error: v.npy#1: left out: the vector is zero: '1'\n  hint: mend or exclude it, or build without --strict\n"
@@ -91,15 +91,15 @@ def test_a_build_for_machines_has_the_report_of_every_build(run: Run) -> None:
         (("corpus", "--vector-field", "v"), "--vector-field names a column of --vectors"),
         (
             ("--vectors", "vectors.parquet", "--method", "echo"),
-            "--method says how a model encodes questions: name it with --model, or leave --method out",
+            "--method is about the model that encodes questions: add --model, or remove --method",
         ),
         (
             ("--vectors", "vectors.parquet", "--chunk-size", "99"),
-            "--chunk-size says nothing about vectors that are there already: leave it out",
+            "--chunk-size does not apply to precomputed vectors: remove it",
         ),
         (
             ("--vectors", "vectors.parquet", "--tau", "2"),
-            "--tau says how a model encodes questions: name it with --model, or leave --tau out",
+            "--tau is about the model that encodes questions: add --model, or remove --tau",
         ),
     ],
 )
@@ -121,7 +121,7 @@ def test_small_segments_that_take_more_memory_than_was_allowed_are_told(run: Run
     assert (first.status, first.err) == (
         0,
         "Over --max-memory: a search reads 1.2 MiB of vectors, more than 900 B; segments of fewer than 10,000 vectors "
-        "are compared whole.\n",
+        "are searched exactly.\n",
     )
     report = json.loads(second.out)
     assert report["over_memory"] == {"search_bytes": report["over_memory"]["search_bytes"], "max_memory": 900}
@@ -136,10 +136,10 @@ def test_info_says_in_words_that_the_vectors_were_made_elsewhere(run: Run) -> No
     lines = run("info").out.splitlines()
 
     assert {line for line in lines if line.startswith(("model", "encoder", "filter", "chunks", "metadata"))} == {
-        "model        none: the vectors were made elsewhere",
-        "encoder      none: it answers vectors (query --vector), no questions in words",
+        "model        none: precomputed vectors",
+        "encoder      none: query with vectors (--vector), not with text",
         "filter       none: 4 raw coordinates",
-        "chunks       as they were given, a row each",
+        "chunks       one per row",
         "metadata     year (int)",
     }
 
@@ -168,13 +168,13 @@ def test_with_the_model_of_the_vectors_questions_in_words_are_answered(run: Run,
     assert (built.status, built.err) == (0, "")
     assert built.out.splitlines()[:5] == [
         "index      ragidx-index (generation 1)",
-        "vectors    32 numbers each, made elsewhere",
+        "vectors    32 numbers each, precomputed",
         "questions  by tiny: 3 texts encoded again, cosine 1.0000 (median), 1.0000 (least)",
-        "rows       3: 3 new, 0 changed, 0 as before",
+        "rows       3: 3 new, 0 changed, 0 unchanged",
         "documents  3",
     ]
     assert re.search(r"time       \d+\.\d s \(and \d+\.\d s for the model\)\n$", built.out)
-    assert "questions  by tiny, as before\n" in again.out
+    assert "questions  by tiny, unchanged\n" in again.out
     assert asked.out.splitlines()[1] == " 1  1.000  b"
     assert (ran.status, (folder / "out.trec").read_text().split()[:4]) == (0, ["q1", "Q0", "c", "1"])
 
@@ -185,7 +185,7 @@ def test_info_names_the_model_of_questions_and_says_whose_the_vectors_are(run: R
 
     lines = dict(line.split(maxsplit=1) for line in run("info").out.splitlines())
 
-    assert re.fullmatch(r"tiny \(weights [0-9a-f]{12}\); the vectors were made elsewhere", lines["model"])
+    assert re.fullmatch(r"tiny \(weights [0-9a-f]{12}\); precomputed vectors", lines["model"])
     assert lines["encoder"] == "classical, mean pooling, causal attention, last layer"
     assert lines["filter"] == "none: 32 raw coordinates"
     assert json.loads(run("info", "--json").out)["spec"]["query_encoder"]["method"] == "classical"
@@ -195,7 +195,7 @@ def test_info_names_the_model_of_questions_and_says_whose_the_vectors_are(run: R
 def test_a_model_that_cannot_be_checked_is_told_so(run: Run) -> None:
     done = run("build", "--vectors", "encoded.npy", *CLASSICAL)
 
-    assert "questions  by tiny, not checked: there are no texts\n" in done.out
+    assert "questions  by tiny, not checked: the rows have no texts\n" in done.out
 
 
 @pytest.mark.usefixtures("encoded")
@@ -208,9 +208,9 @@ def test_wider_vectors_than_a_shrunk_index_keeps_are_cut_and_it_is_told_once(run
     assert done.err == "Cut: the vectors of the file have 32 numbers, the index keeps the first 8.\n"
     assert done.out.startswith(
         "index      ragidx-index (generation 2, unchanged)\n"
-        "vectors    8 numbers each, made elsewhere\n"
-        "questions  by tiny, as before\n"
-        "rows       3: 0 new, 0 changed, 3 as before\n"
+        "vectors    8 numbers each, precomputed\n"
+        "questions  by tiny, unchanged\n"
+        "rows       3: 0 new, 0 changed, 3 unchanged\n"
     )
     assert run("query", "Bees dance.", "-k", "1").out.splitlines()[1] == " 1  1.000  c"
 
@@ -234,7 +234,7 @@ def test_an_index_that_does_not_know_that_it_was_shrunk_says_what_to_do_with_the
         2,
         "",
         "Error: wide.npy: the array holds vectors of 1,200 numbers; those of the index, or of the files before, have "
-        "1,100\n  hint: vectors of two models do not stand together: choose another --index, or replace it with "
+        "1,100\n  hint: vectors of two models do not mix: choose another --index, or replace this one with "
         "--rebuild; an index that was shrunk takes the first 1,100 numbers of each vector\n",
     )
     np.save("narrow.npy", wide[:, :1_100])

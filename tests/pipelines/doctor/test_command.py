@@ -60,7 +60,7 @@ def test_the_command_shows_the_checks_of_a_model_and_ends_well(run: Run) -> None
         limit = f"> {check['limit']:.0e}" if check["at_least"] else f"<= {check['limit']:.0e}"
         expected = ["ok", check["name"], "float32", f"{check['difference']:.1e}", limit]
         assert re.split(r"  +", line) == expected
-    assert blocks[3] == "All is well: 7 checks.\n"
+    assert blocks[3] == "7 checks passed.\n"
     assert (report["model"], report["n_failed"]) == ("tiny", 0)
 
 

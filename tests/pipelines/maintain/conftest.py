@@ -43,3 +43,13 @@ def given(folder: Path) -> np.ndarray:
             writer.add([f"v{n}" for n in range(400)][part], raw[part])
             writer.commit()
     return raw
+
+
+def documents(index: str = "ragidx-index") -> list[str]:
+    store = Store.open(index)
+    found = set()
+    for number, segment in enumerate(store.segments):
+        dead = store.dead[number]
+        names = segment.columns(["doc_id"]).column(0).to_pylist()
+        found |= {name for row, name in enumerate(names) if dead is None or not dead[row]}
+    return sorted(found)

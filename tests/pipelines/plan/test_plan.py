@@ -1,11 +1,7 @@
-"""Forecast: what was counted is what the build finds, what was estimated has a range, and nothing is touched."""
+"""Forecast: what was counted is what the build finds, nothing is touched, and what a build refuses is refused."""
 
 from __future__ import annotations
 
-import gzip
-import json
-import random
-import re
 import shutil
 import subprocess
 import sys
@@ -14,65 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import ragidx
-from ragidx.corpora.errors import RagidxError, SpecError
-from ragidx.corpora.records import Skip
-from ragidx.indexer.ann import index_types, tuning
-from ragidx.indexer.ann.index_types import INDEX_TYPES, candidates, footprint_of
+from ragidx.corpora.errors import RagidxError
 from ragidx.indexer.store.manifest import JOURNAL
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.pipelines.build.corpus import Reading
-from ragidx.pipelines.build.options import build_options
-from ragidx.pipelines.plan import footprint as room_module
-from ragidx.pipelines.plan import plan as module
-from ragidx.pipelines.plan import sample as pieces_module
 from ragidx.pipelines.plan.footprint import peak_bytes
 from ragidx.pipelines.plan.plan import forecast
-from ragidx.pipelines.plan.sample import corpus_of, pieces
-from ragidx.pipelines.plan.sampling import Extrapolation, Tally
+
+from .conftest import text_of
 
 pytestmark = pytest.mark.slow
-
-WORDS = re.findall(
-    r"\w+", "the river rises in hills and flows past an old mill before it reaches a sea where ships wait"
-)
-
-
-def _text(seed: int, n: int) -> str:
-    random_ = random.Random(seed)
-    return " ".join(random_.choice(WORDS) for _ in range(n)) + "."
 
 
 def _files(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(p): (p.stat().st_mtime_ns, p.stat().st_size) for p in folder.rglob("*") if p.is_file()}
-
-
-@pytest.fixture
-def tiny(tiny_model: Callable[..., Path]) -> dict[str, Any]:
-    """Options for a random model of two layers that reads 128 tokens."""
-    options = {"model": str(tiny_model("llama")), "method": "classical", "tau": 2, "chunk_size": 24}
-    return options | {"device": "cpu", "dtype": "float32"}
-
-
-@pytest.fixture
-def records(tmp_path: Path) -> Path:
-    """400 records of different lengths in one file of 80 KB."""
-    path = tmp_path / "records.jsonl"
-    lines = [json.dumps({"id": f"r{n}", "text": _text(n, 10 + n % 50)}) for n in range(400)]
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-@pytest.fixture
-def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A corpus of more than 30 KB is too large to read whole."""
-    monkeypatch.setattr(module, "WHOLE_BYTES", 30_000)
-    monkeypatch.setattr(module, "SAMPLE_BYTES", 30_000)
-    monkeypatch.setattr(pieces_module, "_BLOCK_BYTES", 2_000)
 
 
 # what is read whole is counted
@@ -108,7 +61,7 @@ def test_documents_longer_than_the_model_reads_are_counted(
     method: str, small_corpus: Path, tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
     for number in range(3):
-        (small_corpus / f"long{number}.txt").write_text(_text(number, 200))
+        (small_corpus / f"long{number}.txt").write_text(text_of(number, 200))
     options = tiny | {"method": method, "chunk_size": "none"}
 
     found = forecast(small_corpus, tmp_path / "index", **options)
@@ -189,7 +142,7 @@ def test_a_process_that_builds_needs_about_the_memory_that_was_foreseen(records:
                 check=True,
             ).stdout
         )
-        for room, name in (("forecast", "forecast"), ("build", "build"))
+        for room, name in (("plan.plan", "forecast"), ("build.build", "build"))
     ]
 
     assert sizes[0] == pytest.approx(sizes[1], rel=0.25)
@@ -350,329 +303,3 @@ def test_standard_input_is_refused(tmp_path: Path) -> None:
         "--plan: standard input can be read once, and a plan would leave nothing of it for the build\n"
         "  hint: write it to a file, and plan with that"
     )
-
-
-# samples
-
-
-@pytest.mark.usefixtures("sampled")
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_large_file_is_estimated_with_a_range_that_holds_the_truth(
-    packed: bool, records: Path, tmp_path: Path, tiny: dict[str, Any]
-) -> None:
-    if packed:
-        records = Path(shutil.move(records, tmp_path / "plain"))
-        with gzip.open(tmp_path / "records.jsonl.gz", "wb") as stream:
-            stream.write(records.read_bytes())
-        records = tmp_path / "records.jsonl.gz"
-
-    found = forecast(records, tmp_path / "index", **tiny)
-    report = ragidx.build(records, tmp_path / "index", **tiny)
-
-    assert found.share_read < 0.9
-    assert not found.chunks.exact
-    for estimate, truth in (
-        (found.documents, report.n_documents),
-        (found.chunks, report.n_chunks),
-        (found.tokens, report.n_tokens),
-    ):
-        assert estimate.low * 0.9 <= truth <= estimate.high * 1.1
-        assert estimate.value == pytest.approx(truth, rel=0.25)
-    assert found.skipped == {}
-    assert found.removed is None
-    assert found.room.index_bytes == pytest.approx(report.index_bytes, rel=0.25)
-
-
-@pytest.mark.usefixtures("sampled")
-def test_the_same_sample_is_drawn_every_time(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    one, other = (forecast(records, tmp_path / "index", **tiny) for _ in range(2))
-
-    assert (one.documents, one.chunks, one.tokens) == (other.documents, other.chunks, other.tokens)
-
-
-@pytest.mark.usefixtures("sampled")
-def test_files_of_a_kind_stand_for_their_kind(tmp_path: Path, tiny: dict[str, Any]) -> None:
-    corpus = tmp_path / "many"
-    corpus.mkdir()
-    for number in range(80):
-        (corpus / f"{number}.txt").write_text(_text(number, 100))
-    (corpus / "rows.csv").write_text("id,text\n" + "".join(f'{n},"{_text(n, 8)}"\n' for n in range(500)))
-    (corpus / "README").write_text(_text(1, 30))
-
-    found = forecast(corpus, tmp_path / "index", **tiny)
-
-    assert found.documents.value == pytest.approx(581, rel=0.2)
-    assert found.n_files == 82
-
-
-def _reading(path: Path) -> Reading:
-    return Reading(path, path.parent / "index", build_options())
-
-
-def _pieces(path: Path, budget: int) -> list[tuple[float, list[str], list[Skip]]]:
-    found = []
-    reading = _reading(path)
-    for piece in pieces(corpus_of(reading, lambda _: None), budget, budget):
-        skips: list[Skip] = []
-        texts = [document.text for document in piece.documents(reading, skips.append)]
-        found.append((piece.n_bytes, texts, skips))
-    return found
-
-
-@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".tsv"])
-def test_blocks_of_a_file_are_whole_records(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces_module, "_BLOCK_BYTES", 500)
-    mark = "\t" if ending == ".tsv" else ","
-    texts = [f"record {n}:\n{_text(n, 5 + n % 20)}" for n in range(300)]
-    lines = [json.dumps({"id": str(n), "text": text}) for n, text in enumerate(texts)]
-    if "jsonl" not in ending:
-        lines = [f"id{mark}text", *(f'{n}{mark}"{text}"' for n, text in enumerate(texts))]
-    data = ("\n".join(lines) + "\n").encode()
-    path = tmp_path / f"file{ending}"
-    path.write_bytes(gzip.compress(data) if ending.endswith(".gz") else data)
-
-    found = _pieces(path, 8_000)
-
-    assert len(found) > 3
-    assert {text for _, block, _ in found for text in block} <= set(texts)
-    assert [skip for _, _, skips in found for skip in skips] == []
-    assert sum(n_bytes for n_bytes, _, _ in found) < path.stat().st_size
-
-
-def test_blocks_of_a_long_text_are_shares_of_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces_module, "_BLOCK_BYTES", 500)
-    path = tmp_path / "long.txt"
-    path.write_text("".join(f"{_text(n, 9)}\n" for n in range(500)))
-
-    corpus = corpus_of(_reading(path), lambda _: None)
-    found = list(pieces(corpus, 5_000, 5_000))
-
-    assert len(found) > 1
-    assert all(piece.share == piece.n_bytes / path.stat().st_size < 1 for piece in found)
-
-
-def test_a_text_in_utf_16_is_read_from_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces_module, "_BLOCK_BYTES", 500)
-    path = tmp_path / "wide.txt"
-    path.write_text("".join(f"{_text(n, 9)}\n" for n in range(500)), "utf-16")
-
-    ((_, texts, skips),) = _pieces(path, 5_000)
-
-    assert (texts[0][:40], skips) == (path.read_text("utf-16")[:40], [])
-
-
-def test_blocks_of_a_beir_folder_have_its_ids_and_titles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces_module, "_BLOCK_BYTES", 500)
-    (tmp_path / "set" / "qrels").mkdir(parents=True)
-    lines = [json.dumps({"_id": f"d{n}", "title": "Mills", "text": _text(n, 20)}) for n in range(200)]
-    (tmp_path / "set" / "corpus.jsonl").write_text("\n".join(lines))
-    reading = _reading(tmp_path / "set")
-
-    corpus = corpus_of(reading, lambda _: None)
-    found = [d for piece in pieces(corpus, 5_000, 5_000) for d in piece.documents(reading, lambda _: None)]
-
-    assert [source.beir for source in corpus.files] == [True]
-    assert 0 < len(found) < 200
-    assert all(d.id.startswith("d") and d.text.startswith("Mills ") for d in found)
-
-
-def test_a_damaged_packed_file_is_left_to_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces_module, "_BLOCK_BYTES", 500)
-    path = tmp_path / "bad.jsonl.gz"
-    path.write_bytes(b"no gzip at all " * 1000)
-
-    ((_, texts, skips),) = _pieces(path, 5_000)
-
-    assert texts == []
-    assert skips[0].reason.startswith("damaged gzip data: ")
-
-
-def test_a_temporary_folder_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces_module, "_BLOCK_BYTES", 500)
-    path = tmp_path / "long.txt"
-    path.write_text("".join(f"{_text(n, 9)}\n" for n in range(500)))
-
-    def full(*args: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(RagidxError) as fault:
-        list(pieces(corpus_of(_reading(path), lambda _: None), 5_000, 5_000))
-
-    assert (fault.value.message, fault.value.hint) == (
-        "cannot be written: No space left on device",
-        "set TMPDIR to a folder with room: a plan reads a large corpus by parts of it",
-    )
-
-
-@given(
-    counts=st.lists(st.integers(0, 50), min_size=1, max_size=8),
-    times=st.integers(1, 40),
-    size=st.integers(1, 1000),
-)
-def test_equal_bytes_weigh_equally_and_the_range_holds_the_estimate(counts: list[int], times: int, size: int) -> None:
-    tallies = [Tally(".md", size) for _ in counts]
-    for tally, count in zip(tallies, counts, strict=True):
-        tally.counts["chunks"] = count
-
-    found = Extrapolation(tallies, {".md": size * len(counts) * times})
-
-    estimate = found["chunks"]
-    assert estimate.value == pytest.approx(sum(counts) * times, abs=1)
-    assert estimate.low <= estimate.value <= estimate.high
-    assert found.share == pytest.approx(1 / times)
-    if times == 1 and len(counts) > 1:
-        assert estimate.exact
-
-
-def test_pieces_that_differ_widen_the_range() -> None:
-    def estimate(*counts: int) -> Any:
-        tallies = [Tally(".md", 100) for _ in counts]
-        for tally, count in zip(tallies, counts, strict=True):
-            tally.counts["chunks"] = count
-        return Extrapolation(tallies, {".md": 4000})["chunks"]
-
-    alike, different = estimate(10, 10, 10, 10), estimate(1, 19, 2, 18)
-
-    assert (alike.low, alike.value, alike.high) == (400, 400, 400)
-    assert different.value == 400
-    assert different.low < 300
-    assert different.high > 500
-
-
-# index types and widths
-
-
-def test_every_index_type_stands_beside_the_chosen_one(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    room = forecast(records, tmp_path / "index", index_type="hnsw", **tiny).room
-
-    assert room.index_types[0].index_type == "hnsw"
-    assert {one.index_type for one in room.index_types} == set(INDEX_TYPES)
-    assert all(one.search_bytes <= one.disk_bytes <= one.build_bytes for one in room.index_types)
-    assert room.index_types[0].disk_bytes == room.index_bytes
-
-
-def test_narrower_vectors_take_less(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    room = forecast(records, tmp_path / "index", **tiny).room
-
-    assert [(one.dim, one.tau, one.vector_bytes) for one in room.widths] == [
-        (16, None, 32),
-        (8, 4, 16),
-        (4, 8, 16),  # what is narrower than 8 numbers is stored as 8
-        (2, 16, 16),
-    ]
-    assert room.widths[0].disk_bytes - room.widths[1].disk_bytes == 16 * room.n_chunks
-
-
-# the making of an approximate index
-
-
-@pytest.fixture
-def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index is made of however few rows."""
-    for owner in (index_types, tuning):
-        monkeypatch.setattr(owner, "MIN_ROWS", 1)
-
-
-def test_what_is_compared_whole_is_not_timed(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    found = forecast(records, tmp_path / "index", index_type="hnsw", **tiny)
-
-    assert (found.index_recipe, found.index_seconds) == ("flat", 0.0)
-    assert {one.index_seconds for one in found.room.index_types} == {None}
-
-
-@pytest.mark.usefixtures("any_size")
-@pytest.mark.parametrize(("index_type", "recipe"), [("hnsw", "HNSW16"), ("rabitq", "RR,IVF32,RaBitQ"), ("SQ8", "SQ8")])
-def test_making_an_index_is_part_of_the_time(
-    index_type: str, recipe: str, records: Path, tmp_path: Path, tiny: dict[str, Any]
-) -> None:
-    found = forecast(records, tmp_path / "index", index_type=index_type, **tiny)
-
-    assert (found.index_recipe, found.target_recall) == (recipe, 0.95)
-    assert 0 < found.index_seconds < found.seconds - found.encode_seconds
-    assert found.seconds_high - found.seconds_low >= (2 - 1 / 2) * found.index_seconds * 0.99
-    chosen = found.room.index_types[0]
-    assert (chosen.index_type, chosen.recipe, chosen.exact) == (index_type, recipe, False)
-    assert chosen.index_seconds == pytest.approx(found.index_seconds)
-
-
-@pytest.mark.usefixtures("any_size")
-def test_other_index_types_are_timed_while_that_is_quick(
-    records: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(room_module, "_TIMING_S", 1000.0)
-    every = forecast(records, tmp_path / "index", index_type="hnsw", **tiny).room.index_types
-    monkeypatch.setattr(room_module, "_TIMING_S", -1.0)
-    none = forecast(records, tmp_path / "index", index_type="hnsw", **tiny).room.index_types
-
-    assert all(one.index_seconds is not None and (one.index_seconds > 0) != one.exact for one in every)
-    assert {one.index_seconds for one in none} == {None}
-
-
-@pytest.mark.usefixtures("any_size")
-def test_an_index_of_known_vectors_alone_is_timed_as_well(
-    records: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ragidx.build(records, tmp_path / "index", index_type="sq8", target_recall=0.5, **tiny)
-    records.write_text(records.read_text().replace('"id": "r', '"id": "other'))
-
-    found = forecast(records, tmp_path / "index")
-
-    assert (found.to_encode.value, found.speed, found.index_recipe) == (0, None, "SQ8")
-    assert found.target_recall == 0.5
-    assert found.index_seconds > 0
-
-
-# --max-memory
-
-
-def _memory_of(name: str, rows: int, dim: int) -> int:
-    return footprint_of(candidates(name, rows, dim)[0], rows, dim).memory_bytes
-
-
-@pytest.mark.usefixtures("any_size")
-def test_what_does_not_fit_into_the_memory_is_marked_and_the_next_is_planned(
-    records: Path, tmp_path: Path, tiny: dict[str, Any]
-) -> None:
-    rows = forecast(records, tmp_path / "index", **tiny).room.n_chunks
-    limit = _memory_of("sq8", rows, 16)
-
-    room = forecast(records, tmp_path / "index", max_memory=limit, index_type="sq8", **tiny).room
-
-    assert room.max_memory == limit
-    assert {one.index_type: one.fits for one in room.index_types} == {
-        name: min(footprint_of(one, rows, 16).memory_bytes for one in candidates(name, rows, 16)) <= limit
-        for name in INDEX_TYPES
-    }
-    assert not next(one.fits for one in room.index_types if one.index_type == "flat")
-    assert all(one.search_bytes <= limit for one in room.index_types if one.fits)
-
-
-@pytest.mark.usefixtures("any_size")
-@pytest.mark.parametrize("index_type", ["flat", "hnsw", "auto"])
-def test_memory_that_nothing_fits_into_is_refused_as_the_build_refuses_it(
-    index_type: str, records: Path, tmp_path: Path, tiny: dict[str, Any]
-) -> None:
-    options = tiny | {"index_type": index_type, "max_memory": 500}
-
-    with pytest.raises(SpecError) as fault:
-        forecast(records, tmp_path / "index", **options)
-    with pytest.raises(SpecError) as expected:
-        ragidx.build(records, tmp_path / "index", **options)
-
-    assert str(fault.value) == str(expected.value)
-    assert "more than --max-memory leaves" in str(fault.value)
-
-
-@pytest.mark.usefixtures("any_size")
-def test_segments_that_stay_leave_less_memory(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    report = ragidx.build(records, tmp_path / "index", index_type="sq8", target_recall=0.5, **tiny)
-    held = _memory_of("sq8", report.n_chunks, 16)
-    more = records.with_name("more")
-    more.mkdir()
-    shutil.copy(records, more / "records.jsonl")
-    (more / "new.jsonl").write_text("".join(json.dumps({"id": f"n{n}", "text": _text(n, 9)}) + "\n" for n in range(90)))
-
-    forecast(more, tmp_path / "index", max_memory=held + _memory_of("sq8", 1000, 16))
-    with pytest.raises(SpecError, match="more than --max-memory leaves"):
-        forecast(more, tmp_path / "index", max_memory=held + 100)

@@ -36,7 +36,7 @@ from .conftest import AXES, table_of
         ("v.feather", b"FEA1 and more FEA1", "Feather version 1: write it again as version 2"),
         ("v.npy", b"\x93NUMPY\x01\0 and no more", "damaged .npy data: "),
         ("v.npy", b"no magic at all", "damaged .npy data: "),
-        ("v.txt", b"1 2 3", "it is no file of vectors"),
+        ("v.txt", b"1 2 3", "it is not a file of vectors"),
     ],
 )
 def test_a_damaged_file_is_an_error_that_names_it(name: str, data: bytes, message: str, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_text_that_is_not_utf8_is_left_out_with_its_row(write: Callable[..., Pat
         assert report.n_chunks == 1
     report = build_vectors(write(table_of(AXES[:3], id=good, note=bad)), tmp_path / "note")
 
-    assert report.skipped == {"the field 'note' is left out": 2}
+    assert report.skipped == {"the field 'note'": 2}
     assert [row[2] for row in content_of(tmp_path / "note").values()] == [{"note": "good"}, {}, {}]
 
 
@@ -156,7 +156,7 @@ def test_vectors_of_another_width_throughout_are_an_error_at_once(
 
     assert str(fault.value) == (
         "vectors.parquet: the column 'vector' holds vectors of 3 numbers; those of the index, or of the files before, "
-        "have 4\n  hint: vectors of two models do not stand together: choose another --index, or replace it with "
+        "have 4\n  hint: vectors of two models do not mix: choose another --index, or replace this one with "
         "--rebuild"
     )
     assert build_vectors(write(table_of(AXES[:3, :3], kind)), tmp_path / "index", rebuild=True).dim == 3

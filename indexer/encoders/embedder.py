@@ -1,0 +1,71 @@
+"""Embedder: texts or questions to stored vectors, by an encoder and a filter.
+
+n texts -> (n, dim) float32: encoded, filtered on the encoder's device, brought to length 1. Builds, searches, framework
+adapters and the check of precomputed vectors make their vectors here, so equal texts have equal vectors everywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.encoders.protocol import Batch, Encoder, check_finite, check_texts, collect
+from ragidx.indexer.filters.filter import Filter
+from ragidx.indexer.normalize import l2_normalize
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """An encoder and the filter behind it.
+
+    Every vector has length 1, but that of a text of which the model makes nothing: it is zero, and the caller decides
+    what that means. A vector that is not finite is a `ModelError`.
+
+    Attributes:
+        encoder: the model.
+        filter: takes vectors as wide as the encoder's; None: they stay as wide.
+    """
+
+    encoder: Encoder
+    filter: Filter | None = None
+
+    @property
+    def dim(self) -> int:
+        """Width of the vectors."""
+        return self.encoder.hidden if self.filter is None else self.filter.dim
+
+    def embed_document(self, texts: Sequence[str]) -> Floats:
+        """(n, dim) of documents."""
+        check_texts(texts)
+        return collect(self.batches(texts), len(texts), self.dim)
+
+    def embed_query(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
+        """(n, dim) of queries; `instruction` as in `Encoder.encode_query`."""
+        check_texts(texts)
+        asked = self.encoder.query_instruction(instruction)
+        return collect(self.batches(texts, instruction=asked), len(texts), self.dim)
+
+    def batches(
+        self,
+        texts: Sequence[str],
+        *,
+        instruction: str | None = None,
+        raw: bool = False,
+        tune: bool = True,
+        names: Sequence[str] | None = None,
+    ) -> Iterator[Batch]:
+        """Vectors as they come, in the order that suits the encoder.
+
+        Args:
+            texts: what to encode.
+            instruction: None for documents; for queries the instruction, or the empty string.
+            raw: neither filtered nor normalised, for filters that are still to be fitted or chosen.
+            tune: as in `TextEncoder.batches`.
+            names: what the texts are called in messages; None: by number and beginning.
+        """
+        project = None if raw else self.filter
+        found = self.encoder.batches(list(texts), instruction=instruction, project=project, tune=tune)
+        for batch in check_finite(found, texts, names):
+            yield batch if raw else dataclasses.replace(batch, vectors=l2_normalize(batch.vectors).vectors)

@@ -1,0 +1,64 @@
+"""The modules of a sentence-transformers folder: where their weights are, and that none of them is a pickle.
+
+    modules.json    a list of {"type": a class, "path": a folder in the model's, "" for the model's own}
+
+The library reads `pytorch_model.bin` wherever a module has no `model.safetensors`. Only the transformer itself can be
+told not to, so such a file is found here, before anything is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ragidx.corpora.errors import ModelError
+
+MODULES = "modules.json"
+
+_PICKLED, _SAFE = "pytorch_model.bin", "model.safetensors"
+
+
+def check_modules(folder: Path, name: str) -> None:
+    """Whether every module's weights are data.
+
+    Args:
+        folder: with a modules.json.
+        name: of the model, as the user wrote it.
+
+    Raises:
+        ModelError: a module would be read from a pickle file, or modules.json is not what the library writes.
+    """
+    for kind, path in _modules(folder):
+        place = folder / path
+        found = [place / _PICKLED] if place == folder else sorted(place.rglob(_PICKLED))  # a router has modules inside
+        pickled = next((one for one in found if one.is_file() and not _is_safe(one.parent, kind)), None)
+        if pickled is not None:
+            raise ModelError(
+                f"'{name}' has pickled weights in {pickled.relative_to(folder).as_posix()}, which can run code when "
+                "they are read",
+                "save it with safetensors, once, where you trust it: "
+                "SentenceTransformer(...).save_pretrained(folder, safe_serialization=True)",
+                where=str(folder),
+            )
+
+
+def _is_safe(place: Path, kind: str) -> bool:
+    """Whether a module beside pickled weights is read from other ones."""
+    return (place / _SAFE).is_file() or (kind.endswith(".Transformer") and any(place.glob("*.safetensors")))
+
+
+def _modules(folder: Path) -> list[tuple[str, str]]:
+    """Class and folder of each module."""
+    try:
+        entries = json.loads((folder / MODULES).read_text("utf-8"))
+        found = [(str(entry["type"]), str(entry["path"])) for entry in entries]
+    except (ValueError, TypeError, KeyError) as fault:
+        raise ModelError(
+            "it is no list of modules", "download or copy the model again", where=str(folder / MODULES)
+        ) from fault
+    for _, path in found:
+        if Path(path).is_absolute() or ".." in Path(path).parts or "\0" in path:
+            raise ModelError(
+                f"the module {path!r} is not inside the model's folder", "copy it there", where=str(folder / MODULES)
+            )
+    return found

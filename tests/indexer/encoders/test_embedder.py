@@ -1,0 +1,98 @@
+"""Embedder: encoded, filtered, of length 1; the same for a text alone and among others."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from ragidx import load_encoder
+from ragidx.corpora.errors import ModelError
+from ragidx.indexer.encoders.embedder import Embedder
+from ragidx.indexer.encoders.protocol import Encoder
+from ragidx.indexer.filters.filter import Filter
+
+from ...conftest import SENTENCES
+
+
+@pytest.fixture(scope="module")
+def mini() -> Encoder:
+    return load_encoder("mini", device="cpu")
+
+
+def _filter(hidden: int, dim: int, *, shifted: bool) -> Filter:
+    draw = np.random.default_rng(dim).standard_normal
+    return Filter(draw((hidden, dim)), shift=draw(dim) if shifted else None)
+
+
+@given(texts=st.lists(st.text(max_size=40), max_size=6), dim=st.integers(1, 9), shifted=st.booleans())
+def test_a_vector_has_length_1_and_owes_nothing_to_the_texts_beside_it(
+    mini: Encoder, texts: list[str], dim: int, shifted: bool
+) -> None:
+    embedder = Embedder(mini, _filter(mini.hidden, dim, shifted=shifted))
+
+    whole = embedder.embed_document(texts)
+
+    assert (whole.shape, whole.dtype) == ((len(texts), dim), np.float32)
+    for text, vector in zip(texts, whole, strict=True):
+        np.testing.assert_array_equal(vector, embedder.embed_document([text])[0])
+        says = mini.encode_document([text]).any()
+        assert np.linalg.norm(vector.astype("f8")) == pytest.approx(float(says), abs=1e-6)
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+def test_the_filter_on_the_device_is_the_filter_of_numpy(tiny_model: Callable[..., Path], shifted: bool) -> None:
+    encoder = load_encoder(str(tiny_model("llama")), method="classical", device="cpu")
+    project = _filter(32, 7, shifted=shifted)
+    raw = project(encoder.encode_document(SENTENCES))
+
+    found = Embedder(encoder, project).embed_document(SENTENCES)
+
+    np.testing.assert_allclose(found, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-5)
+
+
+@pytest.mark.parametrize("instruction", [None, "", "Find the mill"])
+def test_queries_carry_the_instruction_of_the_encoder(tiny_sentence_transformer: Path, instruction: str | None) -> None:
+    encoder = load_encoder(str(tiny_sentence_transformer), device="cpu")
+
+    found = Embedder(encoder).embed_query(SENTENCES, instruction)
+
+    raw = encoder.encode_query(SENTENCES, instruction)
+    np.testing.assert_allclose(found, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6)
+
+
+def test_a_vector_that_is_not_finite_is_an_error_that_names_the_text(
+    tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "nan"
+    shutil.copytree(tiny_model("llama"), folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.embed_tokens.weight"][:] = float("nan")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    embedder = Embedder(load_encoder(str(folder), method="classical", layer=0, device="cpu"))
+
+    with pytest.raises(ModelError) as by_number:
+        embedder.embed_query(["a mill"])
+    with pytest.raises(ModelError) as by_name:
+        list(embedder.batches(["a mill"], names=["a.txt:0-6"]))
+
+    assert str(by_number.value) == (
+        "the model gave a vector that is not finite for text 0: 'a mill'\n  hint: try --dtype float32"
+    )
+    assert str(by_name.value) == (
+        "a.txt:0-6: the model gave a vector that is not finite\n"
+        "  hint: try --dtype float32; if it stays, exclude the document"
+    )
+
+
+def test_one_string_in_place_of_a_list_is_an_error(mini: Encoder) -> None:
+    with pytest.raises(TypeError, match="expected a list of texts, got one string"):
+        Embedder(mini).embed_document("a mill")
+    with pytest.raises(TypeError, match="expected a list of texts, got one string"):
+        Embedder(mini).embed_query("a mill")

@@ -1,0 +1,98 @@
+"""`dtype="auto"` on a CPU is measured once, on the first call with 256 documents or more; a named dtype stays.
+
+Which format is faster depends on the machine, so the clock is set: products in bfloat16 take half the time here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from ragidx import load_encoder
+from ragidx.indexer.encoders import precision
+from ragidx.indexer.encoders.precision import MixedLinear
+from ragidx.indexer.encoders.protocol import TUNE_FROM
+from ragidx.indexer.encoders.torch_encoder import BatchEncoder
+
+from ...conftest import SENTENCES
+
+TEXTS = [f"{SENTENCES[number % 3]} {number}" for number in range(TUNE_FROM)]
+
+
+class Timed:
+    """An encoder, and how often the clock was asked about it."""
+
+    def __init__(self, encoder: Any) -> None:
+        assert isinstance(encoder, BatchEncoder)
+        self.encoder, self.n_asked = encoder, 0
+
+    def seconds(self, forward: Callable[[], Tensor]) -> float:
+        forward()
+        self.n_asked += 1
+        return 0.5 if self.is_mixed else 1.0
+
+    @property
+    def is_mixed(self) -> bool:
+        return any(isinstance(part, MixedLinear) for part in self.encoder.module().modules())
+
+
+@pytest.fixture
+def timed(tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Timed]:
+    """`timed(dtype)`: a tiny decoder, on a machine where `mixed` is twice as fast."""
+
+    def make(dtype: str = "auto") -> Timed:
+        made = Timed(load_encoder(str(tiny_model("llama")), method="classical", device="cpu", dtype=dtype))
+        monkeypatch.setattr(precision, "_seconds", made.seconds)
+        return made
+
+    return make
+
+
+def test_the_first_large_call_takes_the_faster_format_and_stays_near_float32(timed: Callable[..., Timed]) -> None:
+    exact = timed("float32").encoder.encode_document(TEXTS)
+    auto = timed()
+
+    found = auto.encoder.encode_document(TEXTS)
+
+    cosines = (exact * found).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(found, axis=1)
+    assert (auto.encoder.dtype, auto.is_mixed) == ("mixed", True)
+    assert not np.array_equal(exact, found)
+    assert cosines.min() > 0.999
+
+
+def test_it_is_measured_once(timed: Callable[..., Timed]) -> None:
+    auto = timed()
+    auto.encoder.encode_document(TEXTS)
+    asked = auto.n_asked
+
+    auto.encoder.encode_document(TEXTS[::-1])
+
+    assert asked > 0
+    assert auto.n_asked == asked
+
+
+def test_fewer_texts_queries_and_whoever_wants_the_same_numbers_again_measure_nothing(
+    timed: Callable[..., Timed],
+) -> None:
+    auto = timed()
+
+    auto.encoder.encode_document(TEXTS[:-1])
+    auto.encoder.encode_query(TEXTS)
+    list(auto.encoder.batches(TEXTS, tune=False))
+
+    assert (auto.n_asked, auto.encoder.dtype, auto.is_mixed) == (0, "float32", False)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "mixed"])
+def test_a_named_dtype_never_changes(timed: Callable[..., Timed], dtype: str) -> None:
+    named = timed(dtype)
+
+    named.encoder.encode_document(TEXTS)
+
+    assert named.n_asked > 0  # threads and batches
+    assert (named.encoder.dtype, named.is_mixed) == (dtype, dtype == "mixed")

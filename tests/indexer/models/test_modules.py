@@ -1,0 +1,163 @@
+"""The modules of a sentence-transformers model: data only, and all that decides a vector is in the fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ragidx.corpora.errors import ModelError
+from ragidx.indexer.models.locate import locate, weights_fingerprint
+
+DENSE = {
+    "idx": 3,
+    "name": "3",
+    "path": "3_Dense",
+    "type": "sentence_transformers.sentence_transformer.modules.Dense",
+}
+
+
+@pytest.fixture
+def plain(tiny_sentence_transformer: Path, tmp_path: Path) -> Path:
+    """A transformer, a pooling and a normalisation."""
+    return shutil.copytree(tiny_sentence_transformer, tmp_path / "plain")
+
+
+def with_dense(plain: Path, *, safe: bool) -> Path:
+    """The same model with a linear layer behind it."""
+    import torch
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        dense = Dense(32, 8)
+    place = plain / "3_Dense"
+    place.mkdir()
+    dense.save(str(place), safe_serialization=safe)
+    modules = json.loads((plain / "modules.json").read_text())
+    (plain / "modules.json").write_text(json.dumps([*modules, DENSE]))
+    return plain
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(ModelError) as fault:
+        locate(str(folder))
+    return str(fault.value)
+
+
+def test_pickled_weights_of_a_module_are_refused(plain: Path) -> None:
+    folder = with_dense(plain, safe=False)
+
+    assert refused(folder) == (
+        f"{folder}: '{folder}' has pickled weights in 3_Dense/pytorch_model.bin, which can run code when "
+        "they are read\n"
+        "  hint: save it with safetensors, once, where you trust it: "
+        "SentenceTransformer(...).save_pretrained(folder, safe_serialization=True)"
+    )
+
+
+def test_another_safetensors_file_beside_pickled_weights_changes_nothing(plain: Path) -> None:
+    folder = with_dense(plain, safe=False)
+    shutil.copy(folder / "model.safetensors", folder / "3_Dense" / "other.safetensors")
+
+    assert "pickled weights in 3_Dense/pytorch_model.bin" in refused(folder)
+
+
+def test_pickled_weights_inside_a_router_are_refused(plain: Path) -> None:
+    folder = with_dense(plain, safe=True)
+    (folder / "3_Dense" / "query_0_Dense").mkdir()
+    (folder / "3_Dense" / "query_0_Dense" / "pytorch_model.bin").write_bytes(b"pickle")
+
+    assert "pickled weights in 3_Dense/query_0_Dense/pytorch_model.bin" in refused(folder)
+
+
+def test_pickled_weights_that_nothing_reads_are_no_obstacle(plain: Path) -> None:
+    folder = with_dense(plain, safe=True)
+    before = weights_fingerprint(locate(str(folder)))
+    for place in (folder, folder / "3_Dense", folder / "checkpoint-1"):
+        place.mkdir(exist_ok=True)
+        (place / "pytorch_model.bin").write_bytes(b"pickle")
+
+    assert weights_fingerprint(locate(str(folder))) == before
+
+
+@pytest.mark.parametrize("written", ['{"path": ""}', "[1]", "not JSON"])
+def test_a_list_of_modules_that_is_none_is_refused(plain: Path, written: str) -> None:
+    (plain / "modules.json").write_text(written)
+
+    assert refused(plain) == (
+        f"{plain / 'modules.json'}: it is no list of modules\n  hint: download or copy the model again"
+    )
+
+
+@pytest.mark.parametrize("path", ["../other", "/other"])
+def test_a_module_outside_the_folder_is_refused(plain: Path, path: str) -> None:
+    modules = json.loads((plain / "modules.json").read_text())
+    (plain / "modules.json").write_text(json.dumps([*modules, DENSE | {"path": path}]))
+
+    assert refused(plain) == (
+        f"{plain / 'modules.json'}: the module '{path}' is not inside the model's folder\n  hint: copy it there"
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "modules.json",
+        "config_sentence_transformers.json",
+        "sentence_bert_config.json",
+        "config.json",
+        "tokenizer.json",
+        "model.safetensors",
+        "1_Pooling/config.json",
+        "3_Dense/config.json",
+        "3_Dense/model.safetensors",
+    ],
+)
+def test_each_file_that_decides_a_vector_is_in_the_fingerprint(plain: Path, name: str) -> None:
+    folder = with_dense(plain, safe=True)
+    files = locate(str(folder))
+    before = weights_fingerprint(files)
+
+    (folder / name).write_bytes((folder / name).read_bytes() + b" ")
+
+    assert weights_fingerprint(files) != before
+
+
+def by_the_rule_of_before(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted({*folder.rglob("*.json"), *folder.rglob("*.safetensors")}):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\0".encode())
+    return digest.hexdigest()
+
+
+def test_the_fingerprint_of_a_model_with_a_tokenizer_file_is_what_it_was(plain: Path) -> None:
+    (plain / "vocab.txt").write_text("[PAD]\n")  # beside tokenizer.json, which is what is read
+
+    assert weights_fingerprint(locate(str(plain))) == by_the_rule_of_before(plain)
+
+
+def test_a_vocabulary_without_a_tokenizer_file_is_in_the_fingerprint(plain: Path) -> None:
+    (plain / "tokenizer.json").unlink()
+    (plain / "vocab.txt").write_text("[PAD]\nmill\n")
+    files = locate(str(plain))
+    before = weights_fingerprint(files)
+
+    (plain / "vocab.txt").write_text("[PAD]\nlease\n")
+
+    assert weights_fingerprint(files) != before
+
+
+def test_an_index_whose_fingerprint_leaves_the_vocabulary_out_stays_usable(plain: Path) -> None:
+    (plain / "tokenizer.json").unlink()
+    (plain / "vocab.txt").write_text("[PAD]\nmill\n")
+    files, stored = locate(str(plain)), by_the_rule_of_before(plain)
+
+    assert weights_fingerprint(files, stored) == stored != weights_fingerprint(files)
+    assert weights_fingerprint(files, "0" * 64) == weights_fingerprint(files)
+    (plain / "config.json").write_bytes((plain / "config.json").read_bytes() + b" ")
+    assert weights_fingerprint(files, stored) != stored

@@ -1,0 +1,79 @@
+"""The loop from chunks to vectors: windows, each text once, what has no vector, what is not finite."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+import ragidx
+from ragidx.corpora.errors import ModelError
+from ragidx.indexer.digests import digest
+from ragidx.indexer.encoders.embedder import Embedder
+from ragidx.indexer.store.rows import Row
+from ragidx.pipelines.build.chunks import Item
+from ragidx.pipelines.build.encode import WINDOW_CHARS, WINDOW_CHUNKS, encode, windows
+from ragidx.pipelines.build.report import Progress, Teller
+
+
+def _item(number: int, text: str) -> Item:
+    return Item(Row(f"c{number}", f"d{number}", 0, len(text), text, "", digest(text), b"", {}), text)
+
+
+def test_a_window_ends_after_as_many_chunks_or_characters() -> None:
+    short, long = _item(0, "a"), _item(1, "b" * (WINDOW_CHARS // 2))
+
+    assert [len(window) for window in windows([short] * (2 * WINDOW_CHUNKS + 1))] == [WINDOW_CHUNKS, WINDOW_CHUNKS, 1]
+    assert [len(window) for window in windows([short, long, short, long, short])] == [4, 1]
+    assert list(windows([])) == []
+
+
+def test_each_text_goes_through_the_model_once_and_a_zero_vector_is_left_out() -> None:
+    embedder, progress, told = Embedder(ragidx.load_encoder("mini")), Progress(), []
+    items = [_item(number, text) for number, text in enumerate(["a mill", "\u200b", "the sea", "a mill"])]
+
+    parts = list(encode(items, embedder, progress, Teller(told.append, progress)))
+
+    found = {key: vector for keys, vectors in parts for key, vector in zip(keys, vectors, strict=True)}
+    assert found.keys() == {digest("a mill"), digest("the sea")}
+    np.testing.assert_array_equal(found[digest("a mill")], embedder.embed_document(["a mill"])[0])
+    assert (progress.n_encoded, progress.n_chunks, told) == (3, 0, [progress])
+    assert progress.n_tokens > 0
+    assert progress.seconds > 0
+
+
+def test_every_chunk_without_a_vector_is_reported(tmp_path: Path) -> None:
+    texts = ["a mill", "\u200b", "\u200b"]
+    lines = [json.dumps({"id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
+    (tmp_path / "c.jsonl").write_text("\n".join(lines))
+
+    report = ragidx.build(tmp_path / "c.jsonl", tmp_path / "index")
+
+    assert (report.n_chunks, report.n_encoded, report.n_reused) == (1, 2, 0)
+    assert report.skipped_places == {
+        "the model makes nothing of the text": [f"c.jsonl#d{n}:0-1: its vector is zero" for n in (1, 2)]
+    }
+
+
+def test_a_vector_that_is_not_finite_ends_a_build_with_the_name_of_the_chunk(
+    tiny_model: Callable[..., Path], small_corpus: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "nan"
+    shutil.copytree(tiny_model("llama"), folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.embed_tokens.weight"][:] = float("nan")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    options = {"model": str(folder), "method": "classical", "layer": 0, "filter": "none", "device": "cpu"}
+
+    with pytest.raises(ModelError) as fault:
+        ragidx.build(small_corpus, tmp_path / "index", include=["mill.md"], **options)
+
+    assert str(fault.value) == (
+        "mill.md:0-64: the model gave a vector that is not finite\n"
+        "  hint: try --dtype float32; if it stays, exclude the document"
+    )

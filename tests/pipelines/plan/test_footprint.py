@@ -1,0 +1,196 @@
+"""Room: bytes by index type and width, and what fits into the memory as the build has it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ragidx
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.ann import index_types, tuning
+from ragidx.indexer.ann.index_types import INDEX_TYPES, IndexOptions, candidates, footprint_of
+from ragidx.indexer.writing.merging import shares
+from ragidx.pipelines.plan.footprint import recipes
+from ragidx.pipelines.plan.plan import forecast
+
+from .conftest import text_of
+
+# what is made first
+
+
+@pytest.mark.parametrize("name", index_types.INDEX_TYPES)
+@pytest.mark.parametrize("rows", [9_999, 10_000, 60_000, 3_000_000])
+def test_without_a_limit_the_first_candidate_is_made(name: str, rows: int) -> None:
+    assert recipes(IndexOptions(name), [rows], 384) == candidates(name, rows, 384)[:1]
+
+
+def test_auto_takes_the_first_that_fits_and_whole_vectors_where_all_must_be_found() -> None:
+    every = candidates("auto", 100_000, 384)
+    assert [str(one) for one in every] == ["HNSW16", "IVF1024,SQ8", "IVF1024,RaBitQ4", "RR,IVF1024,RaBitQ"]
+
+    for one in every:
+        memory = footprint_of(one, 100_000, 384).memory_bytes
+        assert recipes(IndexOptions("auto", max_memory=memory), [100_000], 384) == [one]
+    assert recipes(IndexOptions("auto", target_recall=1.0), [100_000], 384) == [None]
+
+
+@pytest.mark.parametrize("name", ["auto", "flat", "hnsw", "IVF256,SQ8"])
+def test_what_fits_nowhere_is_refused_in_the_words_of_the_build(name: str, tmp_path: Path) -> None:
+    options = IndexOptions(name, max_memory=5_000)
+
+    with pytest.raises(SpecError) as expected:
+        tuning.choose(tmp_path / "vectors.faiss", 384, 20_000, options, 5_000, lambda *_: None)
+    with pytest.raises(SpecError) as fault:
+        recipes(options, [20_000], 384)
+
+    assert str(fault.value) == str(expected.value)
+    assert "more than --max-memory leaves" in str(fault.value)
+
+
+def test_a_small_segment_is_compared_whole_whatever_memory_it_may_take() -> None:
+    assert recipes(IndexOptions("hnsw", max_memory=1), [9_000], 384) == [None]
+
+
+@given(
+    parts=st.lists(st.integers(1, 10**7), min_size=1, max_size=5),
+    memory=st.integers(1, 10**12),
+    taken=st.integers(0, 10**9),
+)
+def test_segments_share_the_memory_by_their_rows(parts: list[int], memory: int, taken: int) -> None:
+    found = [share for share in shares(parts, memory, taken) if share is not None]
+
+    assert len(found) == len(parts)
+    assert 0 <= sum(found) <= max(0, memory - taken)
+    assert shares(parts, None, taken) == [None] * len(parts)
+
+
+# index types and widths
+
+
+@pytest.mark.slow
+def test_every_index_type_stands_beside_the_chosen_one(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    room = forecast(records, tmp_path / "index", index_type="hnsw", **tiny).room
+
+    assert room.index_types[0].index_type == "hnsw"
+    assert {one.index_type for one in room.index_types} == set(INDEX_TYPES)
+    assert all(one.search_bytes <= one.disk_bytes <= one.build_bytes for one in room.index_types)
+    assert room.index_types[0].disk_bytes == room.index_bytes
+
+
+@pytest.mark.slow
+def test_narrower_vectors_take_less(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    room = forecast(records, tmp_path / "index", **tiny).room
+
+    assert [(one.dim, one.tau, one.vector_bytes) for one in room.widths] == [
+        (16, None, 32),
+        (8, 4, 16),
+        (4, 8, 16),  # what is narrower than 8 numbers is stored as 8
+        (2, 16, 16),
+    ]
+    assert room.widths[0].disk_bytes - room.widths[1].disk_bytes == 16 * room.n_chunks
+
+
+# the index that is made
+
+
+@pytest.fixture
+def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index is made of however few rows."""
+    for owner in (index_types, tuning):
+        monkeypatch.setattr(owner, "MIN_ROWS", 1)
+
+
+@pytest.mark.slow
+def test_a_small_index_is_compared_whole(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    assert forecast(records, tmp_path / "index", index_type="hnsw", **tiny).index_recipe == "flat"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize(("index_type", "recipe"), [("hnsw", "HNSW16"), ("rabitq", "RR,IVF32,RaBitQ"), ("SQ8", "SQ8")])
+def test_what_the_build_makes_first_is_named(
+    index_type: str, recipe: str, records: Path, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
+    found = forecast(records, tmp_path / "index", index_type=index_type, **tiny)
+
+    assert (found.index_recipe, found.target_recall) == (recipe, 0.95)
+    chosen = found.room.index_types[0]
+    assert (chosen.index_type, chosen.recipe, chosen.exact) == (index_type, recipe, False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("any_size")
+def test_an_index_of_known_vectors_alone_is_named_as_well(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    ragidx.build(records, tmp_path / "index", index_type="sq8", target_recall=0.5, **tiny)
+    records.write_text(records.read_text().replace('"id": "r', '"id": "other'))
+
+    found = forecast(records, tmp_path / "index", allow_removal=True)
+
+    assert (found.to_encode.value, found.speed, found.index_recipe) == (0, None, "SQ8")
+    assert found.target_recall == 0.5
+
+
+# --max-memory
+
+
+def _memory_of(name: str, rows: int, dim: int) -> int:
+    return footprint_of(candidates(name, rows, dim)[0], rows, dim).memory_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("any_size")
+def test_what_does_not_fit_into_the_memory_is_marked_and_the_next_is_planned(
+    records: Path, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
+    rows = forecast(records, tmp_path / "index", **tiny).room.n_chunks
+    limit = _memory_of("sq8", rows, 16)
+
+    room = forecast(records, tmp_path / "index", max_memory=limit, index_type="sq8", **tiny).room
+
+    assert room.max_memory == limit
+    assert {one.index_type: one.fits for one in room.index_types} == {
+        name: min(footprint_of(one, rows, 16).memory_bytes for one in candidates(name, rows, 16)) <= limit
+        for name in INDEX_TYPES
+    }
+    assert not next(one.fits for one in room.index_types if one.index_type == "flat")
+    assert all(one.search_bytes <= limit for one in room.index_types if one.fits)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize("index_type", ["flat", "hnsw", "auto"])
+def test_memory_that_nothing_fits_into_is_refused_as_the_build_refuses_it(
+    index_type: str, records: Path, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
+    options = tiny | {"index_type": index_type, "max_memory": 500}
+
+    with pytest.raises(SpecError) as fault:
+        forecast(records, tmp_path / "index", **options)
+    with pytest.raises(SpecError) as expected:
+        ragidx.build(records, tmp_path / "index", **options)
+
+    assert str(fault.value) == str(expected.value)
+    assert "more than --max-memory leaves" in str(fault.value)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("any_size")
+def test_segments_that_stay_leave_less_memory(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    report = ragidx.build(records, tmp_path / "index", index_type="sq8", target_recall=0.5, **tiny)
+    held = _memory_of("sq8", report.n_chunks, 16)
+    more = records.with_name("more")
+    more.mkdir()
+    shutil.copy(records, more / "records.jsonl")
+    (more / "new.jsonl").write_text(
+        "".join(json.dumps({"id": f"n{n}", "text": text_of(n, 9)}) + "\n" for n in range(90))
+    )
+
+    forecast(more, tmp_path / "index", max_memory=held + _memory_of("sq8", 1000, 16))
+    with pytest.raises(SpecError, match="more than --max-memory leaves"):
+        forecast(more, tmp_path / "index", max_memory=held + 100)
