@@ -8,8 +8,8 @@ in words, and the models that encode them, are `Retriever`'s.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +114,7 @@ class IndexReader:
             QueryError: a vector is zero, not finite or of another width, k is no whole number from 1 on, or the
                 condition is wrong.
         """
-        options = self.options(k, where, dim=dim, rerank_dim=rerank_dim)
+        options = search_options(self.store, k, where, dim=dim, rerank_dim=rerank_dim)
         return self.hits(self._queries(vectors), options)
 
     def search_documents(
@@ -130,18 +130,12 @@ class IndexReader:
 
         Args and errors are those of `search`.
         """
-        options = self.options(k, where, dim=dim, rerank_dim=rerank_dim)
+        options = search_options(self.store, k, where, dim=dim, rerank_dim=rerank_dim)
         return self.documents(self._queries(vectors), options)
-
-    def options(
-        self, k: int = 10, where: str | None = None, *, dim: int | None = None, rerank_dim: int | None = None
-    ) -> SearchOptions:
-        """The options of a search here, to be made before anything is encoded for it; errors are those of `search`."""
-        return search_options(self.store, k, where, dim=dim, rerank_dim=rerank_dim)
 
     def hits(self, queries: NDArray[np.float32], options: SearchOptions) -> list[list[Hit]]:
         """As `search`, of queries (q, dim) of length 1, and of options made by this reader."""
-        scores, places = self._found(queries, options, self._allowed(options))
+        scores, places = self._search(options)(queries, options.k)
         rows = iter(self.store.rows([place for of_query in places for place in of_query]))
         return [
             [_hit(rank, float(scores[number, rank - 1]), next(rows)) for rank in range(1, len(of_query) + 1)]
@@ -150,20 +144,20 @@ class IndexReader:
 
     def documents(self, queries: NDArray[np.float32], options: SearchOptions) -> list[list[tuple[str, float]]]:
         """As `search_documents`, of queries (q, dim) of length 1, and of options made by this reader."""
-        allowed = self._allowed(options)
+        search = self._search(options)
         answers: list[list[tuple[str, float]]] = [[] for _ in queries]
-        waiting, wider = list(range(len(queries))), options
+        waiting, wide = list(range(len(queries))), options.k
         while waiting:
-            scores, places = self._found(queries[waiting], wider, allowed)
+            scores, places = search(queries[waiting], wide)
             short = []
             for number, query in enumerate(waiting):
                 best: dict[str, float] = {}
                 for doc_id, score in zip(self._document_ids(places[number]), scores[number], strict=False):
                     best.setdefault(doc_id, float(score))
                 answers[query] = list(best.items())[: options.k]
-                if len(best) < options.k and len(places[number]) == wider.k:
+                if len(best) < options.k and len(places[number]) == wide:
                     short.append(query)
-            waiting, wider = short, dataclasses.replace(wider, k=4 * wider.k)
+            waiting, wide = short, wide * 4
         return answers
 
     def get(self, chunk_ids: Sequence[str] | None = None, *, doc_id: str | None = None) -> list[Row]:
@@ -192,13 +186,10 @@ class IndexReader:
             raise QueryError(f"the index has no chunk '{missing[0]}'{more}", "ids are those that queries show")
         return self.store.rows([found[name] for name in chunk_ids])
 
-    def _allowed(self, options: SearchOptions) -> list[NDArray[np.bool_]] | None:
-        return None if options.where is None else matching_rows(self.store, options.where)
-
-    def _found(
-        self, queries: NDArray[np.float32], options: SearchOptions, allowed: list[NDArray[np.bool_]] | None
-    ) -> Found:
-        return self.store.search(queries, options.k, allowed, dim=options.dim, rerank_dim=options.rerank_dim)
+    def _search(self, options: SearchOptions) -> Callable[[NDArray[np.float32], int], Found]:
+        """The search of the store for queries and k, with all else that the options say."""
+        allowed = None if options.where is None else matching_rows(self.store, options.where)
+        return functools.partial(self.store.search, allowed=allowed, dim=options.dim, rerank_dim=options.rerank_dim)
 
     def _queries(self, vectors: ArrayLike) -> NDArray[np.float32]:
         """(q, dim) of length 1."""

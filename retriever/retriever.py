@@ -22,6 +22,7 @@ from ragidx.indexer.devices import check_device
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hit
+from ragidx.retriever.options import search_options
 from ragidx.retriever.reader import IndexReader
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Retriever:
             QueryError: the question is empty, k is no whole number from 1 on, or the condition is wrong.
             ModelError: the index's model is not here, or is another.
         """
-        options = self.reader.options(k, where, dim=dim, rerank_dim=rerank_dim)
+        options = search_options(self.store, k, where, dim=dim, rerank_dim=rerank_dim)
         return self.reader.hits(self._vectors([query], instruction), options)[0]
 
     def search_batch(
@@ -120,7 +121,7 @@ class Retriever:
         rerank_dim: int | None = None,
     ) -> list[list[Hit]]:
         """As `search`, for many questions at once: they are encoded and searched in batches."""
-        options = self.reader.options(k, where, dim=dim, rerank_dim=rerank_dim)
+        options = search_options(self.store, k, where, dim=dim, rerank_dim=rerank_dim)
         return self.reader.hits(self._vectors(queries, instruction), options)
 
     def search_documents(
@@ -134,7 +135,7 @@ class Retriever:
         rerank_dim: int | None = None,
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question as (document id, score): a document's best chunk counts."""
-        options = self.reader.options(k, where, dim=dim, rerank_dim=rerank_dim)
+        options = search_options(self.store, k, where, dim=dim, rerank_dim=rerank_dim)
         return self.reader.documents(self._vectors(queries, instruction), options)
 
     def encode(self, queries: Sequence[str], instruction: str | None = None) -> NDArray[np.float32]:

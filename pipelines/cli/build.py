@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import click
 
+from ragidx.pipelines.build.options import BuildKeywords
 from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli import describe as words
@@ -72,7 +73,7 @@ def command(
     index: Path,
     as_json: bool,
     plan: bool,
-    **options: Any,
+    **options: Unpack[BuildKeywords],
 ) -> None:
     """Make or update the index of CORPUS: a folder, a file, a BEIR folder, or - for standard input.
 
@@ -114,7 +115,7 @@ def _what_next(line: ProgressLine) -> str:
     return "encoded chunks are kept, and the same command continues"
 
 
-def _plan(corpus: str, index: Path, options: dict[str, Any], *, as_json: bool) -> None:
+def _plan(corpus: str, index: Path, options: BuildKeywords, *, as_json: bool) -> None:
     """The estimate of a build, on stdout."""
     from ragidx.pipelines.plan.plan import forecast
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ragidx.pipelines.build.options import QUERY_OPTIONS, StoreKeywords
+from ragidx.pipelines.build.options import QUERY_OPTIONS, BuildKeywords, StoreKeywords
 from ragidx.pipelines.build.report import BuildReport, Queries
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli import describe as words
@@ -47,11 +47,13 @@ def check_usage(corpus: str | None, vectors: str | None, vector_field: str | Non
             raise click.UsageError(f"{option} does not apply to precomputed vectors: remove it")
 
 
-def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, options: dict[str, Any]) -> None:
+def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, options: BuildKeywords) -> None:
     """Build, with progress and report."""
     from ragidx.pipelines.vectors.build import build_vectors
 
-    taken = {name: options[name] for name in ("model", *QUERY_OPTIONS, *_TAKEN)}
+    taken: dict[str, Any] = {
+        name: value for name, value in options.items() if name in ("model", *QUERY_OPTIONS, *_TAKEN)
+    }
     line = ProgressLine(as_json=as_json)
     with interrupts.told(lambda: interrupts.START_AGAIN), line:
         report = build_vectors(vectors, index, on_progress=line.callback, vector_field=vector_field, **taken)

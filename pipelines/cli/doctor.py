@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import click
 
+from ragidx.indexer.encoders.methods import EncoderOptions
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
 from ragidx.pipelines.cli.help import GroupedCommand
@@ -25,7 +26,9 @@ from ragidx.pipelines.doctor.report import Check, Report
 @encoding_options
 @offline_option
 @json_option
-def command(as_json: bool, **options: Any) -> int:
+def command(
+    as_json: bool, model: str | None, device: str, dtype: str, attn: str, **options: Unpack[EncoderOptions]
+) -> int:
     """Check this machine; with --model, check that the model runs as its method needs.
 
     The checks: attention runs in the requested direction; a text has the same vector alone, in a batch and padded on
@@ -38,7 +41,7 @@ def command(as_json: bool, **options: Any) -> int:
     """
     from ragidx.pipelines.doctor.doctor import examine
 
-    report = examine(**options)
+    report = examine(model, device=device, dtype=dtype, attn=attn, **options)
     if as_json:
         console.print_json(report.to_json())
     else:

@@ -8,7 +8,7 @@ a thread: searching and encoding release the interpreter's lock.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
 from ragidx.corpora.errors import missing_extra
 from ragidx.indexer.devices import RunOptions
@@ -27,6 +27,14 @@ try:
     from pydantic import ConfigDict, Field, PrivateAttr
 except ImportError as fault:
     raise missing_extra("the LangChain adapter needs", ["langchain-core"], "langchain") from fault
+
+
+class CallKeywords(TypedDict, total=False):
+    """What can be given to `invoke`, for one call."""
+
+    k: int | None
+    where: str | None
+    instruction: str | None
 
 
 class RagidxRetriever(BaseRetriever):
@@ -73,7 +81,7 @@ class RagidxRetriever(BaseRetriever):
         return [_document(hit) for hit in hits]
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **options: Any
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **options: Unpack[CallKeywords]
     ) -> list[Document]:
         # The base class's own does not hand options on.
         return await run_in_executor(

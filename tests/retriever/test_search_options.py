@@ -9,7 +9,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import QueryError
-from ragidx.retriever.options import SearchOptions
+from ragidx.retriever.options import SearchOptions, search_options
 from ragidx.retriever.where.conditions import Compare
 
 
@@ -25,7 +25,7 @@ def index(tmp_path: Path) -> Path:
 def test_the_options_hold_the_parsed_condition(index: Path) -> None:
     reader = ragidx.IndexReader.open(index)
 
-    options = reader.options(np.int64(2), "year >= 2", dim=3)
+    options = search_options(reader.store, np.int64(2), "year >= 2", dim=3)
 
     assert options == SearchOptions(2, Compare("year", ">=", 2), 3)
     assert type(options.k) is int
@@ -33,7 +33,7 @@ def test_the_options_hold_the_parsed_condition(index: Path) -> None:
 
 def test_options_made_once_serve_many_searches(index: Path) -> None:
     reader = ragidx.IndexReader.open(index)
-    options = reader.options(2, "year >= 2", dim=2, rerank_dim=3)
+    options = search_options(reader.store, 2, "year >= 2", dim=2, rerank_dim=3)
 
     for query in np.eye(3, 4, dtype=np.float32):
         expected = reader.search([query.tolist()], 2, "year >= 2", dim=2, rerank_dim=3)
