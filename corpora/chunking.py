@@ -57,7 +57,7 @@ class Chunker:
             raise SpecError(
                 f"the model leaves room for {limit} tokens of text after its prompt and special tokens",
                 "use a shorter template or instruction, or a model with a longer context",
-                where="--max-length",
+                where="`max_length`",
             )
         self.capacity = limit if spec.size is None else min(spec.size, limit)
         self._spec = spec

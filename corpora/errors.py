@@ -30,9 +30,9 @@ class RagidxError(Exception):
         hint: what to do next; may be empty.
         where: file:line, option or row; may be empty.
 
-    >>> print(RagidxError("the field 'text' is missing", "name it with --text-field", where="q.jsonl:17"))
+    >>> print(RagidxError("the field 'text' is missing", "name it with `text_field`", where="q.jsonl:17"))
     q.jsonl:17: the field 'text' is missing
-      hint: name it with --text-field
+      hint: name it with `text_field`
     """
 
     exit_code = 2
@@ -169,8 +169,8 @@ def install(extra: str) -> str:
 def missing_extra(what: str, packages: Sequence[str], extra: str) -> RagidxError:
     """The error for what needs packages that are not installed, and the extra that brings them.
 
-    >>> print(missing_extra("--method echo needs", ["torch", "transformers"], "models"))
-    --method echo needs torch and transformers, which are not installed
+    >>> print(missing_extra("`method=echo` needs", ["torch", "transformers"], "models"))
+    `method=echo` needs torch and transformers, which are not installed
       hint: pip install '.[models]' in a checkout, or pip install 'ragidx[models]'
     """
     named = " and ".join(filter(None, (", ".join(packages[:-1]), packages[-1])))

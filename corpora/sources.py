@@ -119,7 +119,7 @@ def sources(
     if beir and (found := _beir_corpus(root)) is not None:
         return iter([found])
     folders = frozenset(f"{name}/" for name in indexes)
-    walk = _Walk(root, _globs(include, "--include"), _globs(exclude, "--exclude"), folders, on_skip)
+    walk = _Walk(root, _globs(include, "`include`"), _globs(exclude, "`exclude`"), folders, on_skip)
     return walk.files()
 
 

@@ -165,10 +165,10 @@ class ChunkSpec(Spec):
 
     def __post_init__(self) -> None:
         if self.size is not None and self.size < 1:
-            raise SpecError(f"a chunk of {self.size} tokens holds nothing", "give at least 1", where="--chunk-size")
+            raise SpecError(f"a chunk of {self.size} tokens holds nothing", "give at least 1", where="`chunk_size`")
         if self.overlap < 0 or (self.size is not None and self.overlap >= self.size):
             raise SpecError(
                 f"an overlap of {self.overlap} tokens does not fit chunks of {self.size}",
-                "give 0 or more, and less than --chunk-size",
-                where="--chunk-overlap",
+                "give 0 or more, and less than `chunk_size`",
+                where="`chunk_overlap`",
             )

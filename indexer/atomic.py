@@ -219,7 +219,7 @@ def remove_empty(folders: Iterable[Path]) -> None:
 def _hint(code: int | None, size: int) -> str:
     if code in _FULL:
         wanted = f" ({size:,} bytes were to be written)" if size else ""
-        return f"free some space{wanted}, or choose another folder with --index"
+        return f"free some space{wanted}, or choose another folder with `index`"
     if code in _CLOSED:
-        return "make the folder writable, or choose another one with --index"
-    return "look at the disk, or choose another folder with --index"
+        return "make the folder writable, or choose another one with `index`"
+    return "look at the disk, or choose another folder with `index`"

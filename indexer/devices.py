@@ -80,7 +80,7 @@ def choose_device(device: str) -> str:
         RagidxError: torch is not installed.
     """
     check_device(device)
-    check_models(f"--device {device}")
+    check_models(f"`device={device}`")
     import torch
 
     name = device.split(":", maxsplit=1)[0]
@@ -89,6 +89,6 @@ def choose_device(device: str) -> str:
         return next(name for name in ("cuda", "mps", "cpu") if there[name])
     if not there[name]:
         raise SpecError(
-            f"there is no {name} device on this machine", "use --device auto or --device cpu", where="--device"
+            f"there is no {name} device on this machine", "use `device=auto` or `device=cpu`", where="`device`"
         )
     return device

@@ -49,14 +49,14 @@ class EncoderSpec(Spec):
         if self.truncate not in TRUNCATIONS:
             raise unknown_name("way to truncate", self.truncate, TRUNCATIONS)
         if self.copies is not None and self.copies < 1:
-            raise SpecError(f"{self.copies} copies of a text hold nothing", "give 1 or more", where="--copies")
+            raise SpecError(f"{self.copies} copies of a text hold nothing", "give 1 or more", where="`copies`")
         if self.copies is not None and self.copies > MAX_COPIES:
             raise SpecError(
-                f"{self.copies:,} copies of a text are too many", f"give at most {MAX_COPIES}", where="--copies"
+                f"{self.copies:,} copies of a text are too many", f"give at most {MAX_COPIES}", where="`copies`"
             )
         if self.max_length is not None and self.max_length < 1:
             raise SpecError(
-                f"a length of {self.max_length} tokens holds nothing", "give 1 or more", where="--max-length"
+                f"a length of {self.max_length} tokens holds nothing", "give 1 or more", where="`max_length`"
             )
 
 
@@ -118,23 +118,23 @@ class FilterSpec(Spec):
             object.__setattr__(self, "tau", int(self.tau))  # 2 and 2.0 are one choice, and one fingerprint
         if self.tau is not None and self.dim is not None:
             raise SpecError(
-                f"tau={self.tau:g} and dim={self.dim} are both set", "give one of --tau and --dim", where="filter"
+                f"tau={self.tau:g} and dim={self.dim} are both set", "give one of `tau` and `dim`", where="filter"
             )
         if self.tau is not None and math.isnan(self.tau):
-            raise SpecError("tau=nan is no number", "give 1 or more: hidden width / kept width", where="--tau")
+            raise SpecError("tau=nan is no number", "give 1 or more: hidden width / kept width", where="`tau`")
         if self.tau is not None and self.tau < 1:
             raise SpecError(
-                f"tau={self.tau:g} would widen the vectors", "give 1 or more: hidden width / kept width", where="--tau"
+                f"tau={self.tau:g} would widen the vectors", "give 1 or more: hidden width / kept width", where="`tau`"
             )
         if self.dim is not None and self.dim < 1:
-            raise SpecError(f"dim={self.dim} keeps nothing", "give 1 or more", where="--dim")
+            raise SpecError(f"dim={self.dim} keeps nothing", "give 1 or more", where="`dim`")
         if self.offset is not None and self.offset < 0:
-            raise SpecError(f"offset={self.offset} is negative", "give 0 or more", where="--filter-offset")
+            raise SpecError(f"offset={self.offset} is negative", "give 0 or more", where="`filter_offset`")
         if self.name == "none" and (self.tau, self.dim, self.offset) != (None, None, None):
             raise SpecError(
                 "filter 'none' keeps all raw coordinates",
-                "leave out --tau, --dim and --filter-offset",
-                where="--filter",
+                "leave out `tau`, `dim` and `filter_offset`",
+                where="`filter`",
             )
         self._check_own_fields()
 
@@ -146,13 +146,13 @@ class FilterSpec(Spec):
                 owners = ", ".join(owner for owner, kind in FILTERS.items() if name in kind.fields)
                 raise SpecError(
                     f"filter '{self.name}' has no {name}",
-                    f"leave out --filter-{name}, or take a filter that has one: {owners}",
-                    where=f"--filter-{name}",
+                    f"leave out `filter_{name}`, or take a filter that has one: {owners}",
+                    where=f"`filter_{name}`",
                 )
         if self.sample < 2:
-            raise SpecError(f"in a sample of {self.sample} nothing varies", "give 2 or more", where="--filter-sample")
+            raise SpecError(f"in a sample of {self.sample} nothing varies", "give 2 or more", where="`filter_sample`")
         if self.topk < 1:
-            raise SpecError(f"topk={self.topk} counts no token", "give 1 or more", where="--filter-topk")
+            raise SpecError(f"topk={self.topk} counts no token", "give 1 or more", where="`filter_topk`")
 
     def width(self, hidden: int) -> int:
         """How many numbers of `hidden` are kept.
@@ -166,20 +166,20 @@ class FilterSpec(Spec):
             width = hidden - offset
         if width < 1:
             given, most, option = (
-                (f"tau={self.tau:g}", hidden, "--tau")
+                (f"tau={self.tau:g}", hidden, "`tau`")
                 if self.tau is not None
-                else (f"offset={offset}", hidden - 1, "--filter-offset")
+                else (f"offset={offset}", hidden - 1, "`filter_offset`")
             )
             raise SpecError(f"{given} leaves nothing of {hidden} dimensions", f"give at most {most}", where=option)
         if width > hidden:
             raise SpecError(
-                f"dim={width} is wider than the model, which has {hidden}", f"give at most {hidden}", where="--dim"
+                f"dim={width} is wider than the model, which has {hidden}", f"give at most {hidden}", where="`dim`"
             )
         if offset + width > hidden:
             raise SpecError(
                 f"columns {offset} to {offset + width} are asked for, the model has {hidden}",
-                f"give an offset of at most {hidden - width}, or a smaller --dim",
-                where="--filter-offset",
+                f"give an offset of at most {hidden - width}, or a smaller `dim`",
+                where="`filter_offset`",
             )
         return width
 
@@ -352,12 +352,12 @@ def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> Spec
         index_type: the one that is asked for; where nothing else differs, no vector has to be made again for it.
         where: the index folder.
     """
-    hint = "leave the option out to go on with the index, or replace it with --rebuild"
+    hint = "leave the option out to go on with the index, or replace it with `rebuild=True`"
     fields = [one.field for one in changes]
     if set(fields) <= _CONTENTS:  # no option asked for it
-        hint = "replace it with --rebuild"
+        hint = "replace it with `rebuild=True`"
         if fields[0] == "weights":
-            hint = f"name the right folder with --model, or {hint}"
+            hint = f"name the right folder with `model`, or {hint}"
     elif fields == ["index_type"]:
         reindex = f"ragidx reindex DIR --index {shlex.quote(where)} --index-type {shlex.quote(index_type)}"
         hint += f"; '{reindex}' makes one of that type beside it, and encodes nothing"

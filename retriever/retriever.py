@@ -196,14 +196,14 @@ class Retriever:
         if weights_fingerprint(files, self.spec.weights) != self.spec.weights:
             raise ModelError(
                 f"'{files.name}'{_extras(files)} is not the model this index was made with: its files have changed",
-                f"name the right folder with --model{_options(spec)}, or build the index again with --rebuild",
+                f"name the right folder with `model`{_options(spec)}, or build the index again with `rebuild=True`",
                 where=str(self.store.path),
             )
         encoder = encoder_of(files, spec, device=self._device, dtype=self._dtype)
         if encoder.template_content() != self.spec.template:
             raise ModelError(
                 f"the template '{spec.template}' of this version is not the one this index was made with",
-                f"query it with ragidx {self.store.manifest.ragidx}, or build it again with --rebuild",
+                f"query it with ragidx {self.store.manifest.ragidx}, or build it again with `rebuild=True`",
                 where=str(self.store.path),
             )
         return encoder
@@ -231,5 +231,5 @@ def _extras(files: ModelFiles) -> str:
 
 def _options(spec: EncoderSpec) -> str:
     """The options that say where those are."""
-    adapters = " and its adapters, all of them in their order, with --adapter" if spec.adapters else ""
-    return adapters + (" and its pooler with --pooler" if spec.pooler else "")
+    adapters = " and its adapters, all of them in their order, with `adapters`" if spec.adapters else ""
+    return adapters + (" and its pooler with `pooler`" if spec.pooler else "")

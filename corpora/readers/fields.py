@@ -65,7 +65,7 @@ def text_field(names: Collection[str], chosen: str | None) -> str:
     """
     field = chosen if chosen is not None else next((name for name in TEXT_FIELDS if name in names), None)
     if field is None or field not in names:
-        raise UnreadableError(_missing(chosen or TEXT_FIELDS[0], names, "--text-field"))
+        raise UnreadableError(_missing(chosen or TEXT_FIELDS[0], names, "`text_field`"))
     return field
 
 
@@ -113,7 +113,7 @@ def _id_field(fields: Mapping[str, object], chosen: str | None, missing: dict[st
     if chosen is None:
         return next((name for name in ID_FIELDS if _is_id(fields.get(name))), None)
     if chosen not in fields:
-        raise UnreadableError(missing.setdefault("id", _missing(chosen, fields, "--id-field")))
+        raise UnreadableError(missing.setdefault("id", _missing(chosen, fields, "`id_field`")))
     return chosen
 
 

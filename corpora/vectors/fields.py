@@ -57,8 +57,8 @@ class VectorColumns:
         }
         where, options = file.source.name, file.options
         vector = _vector_column(kinds, vector_field, where)
-        text = _named(kinds, options.text_field, TEXT_FIELDS, is_text, ("texts", "--text-field"), where)
-        own = _named(kinds, options.id_field, ID_FIELDS, _is_id, ("ids", "--id-field"), where)
+        text = _named(kinds, options.text_field, TEXT_FIELDS, is_text, ("texts", "`text_field`"), where)
+        own = _named(kinds, options.id_field, ID_FIELDS, _is_id, ("ids", "`id_field`"), where)
         document = _named(kinds, None, DOCUMENT_FIELDS, _is_id, ("ids", ""), where)
         document = None if document == own else document
         taken = {vector, text, own, document}
@@ -80,7 +80,7 @@ def _vector_column(kinds: Mapping[str, Any], chosen: str | None, where: str) -> 
         if found:
             raise CorpusError(
                 f"several columns hold lists of numbers: {_shown(kinds, found)}",
-                "say which one to read with --vector-field",
+                "say which one to read with `vector_field`",
                 where=where,
             )
     elif chosen in found:
@@ -88,7 +88,7 @@ def _vector_column(kinds: Mapping[str, Any], chosen: str | None, where: str) -> 
     what = "no column holds" if chosen is None else f"the column '{chosen}' is missing or holds no"
     raise CorpusError(
         f"{what} vectors (found: {_shown(kinds, kinds)})",
-        "vectors are lists of float16, float32 or float64, of one length" + (", named by --vector-field" * bool(found)),
+        "vectors are lists of float16, float32 or float64, of one length" + (", named by `vector_field`" * bool(found)),
         where=where,
     )
 

@@ -188,7 +188,7 @@ def _read_npy(file: SourceFile, options: VectorOptions, dim: int | None, is_fold
     if (options.vector_field, options.id_field, options.text_field) != (None, None, None):
         raise CorpusError(
             "an .npy file has no columns",
-            "remove --vector-field, --id-field and --text-field, or give a parquet or arrow file",
+            "remove `vector_field`, `id_field` and `text_field`, or give a parquet or arrow file",
             where=file.source.name,
         )
     with file.path() as path, open_npy(path, file.source.name) as matrix:

@@ -35,7 +35,7 @@ _FOURCC = {  # of codes, in lists or not; RaBitQ has one for 1 bit and one for m
 def damaged(path: Path, reason: str) -> IndexFormatError:
     """The error for a file that is not what it should be."""
     return IndexFormatError(
-        f"the file is damaged: {reason}", "put it back from a copy, or build again with --rebuild", where=str(path)
+        f"the file is damaged: {reason}", "put it back from a copy, or build again with `rebuild=True`", where=str(path)
     )
 
 

@@ -128,8 +128,8 @@ def gpus(device: str) -> list[str]:
     if ":" in device and device not in there:
         raise SpecError(
             f"there is no {device} device on this machine",
-            f"known: {', '.join(there)}; or use --device auto or --device cpu",
-            where="--device",
+            f"known: {', '.join(there)}; or use `device=auto` or `device=cpu`",
+            where="`device`",
         )
     return [device] if ":" in device else there
 

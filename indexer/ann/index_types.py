@@ -24,7 +24,7 @@ from ragidx.corpora.errors import SpecError, unknown_name
 AUTO, FLAT = "auto", "flat"
 
 INDEX_TYPES = {
-    "auto": "flat while that is fast, else what fits into --max-memory and reaches --target-recall, fastest first",
+    "auto": "flat while that is fast, else what fits into `max_memory` and reaches `target_recall`, fastest first",
     "flat": "exact: every vector is compared",
     "hnsw": "a graph of neighbours: fast, 144 bytes a row more",
     "ivf": "lists of near vectors in float16, some of which are read: made fast, vectors twice on the disk",
@@ -120,7 +120,7 @@ class Recipe:
             raise SpecError(
                 f"index type {self}: {self.code[2:]} codes do not divide {dim} dimensions",
                 f"take one of {', '.join(f'PQ{n}' for n in _divisors(dim)[-6:])}, or another type",
-                where="--index-type",
+                where="`index_type`",
             )
 
     def code_bytes(self, dim: int) -> int:
@@ -181,11 +181,11 @@ class IndexOptions:
             raise SpecError(
                 f"a recall of {self.target_recall:g} is no share",
                 "give more than 0, at most 1",
-                where="--target-recall",
+                where="`target_recall`",
             )
         if self.max_memory is not None and self.max_memory < 1:
             raise SpecError(
-                f"{self.max_memory} bytes of memory hold nothing", "give a size such as 2GB", where="--max-memory"
+                f"{self.max_memory} bytes of memory hold nothing", "give a size such as 2GB", where="`max_memory`"
             )
 
 
@@ -291,7 +291,7 @@ def _divisors(number: int) -> list[int]:
 
 def _unknown_type(text: str) -> SpecError:
     fault = unknown_name("index type", text, INDEX_TYPES)
-    return SpecError(fault.message, f"{fault.hint}, or a factory string such as IVF1024,SQ8", where="--index-type")
+    return SpecError(fault.message, f"{fault.hint}, or a factory string such as IVF1024,SQ8", where="`index_type`")
 
 
 def _not_a_factory(text: str, reason: str = "it is not in the list of those that are known to be right") -> SpecError:
@@ -299,7 +299,7 @@ def _not_a_factory(text: str, reason: str = "it is not in the list of those that
         f"index type '{text[:60]}': {reason}",
         f"give a name ({', '.join(INDEX_TYPES)}), or a factory string: HNSW16; SQ8, SQ6, SQ4 or RaBitQ4; these, "
         "SQfp16 or PQ48 with IVF1024, in front; RR, in front of it turns the vectors",
-        where="--index-type",
+        where="`index_type`",
     )
 
 

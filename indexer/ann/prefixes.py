@@ -42,7 +42,7 @@ def shortened(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32]:
     return l2_normalize(vectors[:, :width]).vectors
 
 
-def check_width(width: int, dim: int, where: str) -> None:
+def check_width(width: int, dim: int, field: str) -> None:
     """Whether an index of `dim` has this width.
 
     Raises:
@@ -50,9 +50,9 @@ def check_width(width: int, dim: int, where: str) -> None:
     """
     if not 1 <= width <= dim:
         raise QueryError(
-            f"{where[2:].replace('-', ' ')} {width:,} is not from 1 to {dim:,}, the dimensions stored in the index",
-            f"give at most {dim:,}; for more, build again with a larger --dim",
-            where=where,
+            f"{field.replace('_', ' ')} {width:,} is not from 1 to {dim:,}, the dimensions stored in the index",
+            f"give at most {dim:,}; for more, build again with a larger `dim`",
+            where=f"`{field}`",
         )
 
 

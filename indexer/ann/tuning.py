@@ -226,27 +226,27 @@ def _seconds(index: Any, recipe: Recipe, effort: Effort, truth: Truth, vectors: 
 def _too_large(every: list[Recipe | None], rows: int, dim: int, options: IndexOptions) -> SpecError:
     least = min(every, key=lambda one: footprint_of(one, rows, dim).memory_bytes)
     needed = footprint_of(least, rows, dim).memory_bytes
-    others = ["allow that much", "take fewer dimensions (--dim; give narrower vectors)"]
+    others = ["allow that much", "take fewer dimensions (`dim`; give narrower vectors)"]
     if options.index_type != AUTO:
-        others.append("leave the type to --index-type auto")
+        others.append("leave the type to `index_type=auto`")
     elif options.target_recall == 1:
-        others.append("lower --target-recall: at 1 every vector is compared, 0.99 lets codes be made")
+        others.append("lower `target_recall`: at 1 every vector is compared, 0.99 lets codes be made")
     return SpecError(
         f"{rows:,} vectors of {dim:,} dimensions take {_megabytes(needed)} as {least or FLAT}, "
-        f"more than --max-memory leaves",
+        f"more than `max_memory` leaves",
         ", ".join(others[:-1]) + (", or " if len(others) > 2 else " or ") + others[-1],
-        where="--max-memory",
+        where="`max_memory`",
     )
 
 
 def _too_rough(best: Measured, rows: int, dim: int, options: IndexOptions) -> SpecError:
     flat = _megabytes(footprint_of(None, rows, dim).memory_bytes)
     graph = _megabytes(footprint_of(Recipe(links=16), rows, dim).memory_bytes)
-    other = "allow more --max-memory" if options.index_type == AUTO else "take another --index-type"
+    other = "allow more `max_memory`" if options.index_type == AUTO else "take another `index_type`"
     return SpecError(
         f"the index {best.recipe} reaches a recall of {best.recall:.3f}, not the {options.target_recall:g} asked for",
-        f"lower --target-recall, or {other}: exact search takes {flat}, a graph {graph}",
-        where="--target-recall",
+        f"lower `target_recall`, or {other}: exact search takes {flat}, a graph {graph}",
+        where="`target_recall`",
     )
 
 

@@ -55,8 +55,8 @@ class Backbone:
         if layer_norm and self.layer == -1:
             raise SpecError(
                 "the last layer's states have gone through the final norm",
-                "leave out --layer-norm, or give a --layer before the last",
-                where="--layer-norm",
+                "leave out `layer_norm`, or give a `layer` before the last",
+                where="`layer_norm`",
             )
         if attention == "bidirectional":
             attend_both_ways(model)
@@ -132,7 +132,7 @@ class Backbone:
             raise SpecError(
                 f"the model has {self.n_layers} layers, there is no layer {layer}",
                 f"give 0 (input embeddings) to {self.n_layers}, or -1 for the last",
-                where="--layer",
+                where="`layer`",
             )
         layer = layer if layer >= 0 else self.n_layers + 1 + layer
         return -1 if layer == self.n_layers else layer
@@ -176,8 +176,8 @@ def load_backbone(
     if spec.method == "reba" and implementation != "auto":
         raise SpecError(
             "backward attention is computed by ragidx itself, with every implementation alike",
-            "leave out --attn",
-            where="--attn",
+            "leave out `attn`",
+            where="`attn`",
         )
     silence_transformers()
     try:
@@ -200,8 +200,8 @@ def load_backbone(
             raise ModelError(
                 f"'{files.name}' has no attention implementation '{implementation}': its family '{files.family}' lacks "
                 "it, or the package it needs is not installed",
-                "leave it out, or use --attn eager",
-                where="--attn",
+                "leave it out, or use `attn=eager`",
+                where="`attn`",
             ) from fault
         first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise ModelError(
@@ -220,7 +220,7 @@ def load_backbone(
         check_direction(backbone, spec.attention, files.name)
     elif spec.method == "reba":
         raise SpecError(
-            "layer 0 has no attention to look back with", "give a layer from 1 on, or -1 for the last", where="--layer"
+            "layer 0 has no attention to look back with", "give a layer from 1 on, or -1 for the last", where="`layer`"
         )
     return backbone
 
@@ -268,7 +268,7 @@ def _check_runs(backbone: Backbone, name: str) -> None:
             raise
         raise ModelError(
             f"'{name}' cannot run with this attention: {type(fault).__name__}: {fault}",
-            "its family does not support it in this version of transformers; choose another --method",
+            "its family does not support it in this version of transformers; choose another `method`",
         ) from fault
 
 
@@ -283,9 +283,9 @@ def check_direction(backbone: Backbone, attention: str, name: str) -> None:
         if seen != (attention == "bidirectional"):
             does = "attends both ways" if seen else "stays causal"
             hint = (
-                "it is no decoder: use it as a sentence-transformers model, or ask for --attention bidirectional"
+                "it is no decoder: use it as a sentence-transformers model, or ask for `attention=bidirectional`"
                 if seen
-                else "choose a causal method for it, such as --method echo"
+                else "choose a causal method for it, such as `method=echo`"
             )
             where = "a padded batch" if padded else "a batch without padding"
             raise ModelError(f"'{name}' was asked for {attention} attention and {does} in {where}", hint)
@@ -319,7 +319,7 @@ def _final_norm(model: nn.Module, count: int) -> nn.Module:
         norm = getattr(owner, name, None)
         if isinstance(norm, nn.Module):
             return norm
-    raise ModelError(f"no final norm was found in {type(model).__name__}", "leave out --layer-norm with this model")
+    raise ModelError(f"no final norm was found in {type(model).__name__}", "leave out `layer_norm` with this model")
 
 
 def _layers(model: nn.Module, count: int) -> nn.ModuleList:
@@ -329,5 +329,5 @@ def _layers(model: nn.Module, count: int) -> nn.ModuleList:
         if isinstance(module, nn.ModuleList) and len(module) == count:
             return module
     raise ModelError(
-        f"no stack of {count} layers was found in {type(model).__name__}", "use --layer -1 with this model"
+        f"no stack of {count} layers was found in {type(model).__name__}", "use `layer=-1` with this model"
     )

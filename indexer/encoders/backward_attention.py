@@ -48,7 +48,7 @@ def use_strongest(model: Any, name: str) -> None:
         raise ModelError(
             f"'{name}' cannot be used with backward attention: its family '{model.config.model_type}' does not let its "
             "attention be read in this version of transformers",
-            "choose another --method, such as --method echo",
+            "choose another `method`, such as `method=echo`",
         )
     AttentionInterface.register(_NAME, _attend)
     AttentionMaskInterface.register(_NAME, eager_mask)

@@ -64,7 +64,7 @@ def run(
             if len(rows) == 1:
                 raise ModelError(
                     f"one text of {rendered[rows[0]].n_tokens} tokens does not fit into the memory of '{device}'",
-                    "use smaller chunks (--chunk-size), a smaller --dtype, or another --device",
+                    "use smaller chunks (`chunk_size`), a smaller `dtype`, or another `device`",
                 ) from fault
             budget.tokens = len(rows) * rendered[rows[0]].width
             budget.halve()

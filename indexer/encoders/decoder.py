@@ -68,7 +68,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
         if self.prompts.template.span == "last" or self._pooler is not None:
             raise SpecError(
                 f"{self.spec.method} with {self.spec.pooling} pooling has one vector a text and none for its words",
-                "use --method llm2vec, reba or classical",
+                "use `method=llm2vec`, reba or classical",
             )
         if previous is None:
             previous = self.spec.method == "llm2vec" and bool(self.files.adapters)
@@ -113,7 +113,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
             return None
         pooler = load_pooling(self.files.pooler, hidden=self.hidden, n_layers=self.backbone.n_layers)
         if pooler.multi_layer and self.backbone.layer != -1:
-            raise SpecError("this pooling reads every layer", "leave out --layer", where="--layer")
+            raise SpecError("this pooling reads every layer", "leave out `layer`", where="`layer`")
         if pooler.multi_layer:
             self.backbone.watch_layers()
         return pooler.eval().requires_grad_(False).to(self.device)

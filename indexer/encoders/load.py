@@ -60,8 +60,8 @@ def encoder_of(
         if attn != "auto":
             raise SpecError(
                 "a sentence-transformers model brings its own attention",
-                "leave out --attn, or choose another --method",
-                where="--attn",
+                "leave out `attn`, or choose another `method`",
+                where="`attn`",
             )
         from ragidx.indexer.encoders.sentence_transformer import WrappedEncoder
 
@@ -80,9 +80,9 @@ def check_network(files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: s
     from ragidx.indexer.encoders.static import asks_for_network
 
     asked = {
-        f"--device {device}": device not in ("auto", "cpu"),
-        f"--dtype {dtype}": dtype not in ("auto", "float32"),
-        f"--attn {attn}": attn != "auto",
+        f"`device={device}`": device not in ("auto", "cpu"),
+        f"`dtype={dtype}`": dtype not in ("auto", "float32"),
+        f"`attn={attn}`": attn != "auto",
     }
     what = asks_for_network(files, spec) or next((option for option, asks in asked.items() if asks), None)
     if what is not None:

@@ -167,50 +167,50 @@ def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
         (
             (spec.pooling == "trainable") != (spec.pooler is not None),
             "the trainable pooling and its weights belong together",
-            "give --pooling trainable and --pooler weights.safetensors, or neither",
-            "--pooler",
+            "give `pooling=trainable` and `pooler=weights.safetensors`, or neither",
+            "`pooler`",
         ),
         (
             spec.method == "reba" and spec.pooling not in ("mean", "weighted_mean", "last"),
             f"backward attention pools the first copy of the text, which {spec.pooling} pooling does not",
-            "use --pooling mean, weighted_mean or last",
-            "--pooling",
+            "use `pooling=mean`, weighted_mean or last",
+            "`pooling`",
         ),
         (
             spec.method == "reba" and default_copies(spec.template) is None,
             f"backward attention needs copies of the text side by side, and the template '{spec.template}' has none",
-            "leave out --template",
-            "--template",
+            "leave out `template`",
+            "`template`",
         ),
         (
             spec.pooling == "bos" and spec.attention == "causal",
             "under causal attention the first token sees no other, so every text would have the same vector",
-            "use --attention bidirectional, or another --pooling",
-            "--pooling",
+            "use `attention=bidirectional`, or another `pooling`",
+            "`pooling`",
         ),
         (
             spec.compute_matched and n_copies < 2,
             f"the template '{spec.template}' holds the text once: it reads no more than classical does",
-            "leave out --compute-matched",
-            "--compute-matched",
+            "leave out `compute_matched`",
+            "`compute_matched`",
         ),
         (
             template.span == "last" and spec.pooling in ("mean", "weighted_mean"),
             f"the template '{spec.template}' pools one token, so {spec.pooling} pooling would change nothing",
-            "leave out --pooling",
-            "--pooling",
+            "leave out `pooling`",
+            "`pooling`",
         ),
         (
             spec.layer == 0 and spec.attention == "bidirectional",
             "layer 0 is read before any attention, so both ways are the same",
-            "give a layer from 1 on, or --attention causal",
-            "--layer",
+            "give a layer from 1 on, or `attention=causal`",
+            "`layer`",
         ),
         (
             spec.layer == 0 and _pools_a_constant(spec, template),
             "layer 0 knows no other token than its own, and the token that is pooled is the same for every text",
-            "give a layer from 1 on, or pool the text's own tokens with --pooling mean",
-            "--layer",
+            "give a layer from 1 on, or pool the text's own tokens with `pooling=mean`",
+            "`layer`",
         ),
     ):
         if wrong:
@@ -270,18 +270,17 @@ def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderS
     if not files.sentence_transformers:
         raise SpecError(
             f"'{files.name}' has no modules.json, so it is no sentence-transformers model",
-            "choose a method for decoders, such as --method echo",
-            where="--method",
+            "choose a method for decoders, such as `method=echo`",
+            where="`method`",
         )
     kept = {name: given.pop(name) for name in ("instruction", "max_length", "revision") if name in given}
     for name, value in given.items():
         if name != "method" and value != () and (value is not False or name == "pool_eos"):
-            no = "no-" if value is False else ""
-            option = f"--{no}{name.replace('_', '-').replace('adapters', 'adapter')}"
+            field = f"`{name}=False`" if value is False else f"`{name}`"
             raise SpecError(
                 f"a sentence-transformers model brings its own {name.replace('_', ' ')}",
-                f"leave out {option}, or choose another --method",
-                where=option,
+                f"leave out {field}, or choose another `method`",
+                where=field,
             )
     kept["instruction"] = instruction(kept.get("instruction"))
     return EncoderSpec(

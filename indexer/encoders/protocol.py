@@ -141,7 +141,7 @@ class TextEncoder(ABC):
         """
         raise SpecError(
             f"{self.spec.method} has one vector a text and none for its words",
-            "use --method llm2vec, reba or classical",
+            "use `method=llm2vec`, reba or classical",
         )
 
     def query_instruction(self, asked: str | None) -> str:
@@ -201,7 +201,7 @@ def check_finite(batches: Iterable[Batch], texts: Sequence[str], names: Sequence
         bad = np.flatnonzero(~np.isfinite(batch.vectors).all(axis=1))
         if bad.size:
             row = batch.rows[int(bad[0])]
-            what, hint = "the model gave a vector that is not finite", "try --dtype float32"
+            what, hint = "the model gave a vector that is not finite", "try `dtype=float32`"
             if names is None:
                 raise ModelError(f"{what} for text {row}: {texts[row][:60]!r}", hint)
             raise ModelError(what, f"{hint}; if it stays, exclude the document", where=names[row])

@@ -74,12 +74,12 @@ def is_static(files: ModelFiles, spec: EncoderSpec) -> bool:
 def asks_for_network(files: ModelFiles, spec: EncoderSpec) -> str | None:
     """What of a model or its spec a `StaticEncoder` cannot do, as a user names it; None where it can do all."""
     asked = {
-        "--adapter": bool(files.adapters),
+        "`adapters`": bool(files.adapters),
         f"the model '{files.name}'": files.sentence_transformers or not _is_plain_checkpoint(files),
-        f"--method {spec.method}": spec.method != "classical",
-        f"--pooling {spec.pooling}": spec.pooling != "mean",
-        f"--layer {spec.layer}": spec.layer != 0,
-        "--layer-norm": spec.layer_norm,
+        f"`method={spec.method}`": spec.method != "classical",
+        f"`pooling={spec.pooling}`": spec.pooling != "mean",
+        f"`layer={spec.layer}`": spec.layer != 0,
+        "`layer_norm`": spec.layer_norm,
     }
     return next((what for what, asks in asked.items() if asks), None)
 

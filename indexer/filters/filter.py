@@ -96,12 +96,12 @@ class Filter:
             made = cls(tensors["matrix"], tensors.get("columns"), tensors.get("shift"))
         except (SafetensorError, KeyError, ValueError, TypeError) as fault:
             raise IndexFormatError(
-                "the filter of the index cannot be read", "build again with --rebuild", where="filter.safetensors"
+                "the filter of the index cannot be read", "build again with `rebuild=True`", where="filter.safetensors"
             ) from fault
         if not all(np.isfinite(part).all() for part in (made.matrix, made.shift) if part is not None):
             raise IndexFormatError(
                 "the filter of the index holds numbers that are not finite",
-                "build again with --rebuild",
+                "build again with `rebuild=True`",
                 where="filter.safetensors",
             )
         return made
@@ -172,7 +172,7 @@ def make_filter(spec: FilterSpec, source: Source, sample: Sample | None = None) 
         raise SpecError(
             f"filter '{spec.name}' is fitted on a corpus, and there is none here",
             f"build an index with it (ragidx build CORPUS --filter {spec.name}), or take a filter that needs none",
-            where="--filter",
+            where="`filter`",
         )
     return MAKERS[spec.name](spec, source, sample or Sample())
 

@@ -117,8 +117,8 @@ class Moments:
             raise SpecError(
                 f"filter '{name}' is to keep {width} directions, and the {self.n} chunks that it is fitted on"
                 f" vary in {varying}",
-                "give a smaller --dim, a larger --filter-sample or a larger corpus, or take another filter",
-                where="--filter",
+                "give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter",
+                where="`filter`",
             )
         return found
 
@@ -167,5 +167,5 @@ class Sample:
 
 def _nothing(what: str) -> SpecError:
     return SpecError(
-        f"the sample of the corpus has no {what} to fit a filter on", "take another filter", where="--filter"
+        f"the sample of the corpus has no {what} to fit a filter on", "take another filter", where="`filter`"
     )

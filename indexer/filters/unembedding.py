@@ -29,7 +29,7 @@ from ragidx.indexer.models.locate import ModelFiles
 _DECODERS = frozenset({"llama"})  # known to be none, so transformers, which takes seconds to load, is not asked
 _HEADS = (".lm_head.weight", ".embed_out.weight", ".output.weight")
 _CACHED_FROM = 1024  # below this width the decomposition takes less than a second
-_NO_HEAD = "use --filter none, or one that reads no head: truncation, random, whitening, pca"
+_NO_HEAD = "use `filter=none`, or one that reads no head: truncation, random, whitening, pca"
 
 
 @dataclass(frozen=True)

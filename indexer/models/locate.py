@@ -107,12 +107,12 @@ def locate(
         ModelError: no such folder or id, no weights, weights in pickle files only, no config, an adapter of another
             base, or a model and an adapter in one folder.
     """
-    folder = _folder(model, revision, "--model")
+    folder = _folder(model, revision, "`model`")
     own = [folder] if is_adapter(folder) else []
     if own and _has_model(folder):
         raise ModelError(
             f"'{model}' holds a model and an adapter, and it is not clear which is meant",
-            f"move {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS} to a folder of their own, and name it with --adapter",
+            f"move {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS} to a folder of their own, and name it with `adapters`",
             where=str(folder),
         )
     files = _checked(model, _base_of(folder, model) if own else folder)
@@ -120,21 +120,21 @@ def locate(
     if isinstance(adapters, str):
         raise TypeError("expected a list of adapters, got one string")
     for name in adapters:
-        own.append(_folder(name, None, "--adapter"))
+        own.append(_folder(name, None, "`adapters`"))
         if own[-1] in own[:-1]:
-            raise ModelError(f"the adapter '{name}' is named twice", "name it once", where="--adapter")
+            raise ModelError(f"the adapter '{name}' is named twice", "name it once", where="`adapters`")
         _check_adapter(own[-1], name, files.folder, names)
         names += [name, *_names(own[-1])]  # an adapter on top may call the model by the name of the one below
     if own and files.sentence_transformers:
         raise ModelError(
             f"'{model}' is a sentence-transformers model, which takes no adapter",
-            "merge the adapter into its weights, or name the plain decoder as --model",
-            where="--adapter",
+            "merge the adapter into its weights, or name the plain decoder as `model`",
+            where="`adapters`",
         )
     weights = None if pooler is None else Path(pooler).expanduser().resolve()
     if weights is not None and not weights.is_file():
         raise ModelError(
-            "there is no such file", "name the safetensors file of the pooling", where=f"--pooler {pooler}"
+            "there is no such file", "name the safetensors file of the pooling", where=f"`pooler={pooler}`"
         )
     known = tuple(dict.fromkeys(name for name in names if name))
     return dataclasses.replace(files, adapters=tuple(own), pooler=weights, names=known)
@@ -148,7 +148,7 @@ def _folder(name: str, revision: str | None, option: str) -> Path:
         return Path(name).expanduser().resolve()
     if _is_id(name):
         return _from_hub(name, revision, option)
-    if option == "--adapter":
+    if option == "`adapters`":
         raise ModelError(
             f"no adapter '{name}': neither a folder, nor an id of the form owner/name",
             "name the folder that holds its adapter_config.json",
@@ -186,10 +186,10 @@ def _base_of(adapter: Path, name: str) -> Path:
     if beside.parent == adapter.parent and beside.name != ".." and beside != adapter and _is_folder(str(beside)):
         return beside
     if _is_id(base):
-        return _from_hub(base, None, "--model")
+        return _from_hub(base, None, "`model`")
     raise ModelError(
         f"'{name}' is an adapter, and its base model '{base}' is not beside it",
-        "name the base with --model and the adapter with --adapter",
+        "name the base with `model` and the adapter with `adapters`",
         where=str(adapter),
     )
 
@@ -208,15 +208,15 @@ def _check_adapter(folder: Path, name: str, model: Path, names: Sequence[str]) -
         raise ModelError(
             f"'{name}' has no {ADAPTER_CONFIG}, so it is no adapter",
             "name the folder that `save_pretrained` of a PEFT model wrote",
-            where="--adapter",
+            where="`adapters`",
         )
     base = read_config(folder).base  # may be empty: who names both knows that they belong together
     published = [other for other in names if _is_id(other) and not _is_folder(other)]
     if _is_id(base) and published and base not in published and Path(base).name != model.name:
         raise ModelError(
             f"the adapter '{name}' belongs to '{base}', the model is '{published[0]}'",
-            f"use --model {base} with it",
-            where="--adapter",
+            f"use `model={base}` with it",
+            where="`adapters`",
         )
 
 
@@ -307,7 +307,7 @@ def _from_hub(model: str, revision: str | None, option: str) -> Path:
 
     Nothing is downloaded that could not be run: no model on the hub is known to do without the extra `models`.
     """
-    check_models(f"the model '{model}'" if option == "--model" else f"{option} {model}")
+    check_models(f"the model '{model}'" if option == "`model`" else f"{option} {model}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,
@@ -324,7 +324,7 @@ def _from_hub(model: str, revision: str | None, option: str) -> Path:
             f"no model '{model}' on the hub", "check the spelling; private models need a token", where=option
         ) from fault
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as fault:
-        bundled = "; the bundled model needs none: --model mini" if option == "--model" else ""
+        bundled = "; the bundled model needs none: `model=mini`" if option == "`model`" else ""
         raise ModelError(
             f"'{model}' is not on this machine, and the hub cannot be reached",
             f"name its folder with {option}, or run once with a network{bundled}",

@@ -115,7 +115,7 @@ def _apply(update: _Update, name: str, path: Path) -> None:
         if not bool(merged.isfinite().all()):
             raise ModelError(
                 f"the adapter '{name}' added to '{update.module}' overflows {_plain(weight.dtype)}",
-                "load the base model with --dtype bfloat16 or float32",
+                "load the base model with `dtype=bfloat16` or float32",
                 where=str(path),
             )
         weight.copy_(merged)

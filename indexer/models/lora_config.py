@@ -82,7 +82,7 @@ def base_name(folder: Path) -> str:
     if not base:
         raise ModelError(
             "the adapter's config names no base model",
-            "name the base model with --model, and this folder with --adapter",
+            "name the base model with `model`, and this folder with `adapters`",
             where=str(folder / CONFIG),
         )
     return base

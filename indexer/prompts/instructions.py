@@ -35,7 +35,7 @@ def instruction(text: str | None) -> str | None:
     ('Find the answer', None)
     """
     if text is None or not re.match(rf"{PREFIX}\S", text):
-        check_text(text or "", "--instruction")
+        check_text(text or "", "`instruction`")
         return text
     name = text.removeprefix(PREFIX)
     known = {_folded(task): task for task in task_names()}
@@ -44,7 +44,7 @@ def instruction(text: str | None) -> str | None:
         raise SpecError(
             f"unknown task '{name}'" + (f"; did you mean '{known[near[0]]}'?" if near else ""),
             "`ragidx models --tasks` lists the tasks with their instructions; or write the instruction itself",
-            where="--instruction",
+            where="`instruction`",
         )
     task = known[_folded(name)]
     sentences = task_instructions()[task]
@@ -52,7 +52,7 @@ def instruction(text: str | None) -> str | None:
         raise SpecError(
             f"'{task}' is used with {len(sentences)} instructions: {'; '.join(map(repr, sentences))}",
             "write the one you mean in place of the name",
-            where="--instruction",
+            where="`instruction`",
         )
     return sentences[0]
 

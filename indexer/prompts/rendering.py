@@ -190,15 +190,15 @@ def _respan(row: Rendered, tokenizer: TextTokenizer, span: str) -> Rendered:
         if tokenizer.bos is None or row.ids[:1] != [tokenizer.bos]:
             raise SpecError(
                 "what the model reads does not begin with a BOS token, so there is none to pool",
-                "choose another pooling, such as --pooling mean",
-                where="--pooling",
+                "choose another pooling, such as `pooling=mean`",
+                where="`pooling`",
             )
         return dataclasses.replace(row, pooled=((0, 1),))
     if tokenizer.eos is None:
         raise SpecError(
             "the model's tokenizer has no EOS token to pool",
-            "choose another pooling, such as --pooling last",
-            where="--pooling",
+            "choose another pooling, such as `pooling=last`",
+            where="`pooling`",
         )
     ids = row.ids if row.ids[-1:] == [tokenizer.eos] else [*row.ids, tokenizer.eos]
     start = len(ids) - 1 if span == "eos" else 0

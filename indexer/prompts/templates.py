@@ -69,14 +69,14 @@ class Template:
         slot = SLOT.search(instruction)
         if slot:
             raise SpecError(
-                f"the instruction holds the placeholder '{slot[0]}'", "write it otherwise", where="--instruction"
+                f"the instruction holds the placeholder '{slot[0]}'", "write it otherwise", where="`instruction`"
             )
         if instruction:
             if not any("{instruction}" in piece.text for piece in self.query):
                 raise SpecError(
                     f"the template '{self.name}' has no {{instruction}}, so the instruction would not be read",
                     "say where it stands, such as '{instruction} {text}', or leave the instruction out",
-                    where="--instruction",
+                    where="`instruction`",
                 )
             return tuple(Piece(piece.text.replace("{instruction}", instruction), piece.pool) for piece in self.query)
         if self.joined:
@@ -102,15 +102,15 @@ def load_template(name: str, family: str = "", *, method: str = "", copies: int 
     if name in known:
         template = _from_toml(name, known[name], family, _COPIES if copies is None else copies)
     elif "{" in name or " " in name:
-        check_text(name, "--template")
+        check_text(name, "`template`")
         template = _from_string(name, known.get(method, {}))
     else:
         raise unknown_name("template", name, known)
     if copies is not None and default_copies(name) is None:
         raise SpecError(
             f"the template '{name}' does not repeat the text",
-            "leave out --copies, or use --method reba or --method echo without a template",
-            where="--copies",
+            "leave out `copies`, or use `method=reba` or `method=echo` without a template",
+            where="`copies`",
         )
     return template
 
@@ -190,14 +190,14 @@ def _from_string(template: str, like: dict[str, Any]) -> Template:
         raise SpecError(
             f"the template has an unknown placeholder '{{{unknown[0]}}}'",
             "known: {text}, {instruction}, {bos}, {eos}",
-            where="--template",
+            where="`template`",
         )
     forms = [template]
     if like.get("joined") and isinstance(like["document"], list):
         forms = [line for line in template.splitlines() if line.strip()] or forms
     if any("{text}" not in form for form in forms):
         raise SpecError(
-            "the template has no {text}", "say where the text stands, such as 'Passage: {text}'", where="--template"
+            "the template has no {text}", "say where the text stands, such as 'Passage: {text}'", where="`template`"
         )
     # A special token that the string names is not put there twice; the word keeps indexes apart that have it twice.
     specials = "once" if re.search(r"\{(bos|eos|start)\}", template) else "model"
@@ -208,7 +208,7 @@ def _from_string(template: str, like: dict[str, Any]) -> Template:
         return Template(name=template, document=pieces, query=pieces, specials=specials)
     if like["span"] == "text" and template.count("{text}") > 1:
         raise SpecError(
-            "the template holds {text} more than once, and this method pools one", "keep one", where="--template"
+            "the template holds {text} more than once, and this method pools one", "keep one", where="`template`"
         )
     settings = {"joined": True, "span": like["span"], "specials": specials, "instructed": like.get("instructed", False)}
     # What stands before the instruction keeps its distance to what then follows it.

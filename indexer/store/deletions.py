@@ -72,7 +72,7 @@ def read_deletions(folder: Path, manifest: Manifest) -> Masks:
     if alive != manifest.n_chunks:
         raise IndexFormatError(
             f"the manifest counts {manifest.n_chunks:,} chunks, its segments and deletions {alive:,}",
-            "build again with --rebuild",
+            "build again with `rebuild=True`",
             where=str(folder),
         )
     return dead
@@ -107,5 +107,5 @@ def _mark(dead: Masks, number: int, n_rows: int, rows: NDArray[np.int32]) -> Non
 
 def _damaged(path: Path, fault: BaseException) -> IndexFormatError:
     reason = "it is missing" if isinstance(fault, FileNotFoundError) else str(fault).splitlines()[0]
-    hint = "put it back from a copy, or build again with --rebuild"
+    hint = "put it back from a copy, or build again with `rebuild=True`"
     return IndexFormatError(f"the file is damaged: {reason}", hint, where=str(path))

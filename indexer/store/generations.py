@@ -58,19 +58,19 @@ def committed(folder: Path) -> Manifest:
         IndexFormatError: there is none, the message says what is there instead; or it is damaged, or newer.
     """
     if folder.is_file():
-        raise IndexFormatError("it is a file, not a folder", "name another folder with --index", where=str(folder))
+        raise IndexFormatError("it is a file, not a folder", "name another folder with `index`", where=str(folder))
     try:
         return read_manifest(folder)
     except FileNotFoundError as fault:
         if not folder.exists():
-            message, hint = "there is no such folder", "build the index first, or name another folder with --index"
+            message, hint = "there is no such folder", "build the index first, or name another folder with `index`"
         elif (folder / LOCK).exists():
             message, hint = (
                 "the index is not built yet: nothing was committed",
                 "run the same 'ragidx build' or 'ragidx reindex' again",
             )
         else:
-            message, hint = f"it is no index: {MANIFEST} is missing", "name another folder with --index"
+            message, hint = f"it is no index: {MANIFEST} is missing", "name another folder with `index`"
         raise IndexFormatError(message, hint, where=str(folder)) from fault
 
 

@@ -53,7 +53,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CREATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _NUMBERED = re.compile(r"manifest\.([1-9][0-9]{0,15})\.json")
 _KINDS = ("bool", "int", "float", "string")
-_GO_BACK = f"copy the newest manifest.<number>.json beside it over {MANIFEST}, or build again with --rebuild"
+_GO_BACK = f"copy the newest manifest.<number>.json beside it over {MANIFEST}, or build again with `rebuild=True`"
 
 
 class UnreadableError(IndexFormatError):

@@ -294,7 +294,7 @@ class Segment:
         return wanted
 
     def _damaged(self, reason: str) -> IndexFormatError:
-        hint = "put it back from a copy, or build again with --rebuild"
+        hint = "put it back from a copy, or build again with `rebuild=True`"
         return IndexFormatError(f"the file is damaged: {reason}", hint, where=str(self.folder / CHUNKS))
 
 

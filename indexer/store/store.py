@@ -137,7 +137,7 @@ class Store:
         entry = self.manifest.files.get(name)
         if entry is None:
             raise IndexFormatError(
-                f"the index holds no file {name!r}", "build again with --rebuild", where=str(self.path)
+                f"the index holds no file {name!r}", "build again with `rebuild=True`", where=str(self.path)
             )
         path = self.path / blob_path(name, entry)
         check_file(path, entry, read=True)
@@ -165,15 +165,15 @@ def check_widths(stored: int, dim: int | None, rerank_dim: int | None) -> None:
     """
     if dim is None:
         if rerank_dim is not None:
-            raise QueryError("--rerank-dim compares again what --dim has found", "give --dim, too", where="--dim")
+            raise QueryError("`rerank_dim` compares again what `dim` has found", "give `dim`, too", where="`dim`")
         return
-    check_width(dim, stored, "--dim")
+    check_width(dim, stored, "dim")
     if rerank_dim is None:
         return
-    check_width(rerank_dim, stored, "--rerank-dim")
+    check_width(rerank_dim, stored, "rerank_dim")
     if rerank_dim <= dim:
         raise QueryError(
             f"rerank dim {rerank_dim:,} adds nothing to the {dim:,} dimensions that are searched",
             f"give more than {dim:,}, or leave it out",
-            where="--rerank-dim",
+            where="`rerank_dim`",
         )

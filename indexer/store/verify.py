@@ -36,7 +36,7 @@ from ragidx.indexer.store.segment import BATCH_ROWS, Segment, segments_of
 
 HASHED_AT_OPEN = 64 << 20
 
-_HINT = "put it back from a copy, or build again with --rebuild"
+_HINT = "put it back from a copy, or build again with `rebuild=True`"
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
@@ -100,7 +100,7 @@ def verify_committed(folder: Path) -> list[str]:
     try:
         manifest = read_manifest(folder)
     except FileNotFoundError:
-        return [f"{folder}: it holds no index; name another folder with --index"]
+        return [f"{folder}: it holds no index; name another folder with `index`"]
     except IndexFormatError as fault:
         return [line_of(fault)]
     faults: list[str] = []
@@ -221,7 +221,7 @@ def with_way_back(folder: Path, manifest: Manifest) -> Iterator[None]:
         whole = _whole_without(fault.where, folder, manifest)
         if whole is None:
             raise
-        hint = f"put it back from a copy, go back with 'ragidx rollback {whole}', or build again with --rebuild"
+        hint = f"put it back from a copy, go back with 'ragidx rollback {whole}', or build again with `rebuild=True`"
         raise IndexFormatError(fault.message, hint, where=fault.where) from fault
 
 

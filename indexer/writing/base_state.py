@@ -87,7 +87,7 @@ def _check_same(base: Manifest, folder: Path, asked: dict[str, str | int]) -> No
         if has[name] != value:
             raise SpecError(
                 f"the index was made with another {name}: {has[name]}, not {value}",
-                "build with the same options as before, or replace the index with --rebuild",
+                "build with the same options as before, or replace the index with `rebuild=True`",
                 where=str(folder),
             )
 
@@ -97,9 +97,9 @@ def _check_memory(folder: Path, base: Manifest, options: IndexOptions) -> None:
     taken, limit = sum(memory_bytes(segment) for segment in base.segments), options.max_memory
     if limit is not None and taken > limit and any(segment.rows >= MIN_ROWS for segment in base.segments):
         raise SpecError(
-            f"the index takes {-(-taken // 1_000_000):,} MB as it was made, more than --max-memory allows",
+            f"the index takes {-(-taken // 1_000_000):,} MB as it was made, more than `max_memory` allows",
             _anew(folder, options, f"--max-memory {limit}", "allow that much"),
-            where="--max-memory",
+            where="`max_memory`",
         )
 
 
@@ -124,7 +124,7 @@ def _tuned(folder: Path, entry: SegmentEntry, dim: int, options: IndexOptions) -
 
 def _too_rough(message: str, folder: Path, options: IndexOptions) -> SpecError:
     hint = _anew(folder, options, f"--target-recall {options.target_recall:g}", "ask for less")
-    return SpecError(message, hint, where="--target-recall")
+    return SpecError(message, hint, where="`target_recall`")
 
 
 def _anew(folder: Path, options: IndexOptions, asked: str, otherwise: str) -> str:

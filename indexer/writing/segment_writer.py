@@ -235,5 +235,5 @@ def _check_unit(new: Sequence[Row], vectors: NDArray[np.float32]) -> None:
     if np.isfinite(length):
         message, hint = f"the vector has the length {length:.4g}, not 1", "normalise the vectors before they are added"
     else:
-        message, hint = "the vector holds a number that is not finite", "encode with --dtype float32"
+        message, hint = "the vector holds a number that is not finite", "encode with `dtype=float32`"
     raise ModelError(message, hint, where=f"chunk {row.chunk_id}")

@@ -102,7 +102,7 @@ def check_folder(path: Path) -> None:
     Raises:
         IndexFormatError: it is a file, holds other things than an index, or a part of it is a link.
     """
-    hint = "choose another folder with --index"
+    hint = "choose another folder with `index`"
     if path.exists() and not path.is_dir():
         raise IndexFormatError("it is a file, not a folder", hint, where=str(path))
     parts = (SEGMENTS, DELETIONS, FILES, JOURNAL)

@@ -245,7 +245,7 @@ class _Build:
         if found and self.options.strict:
             raise StrictError(
                 f"the document has more than the {self._loaded().text_limit()} tokens that the model reads",
-                "cut documents with --chunk-size, or build without --strict",
+                "cut documents with `chunk_size`, or build without `strict=True`",
                 where=found[0].row.doc_id,
             )
 

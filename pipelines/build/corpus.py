@@ -94,7 +94,7 @@ class Reading:
             )
         raise CorpusError(
             f"the corpus has no readable document ({skips.shown()})",
-            "see `ragidx build --help` for the formats; --include and --exclude choose files",
+            "see `ragidx build --help` for the formats; `include` and `exclude` choose files",
             where=str(self.corpus),
         )
 
@@ -114,8 +114,8 @@ def check_removal(n_removed: int, n_before: int, index: Path, noun: str = "docum
     if n_before >= _GUARDED_FROM and 2 * n_removed > n_before:
         raise SpecError(
             f"this build would remove {n_removed:,} of {n_before:,} {noun}",
-            "use another --index for this corpus, --allow-removal if they are really gone, "
-            "or --rebuild to replace the index",
+            "use another `index` for this corpus, `allow_removal=True` if they are really gone, "
+            "or `rebuild=True` to replace the index",
             where=str(index),
         )
 

@@ -57,7 +57,7 @@ def check_fit(plan: Plan, corpus: str | Path) -> None:
         raise SpecError(
             f"filter '{spec.name}' is fitted on the corpus first, and standard input cannot be read twice",
             "write it to a file and build that, or take another filter",
-            where="--filter",
+            where="`filter`",
         )
     spec.width(find_unembedding(plan.files).shape[1] if FILTERS[spec.name].head else plan.hidden)
 

@@ -158,7 +158,7 @@ class Skips:
         """
         if self.strict and skip.reason not in BY_RULE:
             raise StrictError(
-                f"left out: {skip.reason}", "mend or exclude it, or build without --strict", where=skip.where
+                f"left out: {skip.reason}", "mend or exclude it, or build without `strict=True`", where=skip.where
             )
         reason = _HEAD.match(skip.reason)[0]  # type: ignore[index]  # it matches every text, if only its empty start
         self.counts[reason] += 1

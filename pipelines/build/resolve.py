@@ -153,7 +153,7 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
     if old is not None and old.precomputed is not None:
         raise SpecError(
             "the index was made otherwise: it holds vectors that were made elsewhere",
-            "go on with it by --vectors, choose another --index, or replace it with --rebuild",
+            "go on with it by `vectors`, choose another `index`, or replace it with `rebuild=True`",
             where=where,
         )
     files = _files(options, old)

@@ -6,6 +6,7 @@ from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import MIN_ROWS
 from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.help import as_options
 
 _REASONS = 12  # shown on a terminal; a broken export can have as many as it has records
 
@@ -33,7 +34,7 @@ def tell_removed(r: BuildReport) -> None:
 def tell_skips(r: BuildReport) -> None:
     """What was skipped, on stderr."""
     for reason, count in list(r.skipped.items())[:_REASONS]:
-        console.note(f"Skipped: {count:,} x {reason}")
+        console.note(f"Skipped: {count:,} x {as_options(reason)}")
         if reason in BY_RULE:  # the user chose this: the count is enough
             continue
         for place in r.skipped_places[reason][:3]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Unpack
 
 import click
@@ -9,7 +10,7 @@ import click
 from ragidx.indexer.encoders.methods import EncoderOptions
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
-from ragidx.pipelines.cli.help import GroupedCommand
+from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (
     encoder_options,
     encoding_options,
@@ -41,7 +42,12 @@ def command(
     """
     from ragidx.pipelines.doctor.doctor import examine
 
-    report = examine(model, device=device, dtype=dtype, attn=attn, **options)
+    found = examine(model, device=device, dtype=dtype, attn=attn, **options)
+    report = dataclasses.replace(
+        found,
+        findings=tuple(dataclasses.replace(one, hint=as_options(one.hint)) for one in found.findings),
+        checks=tuple(dataclasses.replace(one, hint=as_options(one.hint)) for one in found.checks),
+    )
     if as_json:
         console.print_json(report.to_json())
     else:

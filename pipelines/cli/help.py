@@ -1,9 +1,10 @@
-"""Help pages with options in groups, and the nearest command for a mistyped one."""
+"""Help pages with options in groups, the nearest command for a mistyped one, and fields of messages as options."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 
 import click
 
@@ -66,3 +67,34 @@ def nearest(name: str, known: list[str]) -> str:
     """
     found = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f" (Did you mean '{found[0]}'?)" if found else ""
+
+
+def as_options(text: str) -> str:
+    """A message of the library, which names fields, as the command line names them.
+
+    >>> as_options("give one of `tau` and `dim`, or `filter=none`; or `layer_norm=False`, `rebuild=True`, `text`")
+    'give one of --tau and --dim, or --filter none; or --no-layer-norm, --rebuild, `text`'
+    """
+    return _FIELD.sub(_as_option, text)
+
+
+_FIELD = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
+_OPTIONS = {name: f"--{name.replace('_', '-')}" for names in GROUPS.values() for name in names} | {
+    "strict": "--strict",
+    "out": "--out",
+    "ids": "--id",
+    "adapters": "--adapter",
+    "dims": "--dim",
+    "taus": "--tau",
+    "filters": "--filter",
+    "index_types": "--index-type",
+}
+
+
+def _as_option(found: re.Match[str]) -> str:
+    option, value = _OPTIONS.get(found[1]), found[2]
+    if option is None:
+        return found[0]
+    if value == "False":
+        return f"--no-{option[2:]}"
+    return option if value in (None, "True") else f"{option} {value}"

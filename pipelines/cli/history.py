@@ -8,7 +8,7 @@ import click
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.pipelines.cli import console
-from ragidx.pipelines.cli.help import GroupedCommand
+from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import index_option, json_option
 
 
@@ -28,7 +28,7 @@ def command(index: Path, as_json: bool) -> None:
 
     faults: list[IndexFormatError] = []
     kept = history(index, on_fault=faults.append)
-    told = [line_of(fault) for fault in faults]
+    told = [as_options(line_of(fault)) for fault in faults]
     if as_json:
         generations = [manifest.to_json() for manifest in kept]
         console.print_json({"path": str(index), "generations": generations, "faults": told})

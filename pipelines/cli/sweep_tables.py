@@ -11,6 +11,7 @@ import click
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli.help import as_options
 
 if TYPE_CHECKING:
     from ragidx.pipelines.evaluate.significance import Interval
@@ -46,7 +47,7 @@ def print_report(report: SweepReport) -> None:
         click.echo(textwrap.fill(line, room))
     click.echo(textwrap.fill(r.recommendation(), room))
     for note in r.notes:
-        console.note(note)
+        console.note(as_options(note))
 
 
 def _model(report: SweepReport) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ragidx.pipelines.cli import console
-from ragidx.pipelines.cli.help import GroupedCommand
+from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import index_option, json_option
 
 
@@ -29,7 +29,7 @@ def command(index: Path, as_json: bool) -> int:
 
     if not (index / MANIFEST).is_file():
         Store.open(index)  # raises the error that fits
-    faults, kept = verify_committed(index), verify_kept(index)
+    faults, kept = ([as_options(line) for line in found(index)] for found in (verify_committed, verify_kept))
     if as_json:
         console.print_json({"path": str(index), "faults": faults, "kept": kept})
     else:

@@ -45,13 +45,13 @@ _PADDINGS = {"no padding": (0, 0), "padded right": (0, 5), "padded left": (5, 0)
 _OWN_MODULES = "the model's own modules decide"
 _NO_ATTENTION = "layer 0, the input embeddings, has no attention"
 _NO_PADDING = "each text is pooled by itself, so nothing is padded"
-_SEES = "it sees later tokens: use --attention bidirectional, or another version of transformers"
-_BLIND = "it does not see later tokens: use a causal method such as --method echo, or another version of transformers"
+_SEES = "it sees later tokens: use `attention=bidirectional`, or another version of transformers"
+_BLIND = "it does not see later tokens: use a causal method such as `method=echo`, or another version of transformers"
 _NEIGHBOURS = (
-    "a text's vector depends on what is computed beside it: use --device cpu, or another version of transformers"
+    "a text's vector depends on what is computed beside it: use `device=cpu`, or another version of transformers"
 )
 _LEFT = "ragidx pads right, so its vectors stand; do not pad left where other programs make vectors to compare"
-_ROUNDED = "use --dtype float32"
+_ROUNDED = "use `dtype=float32`"
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def _left_out(name: str, encoder: Encoder, why: str) -> Check:
 def _too_large(kind: str, used: str, place: str) -> Check:
     told = f"the weights do not fit into the memory of '{place}'"
     if kind == used:
-        return Check("loading", kind, status="failed", hint=f"{told}: use a smaller model, or --device cpu")
+        return Check("loading", kind, status="failed", hint=f"{told}: use a smaller model, or `device=cpu`")
     return Check("loading", kind, status="not applicable", hint=f"{told}: only {used} is looked at")
 
 

@@ -44,11 +44,10 @@ def examine(
     if model is None:
         given = [name for name, value in options.items() if value not in (None, ())]
         if given:
-            option = f"--{given[0].replace('_', '-')}".replace("adapters", "adapter")
             raise SpecError(
                 "it says how a model is run, and no model is named",
-                "add --model mini, a folder or a hub id",
-                where=option,
+                "add `model=mini`, a folder or a hub id",
+                where=f"`{given[0]}`",
             )
         return Report(tuple(findings()))
     files = located(model, options)

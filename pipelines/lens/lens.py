@@ -236,7 +236,7 @@ class _Parts:
         if vector.shape != (width,):
             raise ModelError(
                 f"its vectors are {vector.size} wide and its unembedding matrix {width}: the lens cannot read them",
-                "leave out the modules behind the language model, with --method classical",
+                "leave out the modules behind the language model, with `method=classical`",
             )
         before = vector.astype(np.float64)
         if not before.any():
@@ -263,7 +263,7 @@ def _lifted(vector: NDArray[np.float64], made: Filter) -> NDArray[np.float64]:
         raise SpecError(
             "the filter stretches what it keeps, so a vector is not what it keeps plus what it removes",
             "take a filter that keeps lengths, such as embedfilter, truncation or pca",
-            where="--filter",
+            where="`filter`",
         )
     kept = vector @ columns - (0.0 if made.shift is None else made.shift)
     return np.asarray(kept @ columns.T, dtype=np.float64)

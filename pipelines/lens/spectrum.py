@@ -164,7 +164,7 @@ def spectrum(
         ModelError: no such model, one without an unembedding matrix, or another than the index's.
     """
     if (corpus is None) == (index is None):
-        raise SpecError("tokens are counted in a corpus or in an index", "give one of --corpus and --index")
+        raise SpecError("tokens are counted in a corpus or in an index", "give one of `corpus` and `index`")
     if group_size < 1:
         raise SpecError(f"groups of {group_size} tokens hold none", "give 1 or more", where="--tokens")
     store = None if index is None else Store.open(index)
@@ -230,14 +230,14 @@ def _files(model: str | None, revision: str | None, own: IndexSpec | None, index
     if encoder is None:
         raise ModelError(
             "the index holds precomputed vectors, and no model whose tokens could be counted",
-            "count in a corpus with --corpus, and name a --model",
+            "count in a corpus with `corpus`, and name a `model`",
             where=index,
         )
     files = locate(model or encoder.model, revision=encoder.revision, adapters=encoder.adapters, pooler=encoder.pooler)
     if weights_fingerprint(files, own.weights) != own.weights:
         raise ModelError(
             f"'{files.name}' is not the model this index was made with",
-            "name the right folder with --model, or count in a corpus with --corpus",
+            "name the right folder with `model`, or count in a corpus with `corpus`",
             where=index,
         )
     return files

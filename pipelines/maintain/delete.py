@@ -93,7 +93,7 @@ def delete(
     if isinstance(ids, str):
         raise TypeError("expected a list of ids, got one string")
     if not ids and where is None:
-        raise QueryError("nothing says what to delete", "give --id or --where")
+        raise QueryError("nothing says what to delete", "give `ids` or `where`")
     store = Store.open(index)
     if dry_run:
         return _report(_choose(store, ids, where), store.manifest, committed=False)
@@ -236,13 +236,13 @@ def _rows_of(
             f"the index has no document{' or row' if is_given else ''} '{unknown[0]}'{more}"
             + (f"; did you mean '{near[0]}'?" if near else ""),
             _NOTHING_DELETED,
-            where="--id",
+            where="`ids`",
         )
     if not is_given:
         raise QueryError(
             f"'{missing[0]}' is a chunk of the document '{owners[missing[0]]}'",
             "documents of a corpus go whole: give the document's id; nothing was deleted",
-            where="--id",
+            where="`ids`",
         )
     return named[document] | of_chunks
 

@@ -163,14 +163,14 @@ def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -
     if not 1 <= dim <= stored:
         raise SpecError(
             f"dim {dim:,} is not from 1 to {stored:,}, the dimensions stored in the index",
-            f"give at most {stored:,}; for more, build again with a larger --dim",
-            where="--dim",
+            f"give at most {stored:,}; for more, build again with a larger `dim`",
+            where="`dim`",
         )
     if not FILTERS[spec.filter.name].nested:
         raise SpecError(
             f"filter '{spec.filter.name}' keeps numbers in no order: the first {dim} are not its narrower form",
-            f"build again with --dim {dim}",
-            where="--dim",
+            f"build again with `dim={dim}`",
+            where="`dim`",
         )
     if spec.precomputed is not None:
         given = dataclasses.replace(spec.precomputed, given_dim=spec.precomputed.given_dim or stored)

@@ -16,7 +16,7 @@ PICTURES = ("svg", "png")
 
 NO_PICTURE = f"No picture: matplotlib is not installed ({install('plot')})."
 
-_ELSEWHERE = "name another folder with --out"
+_ELSEWHERE = "name another folder with `out`"
 
 
 def check_out(out: Path) -> None:

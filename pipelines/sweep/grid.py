@@ -104,8 +104,8 @@ class Sweep:
         if not rows:
             raise SpecError(
                 "no index of any width could be made: " + " ".join(self._notes),
-                "take another --index-type, or a lower --target-recall",
-                where="--index-type",
+                "take another `index_type`, or a lower `target_recall`",
+                where="`index_type`",
             )
         self._note_fits()
         return self._report(rows)

@@ -140,7 +140,7 @@ class SweepReport:
         if self.reference_ndcg is None:
             return (
                 "Without qrels the overlap tells how near a width stays to the full one, not whether it is good enough:"
-                " give --queries and --qrels."
+                " give `queries` and `qrels`."
             )
         row = self.recommended
         if row is None:

@@ -67,7 +67,7 @@ class Widths:
     def __post_init__(self) -> None:
         for dim in self.dims:
             if dim < 1:
-                raise SpecError(f"dim={dim} keeps nothing", "give 1 or more", where="--dim")
+                raise SpecError(f"dim={dim} keeps nothing", "give 1 or more", where="`dim`")
         for tau in self.taus:
             FilterSpec(tau=tau)  # which says what is wrong with it
 
@@ -79,12 +79,12 @@ class Widths:
         """
         for dim in self.dims:
             if dim > widest:
-                raise _too_wide(f"dim={dim:,}", widest, f"at most {widest:,}", "--dim")
+                raise _too_wide(f"dim={dim:,}", widest, f"at most {widest:,}", "`dim`")
         every = set(self.dims)
         for tau in self.taus or (() if self.dims else TAUS):
             width = FilterSpec(tau=tau).width(hidden) if self.taus else int(hidden // tau)
             if self.taus and tau > 1 and width > widest:
-                raise _too_wide(f"tau={tau:g}, {width:,} dimensions,", widest, "a larger tau", "--tau")
+                raise _too_wide(f"tau={tau:g}, {width:,} dimensions,", widest, "a larger tau", "`tau`")
             every.add(min(width, widest))
         return tuple(sorted(every - {0}, reverse=True))
 
@@ -113,7 +113,7 @@ def check_filters(names: Sequence[str]) -> None:
             raise SpecError(
                 f"filter '{name}' draws each width by itself: a narrower one is no prefix of a wider one",
                 f"sweep one of {nested}",
-                where="--filter",
+                where="`filter`",
             )
 
 
@@ -139,8 +139,8 @@ def series_of(
         if names is not None and list(names) != [own]:
             raise SpecError(
                 f"the index holds vectors after the filter '{own}', and others need raw ones",
-                "sweep the corpus, or an index that was built with --filter none",
-                where="--filter",
+                "sweep the corpus, or an index that was built with `filter=none`",
+                where="`filter`",
             )
         return [Series(own, widths.of(source.hidden, source.dim), None, source.is_unit)]
     wanted = _suitable(source) if names is None else list(dict.fromkeys(names))
@@ -167,7 +167,7 @@ def _check_model(names: Sequence[str], source: SweepSource) -> None:
             "were made elsewhere",
             "take truncation or pca, or name the model that made them when the index is built: "
             "ragidx build --vectors FILE --model M --rebuild",
-            where="--filter",
+            where="`filter`",
         )
 
 
@@ -179,8 +179,8 @@ def _check_none(widths: Widths, hidden: int) -> None:
     if narrower:
         raise SpecError(
             f"filter 'none' keeps all {hidden:,} numbers, and has no width of {narrower[0]:,}",
-            "leave --dim and --tau out, or take the first numbers: --filter truncation",
-            where="--filter",
+            "leave `dim` and `tau` out, or take the first numbers: `filter=truncation`",
+            where="`filter`",
         )
 
 
@@ -232,8 +232,8 @@ def _check_fields(names: Sequence[str], fields: Mapping[str, Any]) -> None:
         if value is not None and not any(field in FILTERS[name].fields for name in names):
             raise SpecError(
                 f"none of the filters that are swept ({', '.join(names)}) has the option {field}",
-                f"leave out --filter-{field}",
-                where=f"--filter-{field}",
+                f"leave out `filter_{field}`",
+                where=f"`filter_{field}`",
             )
 
 

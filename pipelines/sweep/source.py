@@ -260,7 +260,7 @@ class IndexSource(SweepSource):
         if self.encoder_spec is None:
             raise ModelError(
                 "the index holds vectors that were made elsewhere: no query in words can be encoded for it",
-                "give the vectors of the queries, in their order, with --query-vectors FILE; or name the model that "
+                "give the vectors of the queries, in their order, with `query_vectors=FILE`; or name the model that "
                 "made them when the index is built: ragidx build --vectors FILE --model M --rebuild",
                 where=self.name,
             )
@@ -305,7 +305,7 @@ def evaluation_of(source: str | Path, queries: Path | None, qrels: Path | None) 
         if qrels is None and _is_there(folder / "qrels" / "test.tsv"):
             qrels = folder
     if qrels is not None and queries is None:
-        raise SpecError("qrels judge queries, and there are none", "name their file with --queries", where="--qrels")
+        raise SpecError("qrels judge queries, and there are none", "name their file with `queries`", where="`qrels`")
     return queries, qrels
 
 

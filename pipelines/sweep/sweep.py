@@ -111,7 +111,7 @@ def _check_corpus(source: str | Path, query_vectors: str | Path | None) -> None:
         raise SpecError(
             "of a corpus the queries are encoded by the model that encodes the documents",
             "leave it out, or sweep an index of given vectors",
-            where="--query-vectors",
+            where="`query_vectors`",
         )
 
 

@@ -31,7 +31,7 @@ from ragidx.pipelines.build.resolve import Plan, resolve
 
 N_TEXTS = 32  # encoded again, at most
 
-_WITHOUT = "leave --model out: then the index is asked with vectors"
+_WITHOUT = "leave `model` out: then the index is asked with vectors"
 _FAR = 0.01  # 1 - cosine of a text's two vectors, at most
 _ROUNDING = 0.0002  # what number formats come to
 # Of how far apart different texts are, since a decoder puts all of them into a narrow cone: mini's vectors by
@@ -81,14 +81,14 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
 def _other_width(plan: Plan, widths: Sequence[int], width: int, *, says_filter: bool) -> SpecError:
     name, hint = plan.files.name, f"name the model that made them, or {_WITHOUT}"
     if width < plan.hidden:
-        kept = "" if says_filter else f"of their first numbers with --filter truncation --dim {width}, "
-        hint = f"say what was kept {kept or 'with --filter and --dim, '}{hint}"
+        kept = "" if says_filter else f"of their first numbers with `filter=truncation` `dim={width}`, "
+        hint = f"say what was kept {kept or 'with `filter` and `dim`, '}{hint}"
     with_filter = " with that filter" if says_filter else ""
     return SpecError(
         f"'{name}' makes vectors of {' or '.join(f'{n:,}' for n in widths)} numbers{with_filter}, "
         f"those that are given have {width:,}",
         hint,
-        where="--model",
+        where="`model`",
     )
 
 
@@ -162,7 +162,7 @@ def compare(plan: Plan, sample: TextSample, where: str, *, is_last: bool = True)
         raise SpecError(
             f"'{plan.files.name}' did not make these vectors: of {n} text{'s' * (n > 1)} encoded again, the median "
             f"cosine with what is given is {median:.4f} (least {least:.4f}), and {needed:.4f} is asked for{near}",
-            f"name the model, --method, --pooling and --filter that made them, or {_WITHOUT}",
+            f"name the model, `method`, `pooling` and `filter` that made them, or {_WITHOUT}",
             where=where,
         )
     return Queries(encoder, len(sample), median, least)

@@ -109,13 +109,13 @@ def check_given(manifest: Manifest, where: str) -> tuple[IndexSpec, Precomputed]
         raise SpecError(
             f"the index was made otherwise: it holds what the model '{model}' encoded, "
             "not vectors that were made elsewhere",
-            "choose another --index, or replace it with --rebuild",
+            "choose another `index`, or replace it with `rebuild=True`",
             where=where,
         )
     if given.given_dim is not None and given.given_dim <= manifest.dim:
         raise IndexFormatError(
             f"the index cannot hold the first {manifest.dim:,} of {given.given_dim:,} numbers",
-            "put the manifest back, or replace the index with --rebuild",
+            "put the manifest back, or replace the index with `rebuild=True`",
             where=where,
         )
     return spec, given

@@ -193,7 +193,7 @@ def test_a_model_without_room_for_text_is_refused() -> None:
         Chunker(ChunkSpec(), byte_pairs(), limit=-3)
 
     assert str(fault.value) == (
-        "--max-length: the model leaves room for -3 tokens of text after its prompt and special tokens\n"
+        "`max_length`: the model leaves room for -3 tokens of text after its prompt and special tokens\n"
         "  hint: use a shorter template or instruction, or a model with a longer context"
     )
 

@@ -239,7 +239,7 @@ def test_a_glob_that_is_none_is_an_error() -> None:
     with pytest.raises(SpecError) as caught:
         sources(".", include=["!"], on_skip=pytest.fail)
 
-    assert str(caught.value) == "--include: invalid git pattern: '!'\n  hint: write it as in a .gitignore file"
+    assert str(caught.value) == "`include`: invalid git pattern: '!'\n  hint: write it as in a .gitignore file"
 
 
 def test_fifos_and_sockets_are_left_out_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,17 +172,17 @@ def test_differences_name_the_field_in_the_users_words() -> None:
         (
             {"template": "1b"},
             "the index was made otherwise: the template 'llm2vec-qwen2' of this version is another one\n"
-            "  hint: replace it with --rebuild",
+            "  hint: replace it with `rebuild=True`",
         ),
         (
             {"weights": "2b"},
             "the index was made otherwise: the files of 'chat/' have changed\n"
-            "  hint: name the right folder with --model, or replace it with --rebuild",
+            "  hint: name the right folder with `model`, or replace it with `rebuild=True`",
         ),
         (
             {"weights": "2b", "chunk": ChunkSpec(size=64)},
             "the index was made otherwise: chunk.size is 256 in the index, 64 now; the files of 'chat/' have changed\n"
-            "  hint: leave the option out to go on with the index, or replace it with --rebuild",
+            "  hint: leave the option out to go on with the index, or replace it with `rebuild=True`",
         ),
     ],
 )
@@ -204,45 +204,45 @@ def test_a_moved_model_with_the_same_weights_is_no_difference() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FilterSpec(tau=2, dim=3), "filter: tau=2 and dim=3 are both set\n  hint: give one of --tau and --dim"),
+        (lambda: FilterSpec(tau=2, dim=3), "filter: tau=2 and dim=3 are both set\n  hint: give one of `tau` and `dim`"),
         (
             lambda: FilterSpec(tau=0.5),
-            "--tau: tau=0.5 would widen the vectors\n  hint: give 1 or more: hidden width / kept width",
+            "`tau`: tau=0.5 would widen the vectors\n  hint: give 1 or more: hidden width / kept width",
         ),
         (
             lambda: FilterSpec(tau=float("nan")),
-            "--tau: tau=nan is no number\n  hint: give 1 or more: hidden width / kept width",
+            "`tau`: tau=nan is no number\n  hint: give 1 or more: hidden width / kept width",
         ),
         (
             lambda: FilterSpec(offset=32).width(32),
-            "--filter-offset: offset=32 leaves nothing of 32 dimensions\n  hint: give at most 31",
+            "`filter_offset`: offset=32 leaves nothing of 32 dimensions\n  hint: give at most 31",
         ),
-        (lambda: FilterSpec(dim=0), "--dim: dim=0 keeps nothing\n  hint: give 1 or more"),
-        (lambda: FilterSpec(offset=-1), "--filter-offset: offset=-1 is negative\n  hint: give 0 or more"),
+        (lambda: FilterSpec(dim=0), "`dim`: dim=0 keeps nothing\n  hint: give 1 or more"),
+        (lambda: FilterSpec(offset=-1), "`filter_offset`: offset=-1 is negative\n  hint: give 0 or more"),
         (
             lambda: FilterSpec(name="none", tau=2),
-            "--filter: filter 'none' keeps all raw coordinates\n  hint: leave out --tau, --dim and --filter-offset",
+            "`filter`: filter 'none' keeps all raw coordinates\n  hint: leave out `tau`, `dim` and `filter_offset`",
         ),
         (lambda: EncoderSpec(attention="up"), "unknown attention 'up'\n  hint: known: causal, bidirectional"),
-        (lambda: EncoderSpec(max_length=0), "--max-length: a length of 0 tokens holds nothing\n  hint: give 1 or more"),
-        (lambda: ChunkSpec(size=0), "--chunk-size: a chunk of 0 tokens holds nothing\n  hint: give at least 1"),
+        (lambda: EncoderSpec(max_length=0), "`max_length`: a length of 0 tokens holds nothing\n  hint: give 1 or more"),
+        (lambda: ChunkSpec(size=0), "`chunk_size`: a chunk of 0 tokens holds nothing\n  hint: give at least 1"),
         (
             lambda: ChunkSpec(size=8, overlap=8),
-            "--chunk-overlap: an overlap of 8 tokens does not fit chunks of 8\n"
-            "  hint: give 0 or more, and less than --chunk-size",
+            "`chunk_overlap`: an overlap of 8 tokens does not fit chunks of 8\n"
+            "  hint: give 0 or more, and less than `chunk_size`",
         ),
         (
             lambda: FilterSpec(tau=64).width(32),
-            "--tau: tau=64 leaves nothing of 32 dimensions\n  hint: give at most 32",
+            "`tau`: tau=64 leaves nothing of 32 dimensions\n  hint: give at most 32",
         ),
         (
             lambda: FilterSpec(dim=33).width(32),
-            "--dim: dim=33 is wider than the model, which has 32\n  hint: give at most 32",
+            "`dim`: dim=33 is wider than the model, which has 32\n  hint: give at most 32",
         ),
         (
             lambda: FilterSpec(dim=20, offset=20).width(32),
-            "--filter-offset: columns 20 to 40 are asked for, the model has 32\n"
-            "  hint: give an offset of at most 12, or a smaller --dim",
+            "`filter_offset`: columns 20 to 40 are asked for, the model has 32\n"
+            "  hint: give an offset of at most 12, or a smaller `dim`",
         ),
         (lambda: FilterSpec.parse("FilterSpec(tau=)"), "no value for 'tau' at position 15 of 'FilterSpec(tau=)'"),
         (

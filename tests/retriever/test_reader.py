@@ -158,9 +158,9 @@ def test_a_width_compares_the_first_numbers_alone(index: Path) -> None:
 
 
 def test_a_width_that_the_index_does_not_have_is_an_error(reader: IndexReader) -> None:
-    with pytest.raises(QueryError, match=r"^--dim"):
+    with pytest.raises(QueryError, match=r"^`dim`"):
         reader.search(AXES[:1], dim=5)
-    with pytest.raises(QueryError, match=r"^--dim"):
+    with pytest.raises(QueryError, match=r"^`dim`"):
         reader.search(AXES[:1], rerank_dim=3)
 
 
@@ -256,8 +256,8 @@ def test_an_index_opens_on_a_device_and_is_refused_on_one_that_there_is_not(
         opened(index, device=there)
 
     assert str(fault.value) == (
-        f"--device: there is no {missing[0]} device on this machine\n"
-        f"  hint: {missing[1]}use --device auto or --device cpu"
+        f"`device`: there is no {missing[0]} device on this machine\n"
+        f"  hint: {missing[1]}use `device=auto` or `device=cpu`"
     )
 
 

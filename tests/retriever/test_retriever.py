@@ -151,7 +151,7 @@ def test_a_model_that_changed_is_an_error(small_corpus: Path, tmp_path: Path, ti
 
     assert str(fault.value) == (
         f"{tmp_path / 'index'}: '{model}' is not the model this index was made with: its files have changed\n"
-        "  hint: name the right folder with --model, or build the index again with --rebuild"
+        "  hint: name the right folder with `model`, or build the index again with `rebuild=True`"
     )
 
 

@@ -48,8 +48,8 @@ def test_options_made_once_serve_many_searches(index: Path) -> None:
         ({"where": 3}, "condition: the condition is 3, no text\n  hint: write one such as 'year >= 1900'"),
         (
             {"dim": 5},
-            "--dim: dim 5 is not from 1 to 4, the dimensions stored in the index\n"
-            "  hint: give at most 4; for more, build again with a larger --dim",
+            "`dim`: dim 5 is not from 1 to 4, the dimensions stored in the index\n"
+            "  hint: give at most 4; for more, build again with a larger `dim`",
         ),
     ],
 )

@@ -134,7 +134,7 @@ def test_a_column_name_that_stands_twice_is_left_out(read_bytes: ReadBytes) -> N
 def test_a_table_without_a_text_column_is_told_once(read_bytes: ReadBytes, name: str) -> None:
     found = read_bytes(name, written(pa.table({"a": [1, 2], "b": ["x", "y"]}), name))
 
-    reason = "the field 'text' is missing (found: 'a', 'b'); say which one to read with --text-field"
+    reason = "the field 'text' is missing (found: 'a', 'b'); say which one to read with `text_field`"
     assert found.reasons == [(name, reason)]
 
 

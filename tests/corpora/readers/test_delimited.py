@@ -79,7 +79,7 @@ def test_columns_without_a_name_of_their_own_are_left_out(read_bytes: ReadBytes)
         (b"", "empty text"),
         (b"id,text\n", "holds no document"),
         (bytes(50), "binary file"),
-        (b"a,b\n1,2\n3,4\n", "the field 'text' is missing (found: 'a', 'b'); say which one to read with --text-field"),
+        (b"a,b\n1,2\n3,4\n", "the field 'text' is missing (found: 'a', 'b'); say which one to read with `text_field`"),
         ("text\nabc".encode("utf-16")[:-1], "cannot be decoded as utf-16: the rest of the file is skipped"),
     ],
 )

@@ -82,13 +82,13 @@ def test_a_record_without_text_names_the_fields_found(read_bytes: ReadBytes, rec
 
     found = read_bytes("a.jsonl", lines(record), options)
 
-    assert found.reasons == [("a.jsonl:1", f"{reason}; say which one to read with --text-field")]
+    assert found.reasons == [("a.jsonl:1", f"{reason}; say which one to read with `text_field`")]
 
 
 def test_all_records_without_text_are_told_in_the_same_words(read_bytes: ReadBytes) -> None:
     found = read_bytes("a.jsonl", lines({"a": 1}, {"b": 1}, {"c": 1}))
 
-    reason = "the field 'text' is missing (found: 'a'); say which one to read with --text-field"
+    reason = "the field 'text' is missing (found: 'a'); say which one to read with `text_field`"
     assert found.reasons == [(f"a.jsonl:{line}", reason) for line in (1, 2, 3)]
 
 
@@ -155,7 +155,7 @@ def test_a_named_id_must_be_there(read_bytes: ReadBytes) -> None:
     found = read_bytes("a.jsonl", lines({"text": "x"}, {"text": "x", "key": ""}, {"text": "x", "key": [1]}), options)
 
     assert found.reasons == [
-        ("a.jsonl:1", "the field 'key' is missing (found: 'text'); say which one to read with --id-field"),
+        ("a.jsonl:1", "the field 'key' is missing (found: 'text'); say which one to read with `id_field`"),
         ("a.jsonl:2", "the field 'key' is not an id but empty"),
         ("a.jsonl:3", "the field 'key' is not an id but a list"),
     ]
@@ -260,7 +260,7 @@ def test_json_in_utf16_is_read(read_bytes: ReadBytes) -> None:
         (
             '{"name": "x"}',
             "a.json#1",
-            "the field 'text' is missing (found: 'name'); say which one to read with --text-field",
+            "the field 'text' is missing (found: 'name'); say which one to read with `text_field`",
         ),
         ("5", "a.json#1", "not a JSON object"),
         (bytes(10), "a.json", "binary file"),

@@ -16,7 +16,7 @@ from ragidx.indexer.ann.index_types import Effort, Recipe
 
 pytestmark = pytest.mark.slow
 
-PUT_BACK = "  hint: put it back from a copy, or build again with --rebuild"
+PUT_BACK = "  hint: put it back from a copy, or build again with `rebuild=True`"
 
 ROWS, DIM = 300, 8
 GRAPH = "HNSW16"

@@ -17,7 +17,7 @@ from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors, gpus
 from ragidx.indexer.ann.index_types import Effort, Recipe
 from ragidx.indexer.store.store import Store
 
-NO_GPU = "--device: there is no cuda device on this machine\n  hint: use --device auto or --device cpu"
+NO_GPU = "`device`: there is no cuda device on this machine\n  hint: use `device=auto` or `device=cpu`"
 needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
 
 
@@ -93,8 +93,8 @@ def test_only_cuda_names_gpus_and_only_those_that_are_there(monkeypatch):
         with pytest.raises(SpecError) as fault:
             gpus(missing)
         assert str(fault.value) == (
-            f"--device: there is no {missing} device on this machine\n"
-            "  hint: known: cuda:0, cuda:1; or use --device auto or --device cpu"
+            f"`device`: there is no {missing} device on this machine\n"
+            "  hint: known: cuda:0, cuda:1; or use `device=auto` or `device=cpu`"
         )
 
 

@@ -79,20 +79,20 @@ def test_every_name_is_an_option_and_has_a_footprint(name):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("hsnw", "--index-type: unknown index type 'hsnw'; did you mean 'hnsw'?\n" + NAMES_HINT),
-        ("LSH", "--index-type: unknown index type 'LSH'\n" + NAMES_HINT),
-        ("SQ5", "--index-type: unknown index type 'SQ5'\n" + NAMES_HINT),
-        ("RaBitQ1", "--index-type: unknown index type 'RaBitQ1'\n" + NAMES_HINT),
+        ("hsnw", "`index_type`: unknown index type 'hsnw'; did you mean 'hnsw'?\n" + NAMES_HINT),
+        ("LSH", "`index_type`: unknown index type 'LSH'\n" + NAMES_HINT),
+        ("SQ5", "`index_type`: unknown index type 'SQ5'\n" + NAMES_HINT),
+        ("RaBitQ1", "`index_type`: unknown index type 'RaBitQ1'\n" + NAMES_HINT),
         *(
-            (text, f"--index-type: index type '{text[:60]}': it is not in the list of those that are known to be right")
+            (text, f"`index_type`: index type '{text[:60]}': it is not in the list of those that are known to be right")
             for text in ("HNSW16,PQ8", "RR,HNSW16", "IVF16,Flat", "IVF4,PQ8x4", "OPQ8,IVF4,PQ8", "RR,", "", "x," * 40)
         ),
-        ("IVF0,SQ8", "--index-type: index type 'IVF0,SQ8': IVF takes 1 list or more"),
-        ("PQ48", "--index-type: index type 'PQ48': product codes stand in lists: IVF256,PQ48"),
-        ("IVF4,PQ0", "--index-type: index type 'IVF4,PQ0': product codes stand in lists: IVF256,PQ48"),
-        ("SQfp16", "--index-type: index type 'SQfp16': all vectors in float16 are the type flat"),
-        ("HNSW3", "--index-type: index type 'HNSW3': HNSW takes 4 to 128 links"),
-        ("HNSW129", "--index-type: index type 'HNSW129': HNSW takes 4 to 128 links"),
+        ("IVF0,SQ8", "`index_type`: index type 'IVF0,SQ8': IVF takes 1 list or more"),
+        ("PQ48", "`index_type`: index type 'PQ48': product codes stand in lists: IVF256,PQ48"),
+        ("IVF4,PQ0", "`index_type`: index type 'IVF4,PQ0': product codes stand in lists: IVF256,PQ48"),
+        ("SQfp16", "`index_type`: index type 'SQfp16': all vectors in float16 are the type flat"),
+        ("HNSW3", "`index_type`: index type 'HNSW3': HNSW takes 4 to 128 links"),
+        ("HNSW129", "`index_type`: index type 'HNSW129': HNSW takes 4 to 128 links"),
     ],
 )
 def test_what_is_not_let_in_is_told_with_what_is(text, message):
@@ -107,7 +107,7 @@ def test_codes_that_do_not_divide_the_width_name_those_that_do():
     check_index_type("IVF8,PQ48", 384)
 
     assert refused("IVF8,PQ48", 100) == (
-        "--index-type: index type IVF8,PQ48: 48 codes do not divide 104 dimensions\n"
+        "`index_type`: index type IVF8,PQ48: 48 codes do not divide 104 dimensions\n"
         "  hint: take one of PQ4, PQ8, PQ13, PQ26, PQ52, PQ104, or another type"
     )
     assert refused("IVF8,PQ48", 7).endswith("  hint: take one of PQ1, PQ2, PQ4, PQ8, or another type")
@@ -118,22 +118,22 @@ def test_codes_that_do_not_divide_the_width_name_those_that_do():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"index_type": "exec"}, "--index-type: unknown index type 'exec'\n" + NAMES_HINT),
+        ({"index_type": "exec"}, "`index_type`: unknown index type 'exec'\n" + NAMES_HINT),
         (
             {"target_recall": 0},
-            "--target-recall: a recall of 0 is no share\n  hint: give more than 0, at most 1",
+            "`target_recall`: a recall of 0 is no share\n  hint: give more than 0, at most 1",
         ),
         (
             {"target_recall": 1.5},
-            "--target-recall: a recall of 1.5 is no share\n  hint: give more than 0, at most 1",
+            "`target_recall`: a recall of 1.5 is no share\n  hint: give more than 0, at most 1",
         ),
         (
             {"target_recall": float("nan")},
-            "--target-recall: a recall of nan is no share\n  hint: give more than 0, at most 1",
+            "`target_recall`: a recall of nan is no share\n  hint: give more than 0, at most 1",
         ),
         (
             {"max_memory": 0},
-            "--max-memory: 0 bytes of memory hold nothing\n  hint: give a size such as 2GB",
+            "`max_memory`: 0 bytes of memory hold nothing\n  hint: give a size such as 2GB",
         ),
     ],
 )

@@ -316,7 +316,7 @@ def test_a_width_that_is_not_stored_is_refused_by_its_option(width, where, messa
     with pytest.raises(QueryError) as caught:
         check_width(width, 8, where)
 
-    assert str(caught.value) == f"{where}: {message}\n  hint: give at most 8; for more, build again with a larger --dim"
+    assert str(caught.value) == f"{where}: {message}\n  hint: give at most 8; for more, build again with a larger `dim`"
 
 
 @pytest.mark.parametrize(
@@ -324,22 +324,22 @@ def test_a_width_that_is_not_stored_is_refused_by_its_option(width, where, messa
     [
         (
             {"dim": 9},
-            "--dim: dim 9 is not from 1 to 8, the dimensions stored in the index\n"
-            "  hint: give at most 8; for more, build again with a larger --dim",
+            "`dim`: dim 9 is not from 1 to 8, the dimensions stored in the index\n"
+            "  hint: give at most 8; for more, build again with a larger `dim`",
         ),
         (
             {"dim": 4, "rerank_dim": 9},
-            "--rerank-dim: rerank dim 9 is not from 1 to 8, the dimensions stored in the index\n"
-            "  hint: give at most 8; for more, build again with a larger --dim",
+            "`rerank_dim`: rerank dim 9 is not from 1 to 8, the dimensions stored in the index\n"
+            "  hint: give at most 8; for more, build again with a larger `dim`",
         ),
         (
             {"dim": 4, "rerank_dim": 4},
-            "--rerank-dim: rerank dim 4 adds nothing to the 4 dimensions that are searched\n"
+            "`rerank_dim`: rerank dim 4 adds nothing to the 4 dimensions that are searched\n"
             "  hint: give more than 4, or leave it out",
         ),
         (
             {"rerank_dim": 4},
-            "--dim: --rerank-dim compares again what --dim has found\n  hint: give --dim, too",
+            "`dim`: `rerank_dim` compares again what `dim` has found\n  hint: give `dim`, too",
         ),
     ],
 )

@@ -214,18 +214,18 @@ def test_auto_takes_the_first_that_fits_into_the_memory(stored, monkeypatch):
 @pytest.mark.usefixtures("any_size")
 def test_memory_that_nothing_fits_into_is_told_with_what_is_needed(stored):
     assert refused(stored[1], IndexOptions("auto", max_memory=1000), 1000) == (
-        "--max-memory: 2,000 vectors of 32 dimensions take 1 MB as RR,IVF32,RaBitQ, more than --max-memory leaves\n"
-        "  hint: allow that much or take fewer dimensions (--dim; give narrower vectors)"
+        "`max_memory`: 2,000 vectors of 32 dimensions take 1 MB as RR,IVF32,RaBitQ, more than `max_memory` leaves\n"
+        "  hint: allow that much or take fewer dimensions (`dim`; give narrower vectors)"
     )
     assert refused(stored[1], IndexOptions("hnsw", max_memory=1000), 1000) == (
-        "--max-memory: 2,000 vectors of 32 dimensions take 1 MB as HNSW16, more than --max-memory leaves\n"
-        "  hint: allow that much, take fewer dimensions (--dim; give narrower vectors), "
-        "or leave the type to --index-type auto"
+        "`max_memory`: 2,000 vectors of 32 dimensions take 1 MB as HNSW16, more than `max_memory` leaves\n"
+        "  hint: allow that much, take fewer dimensions (`dim`; give narrower vectors), "
+        "or leave the type to `index_type=auto`"
     )
     assert refused(stored[1], IndexOptions("auto", target_recall=1, max_memory=1000), 1000) == (
-        "--max-memory: 2,000 vectors of 32 dimensions take 1 MB as flat, more than --max-memory leaves\n"
-        "  hint: allow that much, take fewer dimensions (--dim; give narrower vectors), "
-        "or lower --target-recall: at 1 every vector is "
+        "`max_memory`: 2,000 vectors of 32 dimensions take 1 MB as flat, more than `max_memory` leaves\n"
+        "  hint: allow that much, take fewer dimensions (`dim`; give narrower vectors), "
+        "or lower `target_recall`: at 1 every vector is "
         "compared, 0.99 lets codes be made"
     )
     assert "take 1 MB as flat, more" in refused(stored[1], IndexOptions("flat", max_memory=1000), 1000)
@@ -238,9 +238,9 @@ def test_a_recall_that_nothing_reaches_is_told_with_what_was(stored, monkeypatch
     text = refused(stored[1], IndexOptions("RaBitQ", target_recall=0.999))
 
     first, hint = text.split("\n")
-    assert first.startswith("--target-recall: the index RaBitQ reaches a recall of 0.")
+    assert first.startswith("`target_recall`: the index RaBitQ reaches a recall of 0.")
     assert first.endswith(", not the 0.999 asked for")
-    assert hint == "  hint: lower --target-recall, or take another --index-type: exact search takes 1 MB, a graph 1 MB"
+    assert hint == "  hint: lower `target_recall`, or take another `index_type`: exact search takes 1 MB, a graph 1 MB"
 
 
 @pytest.mark.usefixtures("any_size")
@@ -251,7 +251,7 @@ def test_what_auto_may_not_take_for_want_of_memory_is_named_where_the_recall_is_
 
     hint = refused(stored[1], IndexOptions("auto", 0.999, max_memory=memory), memory).split("\n")[1]
 
-    assert hint == "  hint: lower --target-recall, or allow more --max-memory: exact search takes 1 MB, a graph 1 MB"
+    assert hint == "  hint: lower `target_recall`, or allow more `max_memory`: exact search takes 1 MB, a graph 1 MB"
 
 
 @pytest.mark.usefixtures("any_size")

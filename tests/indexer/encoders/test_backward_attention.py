@@ -249,7 +249,7 @@ def test_attention_with_sinks_is_refused(tiny_model: Make) -> None:
     assert str(fault.value) == (
         f"'{folder}' cannot run with this attention: NotImplementedError: attention with sinks or position biases is "
         "not watched\n"
-        "  hint: its family does not support it in this version of transformers; choose another --method"
+        "  hint: its family does not support it in this version of transformers; choose another `method`"
     )
 
 
@@ -259,7 +259,7 @@ def test_layer_0_has_nothing_to_look_back_with(tiny_model: Make) -> None:
             watching(tiny_model("llama"), layer=layer)
 
         assert str(fault.value) == (
-            "--layer: layer 0 has no attention to look back with\n  hint: give a layer from 1 on, or -1 for the last"
+            "`layer`: layer 0 has no attention to look back with\n  hint: give a layer from 1 on, or -1 for the last"
         )
 
 
@@ -269,6 +269,6 @@ def test_backward_attention_has_no_other_implementation(implementation: str, tin
         load_encoder(str(tiny_model("llama")), method="reba", device="cpu", attn=implementation)
 
     assert str(fault.value) == (
-        "--attn: backward attention is computed by ragidx itself, with every implementation alike\n"
-        "  hint: leave out --attn"
+        "`attn`: backward attention is computed by ragidx itself, with every implementation alike\n"
+        "  hint: leave out `attn`"
     )

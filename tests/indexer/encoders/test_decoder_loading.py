@@ -114,7 +114,7 @@ def test_a_trained_pooling_of_every_layer_reads_every_layer(tiny_model: Make, tm
                 str(tiny_model("llama")), method="classical", pooling="trainable", pooler=pooler, layer=1
             )
         )
-        == "--layer: this pooling reads every layer\n  hint: leave out --layer"
+        == "`layer`: this pooling reads every layer\n  hint: leave out `layer`"
     )
 
 
@@ -130,8 +130,8 @@ def test_an_attention_implementation_that_is_not_there_is_named(family: str, att
     folder = str(tiny_model(family))
 
     assert told(lambda: load_encoder(folder, method="classical", attn=attn, device="cpu"), ModelError) == (
-        f"--attn: '{folder}' has no attention implementation '{attn}': its family '{family}' lacks it, or the package "
-        "it needs is not installed\n  hint: leave it out, or use --attn eager"
+        f"`attn`: '{folder}' has no attention implementation '{attn}': its family '{family}' lacks it, or the package "
+        "it needs is not installed\n  hint: leave it out, or use `attn=eager`"
     )
 
 
@@ -145,8 +145,8 @@ def test_attention_implementations_agree(tiny_model: Make) -> None:
 
 def test_a_sentence_transformers_model_computes_its_own_attention(tiny_sentence_transformer: Path) -> None:
     assert told(lambda: load_encoder(str(tiny_sentence_transformer), attn="eager", device="cpu")) == (
-        "--attn: a sentence-transformers model brings its own attention\n"
-        "  hint: leave out --attn, or choose another --method"
+        "`attn`: a sentence-transformers model brings its own attention\n"
+        "  hint: leave out `attn`, or choose another `method`"
     )
 
 
@@ -154,7 +154,7 @@ def test_a_sentence_transformers_model_computes_its_own_attention(tiny_sentence_
 @pytest.mark.parametrize("method", ["classical", "reba", "llm2vec"])
 def test_a_layer_that_is_not_there_is_told(method: str, layer: int, tiny_model: Make) -> None:
     assert told(lambda: load_encoder(str(tiny_model("llama")), method=method, layer=layer, device="cpu")) == (
-        f"--layer: the model has 2 layers, there is no layer {layer}\n"
+        f"`layer`: the model has 2 layers, there is no layer {layer}\n"
         "  hint: give 0 (input embeddings) to 2, or -1 for the last"
     )
 
@@ -218,8 +218,8 @@ def test_the_last_layer_has_gone_through_the_final_norm(layer: int, tiny_model: 
         load_encoder(str(tiny_model("llama")), layer=layer, layer_norm=True)
 
     assert str(fault.value) == (
-        "--layer-norm: the last layer's states have gone through the final norm\n"
-        "  hint: leave out --layer-norm, or give a --layer before the last"
+        "`layer_norm`: the last layer's states have gone through the final norm\n"
+        "  hint: leave out `layer_norm`, or give a `layer` before the last"
     )
 
 

@@ -276,7 +276,7 @@ def test_methods_with_one_vector_a_text_have_none_for_words(
 
     assert told(lambda: encoder.encode_words(WORDS)) == (
         f"{options['method']} with {pooling} pooling has one vector a text and none for its words\n"
-        "  hint: use --method llm2vec, reba or classical"
+        "  hint: use `method=llm2vec`, reba or classical"
     )
 
 
@@ -285,7 +285,7 @@ def test_a_sentence_transformers_model_has_no_vectors_for_words(tiny_sentence_tr
 
     assert told(lambda: encoder.encode_words(WORDS)) == (
         "sentence-transformers has one vector a text and none for its words\n"
-        "  hint: use --method llm2vec, reba or classical"
+        "  hint: use `method=llm2vec`, reba or classical"
     )
 
 

@@ -83,11 +83,11 @@ def test_a_vector_that_is_not_finite_is_an_error_that_names_the_text(
         list(embedder.batches(["a mill"], names=["a.txt:0-6"]))
 
     assert str(by_number.value) == (
-        "the model gave a vector that is not finite for text 0: 'a mill'\n  hint: try --dtype float32"
+        "the model gave a vector that is not finite for text 0: 'a mill'\n  hint: try `dtype=float32`"
     )
     assert str(by_name.value) == (
         "a.txt:0-6: the model gave a vector that is not finite\n"
-        "  hint: try --dtype float32; if it stays, exclude the document"
+        "  hint: try `dtype=float32`; if it stays, exclude the document"
     )
 
 

@@ -194,7 +194,7 @@ def test_one_text_that_does_not_fit_is_an_error_that_says_what_to_do() -> None:
 
     assert str(fault.value) == (
         "one text of 9 tokens does not fit into the memory of 'cpu'\n"
-        "  hint: use smaller chunks (--chunk-size), a smaller --dtype, or another --device"
+        "  hint: use smaller chunks (`chunk_size`), a smaller `dtype`, or another `device`"
     )
 
 
@@ -258,7 +258,7 @@ def test_unknown_names_name_the_near_miss(tiny_model: Callable[..., Path]) -> No
         "unknown pooling 'men'; did you mean 'mean'?\n  hint: known: bos, eos, last, mean, trainable, weighted_mean"
     )
     assert _message(lambda: load_encoder("minni"), ModelError) == (
-        "--model: no model 'minni': neither a bundled one, nor a folder, nor an id of the form owner/name; "
+        "`model`: no model 'minni': neither a bundled one, nor a folder, nor an id of the form owner/name; "
         "did you mean 'mini'?\n  hint: `ragidx models` lists what is bundled and shows what else can be named"
     )
     assert _message(lambda: choose_device("gpu0"), SpecError).startswith("unknown device 'gpu0'")
@@ -270,13 +270,13 @@ def test_unknown_names_name_the_near_miss(tiny_model: Callable[..., Path]) -> No
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_device_that_is_not_there_is_an_error() -> None:
     assert _message(lambda: choose_device("cuda"), SpecError) == (
-        "--device: there is no cuda device on this machine\n  hint: use --device auto or --device cpu"
+        "`device`: there is no cuda device on this machine\n  hint: use `device=auto` or `device=cpu`"
     )
 
 
 def test_a_layer_out_of_range_is_an_error(tiny_model: Callable[..., Path]) -> None:
     assert _message(lambda: load_encoder(str(tiny_model("llama")), layer=3), SpecError) == (
-        "--layer: the model has 2 layers, there is no layer 3\n"
+        "`layer`: the model has 2 layers, there is no layer 3\n"
         "  hint: give 0 (input embeddings) to 2, or -1 for the last"
     )
 
@@ -286,8 +286,8 @@ def test_a_hub_id_without_a_network_says_what_to_do(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
 
     assert _message(lambda: load_encoder("nobody/no-such-model"), ModelError) == (
-        "--model: 'nobody/no-such-model' is not on this machine, and the hub cannot be reached\n"
-        "  hint: name its folder with --model, or run once with a network; the bundled model needs none: --model mini"
+        "`model`: 'nobody/no-such-model' is not on this machine, and the hub cannot be reached\n"
+        "  hint: name its folder with `model`, or run once with a network; the bundled model needs none: `model=mini`"
     )
 
 
@@ -347,8 +347,8 @@ def test_a_model_with_code_of_its_own_is_refused_and_the_code_is_not_run(
 
 def test_options_of_a_sentence_transformers_model_are_its_own(tiny_sentence_transformer: Path) -> None:
     assert _message(lambda: load_encoder(str(tiny_sentence_transformer), pooling="mean"), SpecError) == (
-        "--pooling: a sentence-transformers model brings its own pooling\n"
-        "  hint: leave out --pooling, or choose another --method"
+        "`pooling`: a sentence-transformers model brings its own pooling\n"
+        "  hint: leave out `pooling`, or choose another `method`"
     )
 
 
@@ -356,8 +356,8 @@ def test_a_decoder_is_no_sentence_transformers_model(tiny_model: Callable[..., P
     folder = str(tiny_model("llama"))
 
     assert _message(lambda: load_encoder(folder, method="sentence-transformers"), SpecError) == (
-        f"--method: '{folder}' has no modules.json, so it is no sentence-transformers model\n"
-        "  hint: choose a method for decoders, such as --method echo"
+        f"`method`: '{folder}' has no modules.json, so it is no sentence-transformers model\n"
+        "  hint: choose a method for decoders, such as `method=echo`"
     )
 
 
@@ -372,7 +372,7 @@ def test_vectors_that_are_not_finite_are_an_error(tiny_model: Callable[..., Path
     encoder = load_encoder(str(folder), method="classical", layer=0, device="cpu")
 
     assert _message(lambda: encoder.encode_document(["a mill"]), ModelError) == (
-        "the model gave a vector that is not finite for text 0: 'a mill'\n  hint: try --dtype float32"
+        "the model gave a vector that is not finite for text 0: 'a mill'\n  hint: try `dtype=float32`"
     )
 
 

@@ -121,7 +121,7 @@ def test_mpt_is_refused_where_attention_must_run_both_ways(tiny_model: Make) -> 
 
     assert _refusal(folder, "llm2vec") == (
         f"'{folder}' cannot run with this attention: AttributeError: 'NoneType' object has no attribute 'to'\n"
-        "  hint: its family does not support it in this version of transformers; choose another --method"
+        "  hint: its family does not support it in this version of transformers; choose another `method`"
     )
 
 
@@ -131,7 +131,7 @@ def test_a_family_whose_attention_cannot_be_read_is_refused_where_it_must_be(fam
 
     assert _refusal(folder, "reba") == (
         f"'{folder}' cannot be used with backward attention: its family '{family}' does not let its attention be read "
-        "in this version of transformers\n  hint: choose another --method, such as --method echo"
+        "in this version of transformers\n  hint: choose another `method`, such as `method=echo`"
     )
 
 
@@ -140,7 +140,7 @@ def test_a_family_without_attention_is_refused_where_it_must_run_both_ways(tiny_
 
     assert _refusal(folder, "llm2vec") == (
         f"'{folder}' was asked for bidirectional attention and stays causal in a batch without padding\n"
-        "  hint: choose a causal method for it, such as --method echo"
+        "  hint: choose a causal method for it, such as `method=echo`"
     )
 
 

@@ -27,7 +27,7 @@ def told(files: ModelFiles, **asked: Any) -> str:
 @pytest.mark.parametrize("copies", [0, -1])
 def test_fewer_than_one_copy_are_refused(method: str, copies: int, llama: ModelFiles) -> None:
     assert told(llama, method=method, copies=copies) == (
-        f"--copies: {copies} copies of a text hold nothing\n  hint: give 1 or more"
+        f"`copies`: {copies} copies of a text hold nothing\n  hint: give 1 or more"
     )
 
 
@@ -45,8 +45,8 @@ def test_copies_where_the_template_does_not_repeat_are_refused(
     asked: dict[str, Any], template: str, llama: ModelFiles
 ) -> None:
     assert told(llama, copies=3, **asked) == (
-        f"--copies: the template '{template}' does not repeat the text\n"
-        "  hint: leave out --copies, or use --method reba or --method echo without a template"
+        f"`copies`: the template '{template}' does not repeat the text\n"
+        "  hint: leave out `copies`, or use `method=reba` or `method=echo` without a template"
     )
 
 
@@ -76,73 +76,73 @@ def test_copies_where_the_template_does_not_repeat_are_refused(
         ),
         (
             {"max_length": 0},
-            "--max-length: a length of 0 tokens holds nothing\n  hint: give 1 or more",
+            "`max_length`: a length of 0 tokens holds nothing\n  hint: give 1 or more",
         ),
         (
             {"pooling": "trainable"},
-            "--pooler: the trainable pooling and its weights belong together\n"
-            "  hint: give --pooling trainable and --pooler weights.safetensors, or neither",
+            "`pooler`: the trainable pooling and its weights belong together\n"
+            "  hint: give `pooling=trainable` and `pooler=weights.safetensors`, or neither",
         ),
         (
             {"pooler": "p.safetensors"},
-            "--pooler: the trainable pooling and its weights belong together\n"
-            "  hint: give --pooling trainable and --pooler weights.safetensors, or neither",
+            "`pooler`: the trainable pooling and its weights belong together\n"
+            "  hint: give `pooling=trainable` and `pooler=weights.safetensors`, or neither",
         ),
         (
             {"method": "reba", "pooling": "eos"},
-            "--pooling: backward attention pools the first copy of the text, which eos pooling does not\n"
-            "  hint: use --pooling mean, weighted_mean or last",
+            "`pooling`: backward attention pools the first copy of the text, which eos pooling does not\n"
+            "  hint: use `pooling=mean`, weighted_mean or last",
         ),
         (
             {"method": "reba", "pooling": "bos", "attention": "bidirectional"},
-            "--pooling: backward attention pools the first copy of the text, which bos pooling does not\n"
-            "  hint: use --pooling mean, weighted_mean or last",
+            "`pooling`: backward attention pools the first copy of the text, which bos pooling does not\n"
+            "  hint: use `pooling=mean`, weighted_mean or last",
         ),
         (
             {"method": "reba", "pooling": "trainable", "pooler": "p"},
-            "--pooling: backward attention pools the first copy of the text, which trainable pooling does not\n"
-            "  hint: use --pooling mean, weighted_mean or last",
+            "`pooling`: backward attention pools the first copy of the text, which trainable pooling does not\n"
+            "  hint: use `pooling=mean`, weighted_mean or last",
         ),
         (
             {"method": "reba", "template": "echo"},
-            "--template: backward attention needs copies of the text side by side, and the template 'echo' has none\n"
-            "  hint: leave out --template",
+            "`template`: backward attention needs copies of the text side by side, and the template 'echo' has none\n"
+            "  hint: leave out `template`",
         ),
         (
             {"method": "reba", "template": "{text} {text}"},
-            "--template: backward attention needs copies of the text side by side, and the template '{text} {text}' "
-            "has none\n  hint: leave out --template",
+            "`template`: backward attention needs copies of the text side by side, and the template '{text} {text}' "
+            "has none\n  hint: leave out `template`",
         ),
         (
             {"method": "classical", "pooling": "bos"},
-            "--pooling: under causal attention the first token sees no other, so every text would have the same "
-            "vector\n  hint: use --attention bidirectional, or another --pooling",
+            "`pooling`: under causal attention the first token sees no other, so every text would have the same "
+            "vector\n  hint: use `attention=bidirectional`, or another `pooling`",
         ),
         (
             {"method": "classical", "compute_matched": True},
-            "--compute-matched: the template 'classical' holds the text once: it reads no more than classical does\n"
-            "  hint: leave out --compute-matched",
+            "`compute_matched`: the template 'classical' holds the text once: it reads no more than classical does\n"
+            "  hint: leave out `compute_matched`",
         ),
         (
             {"method": "reba", "copies": 1, "compute_matched": True},
-            "--compute-matched: the template 'reba' holds the text once: it reads no more than classical does\n"
-            "  hint: leave out --compute-matched",
+            "`compute_matched`: the template 'reba' holds the text once: it reads no more than classical does\n"
+            "  hint: leave out `compute_matched`",
         ),
         (
             {"method": "prompteol", "pooling": "mean"},
-            "--pooling: the template 'prompteol' pools one token, so mean pooling would change nothing\n"
-            "  hint: leave out --pooling",
+            "`pooling`: the template 'prompteol' pools one token, so mean pooling would change nothing\n"
+            "  hint: leave out `pooling`",
         ),
         (
             {"method": "llm2vec", "layer": 0},
-            "--layer: layer 0 is read before any attention, so both ways are the same\n"
-            "  hint: give a layer from 1 on, or --attention causal",
+            "`layer`: layer 0 is read before any attention, so both ways are the same\n"
+            "  hint: give a layer from 1 on, or `attention=causal`",
         ),
         *(
             (
                 asked | {"layer": 0},
-                "--layer: layer 0 knows no other token than its own, and the token that is pooled is the same for "
-                "every text\n  hint: give a layer from 1 on, or pool the text's own tokens with --pooling mean",
+                "`layer`: layer 0 knows no other token than its own, and the token that is pooled is the same for "
+                "every text\n  hint: give a layer from 1 on, or pool the text's own tokens with `pooling=mean`",
             )
             for asked in (
                 {"method": "classical", "pooling": "eos"},
@@ -152,22 +152,22 @@ def test_copies_where_the_template_does_not_repeat_are_refused(
         ),
         (
             {"method": "reba", "copies": 100},
-            "--copies: 100 copies of a text are too many\n  hint: give at most 64",
+            "`copies`: 100 copies of a text are too many\n  hint: give at most 64",
         ),
         ({"max_length": 3.5}, "EncoderSpec.max_length is 3.5, not int or NoneType"),
         ({"layer": True}, "EncoderSpec.layer is True, not int"),
         (
             {"template": "P: {text}", "instruction": "Find it"},
-            "--instruction: the template 'P: {text}' has no {instruction}, so the instruction would not be read\n"
+            "`instruction`: the template 'P: {text}' has no {instruction}, so the instruction would not be read\n"
             "  hint: say where it stands, such as '{instruction} {text}', or leave the instruction out",
         ),
         (
             {"instruction": "Find {text}"},
-            "--instruction: the instruction holds the placeholder '{text}'\n  hint: write it otherwise",
+            "`instruction`: the instruction holds the placeholder '{text}'\n  hint: write it otherwise",
         ),
         (
             {"instruction": "task:SciFakt"},
-            "--instruction: unknown task 'SciFakt'; did you mean 'SciFact'?\n"
+            "`instruction`: unknown task 'SciFakt'; did you mean 'SciFact'?\n"
             "  hint: `ragidx models --tasks` lists the tasks with their instructions; or write the instruction itself",
         ),
     ],
@@ -229,12 +229,12 @@ def test_options_of_a_sentence_transformers_model_are_refused_by_the_name_that_w
 ) -> None:
     assert told(wrapped, **asked) == (
         f"{option}: a sentence-transformers model brings its own {own}\n"
-        f"  hint: leave out {option}, or choose another --method"
+        f"  hint: leave out {option}, or choose another `method`"
     )
 
 
 def test_a_decoder_has_no_modules_of_its_own(llama: ModelFiles) -> None:
     assert told(llama, method=SENTENCE_TRANSFORMERS) == (
-        f"--method: '{llama.name}' has no modules.json, so it is no sentence-transformers model\n"
-        "  hint: choose a method for decoders, such as --method echo"
+        f"`method`: '{llama.name}' has no modules.json, so it is no sentence-transformers model\n"
+        "  hint: choose a method for decoders, such as `method=echo`"
     )

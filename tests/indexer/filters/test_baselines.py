@@ -233,31 +233,31 @@ def test_a_seed_alone_belongs_to_no_filter() -> None:
     [
         (
             {"name": "bulk", "offset": 3},
-            "--filter-offset: filter 'bulk' has no offset\n"
-            "  hint: leave out --filter-offset, or take a filter that has one: embedfilter",
+            "`filter_offset`: filter 'bulk' has no offset\n"
+            "  hint: leave out `filter_offset`, or take a filter that has one: embedfilter",
         ),
         (
             {"name": "truncation", "seed": 3},
-            "--filter-seed: filter 'truncation' has no seed\n  hint: leave out --filter-seed, or take a filter that has"
+            "`filter_seed`: filter 'truncation' has no seed\n  hint: leave out `filter_seed`, or take a filter that has"
             " one: random, random-directions, optimal, optimal-abs, whitening, pca",
         ),
         (
             {"name": "random", "sample": 9},
-            "--filter-sample: filter 'random' has no sample\n  hint: leave out --filter-sample, or take a filter that"
+            "`filter_sample`: filter 'random' has no sample\n  hint: leave out `filter_sample`, or take a filter that"
             " has one: optimal, optimal-abs, whitening, pca",
         ),
         (
             {"name": "pca", "topk": 9},
-            "--filter-topk: filter 'pca' has no topk\n"
-            "  hint: leave out --filter-topk, or take a filter that has one: optimal, optimal-abs",
+            "`filter_topk`: filter 'pca' has no topk\n"
+            "  hint: leave out `filter_topk`, or take a filter that has one: optimal, optimal-abs",
         ),
         (
             {"name": "pca", "sample": 1},
-            "--filter-sample: in a sample of 1 nothing varies\n  hint: give 2 or more",
+            "`filter_sample`: in a sample of 1 nothing varies\n  hint: give 2 or more",
         ),
         (
             {"name": "optimal", "topk": 0},
-            "--filter-topk: topk=0 counts no token\n  hint: give 1 or more",
+            "`filter_topk`: topk=0 counts no token\n  hint: give 1 or more",
         ),
         (
             {"name": "whitning"},
@@ -277,9 +277,9 @@ def test_options_that_a_filter_does_not_have_are_refused(options: dict[str, Any]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dim": 33}, "--dim: dim=33 is wider than the model, which has 32\n  hint: give at most 32"),
-        ({"tau": 33}, "--tau: tau=33 leaves nothing of 32 dimensions\n  hint: give at most 32"),
-        ({"tau": float("inf")}, "--tau: tau=inf leaves nothing of 32 dimensions\n  hint: give at most 32"),
+        ({"dim": 33}, "`dim`: dim=33 is wider than the model, which has 32\n  hint: give at most 32"),
+        ({"tau": 33}, "`tau`: tau=33 leaves nothing of 32 dimensions\n  hint: give at most 32"),
+        ({"tau": float("inf")}, "`tau`: tau=inf leaves nothing of 32 dimensions\n  hint: give at most 32"),
     ],
 )
 def test_a_width_that_the_model_does_not_have_is_refused(
@@ -295,7 +295,7 @@ def test_an_offset_behind_the_spectrum_is_refused(model: Any) -> None:
     with pytest.raises(SpecError) as fault:
         _made("embedfilter", model, offset=32)
 
-    assert str(fault.value) == "--filter-offset: offset=32 leaves nothing of 32 dimensions\n  hint: give at most 31"
+    assert str(fault.value) == "`filter_offset`: offset=32 leaves nothing of 32 dimensions\n  hint: give at most 31"
 
 
 @pytest.mark.parametrize("name", ["embedfilter", *OF_THE_HEAD])
@@ -319,6 +319,6 @@ def test_a_fitted_filter_without_a_corpus_is_refused(name: str, model: Any) -> N
         make_filter(FilterSpec(name=name, dim=4), model)
 
     assert str(fault.value) == (
-        f"--filter: filter '{name}' is fitted on a corpus, and there is none here\n  hint: build an index with it"
+        f"`filter`: filter '{name}' is fitted on a corpus, and there is none here\n  hint: build an index with it"
         f" (ragidx build CORPUS --filter {name}), or take a filter that needs none"
     )

@@ -138,7 +138,7 @@ def test_a_quantised_head_is_refused(
 
     assert str(fault.value) == (
         f"{folder / 'model.safetensors'}: the unembedding matrix 'lm_head.weight' is stored as {name}, which has no"
-        " spectrum\n  hint: use a checkpoint with the head in float16, bfloat16 or float32; or use --filter none, or"
+        " spectrum\n  hint: use a checkpoint with the head in float16, bfloat16 or float32; or use `filter=none`, or"
         " one that reads no head: truncation, random, whitening, pca"
     )
 
@@ -217,7 +217,7 @@ def test_a_model_without_a_head_is_refused(tiny_sentence_transformer: Path) -> N
         spectrum_of(locate(str(tiny_sentence_transformer)))
 
     assert fault.value.message == f"'{tiny_sentence_transformer}' has no unembedding matrix, so it has no spectrum"
-    assert fault.value.hint == "use --filter none, or one that reads no head: truncation, random, whitening, pca"
+    assert fault.value.hint == "use `filter=none`, or one that reads no head: truncation, random, whitening, pca"
 
 
 def test_a_filter_goes_to_bytes_and_back() -> None:
@@ -268,7 +268,7 @@ def test_bytes_that_are_no_filter_are_refused(data: bytes) -> None:
         Filter.from_bytes(data)
 
     assert str(fault.value) == (
-        "filter.safetensors: the filter of the index cannot be read\n  hint: build again with --rebuild"
+        "filter.safetensors: the filter of the index cannot be read\n  hint: build again with `rebuild=True`"
     )
 
 
@@ -280,7 +280,7 @@ def test_a_filter_that_is_not_finite_is_refused() -> None:
 
     assert str(fault.value) == (
         "filter.safetensors: the filter of the index holds numbers that are not finite\n"
-        "  hint: build again with --rebuild"
+        "  hint: build again with `rebuild=True`"
     )
 
 

@@ -150,8 +150,8 @@ def test_more_directions_than_vary_are_refused(make: object) -> None:
         make(Moments.of(rows), 6)  # type: ignore[operator]
 
     assert str(fault.value) == (
-        f"--filter: filter '{make.__name__}' is to keep 6 directions, and the 6 chunks that it is fitted on vary in 5\n"
-        "  hint: give a smaller --dim, a larger --filter-sample or a larger corpus, or take another filter"
+        f"`filter`: filter '{make.__name__}' is to keep 6 directions, and the 6 chunks that it is fitted on vary in 5\n"
+        "  hint: give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter"
     )
     assert make(Moments.of(rows), 5).dim == 5  # type: ignore[operator]
 
@@ -197,7 +197,7 @@ def test_a_sample_of_nothing_is_refused(sample: Sample, what: str) -> None:
         sample.moments() if what == "embedding" else sample.token_counts(10)
 
     assert str(fault.value) == (
-        f"--filter: the sample of the corpus has no {what} to fit a filter on\n  hint: take another filter"
+        f"`filter`: the sample of the corpus has no {what} to fit a filter on\n  hint: take another filter"
     )
 
 

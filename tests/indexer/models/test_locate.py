@@ -88,14 +88,14 @@ def test_a_base_that_is_not_there_is_named(folder: Path) -> None:
 
     assert told("mntp") == (
         f"{folder / 'mntp'}: 'mntp' is an adapter, and its base model '/models/gone' is not beside it\n"
-        "  hint: name the base with --model and the adapter with --adapter"
+        "  hint: name the base with `model` and the adapter with `adapters`"
     )
 
 
 def test_a_base_on_the_hub_that_cannot_be_reached_is_named(folder: Path) -> None:
     write_adapter(folder / "mntp", "owner/gone")
 
-    assert told("mntp").startswith("--model: 'owner/gone' is not on this machine, and the hub cannot be reached\n")
+    assert told("mntp").startswith("`model`: 'owner/gone' is not on this machine, and the hub cannot be reached\n")
 
 
 def test_an_adapter_alone_has_to_name_its_base(folder: Path) -> None:
@@ -103,7 +103,7 @@ def test_an_adapter_alone_has_to_name_its_base(folder: Path) -> None:
 
     assert told("mntp") == (
         f"{folder / 'mntp' / 'adapter_config.json'}: the adapter's config names no base model\n"
-        "  hint: name the base model with --model, and this folder with --adapter"
+        "  hint: name the base model with `model`, and this folder with `adapters`"
     )
 
 
@@ -117,7 +117,7 @@ def test_a_name_in_a_file_leads_nowhere_but_beside_the_adapter(name: str, base: 
 
     assert told("inner/mntp") == (
         f"{inner / 'mntp'}: 'inner/mntp' is an adapter, and its base model '{name}' is not beside it\n"
-        "  hint: name the base with --model and the adapter with --adapter"
+        "  hint: name the base with `model` and the adapter with `adapters`"
     )
 
 
@@ -147,7 +147,7 @@ def test_a_folder_with_a_model_and_an_adapter_is_refused(base: Path, folder: Pat
     assert told("base") == (
         f"{base}: 'base' holds a model and an adapter, and it is not clear which is meant\n"
         "  hint: move adapter_config.json and adapter_model.safetensors to a folder of their own, and name it with "
-        "--adapter"
+        "`adapters`"
     )
 
 
@@ -170,8 +170,8 @@ def test_an_adapter_of_another_published_base_is_refused(base: Path, folder: Pat
     write_adapter(folder / "mntp", LLAMA2)
 
     assert told("base", adapters=["mntp"]) == (
-        f"--adapter: the adapter 'mntp' belongs to '{LLAMA2}', the model is '{LLAMA3}'\n"
-        f"  hint: use --model {LLAMA2} with it"
+        f"`adapters`: the adapter 'mntp' belongs to '{LLAMA2}', the model is '{LLAMA3}'\n"
+        f"  hint: use `model={LLAMA2}` with it"
     )
     write_adapter(folder / "mntp", LLAMA3)
     assert locate("base", adapters=["mntp"]).adapters
@@ -203,7 +203,7 @@ def test_a_folder_that_is_no_adapter_is_refused(base: Path, folder: Path) -> Non
     (folder / "empty").mkdir()
 
     assert told("base", adapters=["empty"]) == (
-        "--adapter: 'empty' has no adapter_config.json, so it is no adapter\n"
+        "`adapters`: 'empty' has no adapter_config.json, so it is no adapter\n"
         "  hint: name the folder that `save_pretrained` of a PEFT model wrote"
     )
 
@@ -211,14 +211,14 @@ def test_a_folder_that_is_no_adapter_is_refused(base: Path, folder: Path) -> Non
 @pytest.mark.parametrize("name", ["gone", "a/b/c", "x" * 400, "~nobody-of-this-name/a"])
 def test_an_adapter_that_is_not_there_is_refused(name: str, base: Path) -> None:
     assert told("base", adapters=[name]) == (
-        f"--adapter: no adapter '{name}': neither a folder, nor an id of the form owner/name\n"
+        f"`adapters`: no adapter '{name}': neither a folder, nor an id of the form owner/name\n"
         "  hint: name the folder that holds its adapter_config.json"
     )
 
 
 def test_an_adapter_on_the_hub_that_cannot_be_reached_is_the_adapters_fault(base: Path) -> None:
     assert told("base", adapters=["owner/gone"]).startswith(
-        "--adapter: 'owner/gone' is not on this machine, and the hub cannot be reached\n"
+        "`adapters`: 'owner/gone' is not on this machine, and the hub cannot be reached\n"
     )
 
 
@@ -226,22 +226,22 @@ def test_a_sentence_transformers_model_takes_no_adapter(tiny_sentence_transforme
     write_adapter(folder / "mntp", None)
 
     assert told(str(tiny_sentence_transformer), adapters=["mntp"]) == (
-        f"--adapter: '{tiny_sentence_transformer}' is a sentence-transformers model, which takes no adapter\n"
-        "  hint: merge the adapter into its weights, or name the plain decoder as --model"
+        f"`adapters`: '{tiny_sentence_transformer}' is a sentence-transformers model, which takes no adapter\n"
+        "  hint: merge the adapter into its weights, or name the plain decoder as `model`"
     )
 
 
 @pytest.mark.parametrize("name", ["a/..", "../a", "my model/x", "a/b/c", "x" * 400, "~nobody-of-this-name/a", "a\0b"])
 def test_a_name_that_can_be_no_model_is_refused(name: str, folder: Path) -> None:
     assert told(name) == (
-        f"--model: no model '{name}': neither a bundled one, nor a folder, nor an id of the form owner/name\n"
+        f"`model`: no model '{name}': neither a bundled one, nor a folder, nor an id of the form owner/name\n"
         "  hint: `ragidx models` lists what is bundled and shows what else can be named"
     )
 
 
 def test_an_id_that_the_hub_cannot_have_is_not_there(folder: Path) -> None:
     assert told("a--b/c") == (
-        "--model: no model 'a--b/c' on the hub\n  hint: check the spelling; private models need a token"
+        "`model`: no model 'a--b/c' on the hub\n  hint: check the spelling; private models need a token"
     )
 
 
@@ -250,7 +250,7 @@ def test_an_id_that_the_hub_cannot_have_is_not_there(folder: Path) -> None:
 
 def test_a_pooler_that_is_not_there_is_refused(base: Path) -> None:
     assert told("base", pooler="p.safetensors") == (
-        "--pooler p.safetensors: there is no such file\n  hint: name the safetensors file of the pooling"
+        "`pooler=p.safetensors`: there is no such file\n  hint: name the safetensors file of the pooling"
     )
 
 
@@ -363,6 +363,6 @@ def test_an_adapter_is_named_once(base: Path, folder: Path) -> None:
     with pytest.raises(ModelError) as fault:
         locate("base", adapters=["a", "./a"])
 
-    assert str(fault.value) == "--adapter: the adapter './a' is named twice\n  hint: name it once"
+    assert str(fault.value) == "`adapters`: the adapter './a' is named twice\n  hint: name it once"
     with pytest.raises(TypeError, match="expected a list of adapters, got one string"):
         locate("base", adapters="a")

@@ -185,7 +185,7 @@ def test_a_config_without_a_base_says_what_to_name(tmp_path: Path) -> None:
 
     assert str(caught.value).replace(str(tmp_path), "HERE") == (
         "HERE/a/adapter_config.json: the adapter's config names no base model\n"
-        "  hint: name the base model with --model, and this folder with --adapter"
+        "  hint: name the base model with `model`, and this folder with `adapters`"
     )
 
 

@@ -246,7 +246,7 @@ def test_a_sum_beyond_the_dtype_is_refused(tmp_path: Path) -> None:
 
     assert told(adapter(tmp_path / "a", tensors), model().to(torch.float16)) == (
         "HERE/adapter_model.safetensors: the adapter 'mine' added to 'layers.0.q_proj' overflows float16\n"
-        "  hint: load the base model with --dtype bfloat16 or float32"
+        "  hint: load the base model with `dtype=bfloat16` or float32"
     )
 
 

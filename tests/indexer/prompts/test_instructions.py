@@ -64,7 +64,7 @@ def test_an_unknown_task_names_the_near_miss_and_where_the_known_ones_are(typed:
         instruction(f"task:{typed}")
 
     assert str(fault.value) == (
-        f"--instruction: unknown task '{typed}'{guess}\n"
+        f"`instruction`: unknown task '{typed}'{guess}\n"
         "  hint: `ragidx models --tasks` lists the tasks with their instructions; or write the instruction itself"
     )
 
@@ -74,7 +74,7 @@ def test_a_set_that_is_used_in_two_ways_asks_which_is_meant() -> None:
         instruction("task:nli")
 
     assert str(fault.value) == (
-        "--instruction: 'NLI' is used with 2 instructions: "
+        "`instruction`: 'NLI' is used with 2 instructions: "
         "'Given a premise, retrieve a hypothesis that is entailed by the premise'; 'Retrieve semantically similar text'"
         "\n  hint: write the one you mean in place of the name"
     )

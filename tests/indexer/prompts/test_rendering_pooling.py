@@ -145,8 +145,8 @@ def test_a_model_without_an_eos_has_none_to_pool(span: str, tiny_tokenizer: Any)
         render(load_template("classical"), ["a"], bare(tiny_tokenizer, bos=True), rules=Rules(span=span))
 
     assert str(fault.value) == (
-        "--pooling: the model's tokenizer has no EOS token to pool\n"
-        "  hint: choose another pooling, such as --pooling last"
+        "`pooling`: the model's tokenizer has no EOS token to pool\n"
+        "  hint: choose another pooling, such as `pooling=last`"
     )
 
 
@@ -156,8 +156,8 @@ def test_a_model_that_reads_no_bos_has_none_to_pool(bos: bool, tiny_tokenizer: A
         render(load_template("classical"), ["a"], bare(tiny_tokenizer, bos=bos), rules=Rules(span="bos"))
 
     assert str(fault.value) == (
-        "--pooling: what the model reads does not begin with a BOS token, so there is none to pool\n"
-        "  hint: choose another pooling, such as --pooling mean"
+        "`pooling`: what the model reads does not begin with a BOS token, so there is none to pool\n"
+        "  hint: choose another pooling, such as `pooling=mean`"
     )
 
 

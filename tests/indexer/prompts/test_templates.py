@@ -24,11 +24,11 @@ from ragidx.indexer.prompts.tokenizer import TextTokenizer
         ("ecco", "unknown template 'ecco'; did you mean 'echo'?\n  hint: known: " + ", ".join(template_names())),
         (
             "no place for it",
-            "--template: the template has no {text}\n  hint: say where the text stands, such as 'Passage: {text}'",
+            "`template`: the template has no {text}\n  hint: say where the text stands, such as 'Passage: {text}'",
         ),
         (
             "{text} {txt}",
-            "--template: the template has an unknown placeholder '{txt}'\n"
+            "`template`: the template has an unknown placeholder '{txt}'\n"
             "  hint: known: {text}, {instruction}, {bos}, {eos}",
         ),
     ],
@@ -46,13 +46,13 @@ def test_a_wrong_template_is_named(name: str, message: str) -> None:
         (
             "Passage: {text}",
             "Find it",
-            "--instruction: the template 'Passage: {text}' has no {instruction}, so the instruction would not be read\n"
+            "`instruction`: the template 'Passage: {text}' has no {instruction}, so the instruction would not be read\n"
             "  hint: say where it stands, such as '{instruction} {text}', or leave the instruction out",
         ),
         (
             "classical",
             "Find {text}",
-            "--instruction: the instruction holds the placeholder '{text}'\n  hint: write it otherwise",
+            "`instruction`: the instruction holds the placeholder '{text}'\n  hint: write it otherwise",
         ),
     ],
 )
@@ -77,22 +77,22 @@ def test_an_empty_instruction_is_none(template: str) -> None:
         (
             "{text} {text}",
             "llm2vec",
-            "--template: the template holds {text} more than once, and this method pools one\n  hint: keep one",
+            "`template`: the template holds {text} more than once, and this method pools one\n  hint: keep one",
         ),
         (
             "One {text}\nTwo",
             "metaeol",
-            "--template: the template has no {text}\n  hint: say where the text stands, such as 'Passage: {text}'",
+            "`template`: the template has no {text}\n  hint: say where the text stands, such as 'Passage: {text}'",
         ),
         (
             " \n ",
             "metaeol",
-            "--template: the template has no {text}\n  hint: say where the text stands, such as 'Passage: {text}'",
+            "`template`: the template has no {text}\n  hint: say where the text stands, such as 'Passage: {text}'",
         ),
         (
             "{texts}",
             "prompteol",
-            "--template: the template has an unknown placeholder '{texts}'\n"
+            "`template`: the template has an unknown placeholder '{texts}'\n"
             "  hint: known: {text}, {instruction}, {bos}, {eos}",
         ),
     ],
@@ -112,8 +112,8 @@ def test_copies_of_a_template_that_has_none_are_refused(name: str) -> None:
         load_template(name, copies=2)
 
     assert str(fault.value) == (
-        f"--copies: the template '{name}' does not repeat the text\n"
-        "  hint: leave out --copies, or use --method reba or --method echo without a template"
+        f"`copies`: the template '{name}' does not repeat the text\n"
+        "  hint: leave out `copies`, or use `method=reba` or `method=echo` without a template"
     )
 
 

@@ -9,10 +9,12 @@ import pytest
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.store.store import Store
 
-PUT_BACK = "  hint: put it back from a copy, or build again with --rebuild"
-GO_BACK = "  hint: copy the newest manifest.<number>.json beside it over manifest.json, or build again with --rebuild"
+PUT_BACK = "  hint: put it back from a copy, or build again with `rebuild=True`"
+GO_BACK = (
+    "  hint: copy the newest manifest.<number>.json beside it over manifest.json, or build again with `rebuild=True`"
+)
 
-WAY_BACK = "  hint: put it back from a copy, go back with 'ragidx rollback 1', or build again with --rebuild"
+WAY_BACK = "  hint: put it back from a copy, go back with 'ragidx rollback 1', or build again with `rebuild=True`"
 
 SEGMENT = "segments/00000001-0000"
 

@@ -281,7 +281,7 @@ def test_another_spec_for_an_existing_index_is_an_error_that_says_what_differs(t
 
     assert str(caught.value) == (
         f"{tmp_path / 'index'}: the index was made with another fingerprint: {'f' * 64}, not {'0' * 64}\n"
-        "  hint: build with the same options as before, or replace the index with --rebuild"
+        "  hint: build with the same options as before, or replace the index with `rebuild=True`"
     )
 
 

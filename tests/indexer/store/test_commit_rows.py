@@ -76,7 +76,7 @@ def test_values_of_one_field_widen_inside_a_segment(tmp_path, kit):
 @pytest.mark.parametrize(
     ("factor", "text"),
     [
-        (np.nan, "the vector holds a number that is not finite\n  hint: encode with --dtype float32"),
+        (np.nan, "the vector holds a number that is not finite\n  hint: encode with `dtype=float32`"),
         (0.5, "the vector has the length 0.5, not 1\n  hint: normalise the vectors before they are added"),
     ],
 )
@@ -101,7 +101,7 @@ def test_half_a_surrogate_pair_is_refused_by_chunk(tmp_path, kit):
 
     assert str(caught.value) == (
         "b:0-1: holds half of a surrogate pair, which no UTF-8 file can\n"
-        "  hint: repair the text, or leave the document out with --exclude"
+        "  hint: repair the text, or leave the document out with `exclude`"
     )
 
 

@@ -109,7 +109,7 @@ def test_a_disk_that_is_full_ends_in_one_line_and_the_old_state_stays(old, kit):
     assert (full.returncode, full.stderr) == (2, "")
     assert re.fullmatch(
         rf"{re.escape(str(old / 'journal'))}/f{{16}}.bin: cannot write: File too large\n"
-        r"  hint: free some space \([0-9,]+ bytes were to be written\), or choose another folder with --index\n",
+        r"  hint: free some space \([0-9,]+ bytes were to be written\), or choose another folder with `index`\n",
         full.stdout,
     )
     assert texts(old) == {"a 0", "a 1", "b 0"}
@@ -152,14 +152,14 @@ def test_what_the_disk_says_is_told_with_what_to_do():
 
     assert told(errno.ENOSPC, 123_456) == (
         "index: cannot write: No space left on device\n"
-        "  hint: free some space (123,456 bytes were to be written), or choose another folder with --index"
+        "  hint: free some space (123,456 bytes were to be written), or choose another folder with `index`"
     )
     assert told(errno.EROFS) == (
         "index: cannot write: Read-only file system\n"
-        "  hint: make the folder writable, or choose another one with --index"
+        "  hint: make the folder writable, or choose another one with `index`"
     )
     assert told(errno.EIO) == (
-        "index: cannot write: Input/output error\n  hint: look at the disk, or choose another folder with --index"
+        "index: cannot write: Input/output error\n  hint: look at the disk, or choose another folder with `index`"
     )
 
 
@@ -170,7 +170,7 @@ def test_a_full_device_is_told_by_its_name():
 
     assert str(caught.value) == (
         "/dev/full: cannot write: No space left on device\n"
-        "  hint: free some space (4 bytes were to be written), or choose another folder with --index"
+        "  hint: free some space (4 bytes were to be written), or choose another folder with `index`"
     )
 
 
@@ -217,5 +217,5 @@ def test_a_folder_that_is_read_only_is_not_written(closed, kit):
 
     assert str(caught.value) == (
         f"{index / 'LOCK'}: cannot write: Permission denied\n"
-        "  hint: make the folder writable, or choose another one with --index"
+        "  hint: make the folder writable, or choose another one with `index`"
     )

@@ -24,9 +24,9 @@ NAMES = tuple(OPERATIONS)
 TOLD = {
     errno.ENOSPC: (
         r"No space left on device\n"
-        r"  hint: free some space( \([0-9,]+ bytes were to be written\))?, or choose another folder with --index"
+        r"  hint: free some space( \([0-9,]+ bytes were to be written\))?, or choose another folder with `index`"
     ),
-    errno.EIO: r"Input/output error\n  hint: look at the disk, or choose another folder with --index",
+    errno.EIO: r"Input/output error\n  hint: look at the disk, or choose another folder with `index`",
 }
 
 
@@ -153,7 +153,7 @@ def test_a_failure_after_the_renaming_is_told_and_the_new_state_stands(name, ref
 
         assert str(caught.value) == (
             f"{index}: cannot write: Input/output error\n"
-            "  hint: look at the disk, or choose another folder with --index"
+            "  hint: look at the disk, or choose another folder with `index`"
         )
         assert state_of(index) == reference(name).new
         assert verify(index) == []

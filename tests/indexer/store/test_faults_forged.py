@@ -138,7 +138,7 @@ def test_a_size_that_lies_is_told_before_anything_is_allocated(index, name):
         index, f"{SEGMENT}/{name}", [{"at": at, "put": put.hex()} for at, put, _ in SIZES[name]]
     )
 
-    path, hint = index / SEGMENT / name, "  hint: put it back from a copy, or build again with --rebuild"
+    path, hint = index / SEGMENT / name, "  hint: put it back from a copy, or build again with `rebuild=True`"
     assert answers == [f"{path}: the file is damaged: {told}\n{hint}" for _, _, told in SIZES[name]]
 
 
@@ -208,7 +208,7 @@ def test_vectors_that_are_no_unit_vectors_are_named_by_verify(index):
 
     assert verify(index) == [
         f"{index / SEGMENT}: the file is damaged: row 23 is no vector of unit length; "
-        "put it back from a copy, or build again with --rebuild"
+        "put it back from a copy, or build again with `rebuild=True`"
     ]
 
 

@@ -150,7 +150,7 @@ def test_another_index_type_than_it_has_is_refused(old):
 
     assert str(caught.value) == (
         f"{old}: the index was made with another index_type: {old.name}, not sq8\n"
-        "  hint: build with the same options as before, or replace the index with --rebuild"
+        "  hint: build with the same options as before, or replace the index with `rebuild=True`"
     )
 
 
@@ -185,7 +185,8 @@ def test_what_lies_in_format_1_is_refused_as_in_format_2(old, change, reasons):
     reason = reasons[TYPES.index(old.name)]
     assert str(caught.value) == (
         f"{old / 'manifest.json'}: the manifest is damaged: {reason}\n"
-        "  hint: copy the newest manifest.<number>.json beside it over manifest.json, or build again with --rebuild"
+        "  hint: copy the newest manifest.<number>.json beside it over manifest.json, "
+        "or build again with `rebuild=True`"
     )
 
 

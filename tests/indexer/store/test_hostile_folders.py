@@ -26,7 +26,7 @@ def lie(index: Path, change) -> None:
 def test_a_folder_that_is_not_there(tmp_path):
     assert refused(tmp_path / "none") == (
         f"{tmp_path / 'none'}: there is no such folder\n"
-        "  hint: build the index first, or name another folder with --index"
+        "  hint: build the index first, or name another folder with `index`"
     )
 
 
@@ -34,7 +34,7 @@ def test_a_folder_that_is_no_index(tmp_path):
     (tmp_path / "letter.txt").write_text("hello")
 
     assert refused(tmp_path) == (
-        f"{tmp_path}: it is no index: manifest.json is missing\n  hint: name another folder with --index"
+        f"{tmp_path}: it is no index: manifest.json is missing\n  hint: name another folder with `index`"
     )
 
 
@@ -55,7 +55,7 @@ def test_a_folder_of_something_else_is_not_written_to(tmp_path, kit):
         kit.writer(tmp_path)
 
     assert str(caught.value) == (
-        f"{tmp_path}: it is not an index, and not empty\n  hint: choose another folder with --index"
+        f"{tmp_path}: it is not an index, and not empty\n  hint: choose another folder with `index`"
     )
     assert [file.name for file in tmp_path.iterdir()] == ["letter.txt"]
 
@@ -67,7 +67,7 @@ def test_a_file_is_not_written_to(tmp_path, kit):
         kit.writer(tmp_path / "letter.txt")
 
     assert str(caught.value) == (
-        f"{tmp_path / 'letter.txt'}: it is a file, not a folder\n  hint: choose another folder with --index"
+        f"{tmp_path / 'letter.txt'}: it is a file, not a folder\n  hint: choose another folder with `index`"
     )
 
 
@@ -86,7 +86,7 @@ def test_a_part_of_the_index_that_is_a_link_is_not_followed_by_a_writer(index, t
         kit.writer(index, replace=True)
 
     assert str(caught.value) == (
-        f"{index}: 'segments' in it is a link, and is not followed\n  hint: choose another folder with --index"
+        f"{index}: 'segments' in it is a link, and is not followed\n  hint: choose another folder with `index`"
     )
     assert (tmp_path / "elsewhere" / "00000009-0000").exists()
 
@@ -203,7 +203,8 @@ def test_more_chunks_than_there_are(index):
     lie(index, lambda data: data.update(n_chunks=3))
 
     assert refused(index) == (
-        f"{index}: the manifest counts 3 chunks, its segments and deletions 299\n  hint: build again with --rebuild"
+        f"{index}: the manifest counts 3 chunks, its segments and deletions 299\n"
+        "  hint: build again with `rebuild=True`"
     )
 
 

@@ -60,7 +60,7 @@ def test_a_flipped_byte_reads_as_one_line(index):
 
     message = f"{path}: the file is damaged: its checksum differs from the manifest's"
     assert refused(index) == f"{message}\n{PUT_BACK}"
-    assert verify_module.verify(index) == [f"{message}; put it back from a copy, or build again with --rebuild"]
+    assert verify_module.verify(index) == [f"{message}; put it back from a copy, or build again with `rebuild=True`"]
 
 
 def test_verify_tells_every_damaged_file(index):
@@ -78,7 +78,7 @@ def test_verify_tells_every_damaged_file(index):
 
 
 def test_verify_of_no_index_says_so(tmp_path):
-    assert verify_module.verify(tmp_path) == [f"{tmp_path}: it holds no index; name another folder with --index"]
+    assert verify_module.verify(tmp_path) == [f"{tmp_path}: it holds no index; name another folder with `index`"]
 
 
 def test_a_file_that_is_a_link_is_not_followed(index):
@@ -195,7 +195,7 @@ def test_a_blob_that_is_not_there(index):
     with pytest.raises(IndexFormatError) as caught:
         store.blob("other")
 
-    assert str(caught.value) == f"{index}: the index holds no file 'other'\n  hint: build again with --rebuild"
+    assert str(caught.value) == f"{index}: the index holds no file 'other'\n  hint: build again with `rebuild=True`"
 
 
 def test_a_large_index_is_not_hashed_whole_when_it_is_opened(index, monkeypatch):
@@ -228,4 +228,4 @@ def test_a_link_that_leads_nowhere_is_named_by_verify_and_by_the_first_search(in
         store.search(kit.queries(1), 3)
 
     assert str(caught.value) == f"{message}\n{PUT_BACK}"
-    assert store.verify() == [f"{message}; put it back from a copy, or build again with --rebuild"]
+    assert store.verify() == [f"{message}; put it back from a copy, or build again with `rebuild=True`"]

@@ -126,25 +126,25 @@ REFUSED = {
     "too rough": (
         "coarse",
         {"target_recall": 0.999},
-        r"--target-recall: the index IVF4,PQ1 reaches a recall of 0\.9\d\d, not the 0\.999 asked for"
+        r"`target_recall`: the index IVF4,PQ1 reaches a recall of 0\.9\d\d, not the 0\.999 asked for"
         r"\n  hint: '{reindex} --index-type auto --target-recall 0\.999' {makes}; or ask for less",
     ),
     "not exact": (
         "codes",
         {"target_recall": 1},
-        r"--target-recall: a recall of 1 compares every vector, and IVF\d+,\w+ was made of them"
+        r"`target_recall`: a recall of 1 compares every vector, and IVF\d+,\w+ was made of them"
         r"\n  hint: '{reindex} --target-recall 1' {makes}; or ask for less",
     ),
     "too large": (
         "exact",
         {"max_memory": 1000},
-        r"--max-memory: the index takes 1 MB as it was made, more than --max-memory allows"
+        r"`max_memory`: the index takes 1 MB as it was made, more than `max_memory` allows"
         r"\n  hint: '{reindex} --max-memory 1000' {makes}; or allow that much",
     ),
     "too large a graph": (
         "graph",
         {"max_memory": 1_000_000},
-        r"--max-memory: the index takes 2 MB as it was made, more than --max-memory allows"
+        r"`max_memory`: the index takes 2 MB as it was made, more than `max_memory` allows"
         r"\n  hint: '{reindex} --index-type auto --max-memory 1000000' {makes}; or allow that much",
     ),
 }

@@ -150,7 +150,7 @@ def test_what_the_committed_state_alone_has_does_not_bar_the_way_back(index: Pat
         Store.open(index)
     assert caught.value.where == str(index / name)
     assert caught.value.hint == (
-        "put it back from a copy, go back with 'ragidx rollback 2', or build again with --rebuild"
+        "put it back from a copy, go back with 'ragidx rollback 2', or build again with `rebuild=True`"
     )
     assert [manifest.generation for manifest in history(index)] == [3, 2, 1]
     assert rollback(index, 2).generation == 4
@@ -181,7 +181,7 @@ def test_a_file_that_every_generation_needs_has_no_way_back(index: Path) -> None
     with pytest.raises(IndexFormatError) as caught:
         Store.open(index)
 
-    assert caught.value.hint == "put it back from a copy, or build again with --rebuild"
+    assert caught.value.hint == "put it back from a copy, or build again with `rebuild=True`"
 
 
 def test_a_damaged_state_is_not_gone_back_to_though_it_is_the_committed_one(index: Path) -> None:

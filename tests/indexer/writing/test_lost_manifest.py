@@ -19,7 +19,7 @@ from ragidx.indexer.writing.rewrite import Change, compact, copy
 from ragidx.indexer.writing.vacuum import sweep
 
 STATES = [{"ant": ["an ant"]}, {"ant": ["an ant"], "bee": ["a bee"]}, {"bee": ["a bee"], "cat": ["a cat"]}]
-HINT = "copy the newest manifest.<number>.json beside it over manifest.json, or build again with --rebuild"
+HINT = "copy the newest manifest.<number>.json beside it over manifest.json, or build again with `rebuild=True`"
 
 
 @pytest.fixture

@@ -300,7 +300,7 @@ def test_new_segments_share_the_memory_that_the_others_leave(
     with pytest.raises(SpecError) as fault:
         compact(index)
 
-    assert fault.value.where == "--max-memory"
+    assert fault.value.where == "`max_memory`"
     assert fault.value.message.startswith("300 vectors of 8 dimensions take 1 MB as flat")
     assert (content_of(index), files_of(index)) == (state, before)
     assert len(compact(tmp_path / "roomy").manifest.segments) == 2

@@ -213,7 +213,7 @@ def test_another_spec_for_an_index_is_an_error_that_says_what_differs(
 
     assert str(fault.value).startswith(f"{echo_index}: the index was made otherwise: ")
     assert what in fault.value.message
-    hint = "leave the option out to go on with the index, or replace it with --rebuild"
+    hint = "leave the option out to go on with the index, or replace it with `rebuild=True`"
     assert fault.value.hint.partition("; ")[0] == hint
     assert ("ragidx reindex DIR" in fault.value.hint) == ("index_type" in what)  # nothing is encoded for that
 

@@ -75,5 +75,5 @@ def test_a_vector_that_is_not_finite_ends_a_build_with_the_name_of_the_chunk(
 
     assert str(fault.value) == (
         "mill.md:0-64: the model gave a vector that is not finite\n"
-        "  hint: try --dtype float32; if it stays, exclude the document"
+        "  hint: try `dtype=float32`; if it stays, exclude the document"
     )

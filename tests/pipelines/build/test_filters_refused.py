@@ -30,7 +30,7 @@ def test_standard_input_cannot_be_read_twice(
         ragidx.build("-", tmp_path / "index", **tiny, filter=name)
 
     assert str(fault.value) == (
-        f"--filter: filter '{name}' is fitted on the corpus first, and standard input cannot be read twice\n"
+        f"`filter`: filter '{name}' is fitted on the corpus first, and standard input cannot be read twice\n"
         "  hint: write it to a file and build that, or take another filter"
     )
     assert not (tmp_path / "index").exists()
@@ -53,8 +53,8 @@ def test_a_corpus_that_is_too_small_for_the_width_is_refused(
         ragidx.build(small_corpus, tmp_path / "index", **tiny, filter=name)
 
     assert str(fault.value) == (
-        f"--filter: filter '{name}' is to keep 16 directions, and the 6 chunks that it is fitted on vary in 5\n"
-        "  hint: give a smaller --dim, a larger --filter-sample or a larger corpus, or take another filter"
+        f"`filter`: filter '{name}' is to keep 16 directions, and the 6 chunks that it is fitted on vary in 5\n"
+        "  hint: give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter"
     )
     assert not (tmp_path / "index").exists()
     assert ragidx.build(small_corpus, tmp_path / "index", **tiny, filter=name, dim=5).dim == 5
@@ -141,4 +141,4 @@ def test_a_sentence_transformers_model_refuses_the_others(
         ragidx.build(corpus, tmp_path / "index", model=str(tiny_sentence_transformer), filter=name)
 
     assert fault.value.message.endswith("has no unembedding matrix, so it has no spectrum")
-    assert fault.value.hint == "use --filter none, or one that reads no head: truncation, random, whitening, pca"
+    assert fault.value.hint == "use `filter=none`, or one that reads no head: truncation, random, whitening, pca"

@@ -183,13 +183,11 @@ def test_a_fault_has_a_traceback_only_where_it_is_asked_for(run_process: Run) ->
     plain = run_process("info")
     asked = run_process("info", env={"RAGIDX_DEBUG": "1"})
 
-    message = (
-        "ragidx-index: there is no such folder\n  hint: build the index first, or name another folder with --index\n"
-    )
-    assert plain == (2, "", f"Error: {message}")
+    message = "ragidx-index: there is no such folder\n  hint: build the index first, or name another folder with "
+    assert plain == (2, "", f"Error: {message}--index\n")
     assert asked.status != 0
     assert asked.err.startswith("Traceback (most recent call last):\n")
-    assert asked.err.endswith(f"ragidx.corpora.errors.IndexFormatError: {message}")
+    assert asked.err.endswith(f"ragidx.corpora.errors.IndexFormatError: {message}`index`\n")
 
 
 def _wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:

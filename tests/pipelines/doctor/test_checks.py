@@ -143,7 +143,7 @@ def test_attention_that_turns_causal_under_padding_is_found(tiny_model: Make, mo
     found = _named(report)
     assert [found[f"bidirectional attention, {padding}"].status for padding in PADDINGS] == ["ok", "failed", "failed"]
     assert found["bidirectional attention, padded right"].hint == (
-        "it does not see later tokens: use a causal method such as --method echo, or another version of transformers"
+        "it does not see later tokens: use a causal method such as `method=echo`, or another version of transformers"
     )
     assert found["alone and in a batch"].status == "failed"  # a batch is padded, a text alone is not
 
@@ -159,7 +159,7 @@ def test_a_model_that_sees_the_future_and_should_not_is_found(
 
     assert [check.status for check in checks] == ["failed"] * 3
     assert {check.hint for check in checks} == {
-        "it sees later tokens: use --attention bidirectional, or another version of transformers"
+        "it sees later tokens: use `attention=bidirectional`, or another version of transformers"
     }
 
 
@@ -177,7 +177,7 @@ def test_a_vector_that_depends_on_its_neighbours_is_found(tiny_model: Make) -> N
 
     assert [(check.name, check.status) for check in checks] == [(name, "failed") for name in SAME]
     assert checks[0].hint == (
-        "a text's vector depends on what is computed beside it: use --device cpu, or another version of transformers"
+        "a text's vector depends on what is computed beside it: use `device=cpu`, or another version of transformers"
     )
 
 
@@ -200,7 +200,7 @@ def test_a_dtype_that_moves_vectors_too_far_is_found(tiny_model: Make, monkeypat
     report = examine(str(tiny_model("llama")), method="classical", device="cpu", dtype="bfloat16")
 
     check = _named(report, "bfloat16")["bfloat16 against float32"]
-    assert (check.status, check.hint) == ("failed", "use --dtype float32")
+    assert (check.status, check.hint) == ("failed", "use `dtype=float32`")
 
 
 def test_weights_that_do_not_fit_in_float32_are_looked_at_in_the_dtype_that_is_used(
@@ -233,7 +233,7 @@ def test_weights_that_do_not_fit_in_float32_are_looked_at_in_the_dtype_that_is_u
             "loading",
             "float32",
             status="failed",
-            hint="the weights do not fit into the memory of 'cpu': use a smaller model, or --device cpu",
+            hint="the weights do not fit into the memory of 'cpu': use a smaller model, or `device=cpu`",
         ),
         head,
     )
@@ -247,7 +247,7 @@ def test_a_model_that_cannot_be_loaded_as_asked_is_a_failed_check(tiny_sentence_
     assert (head.name, head.status) == (HEAD, "failed")
     assert check.hint == (
         f"'{tiny_sentence_transformer}' was asked for causal attention and attends both ways in a batch without "
-        "padding; it is no decoder: use it as a sentence-transformers model, or ask for --attention bidirectional"
+        "padding; it is no decoder: use it as a sentence-transformers model, or ask for `attention=bidirectional`"
     )
 
 
@@ -264,7 +264,7 @@ def test_a_model_without_the_head_that_its_default_filter_reads_is_told_and_a_bu
             HEAD,
             "-",
             status="failed",
-            hint=f"'{folder}' has no unembedding matrix, so it has no spectrum: with a build, use --filter none, or one"
+            hint=f"'{folder}' has no unembedding matrix, so it has no spectrum: with a build, use `filter=none`, or one"
             " that reads no head: truncation, random, whitening, pca",
         )
     ]
@@ -284,7 +284,7 @@ def test_a_head_of_eight_bits_is_told(tiny_model: Make, tmp_path: Path) -> None:
     assert (check.name, check.status) == (HEAD, "failed")
     assert check.hint == (
         "the unembedding matrix 'lm_head.weight' is stored as I8, which has no spectrum: with a build, use a "
-        "checkpoint with the head in float16, bfloat16 or float32; or use --filter none, or one that reads no head: "
+        "checkpoint with the head in float16, bfloat16 or float32; or use `filter=none`, or one that reads no head: "
         "truncation, random, whitening, pca"
     )
 
@@ -308,6 +308,6 @@ def test_options_of_a_model_without_a_model_are_an_error() -> None:
         examine(max_length=12)
 
     assert str(fault.value) == (
-        "--max-length: it says how a model is run, and no model is named\n"
-        "  hint: add --model mini, a folder or a hub id"
+        "`max_length`: it says how a model is run, and no model is named\n"
+        "  hint: add `model=mini`, a folder or a hub id"
     )

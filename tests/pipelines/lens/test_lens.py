@@ -227,7 +227,7 @@ def test_a_filter_that_scales_has_no_removed_part(small_corpus: Path, tmp_path: 
         lens_hit(QUERY, Retriever.open(tmp_path / "white", dtype="float32", device="cpu"))
 
     assert str(told.value) == (
-        "--filter: the filter stretches what it keeps, so a vector is not what it keeps plus what it removes\n"
+        "`filter`: the filter stretches what it keeps, so a vector is not what it keeps plus what it removes\n"
         "  hint: take a filter that keeps lengths, such as embedfilter, truncation or pca"
     )
 
@@ -248,7 +248,7 @@ def test_vectors_of_another_width_than_the_head_are_told(tiny: Encoder, monkeypa
 
     assert str(told.value) == (
         "its vectors are 7 wide and its unembedding matrix 32: the lens cannot read them\n"
-        "  hint: leave out the modules behind the language model, with --method classical"
+        "  hint: leave out the modules behind the language model, with `method=classical`"
     )
 
 

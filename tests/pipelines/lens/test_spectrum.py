@@ -92,7 +92,7 @@ def test_an_index_whose_model_has_moved_is_counted_with_the_folder_named(
         spectrum(str(tiny_model("gpt2")), index=tmp_path / "index")
     assert str(told.value) == (
         f"{tmp_path / 'index'}: '{tiny_model('gpt2')}' is not the model this index was made with\n"
-        "  hint: name the right folder with --model, or count in a corpus with --corpus"
+        "  hint: name the right folder with `model`, or count in a corpus with `corpus`"
     )
 
 
@@ -234,7 +234,7 @@ def test_tokens_are_counted_in_one_place(small_corpus: Path) -> None:
             spectrum(**more)
 
         assert str(told.value) == (
-            "tokens are counted in a corpus or in an index\n  hint: give one of --corpus and --index"
+            "tokens are counted in a corpus or in an index\n  hint: give one of `corpus` and `index`"
         )
 
 
@@ -360,5 +360,5 @@ def test_an_index_of_precomputed_vectors_has_no_tokens(tmp_path: Path) -> None:
 
     assert str(fault.value) == (
         f"{tmp_path / 'index'}: the index holds precomputed vectors, and no model whose tokens could be counted\n"
-        "  hint: count in a corpus with --corpus, and name a --model"
+        "  hint: count in a corpus with `corpus`, and name a `model`"
     )

@@ -105,15 +105,15 @@ def test_an_index_can_lose_all_its_documents_and_get_them_again() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({}, "nothing says what to delete\n  hint: give --id or --where"),
+        ({}, "nothing says what to delete\n  hint: give `ids` or `where`"),
         (
             {"ids": ["leese.txt"], "where": HISTORY},
-            "--id: the index has no document 'leese.txt'; did you mean 'lease.txt'?\n"
+            "`ids`: the index has no document 'leese.txt'; did you mean 'lease.txt'?\n"
             "  hint: ids are those that queries show; nothing was deleted",
         ),
         (
             {"ids": ["lease.txt", "no", "none"]},
-            "--id: the index has no document 'no', and 1 more\n"
+            "`ids`: the index has no document 'no', and 1 more\n"
             "  hint: ids are those that queries show; nothing was deleted",
         ),
     ],
@@ -205,7 +205,7 @@ def test_a_chunk_of_a_document_is_no_id_that_can_be_deleted(long: Path) -> None:
         delete(ids=[chunk])
 
     assert str(fault.value) == (
-        f"--id: '{chunk}' is a chunk of the document 'one.md'\n"
+        f"`ids`: '{chunk}' is a chunk of the document 'one.md'\n"
         "  hint: documents of a corpus go whole: give the document's id; nothing was deleted"
     )
     assert documents() == ["one.md", "two.md"]
@@ -278,7 +278,7 @@ def test_an_id_that_neither_a_document_nor_a_row_has_deletes_nothing(given: Path
         delete(ids=["r1", "r0", "r9"])
 
     assert str(fault.value) == (
-        "--id: the index has no document or row 'r0', and 1 more\n"
+        "`ids`: the index has no document or row 'r0', and 1 more\n"
         "  hint: ids are those that queries show; nothing was deleted"
     )
     assert len(rows(given)) == 5

@@ -91,9 +91,9 @@ def test_what_the_memory_does_not_hold_is_refused(given: np.ndarray, monkeypatch
         reindex(INDEX, "tiny-index", index_type="flat", max_memory=1000)
 
     assert str(fault.value) == (
-        "--max-memory: 400 vectors of 16 dimensions take 1 MB as flat, more than --max-memory leaves\n"
-        "  hint: allow that much, take fewer dimensions (--dim; give narrower vectors), "
-        "or leave the type to --index-type auto"
+        "`max_memory`: 400 vectors of 16 dimensions take 1 MB as flat, more than `max_memory` leaves\n"
+        "  hint: allow that much, take fewer dimensions (`dim`; give narrower vectors), "
+        "or leave the type to `index_type=auto`"
     )
     assert not Path("tiny-index").exists()
 
@@ -102,7 +102,7 @@ def refuse_memory(monkeypatch: pytest.MonkeyPatch, target: Path) -> None:
     """A reindex that fails after its rows were copied."""
     for module in (index_types, tuning):
         monkeypatch.setattr(module, "MIN_ROWS", 200)
-    with pytest.raises(SpecError, match="more than --max-memory leaves"):
+    with pytest.raises(SpecError, match="more than `max_memory` leaves"):
         reindex(INDEX, target, index_type="flat", max_memory=1000)
 
 
@@ -187,11 +187,11 @@ def test_nor_around_it(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"target_recall": 1.5}, "--target-recall: a recall of 1.5 is no share\n  hint: give more than 0, at most 1"),
-        ({"max_memory": 0}, "--max-memory: 0 bytes of memory hold nothing\n  hint: give a size such as 2GB"),
+        ({"target_recall": 1.5}, "`target_recall`: a recall of 1.5 is no share\n  hint: give more than 0, at most 1"),
+        ({"max_memory": 0}, "`max_memory`: 0 bytes of memory hold nothing\n  hint: give a size such as 2GB"),
         (
             {"index_type": "IVF4,PQ3", "dim": 12},
-            "--index-type: index type IVF4,PQ3: 3 codes do not divide 16 dimensions\n"
+            "`index_type`: index type IVF4,PQ3: 3 codes do not divide 16 dimensions\n"
             "  hint: take one of PQ1, PQ2, PQ4, PQ8, PQ16, or another type",
         ),
     ],

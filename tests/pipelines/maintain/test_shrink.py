@@ -207,8 +207,8 @@ def test_a_width_that_the_index_does_not_have_is_refused(dim: int) -> None:
         with pytest.raises(SpecError) as fault:
             refuse()
         assert str(fault.value) == (
-            f"--dim: dim {dim} is not from 1 to 255, the dimensions stored in the index\n"
-            "  hint: give at most 255; for more, build again with a larger --dim"
+            f"`dim`: dim {dim} is not from 1 to 255, the dimensions stored in the index\n"
+            "  hint: give at most 255; for more, build again with a larger `dim`"
         )
     assert files(INDEX) == before
     assert not Path("narrow").exists()
@@ -222,8 +222,8 @@ def test_a_filter_whose_numbers_stand_in_no_order_is_refused(name: str, small_co
         shrink(INDEX, dim=6)
 
     assert str(fault.value) == (
-        f"--dim: filter '{name}' keeps numbers in no order: the first 6 are not its narrower form\n"
-        "  hint: build again with --dim 6"
+        f"`dim`: filter '{name}' keeps numbers in no order: the first 6 are not its narrower form\n"
+        "  hint: build again with `dim=6`"
     )
     assert reindex(INDEX, "same").dim == 12
 
@@ -247,7 +247,7 @@ def test_another_writer_and_what_is_no_index_are_told() -> None:
         with pytest.raises(IndexFormatError) as fault:
             act()
         assert str(fault.value) == (
-            "nowhere: there is no such folder\n  hint: build the index first, or name another folder with --index"
+            "nowhere: there is no such folder\n  hint: build the index first, or name another folder with `index`"
         )
     assert not Path("nowhere").exists()
     assert not Path("copy2").exists()

@@ -90,7 +90,7 @@ def test_an_index_whose_widths_do_not_go_together_is_damaged(given: np.ndarray) 
 
     assert str(fault.value) == (
         "ragidx-index: the index cannot hold the first 8 of 8 numbers\n"
-        "  hint: put the manifest back, or replace the index with --rebuild"
+        "  hint: put the manifest back, or replace the index with `rebuild=True`"
     )
 
 

@@ -50,7 +50,7 @@ def test_what_fits_nowhere_is_refused_in_the_words_of_the_build(name: str, tmp_p
         recipes(options, [20_000], 384)
 
     assert str(fault.value) == str(expected.value)
-    assert "more than --max-memory leaves" in str(fault.value)
+    assert "more than `max_memory` leaves" in str(fault.value)
 
 
 def test_a_small_segment_is_compared_whole_whatever_memory_it_may_take() -> None:
@@ -176,7 +176,7 @@ def test_memory_that_nothing_fits_into_is_refused_as_the_build_refuses_it(
         ragidx.build(records, tmp_path / "index", **options)
 
     assert str(fault.value) == str(expected.value)
-    assert "more than --max-memory leaves" in str(fault.value)
+    assert "more than `max_memory` leaves" in str(fault.value)
 
 
 @pytest.mark.slow
@@ -192,5 +192,5 @@ def test_segments_that_stay_leave_less_memory(records: Path, tmp_path: Path, tin
     )
 
     forecast(more, tmp_path / "index", max_memory=held + _memory_of("sq8", 1000, 16))
-    with pytest.raises(SpecError, match="more than --max-memory leaves"):
+    with pytest.raises(SpecError, match="more than `max_memory` leaves"):
         forecast(more, tmp_path / "index", max_memory=held + 100)

@@ -132,10 +132,10 @@ def test_widths_are_those_of_the_given_taus_and_dims() -> None:
 @pytest.mark.parametrize(
     ("widths", "message"),
     [
-        ({"dims": (0,)}, "--dim: dim=0 keeps nothing\n  hint: give 1 or more"),
-        ({"taus": (0.5,)}, "--tau: tau=0.5 would widen the vectors\n  hint: give 1 or more: hidden width / kept width"),
-        ({"dims": (11,)}, "--dim: dim=11 is more than the 8 dimensions there are\n  hint: give at most 8"),
-        ({"taus": (1.1,)}, "--tau: tau=1.1, 9 dimensions, is more than the 8 dimensions there are\n"
+        ({"dims": (0,)}, "`dim`: dim=0 keeps nothing\n  hint: give 1 or more"),
+        ({"taus": (0.5,)}, "`tau`: tau=0.5 would widen the vectors\n  hint: give 1 or more: hidden width / kept width"),
+        ({"dims": (11,)}, "`dim`: dim=11 is more than the 8 dimensions there are\n  hint: give at most 8"),
+        ({"taus": (1.1,)}, "`tau`: tau=1.1, 9 dimensions, is more than the 8 dimensions there are\n"
                            "  hint: give a larger tau"),
     ],
 )  # fmt: skip
@@ -199,7 +199,7 @@ def test_without_qrels_nothing_is_recommended(given_index: Callable[..., Path]) 
     assert report.recommended is None
     assert report.recommendation() == (
         "Without qrels the overlap tells how near a width stays to the full one, not whether it is good enough: give"
-        " --queries and --qrels."
+        " `queries` and `qrels`."
     )
 
 
@@ -225,4 +225,4 @@ def test_an_out_that_is_no_folder_is_refused_before_anything_is_read(tmp_path: P
     with pytest.raises(RagidxError) as fault:
         sweep(tmp_path / "nothing", out=tmp_path / "file")
 
-    assert str(fault.value) == f"{tmp_path / 'file'}: a file has this name\n  hint: name another folder with --out"
+    assert str(fault.value) == f"{tmp_path / 'file'}: a file has this name\n  hint: name another folder with `out`"

@@ -74,8 +74,8 @@ def test_a_filter_that_can_be_fitted_for_no_width_is_left_out_where_nobody_named
     with pytest.raises(SpecError) as fault:
         sweep(index, dims=[16, 13], filters=["pca"])
     assert str(fault.value) == (
-        "--filter: filter 'pca' is to keep 13 directions, and the 12 chunks that it is fitted on vary in 11\n"
-        "  hint: give a smaller --dim, a larger --filter-sample or a larger corpus, or take another filter"
+        "`filter`: filter 'pca' is to keep 13 directions, and the 12 chunks that it is fitted on vary in 11\n"
+        "  hint: give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter"
     )
 
 
@@ -86,8 +86,8 @@ def test_the_filter_none_alone_has_no_narrower_width(given_index: Callable[..., 
         with pytest.raises(SpecError) as fault:
             sweep(index, filters=["none"], **widths)  # type: ignore[arg-type]
         assert str(fault.value) == (
-            "--filter: filter 'none' keeps all 16 numbers, and has no width of 4\n"
-            "  hint: leave --dim and --tau out, or take the first numbers: --filter truncation"
+            "`filter`: filter 'none' keeps all 16 numbers, and has no width of 4\n"
+            "  hint: leave `dim` and `tau` out, or take the first numbers: `filter=truncation`"
         )
     assert [row.dim for row in sweep(index, filters=["none"], dims=[16]).rows] == [16]
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
     qrels = tmp_path / "qrels.tsv"
     for options, message in (
         ({"filters": ["random"]},
-         "--filter: filter 'random' draws each width by itself: a narrower one is no prefix of a wider one\n"
+         "`filter`: filter 'random' draws each width by itself: a narrower one is no prefix of a wider one\n"
          "  hint: sweep one of embedfilter, truncation, dominant, secondary, bulk, optimal, optimal-abs, whitening,"
          " pca, none"),
         ({"filters": ["pcs"]}, "unknown filter 'pcs'; did you mean 'pca'?"),
@@ -151,10 +151,10 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
         ({"tau": 2}, "sweep: a sweep has no tau: it takes several\n  hint: give taus, a list"),
         ({"strict": True}, "sweep: a sweep has no strict: it builds nothing that stays\n  hint: leave it out"),
         ({"filters": ["truncation"], "filter_seed": 1},
-         "--filter-seed: none of the filters that are swept (truncation) has the option seed\n  hint: leave out"
-         " --filter-seed"),
+         "`filter_seed`: none of the filters that are swept (truncation) has the option seed\n  hint: leave out"
+         " `filter_seed`"),
         ({"qrels": qrels},
-         "--qrels: qrels judge queries, and there are none\n  hint: name their file with --queries"),
+         "`qrels`: qrels judge queries, and there are none\n  hint: name their file with `queries`"),
         ({"index_types": ["PQ4"]}, "product codes stand in lists"),
     ):  # fmt: skip
         with pytest.raises(SpecError) as fault:
@@ -192,8 +192,8 @@ def test_a_type_that_cannot_be_made_at_a_width_is_left_out_and_told(given_index:
         told.replace("PQ3", "PQ5").replace("3 codes", "5 codes").replace("16 dim", f"{dim} dim") for dim in (24, 16)
     )
     assert str(fault.value) == (
-        f"--index-type: no index of any width could be made: {left_out}\n"
-        "  hint: take another --index-type, or a lower --target-recall"
+        f"`index_type`: no index of any width could be made: {left_out}\n"
+        "  hint: take another `index_type`, or a lower `target_recall`"
     )
 
 
@@ -229,6 +229,6 @@ def test_an_index_of_filtered_vectors_is_swept_under_its_filter_alone(beir: Path
     with pytest.raises(SpecError) as fault:
         sweep(tmp_path / "index", filters=["pca"])
     assert str(fault.value) == (
-        "--filter: the index holds vectors after the filter 'embedfilter', and others need raw ones\n"
-        "  hint: sweep the corpus, or an index that was built with --filter none"
+        "`filter`: the index holds vectors after the filter 'embedfilter', and others need raw ones\n"
+        "  hint: sweep the corpus, or an index that was built with `filter=none`"
     )

@@ -39,7 +39,7 @@ def test_a_broken_vector_is_left_out_and_counted_and_ends_a_strict_build(
     report = build_vectors(path, tmp_path / "index")
 
     whole = f"{reason}: {detail}" if detail else reason
-    hint = "mend or exclude it, or build without --strict"
+    hint = "mend or exclude it, or build without `strict=True`"
     assert str(fault.value) == f"vectors.parquet#1: left out: {whole}\n  hint: {hint}"
     assert (report.n_chunks, report.skipped) == (2, {reason: 1})
     assert report.skipped_places == {reason: [f"vectors.parquet#1: {detail}" if detail else "vectors.parquet#1"]}
@@ -94,7 +94,7 @@ def test_text_that_is_not_utf8_is_left_out_with_its_row(write: Callable[..., Pat
         (
             pa.table({"x": [[0.5]], "y": [[0.5]]}),
             "vectors.parquet: several columns hold lists of numbers: 'x' list<element: double>, "
-            "'y' list<element: double>\n  hint: say which one to read with --vector-field",
+            "'y' list<element: double>\n  hint: say which one to read with `vector_field`",
         ),
         (
             table_of(np.zeros((0, 2))),
@@ -156,7 +156,7 @@ def test_vectors_of_another_width_throughout_are_an_error_at_once(
 
     assert str(fault.value) == (
         "vectors.parquet: the column 'vector' holds vectors of 3 numbers; those of the index, or of the files before, "
-        "have 4\n  hint: vectors of two models do not mix: choose another --index, or replace this one with "
-        "--rebuild"
+        "have 4\n  hint: vectors of two models do not mix: choose another `index`, or replace this one with "
+        "`rebuild=True`"
     )
     assert build_vectors(write(table_of(AXES[:3, :3], kind)), tmp_path / "index", rebuild=True).dim == 3

@@ -23,7 +23,7 @@ from .conftest import INDEX, TEXTS, WITHOUT, build_with_tiny, first_hit
 
 pytestmark = pytest.mark.slow  # a model is loaded, again and again
 
-HINT = "leave the option out to go on with the index, or replace it with --rebuild"
+HINT = "leave the option out to go on with the index, or replace it with `rebuild=True`"
 
 
 # a model, and what it answers
@@ -82,8 +82,8 @@ def test_vectors_that_were_cut_need_the_filter_to_be_named(
     build_with_tiny(filter="truncation", dim=24)
 
     assert str(fault.value) == (
-        "--model: 'tiny' makes vectors of 16 or 32 numbers, those that are given have 24\n  hint: say what was kept of "
-        f"their first numbers with --filter truncation --dim 24, name the model that made them, {WITHOUT}"
+        "`model`: 'tiny' makes vectors of 16 or 32 numbers, those that are given have 24\n  hint: say what was kept of "
+        f"their first numbers with `filter=truncation` `dim=24`, name the model that made them, {WITHOUT}"
     )
     assert [first_hit(text) for text in TEXTS] == [(f"d{n}", 1.0) for n in range(len(TEXTS))]
 
@@ -124,7 +124,7 @@ def test_a_model_that_has_moved_is_named_and_one_that_has_changed_is_refused(fol
     assert hits[0].chunk_id == "d0"
     assert str(fault.value) == (
         "ragidx-index: 'moved' is not the model this index was made with: its files have changed\n"
-        "  hint: name the right folder with --model, or build the index again with --rebuild"
+        "  hint: name the right folder with `model`, or build the index again with `rebuild=True`"
     )
 
 
@@ -253,6 +253,6 @@ def test_after_a_shrink_narrow_vectors_are_taken_too_and_no_others(
     assert first_hit(TEXTS[2]) == ("d2", 1.0)
     assert str(fault.value) == (
         "other.parquet: the file holds vectors of 20 numbers; those of the index, or of the files before, have 12\n"
-        "  hint: vectors of two models do not mix: choose another --index, or replace this one with --rebuild; "
+        "  hint: vectors of two models do not mix: choose another `index`, or replace this one with `rebuild=True`; "
         "an index that was shrunk takes the first 12 numbers of each vector"
     )

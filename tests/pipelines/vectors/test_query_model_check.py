@@ -34,7 +34,7 @@ def test_a_model_that_did_not_make_the_vectors_is_refused_and_nothing_is_committ
     assert fault.value.message.startswith(
         "'tiny' did not make these vectors: of 6 texts encoded again, the median cosine"
     )
-    assert fault.value.hint == f"name the model, --method, --pooling and --filter that made them, {WITHOUT}"
+    assert fault.value.hint == f"name the model, `method`, `pooling` and `filter` that made them, {WITHOUT}"
     assert not (folder / INDEX).exists()
 
 
@@ -104,7 +104,7 @@ def test_the_figures_of_a_refusal_are_the_cosines(write_texts: Callable[..., str
     assert str(fault.value) == (
         "v.parquet: 'tiny' did not make these vectors: of 1 text encoded again, the median cosine with what is given "
         "is 0.8000 (least 0.8000), and 0.9900 is asked for\n"
-        f"  hint: name the model, --method, --pooling and --filter that made them, {WITHOUT}"
+        f"  hint: name the model, `method`, `pooling` and `filter` that made them, {WITHOUT}"
     )
 
 
@@ -169,17 +169,17 @@ def test_texts_are_drawn_by_the_hash_of_the_id_whatever_their_order() -> None:
     [
         (
             {"model": "nowhere"},
-            "--model: no model 'nowhere': neither a bundled one, nor a folder, nor an id of the form owner/name\n"
+            "`model`: no model 'nowhere': neither a bundled one, nor a folder, nor an id of the form owner/name\n"
             "  hint: `ragidx models` lists what is bundled and shows what else can be named; " + WITHOUT,
         ),
         (
             {"filter": "truncation", "dim": 8},
-            "--model: 'tiny' makes vectors of 8 numbers with that filter, those that are given have 32\n"
+            "`model`: 'tiny' makes vectors of 8 numbers with that filter, those that are given have 32\n"
             f"  hint: name the model that made them, {WITHOUT}",
         ),
         (
             {"filter": "pca", "dim": 32},
-            "--filter: filter 'pca' is fitted on a corpus, and there is none here\n  hint: build an index with it "
+            "`filter`: filter 'pca' is fitted on a corpus, and there is none here\n  hint: build an index with it "
             "(ragidx build CORPUS --filter pca), or take a filter that needs none",
         ),
         (

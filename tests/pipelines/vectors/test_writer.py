@@ -187,7 +187,7 @@ def test_another_model_name_is_an_error_and_none_is_the_indexs_own(tmp_path: Pat
 
     assert str(fault.value) == (
         f"{tmp_path / 'index'}: the index was made otherwise: made_by is 'one' in the index, 'two' now\n"
-        "  hint: leave the option out to go on with the index, or replace it with --rebuild"
+        "  hint: leave the option out to go on with the index, or replace it with `rebuild=True`"
     )
 
 
@@ -200,7 +200,7 @@ def test_a_corpus_does_not_go_into_an_index_of_given_vectors(small_corpus: Path,
 
     assert str(fault.value) == (
         f"{tmp_path / 'index'}: the index was made otherwise: it holds vectors that were made elsewhere\n"
-        "  hint: go on with it by --vectors, choose another --index, or replace it with --rebuild"
+        "  hint: go on with it by `vectors`, choose another `index`, or replace it with `rebuild=True`"
     )
 
 
@@ -213,7 +213,7 @@ def test_given_vectors_do_not_go_into_an_index_of_a_model(small_corpus: Path, tm
 
     assert str(fault.value) == (
         f"{tmp_path / 'index'}: the index was made otherwise: it holds what the model 'mini' encoded, not vectors that "
-        "were made elsewhere\n  hint: choose another --index, or replace it with --rebuild"
+        "were made elsewhere\n  hint: choose another `index`, or replace it with `rebuild=True`"
     )
 
 
@@ -227,7 +227,7 @@ def test_a_writer_of_another_width_or_type_is_refused(tmp_path: Path) -> None:
         IndexWriter(tmp_path / "index", 4, index_type="hnsw")
     assert str(fault.value) == (
         f"{tmp_path / 'index'}: the index was made otherwise: index_type is 'flat' in the index, 'hnsw' now\n"
-        "  hint: leave the option out to go on with the index, or replace it with --rebuild; "
+        "  hint: leave the option out to go on with the index, or replace it with `rebuild=True`; "
         f"'ragidx reindex DIR --index {tmp_path / 'index'} --index-type hnsw' makes one of that type beside it, and "
         "encodes nothing"
     )
