@@ -49,7 +49,7 @@ def command(index: Path, as_json: bool) -> None:
             ("model", words.model(spec)),
             ("encoder", words.encoder(spec.encoder)),
             ("filter", words.filter_(spec.filter, manifest.dim)),
-            ("chunks", words.chunks(spec.chunk) if spec.precomputed is None else "as they were given, a row each"),
+            ("chunks", words.chunks(spec.chunk) if spec.precomputed is None else "one per row"),
             *_cut(manifest),
             ("metadata", fields),
             ("fingerprint", manifest.fingerprint),

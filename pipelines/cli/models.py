@@ -40,7 +40,7 @@ def _tell_models(as_json: bool) -> None:
         "\nAny decoder that transformers loads works: a hub id (owner/name) or a folder; by default with echo and"
         " EmbedFilter at tau 2."
         "\nAny sentence-transformers model works with its own modules and prompts."
-        f"\nThese too need the extra models, {_models_extra()}."
+        f"\nBoth need the extra `models`, {_models_extra()}."
     )
 
 

@@ -65,7 +65,10 @@ def test_models_lists_the_bundled_one_first_and_says_what_else_works(run: Run) -
     assert rows[0]["needs"] == "nothing: it is bundled"
     assert [re.split(r"  +", line)[0] for line in lines[1 : len(rows) + 1]] == [row["name"] for row in rows]
     assert all(list(row) == ["name", "preset", "width", "memory", "needs"] for row in rows)
-    assert lines[-1] == "Any sentence-transformers model works with its own modules and prompts."
+    assert lines[-2:] == [
+        "Any sentence-transformers model works with its own modules and prompts.",
+        "Both need the extra `models`, which is installed.",
+    ]
 
 
 def test_models_lists_the_tasks_that_an_instruction_can_name(run: Run) -> None:

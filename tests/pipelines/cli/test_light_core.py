@@ -73,7 +73,7 @@ def test_the_bundled_model_needs_no_network(
     done = _run_all(run_process, without(*NETWORKS), commands)
 
     assert "generation 1" in done.out
-    assert f"These too need the extra models, which is not installed: {INSTALL}." in done.out
+    assert f"Both need the extra `models`, which is not installed: {INSTALL}." in done.out
 
 
 def test_vectors_and_every_help_text_need_no_network(

@@ -75,7 +75,7 @@ def test_any_other_panic_is_a_defect_in_one_line(run: Run, monkeypatch: pytest.M
     done = run("query", "lake")
 
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("Error: a defect in ragidx or in a library it uses: PanicException: `stride` must be")
+    assert done.err.startswith("Error: a bug in ragidx or in a library it uses: PanicException: `stride` must be")
     assert done.err.endswith("\n  hint: run again with RAGIDX_DEBUG=1 for the traceback, and report it\n")
 
 
