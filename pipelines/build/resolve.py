@@ -19,13 +19,19 @@ from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import AUTO, IndexOptions, check_index_type
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.load import check_network
-from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, filter_spec, gone_on_with, located
+from ragidx.indexer.encoders.methods import (
+    SENTENCE_TRANSFORMERS,
+    EncoderOptions,
+    filter_spec,
+    gone_on_with,
+    located,
+)
 from ragidx.indexer.models.locate import ModelFiles, locate, weights_fingerprint
 from ragidx.indexer.prompts.templates import load_template
-from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec, differences, mismatch
+from ragidx.indexer.specs import FILTERS, EncoderSpec, IndexSpec, differences, mismatch
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build.options import BuildOptions
+from ragidx.pipelines.build.options import BuildOptions, ChunkOptions
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
@@ -156,8 +162,17 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
             "go on with it by `vectors`, choose another `index`, or replace it with `rebuild=True`",
             where=where,
         )
-    files = _files(options, old)
-    spec = _index_spec(files, options, old)
+    own = None if old is None else old.encoder
+    files = _files(options.model, options.encoder, own)
+    encoder = methods.resolve(files, **(options.encoder if own is None else gone_on_with(own, options.encoder)))
+    spec = IndexSpec(
+        encoder=encoder,
+        filter=old.filter if old and not options.filter else filter_spec(files, encoder, **options.filter),
+        chunk=_chunk_spec(options.chunk, ChunkSpec() if old is None else old.chunk),
+        index_type=_index_type(options.index_type, AUTO if old is None else old.index_type),
+        weights=weights_fingerprint(files, old.weights if old else ""),
+        template=_template_content(encoder, files),
+    )
     changes = [] if old is None else differences(old, spec)
     if changes:
         raise mismatch(changes, spec.index_type, where)
@@ -172,56 +187,32 @@ def _stored(index: Path) -> Store | None:
     return None if committed_or_none(index) is None else Store.open(index)
 
 
-def _index_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> IndexSpec:
-    encoder = _encoder_spec(files, o, old)
-    return IndexSpec(
-        encoder=encoder,
-        filter=_filter_spec(files, o, encoder, old),
-        chunk=_chunk_spec(o, old),
-        index_type=_index_type(o, old),
-        weights=weights_fingerprint(files, old.weights if old else ""),
-        template=_template_content(encoder, files),
-    )
-
-
 def _template_content(spec: EncoderSpec, files: ModelFiles) -> str:
     if spec.method == SENTENCE_TRANSFORMERS:
         return ""
     return load_template(spec.template, files.family, method=spec.method, copies=spec.copies).content()
 
 
-def _files(o: BuildOptions, old: IndexSpec | None) -> ModelFiles:
+def _files(model: str | None, asked: EncoderOptions, own: EncoderSpec | None) -> ModelFiles:
     """The model that is named, else the index's own; each of what belongs to it likewise."""
-    if old is None:
-        return located(o.model or "mini", o.encoder)
-    own = old.encoder
-    assert own is not None
+    if own is None:
+        return located(model or "mini", asked)
     return locate(
-        o.model or own.model,
-        revision=o.encoder.get("revision") or own.revision,
-        adapters=o.encoder.get("adapters") or own.adapters,
-        pooler=o.encoder.get("pooler") or own.pooler,
+        model or own.model,
+        revision=asked.get("revision") or own.revision,
+        adapters=asked.get("adapters") or own.adapters,
+        pooler=asked.get("pooler") or own.pooler,
     )
 
 
-def _encoder_spec(files: ModelFiles, o: BuildOptions, old: IndexSpec | None) -> EncoderSpec:
-    own = None if old is None else old.encoder
-    return methods.resolve(files, **(o.encoder if own is None else gone_on_with(own, o.encoder)))
-
-
-def _filter_spec(files: ModelFiles, o: BuildOptions, encoder: EncoderSpec, old: IndexSpec | None) -> FilterSpec:
-    return filter_spec(files, encoder, **o.filter) if o.filter or old is None else old.filter
-
-
-def _chunk_spec(o: BuildOptions, old: IndexSpec | None) -> ChunkSpec:
-    given: dict[str, Any] = {name.removeprefix("chunk_"): value for name, value in o.chunk.items()}
+def _chunk_spec(asked: ChunkOptions, own: ChunkSpec) -> ChunkSpec:
+    given: dict[str, Any] = {name.removeprefix("chunk_"): value for name, value in asked.items()}
     if given.get("size") == "none":
         given["size"] = None
-    return dataclasses.replace(ChunkSpec() if old is None else old.chunk, **given)
+    return dataclasses.replace(own, **given)
 
 
-def _index_type(o: BuildOptions, old: IndexSpec | None) -> str:
-    if o.index_type is None:
-        return old.index_type if old is not None else AUTO
-    check_index_type(o.index_type)
-    return o.index_type
+def _index_type(asked: str | None, own: str) -> str:
+    if asked is not None:
+        check_index_type(asked)
+    return asked or own

@@ -127,7 +127,7 @@ def forecast(
         RagidxError: what `build` would refuse is refused in the same words: options, model, index, an empty corpus.
         SpecError: the corpus is standard input.
     """
-    asked = build_options("forecast", **options)
+    asked = build_options(**options)
     if str(corpus) == "-":
         raise SpecError(
             "standard input can be read once, and a plan would leave nothing of it for the build",

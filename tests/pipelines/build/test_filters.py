@@ -54,7 +54,7 @@ def test_an_index_of_any_filter_answers(name: str, corpus: Path, tmp_path: Path,
     assert Store.open(tmp_path / "index").manifest.dim == 12
     assert (hit.doc_id, hit.text) == ("corpus.jsonl#r7", text)
     assert hit.score == pytest.approx(1, abs=1e-3)
-    assert FilterSpec.parse(report.filter) == FilterSpec(name=name, dim=12)
+    assert report.filter == FilterSpec(name=name, dim=12)
 
 
 def test_no_filter_stores_no_matrix(corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:

@@ -67,7 +67,7 @@ def test_what_was_not_said_is_in_no_group() -> None:
     assert options == BuildOptions(encoder={"method": "echo"}, chunk={"chunk_size": "none"}, strict=True)
 
 
-@pytest.mark.parametrize(("door", "call"), [("build", ragidx.build), ("forecast", forecast), ("sweep", sweep)])
+@pytest.mark.parametrize(("door", "call"), [("build", ragidx.build), ("build", forecast), ("sweep", sweep)])
 def test_a_name_that_no_build_takes_is_refused_with_the_near_miss(door: str, call: object, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
 
