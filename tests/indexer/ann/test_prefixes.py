@@ -305,18 +305,20 @@ def test_at_every_width_there_are_k_hits_and_their_scores_fall(kit, dim, k, seed
 
 
 @pytest.mark.parametrize(
-    ("width", "where", "message"),
+    ("width", "field", "message"),
     [
-        (0, "--dim", "dim 0 is not from 1 to 8, the dimensions stored in the index"),
-        (-3, "--dim", "dim -3 is not from 1 to 8, the dimensions stored in the index"),
-        (1024, "--rerank-dim", "rerank dim 1,024 is not from 1 to 8, the dimensions stored in the index"),
+        (0, "dim", "dim 0 is not from 1 to 8, the dimensions stored in the index"),
+        (-3, "dim", "dim -3 is not from 1 to 8, the dimensions stored in the index"),
+        (1024, "rerank_dim", "rerank dim 1,024 is not from 1 to 8, the dimensions stored in the index"),
     ],
 )
-def test_a_width_that_is_not_stored_is_refused_by_its_option(width, where, message):
+def test_a_width_that_is_not_stored_is_refused_by_its_field(width, field, message):
     with pytest.raises(QueryError) as caught:
-        check_width(width, 8, where)
+        check_width(width, 8, field)
 
-    assert str(caught.value) == f"{where}: {message}\n  hint: give at most 8; for more, build again with a larger `dim`"
+    assert (
+        str(caught.value) == f"`{field}`: {message}\n  hint: give at most 8; for more, build again with a larger `dim`"
+    )
 
 
 @pytest.mark.parametrize(

@@ -206,30 +206,30 @@ def test_what_goes_together_is_taken(asked: dict[str, Any], llama: ModelFiles) -
 
 
 @pytest.mark.parametrize(
-    ("asked", "option", "own"),
+    ("asked", "field", "own"),
     [
-        ({"template": "echo"}, "--template", "template"),
-        ({"copies": 2}, "--copies", "copies"),
-        ({"copies": 0}, "--copies", "copies"),
-        ({"pooling": "mean"}, "--pooling", "pooling"),
-        ({"pooler": "p.safetensors"}, "--pooler", "pooler"),
-        ({"attention": "causal"}, "--attention", "attention"),
-        ({"layer": -1}, "--layer", "layer"),
-        ({"layer": 0}, "--layer", "layer"),
-        ({"layer_norm": True}, "--layer-norm", "layer norm"),
-        ({"pool_eos": True}, "--pool-eos", "pool eos"),
-        ({"pool_eos": False}, "--no-pool-eos", "pool eos"),
-        ({"compute_matched": True}, "--compute-matched", "compute matched"),
-        ({"truncate": "middle"}, "--truncate", "truncate"),
-        ({"adapters": ("a",)}, "--adapter", "adapters"),
+        ({"template": "echo"}, "template", "template"),
+        ({"copies": 2}, "copies", "copies"),
+        ({"copies": 0}, "copies", "copies"),
+        ({"pooling": "mean"}, "pooling", "pooling"),
+        ({"pooler": "p.safetensors"}, "pooler", "pooler"),
+        ({"attention": "causal"}, "attention", "attention"),
+        ({"layer": -1}, "layer", "layer"),
+        ({"layer": 0}, "layer", "layer"),
+        ({"layer_norm": True}, "layer_norm", "layer norm"),
+        ({"pool_eos": True}, "pool_eos", "pool eos"),
+        ({"pool_eos": False}, "pool_eos=False", "pool eos"),
+        ({"compute_matched": True}, "compute_matched", "compute matched"),
+        ({"truncate": "middle"}, "truncate", "truncate"),
+        ({"adapters": ("a",)}, "adapters", "adapters"),
     ],
 )
 def test_options_of_a_sentence_transformers_model_are_refused_by_the_name_that_was_typed(
-    asked: dict[str, Any], option: str, own: str, wrapped: ModelFiles
+    asked: dict[str, Any], field: str, own: str, wrapped: ModelFiles
 ) -> None:
     assert told(wrapped, **asked) == (
-        f"{option}: a sentence-transformers model brings its own {own}\n"
-        f"  hint: leave out {option}, or choose another `method`"
+        f"`{field}`: a sentence-transformers model brings its own {own}\n"
+        f"  hint: leave out `{field}`, or choose another `method`"
     )
 
 

@@ -18,7 +18,7 @@ from ..conftest import Done
 
 Run = Callable[..., Done]
 WAYS_ON = (
-    "  hint: use another `index` for this corpus, `allow_removal=True` if they are really gone, or `rebuild=True` to replace the "
+    "  hint: use another --index for this corpus, --allow-removal if they are really gone, or --rebuild to replace the "
     "index\n"
 )
 
