@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
+import functools
 import re
 
 import click
-
-from ragidx.indexer.specs import EncoderSpec
 
 GROUPED_FROM = 12  # options; shorter lists are read whole
 
 # Parameter names by group, in the order of the help page. An option in no group is one of the run.
 GROUPS: dict[str, tuple[str, ...]] = {
     "Model": ("model", "revision", "adapters", "device", "dtype", "attn", "offline"),
-    "Method": tuple(field.name for field in dataclasses.fields(EncoderSpec)),  # but for those of the model, above
+    "Method": (),  # the fields of `EncoderSpec` that are not of the model: `groups` adds them
     "Filter": ("tau", "dim", "filter", "filter_offset", "filter_seed", "filter_sample", "filter_topk"),
     "Width": ("taus", "dims", "filters"),
     "Chunk": ("chunk_size", "chunk_overlap", "headings"),
@@ -27,6 +25,16 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 RUN = "Run"
 OTHERWISE = {("query", "dim"): "Hit", ("query", "instruction"): "Question", ("query", "pooler"): "Model"}
+
+
+@functools.cache
+def groups() -> dict[str, tuple[str, ...]]:
+    """The groups with all names; imports what the list of commands, which has no options, does not need."""
+    import dataclasses
+
+    from ragidx.indexer.specs import EncoderSpec
+
+    return GROUPS | {"Method": tuple(field.name for field in dataclasses.fields(EncoderSpec))}
 
 
 class GroupedCommand(click.Command):
@@ -55,7 +63,7 @@ def group_of(command: str, parameter: str) -> str:
     >>> group_of("build", "tau"), group_of("query", "dim"), group_of("build", "as_json")
     ('Filter', 'Hit', 'Run')
     """
-    named = next((group for group, names in GROUPS.items() if parameter in names), RUN)
+    named = next((group for group, names in groups().items() if parameter in names), RUN)
     return OTHERWISE.get((command, parameter), named)
 
 
@@ -79,22 +87,26 @@ def as_options(text: str) -> str:
 
 
 _FIELD = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
-_OPTIONS = {name: f"--{name.replace('_', '-')}" for names in GROUPS.values() for name in names} | {
-    "strict": "--strict",
-    "out": "--out",
-    "ids": "--id",
-    "adapters": "--adapter",
-    "dims": "--dim",
-    "taus": "--tau",
-    "filters": "--filter",
-    "index_types": "--index-type",
-}
 
 
 def _as_option(found: re.Match[str]) -> str:
-    option, value = _OPTIONS.get(found[1]), found[2]
+    option, value = _options().get(found[1]), found[2]
     if option is None:
         return found[0]
     if value == "False":
         return f"--no-{option[2:]}"
     return option if value in (None, "True") else f"{option} {value}"
+
+
+@functools.cache
+def _options() -> dict[str, str]:
+    return {name: f"--{name.replace('_', '-')}" for names in groups().values() for name in names} | {
+        "strict": "--strict",
+        "out": "--out",
+        "ids": "--id",
+        "adapters": "--adapter",
+        "dims": "--dim",
+        "taus": "--tau",
+        "filters": "--filter",
+        "index_types": "--index-type",
+    }

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import click
 import pytest
 
-from ragidx.pipelines.cli.help import GROUPED_FROM, GROUPS, OTHERWISE, GroupedCommand, group_of
+from ragidx.pipelines.cli.help import GROUPED_FROM, OTHERWISE, GroupedCommand, group_of, groups
 from ragidx.pipelines.cli.main import COMMANDS, cli
 
 from ..conftest import Done
@@ -61,7 +61,7 @@ def test_the_groups_of_a_build_are_in_order(run: Run) -> None:
 def test_no_group_names_an_option_that_there_is_not() -> None:
     known = {param.name for name in COMMANDS for param in _command(name).params}
 
-    assert {name for names in GROUPS.values() for name in names} <= known
+    assert {name for names in groups().values() for name in names} <= known
     for command, parameter in OTHERWISE:
         assert parameter in {param.name for param in _command(command).params}
         assert group_of(command, parameter) != group_of("", parameter)
