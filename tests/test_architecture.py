@@ -6,6 +6,7 @@ The order is that of docs/design.md: a package may import those to its left, nev
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,8 +61,13 @@ MODULES = _modules()
 NAMES = {"ragidx." + ".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in MODULES}
 
 
-def _imports(path: Path) -> Iterator[tuple[str, bool]]:
+@functools.cache
+def _imports(path: Path) -> tuple[tuple[str, bool], ...]:
     """Modules of ragidx that a module imports, and whether it does so when it runs (not for types alone)."""
+    return tuple(_read_imports(path))
+
+
+def _read_imports(path: Path) -> Iterator[tuple[str, bool]]:
     tree = ast.parse(path.read_text("utf-8"))
     for_types = {
         id(inner)

@@ -291,6 +291,7 @@ PIECES = st.sampled_from(
 ANY_TEXT = st.lists(st.text(max_size=12) | PIECES, max_size=25).map("".join).filter(lambda text: "\0" not in text)
 
 
+@pytest.mark.slow
 @every_tokenizer
 @settings(deadline=None, max_examples=60)
 @given(

@@ -192,6 +192,7 @@ ids = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1, m
 scores = st.floats(allow_nan=False, allow_infinity=False)
 
 
+@pytest.mark.slow
 @given(run=st.dictionaries(ids, st.dictionaries(ids, scores, min_size=1, max_size=5), max_size=4))
 def test_a_run_comes_back_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, run: dict) -> None:
     path = tmp_path_factory.getbasetemp() / "round-trip.trec"

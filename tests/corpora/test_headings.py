@@ -49,6 +49,7 @@ LINES = [
 ]
 
 
+@pytest.mark.slow
 @given(lines=st.lists(st.sampled_from(LINES), max_size=12))
 def test_headings_agree_with_a_commonmark_parser(lines: list[str]) -> None:
     assume(not ({"```", "~~~~"} & set(lines) and "- i" in lines))  # code in lists is not followed so far

@@ -263,6 +263,7 @@ def test_a_device_is_left_out(tmp_path: Path) -> None:
     assert walk(tmp_path) == ([], {"null": "not a regular file: device"})
 
 
+@pytest.mark.slow
 def test_folders_nested_deeper_than_python_calls_are_walked(tmp_path: Path) -> None:
     path = str(tmp_path)
     try:

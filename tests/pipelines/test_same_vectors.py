@@ -70,6 +70,7 @@ def embedder(options: dict[str, Any]) -> Embedder:
     return Embedder(encoder, make_filter(spec, encoder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_door_makes_the_same_vectors(
     tmp_path: Path, options: dict[str, Any], embedder: Embedder, same: Callable[[Any, Floats], None], seed: int
@@ -94,6 +95,7 @@ def test_every_door_makes_the_same_vectors(
         assert (np.abs(stored - documents) <= np.spacing(np.abs(documents).astype("f2"))).all()
 
 
+@pytest.mark.slow
 def test_a_sweep_makes_the_raw_vectors_of_the_others(
     tmp_path: Path, options: dict[str, Any], embedder: Embedder, same: Callable[[Any, Floats], None]
 ) -> None:

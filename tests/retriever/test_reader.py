@@ -325,6 +325,7 @@ def test_a_question_in_words_is_an_error_that_names_the_way(index: Path) -> None
     )
 
 
+@pytest.mark.slow
 def test_a_retriever_finds_what_a_reader_finds_for_its_vectors(small_corpus: Path, tmp_path: Path) -> None:
     ragidx.build(small_corpus, tmp_path / "mini")
     retriever = Retriever.open(tmp_path / "mini")

@@ -207,6 +207,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     texts=st.lists(TEXTS, min_size=1, max_size=8), ascii=st.booleans(), ending=st.sampled_from(["\n", "\r\n", "\n\n"])

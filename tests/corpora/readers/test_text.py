@@ -197,6 +197,7 @@ def test_the_first_heading_is_the_title(text: str, title: str) -> None:
     assert first_heading(text) == title
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -355,6 +356,7 @@ def test_drawings_and_scripts_do_not_count_as_nesting(read_bytes: ReadBytes) -> 
 MARKUP = "<p> </p> <pre> </pre> <li> <ul> <b> <h1> </h1> <td> <table> <br> <!-- --> <select> <svg> </svg> < > word"
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([*MARKUP.split(), " ", "\n"]), max_size=30).map("".join))
 def test_no_markup_breaks_the_reader(markup: str) -> None:
     page = page_text(LexborHTMLParser(parseable(f"<body>{markup}")))

@@ -86,6 +86,7 @@ def recall(scores: np.ndarray, exact: np.ndarray) -> float:
     return float((scores >= exact[:, -1:] - 1e-6).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forced", [True, False], ids=["by the index", "by what costs less"])
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("factory", EVERY)
@@ -187,6 +188,7 @@ def test_without_a_condition_and_for_a_graph_there_is_one_attempt():
     assert list(ann._attempts(graph, Effort(beam=50), 10, 30, 6000)) == [(6000, Effort(beam=10_000))]
 
 
+@pytest.mark.slow
 @given(rows=st.integers(1, 10**7), share=st.floats(0, 1), k=st.integers(1, 1000))
 def test_each_attempt_finds_more_and_the_last_one_all(rows: int, share: float, k: int) -> None:
     count = max(1, int(share * rows))

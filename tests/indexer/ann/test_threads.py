@@ -85,6 +85,7 @@ def test_searches_in_several_threads_find_the_same_and_do_not_change_each_others
     assert wrong == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factory", ["HNSW8", "IVF16,SQfp16", "SQ8"])
 def test_an_index_finds_the_same_on_one_thread(tmp_path, ann_kit, factory):
     vectors = ann_kit.write(tmp_path, ann_kit.clustered(1_500))

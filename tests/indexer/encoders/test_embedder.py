@@ -31,6 +31,7 @@ def _filter(hidden: int, dim: int, *, shifted: bool) -> Filter:
     return Filter(draw((hidden, dim)), shift=draw(dim) if shifted else None)
 
 
+@pytest.mark.slow
 @given(texts=st.lists(st.text(max_size=40), max_size=6), dim=st.integers(1, 9), shifted=st.booleans())
 def test_a_vector_has_length_1_and_owes_nothing_to_the_texts_beside_it(
     mini: Encoder, texts: list[str], dim: int, shifted: bool

@@ -31,6 +31,7 @@ METHODS = ["classical", "echo", "prompteol", "llm2vec"]
 FAMILIES = ["llama", "mistral", "qwen2", "gpt2", "opt", "gpt_neox", "gemma", "phi3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_text_has_the_same_vector_alone_and_in_any_batch(

@@ -135,6 +135,7 @@ def test_a_family_whose_attention_cannot_be_read_is_refused_where_it_must_be(fam
     )
 
 
+@pytest.mark.slow
 def test_a_family_without_attention_is_refused_where_it_must_run_both_ways(tiny_model: Make) -> None:
     folder = tiny_model("mamba")
 

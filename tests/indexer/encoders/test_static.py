@@ -89,6 +89,7 @@ def test_vectors_are_those_of_the_network(mini: Encoder, network: Encoder, instr
     close(mini.encode_query(TEXTS, instruction), network.encode_query(TEXTS, instruction))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(texts=st.lists(st.text(max_size=80), min_size=1, max_size=5))
 def test_any_text_has_the_vector_that_the_network_gives_it(mini: Encoder, network: Encoder, texts: list[str]) -> None:
@@ -204,6 +205,7 @@ def test_a_tokenizer_file_that_transformers_would_change_is_left_to_them(copied:
     assert [ours.prefix] == [tokens.TextTokenizer.of(theirs, model="x").prefix]
 
 
+@pytest.mark.slow
 def test_a_tokenizer_is_read_as_transformers_read_it(tiny_model: Make) -> None:
     for folder in (locate("mini").folder, tiny_model("llama")):
         ours = tokens.load_tokenizer(locate(str(folder)))

@@ -176,6 +176,7 @@ def pairs(draw: torch.Generator) -> tuple[Tensor, Tensor]:
     return sides[0], sides[1]
 
 
+@pytest.mark.slow
 def test_a_few_steps_teach_which_row_to_read() -> None:
     draw, net = torch.Generator().manual_seed(0), fresh(None)
     held_out = pairs(draw)

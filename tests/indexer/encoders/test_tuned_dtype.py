@@ -53,6 +53,7 @@ def timed(tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> C
     return make
 
 
+@pytest.mark.slow
 def test_the_first_large_call_takes_the_faster_format_and_stays_near_float32(timed: Callable[..., Timed]) -> None:
     exact = timed("float32").encoder.encode_document(TEXTS)
     auto = timed()
@@ -65,6 +66,7 @@ def test_the_first_large_call_takes_the_faster_format_and_stays_near_float32(tim
     assert cosines.min() > 0.999
 
 
+@pytest.mark.slow
 def test_it_is_measured_once(timed: Callable[..., Timed]) -> None:
     auto = timed()
     auto.encoder.encode_document(TEXTS)
@@ -88,6 +90,7 @@ def test_fewer_texts_queries_and_whoever_wants_the_same_numbers_again_measure_no
     assert (auto.n_asked, auto.encoder.dtype, auto.is_mixed) == (0, "float32", False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "mixed"])
 def test_a_named_dtype_never_changes(timed: Callable[..., Timed], dtype: str) -> None:
     named = timed(dtype)

@@ -70,6 +70,7 @@ def _golden(method: str) -> list[Any]:
 # known values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("folder", "manifest"), _golden("logit spectroscopy"))
 def test_average_token_and_delta_are_those_of_the_formulas_written_out(folder: Path, manifest: dict[str, Any]) -> None:
     expected = np.load(folder / "expected.npz")
@@ -134,6 +135,7 @@ def test_a_head_of_16_bits_is_read_as_the_numbers_it_holds(head_of: Made) -> Non
 # what holds for every head
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(**SHAPES)
 def test_the_average_token_is_the_least_squares_solution_of_least_length(
@@ -151,6 +153,7 @@ def test_the_average_token_is_the_least_squares_solution_of_least_length(
     np.testing.assert_allclose(average, wanted, atol=1e-6 * (1 + abs(wanted).max()))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(**SHAPES)
 def test_delta_is_the_change_of_the_summed_logits_when_a_direction_is_left_out(
@@ -172,6 +175,7 @@ def test_delta_is_the_change_of_the_summed_logits_when_a_direction_is_left_out(
     assert found.sum() == pytest.approx(-1.0, abs=1e-6 * (1 + abs(1 / before)))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(rows=st.integers(8, 40), width=st.integers(1, 6), seed=st.integers(0, 2**32 - 1))
 def test_token_coordinates_keep_inner_products(head_of: Made, rows: int, width: int, seed: int) -> None:

@@ -121,6 +121,7 @@ def test_a_name_in_a_file_leads_nowhere_but_beside_the_adapter(name: str, base: 
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(name=st.text(st.sampled_from("./~\\ab\0 -é"), min_size=1, max_size=12))
 def test_whatever_a_file_calls_its_base_no_other_folder_is_looked_into(

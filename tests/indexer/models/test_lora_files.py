@@ -85,6 +85,7 @@ DAMAGED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tensors", "fault"), DAMAGED.values(), ids=DAMAGED)
 def test_weights_that_are_no_pairs_are_refused(tmp_path: Path, tensors: dict[str, Tensor], fault: str) -> None:
     assert told(adapter(tmp_path / "a", tensors)) == f"HERE/adapter_model.safetensors: {fault}"

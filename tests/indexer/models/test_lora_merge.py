@@ -74,6 +74,7 @@ def test_a_rank_stabilised_adapter_divides_by_the_root_of_r(tmp_path: Path) -> N
     torch.testing.assert_close(weight(changed), product * 3 / 2)
 
 
+@pytest.mark.slow
 @given(
     n_in=st.integers(1, 5),
     n_out=st.integers(1, 5),
@@ -150,6 +151,7 @@ WRAPPINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("default", ["", ".default"])
 @pytest.mark.parametrize(("family", "layer", "wrappers"), WRAPPINGS, ids=[w[0] for w in WRAPPINGS])
 def test_a_layer_is_found_whatever_class_the_adapter_was_trained_in(

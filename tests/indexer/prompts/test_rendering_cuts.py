@@ -55,6 +55,7 @@ def test_pieces_cut_all_copies_alike_to_exactly_the_limit(
     assert row.truncated == (len(own) > limit)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(text=TEXTS, limit=st.integers(1, 20), truncate=st.sampled_from(["end", "middle"]))
 def test_whole_strings_keep_the_start_or_both_ends_of_the_text_and_no_character_twice(
@@ -88,6 +89,7 @@ def test_a_character_cut_in_the_middle_stands_there_once(tokenizer: TextTokenize
     assert read(tokenizer, row.ids) == f"<s>{text}"
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     text=TEXTS.map(lambda text: text * 20),
@@ -137,6 +139,7 @@ def test_a_template_that_leaves_no_room_for_a_text_is_refused(tokenizer: TextTok
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["classical", "llm2vec", "llm2vec-llama3", "prompteol-original"])
 def test_of_a_long_text_only_the_start_is_tokenised_and_nothing_changes(
     name: str, tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch

@@ -26,6 +26,7 @@ def _expected_count(template: Template, text: str, tokenizer: TextTokenizer) -> 
     return n if template.joined else n * pools
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(text=TEXTS, name=st.sampled_from(template_names()), copies=st.integers(2, 4))
 def test_the_pooled_span_counts_exactly_the_texts_tokens_with_every_template(

@@ -39,6 +39,7 @@ def written(form: str) -> str:
 # --- what is read
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(text=TEXTS, name=st.sampled_from(template_names()), instruction=st.sampled_from([None, "", "Find it"]))
 def test_the_model_reads_the_template_with_the_text_in_it_and_nothing_else(
@@ -55,6 +56,7 @@ def test_the_model_reads_the_template_with_the_text_in_it_and_nothing_else(
         assert read(tokenizer, one.ids) == ("" if form.startswith("<s>") else "<s>") + whole
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(text=TEXTS, name=st.sampled_from(template_names()))
 def test_no_text_brings_or_takes_a_special_token(text: str, name: str, tokenizer: TextTokenizer) -> None:
@@ -158,6 +160,7 @@ def test_copies_are_the_same_ids_side_by_side(text: str, copies: int, name: str,
 # --- words
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     words=st.lists(

@@ -160,6 +160,7 @@ print(in_child(lambda: cache.get("a", lambda: batch) is batch and cache.n_bytes 
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(tmp_path):
     assert run_forking(FORK, tmp_path) == "same\n"
 

@@ -103,6 +103,7 @@ def test_a_killed_writer_leaves_one_of_both_states_and_its_vectors(old, kit, fat
     assert not [name for name in names if name.endswith((".tmp", ".bin"))]
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_ends_in_one_line_and_the_old_state_stays(old, kit):
     full = die(old, "limit", {"c.txt": [f"c {number}" for number in range(400)]})
 
@@ -117,6 +118,7 @@ def test_a_disk_that_is_full_ends_in_one_line_and_the_old_state_stays(old, kit):
     assert texts(old) == {text for document in NEW.values() for text in document}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failing", ["create", "write_file", "sync_folder", "replace"])
 def test_a_step_of_a_commit_that_fails_leaves_the_old_state(old, kit, monkeypatch, failing):
     """Each call of one kind fails in turn, as on a disk that is full from then on."""

@@ -88,6 +88,7 @@ def test_two_writers_that_wait_for_each_other_lose_nothing(tmp_path, kit, two_wr
     assert verify(tmp_path / "index") == []
 
 
+@pytest.mark.slow
 def test_a_writer_of_another_process_is_told_who_writes(tmp_path, kit, two_writers):
     with kit.writer(tmp_path / "index") as writer:
         outcome = two_writers[0].run(Order("first build", str(tmp_path)))

@@ -89,6 +89,7 @@ def test_a_file_that_is_a_link_is_not_followed(index):
     assert refused(index) == f"{path}: it is no plain file\n{PUT_BACK}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factory", ["Flat", "IVF1,Flat", "PQ4x4", "HNSW8"])
 def test_another_faiss_index_with_a_checksum_that_fits(index, factory):
     other = faiss.index_factory(8, factory, faiss.METRIC_INNER_PRODUCT)
@@ -154,6 +155,7 @@ def test_record_batches_of_another_length_are_found_when_they_are_read(index):
     assert len(store.verify()) == 1
 
 
+@pytest.mark.slow
 def test_a_changed_byte_in_the_columns_is_an_error_or_still_text(index):
     """With a checksum that fits, as in an index made to harm: whatever is read is checked before it is used."""
     whole = (index / SEGMENT / "chunks.arrow").read_bytes()

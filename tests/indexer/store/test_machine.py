@@ -61,6 +61,7 @@ def test_a_kept_generation_whose_manifest_cannot_be_read_now_stays(every_kind: P
     ]
 
 
+@pytest.mark.slow
 def test_every_library_that_opens_files_says_that_there_are_too_many(tmp_path: Path) -> None:
     """In a process that may open none: what pyarrow, FAISS, NumPy and tokenizers raise."""
     code = """

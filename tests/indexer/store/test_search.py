@@ -84,6 +84,7 @@ def test_rows_that_are_not_allowed_are_never_found_and_k_others_are(tmp_path, ki
     assert nothing.places == [[], [], []]
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(order=st.permutations(list("abcdefgh")), cut=st.integers(1, 7), k=st.integers(1, 8), same=st.integers(0, 8))
 def test_equal_scores_stand_by_chunk_id_however_rows_are_spread(kit, order, cut, k, same):
@@ -121,6 +122,7 @@ def test_many_queries_at_once_equal_one_at_a_time(tmp_path, kit):
         np.testing.assert_array_equal(alone.scores[0], together.scores[row])
 
 
+@pytest.mark.slow
 def test_no_score_is_above_one_and_those_that_would_be_stand_by_chunk_id(tmp_path, kit):
     """float16 makes some vectors longer than 1, and a vector that asks as it stands is then nearer than a cosine is."""
     raw = np.array([2048, 2047, 2, 1, 0, 0, 0, 0])
@@ -187,6 +189,7 @@ def test_shapes_that_a_program_gets_wrong_are_named(tmp_path, kit):
         store.search(kit.queries(1), 0)
 
 
+@pytest.mark.slow
 def test_the_graph_finds_nearly_all_of_the_exact_hits(tmp_path, kit, monkeypatch):
     monkeypatch.setattr(index_types, "MIN_ROWS", 1000)
     documents = {f"d{n}": [f"t{n}"] for n in range(1000)}
@@ -202,6 +205,7 @@ def test_the_graph_finds_nearly_all_of_the_exact_hits(tmp_path, kit, monkeypatch
     assert graph.verify() == []
 
 
+@pytest.mark.slow
 def test_the_graph_gives_k_hits_under_a_hard_condition(tmp_path, kit, monkeypatch):
     monkeypatch.setattr(index_types, "MIN_ROWS", 1000)
     kit.build(tmp_path / "index", {f"d{n}": [f"t{n}"] for n in range(1000)}, index_type="hnsw")

@@ -53,6 +53,7 @@ def test_rows_come_back_as_they_were_added_however_they_come(tmp_path, kit, stre
     np.testing.assert_array_equal(segment.codes, vectors.astype("f2"))
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 300), min_size=1, max_size=6),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ def test_strict_refuses_to_cut_a_document(run: Run, small_corpus: Path) -> None:
     assert json.loads(run("info", "--json").out)["n_documents"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("model")
 def test_strict_refuses_a_document_that_an_earlier_build_has_cut(run: Run, small_corpus: Path) -> None:
     (small_corpus / "long.txt").write_text(LONG)
@@ -110,7 +112,8 @@ def test_of_two_documents_with_one_id_the_second_is_left_out_and_the_next_build_
     assert "documents  7: 7 new, 0 changed, 0 unchanged\n" in plan.out
     assert "skipped    1 x its id is another document's\n" in plan.out
     assert again.out.startswith("index      ragidx-index (generation 1, unchanged)\n")
-    assert "documents  7: 0 new, 0 changed, 7 unchanged\n" in again.out
+    # Files that were written more than two seconds before the first build are not opened again: a slow machine has some.
+    assert re.search(r"documents  7: 0 new, 0 changed, 7 unchanged(, \d files? not opened)?\n", again.out)
     assert strict == (
         1,
         "",

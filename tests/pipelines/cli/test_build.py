@@ -135,6 +135,7 @@ def test_a_build_that_only_moved_texts_has_no_rate(run: Run) -> None:
     assert re.fullmatch(r"time       \d+\.\d s \(cpu, float32\)", lines[6])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "documents"),
     [
@@ -150,6 +151,7 @@ def test_standard_input_is_a_text_or_json_lines(run: Run, data: bytes, documents
     assert sorted(hit["doc_id"] for hit in hits) == documents
 
 
+@pytest.mark.slow
 def test_fields_and_globs_choose_what_is_read(run: Run, small_corpus: Path) -> None:
     (small_corpus / "songs.csv").write_text("song,words\nlark,Up in the air\n")
 
@@ -160,6 +162,7 @@ def test_fields_and_globs_choose_what_is_read(run: Run, small_corpus: Path) -> N
     assert [hit["doc_id"] for hit in hits_of(run("query", "air", "-k", "1", "--json"))] == ["songs.csv#lark"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_corpus")
 def test_a_report_names_at_most_twelve_reasons(run: Run, small_corpus: Path) -> None:
     for number in range(15):

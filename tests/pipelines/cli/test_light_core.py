@@ -76,6 +76,7 @@ def test_the_bundled_model_needs_no_network(
     assert f"Both need the extra `models`, which is not installed: {INSTALL}." in done.out
 
 
+@pytest.mark.slow
 def test_vectors_and_every_help_text_need_no_network(
     run_process: Run, folder: Path, without: Callable[..., dict[str, str]]
 ) -> None:

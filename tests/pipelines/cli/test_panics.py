@@ -43,6 +43,7 @@ def slow_pattern(model: Path) -> str:
     return "a" * 50 + "!"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(), ("--chunk-size", "none")])
 def test_a_tokenizer_that_gives_up_on_a_document_names_it(
     run: Run, small_corpus: Path, slow_pattern: str, size: tuple[str, ...]

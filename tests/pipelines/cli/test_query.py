@@ -80,6 +80,7 @@ def test_an_instruction_changes_what_is_asked(run: Run) -> None:
     assert plain == none
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_corpus")
 def test_a_file_of_queries_becomes_a_trec_run_in_which_a_documents_best_chunk_counts(run: Run) -> None:
     about = ["Bees dance in the dark of the hive.", "A mill grinds corn by the river.", "Who signed the lease?"]

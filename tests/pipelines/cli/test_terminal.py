@@ -71,6 +71,7 @@ def test_the_group_lists_the_commands_and_its_version(run: Run) -> None:
     assert run("--version") == (0, f"ragidx, version {ragidx.__version__}\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [("--help",), ("build", "--help"), ("query", "--help"), ("doctor", "--help")])
 def test_help_imports_nothing_heavy(run_process: Run, args: tuple[str, ...]) -> None:
     code = (
@@ -88,6 +89,7 @@ def test_help_imports_nothing_heavy(run_process: Run, args: tuple[str, ...]) -> 
 # the terminal, pipes, signals, faults
 
 
+@pytest.mark.slow
 def test_no_control_character_of_a_corpus_reaches_a_terminal(run: Run, folder: Path) -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\x1b[31m\x9b1mred\u202edesrever\u2066\u2028\r\x08"
     filler = "Plain words about bees and flowers stand here. " * 40  # few controls in much text: it is read
@@ -179,6 +181,7 @@ def test_a_build_that_is_ended_loses_nothing_and_the_next_goes_on(
     assert run("verify").out == "ragidx-index: intact\n"
 
 
+@pytest.mark.slow
 def test_a_fault_has_a_traceback_only_where_it_is_asked_for(run_process: Run) -> None:
     plain = run_process("info")
     asked = run_process("info", env={"RAGIDX_DEBUG": "1"})

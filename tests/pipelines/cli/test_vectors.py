@@ -198,6 +198,7 @@ def test_a_model_that_cannot_be_checked_is_told_so(run: Run) -> None:
     assert "questions  by tiny, not checked: the rows have no texts\n" in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("encoded")
 def test_wider_vectors_than_a_shrunk_index_keeps_are_cut_and_it_is_told_once(run: Run) -> None:
     run("build", "--vectors", "encoded.parquet", *CLASSICAL)
@@ -215,6 +216,7 @@ def test_wider_vectors_than_a_shrunk_index_keeps_are_cut_and_it_is_told_once(run
     assert run("query", "Bees dance.", "-k", "1").out.splitlines()[1] == " 1  1.000  c"
 
 
+@pytest.mark.slow
 def test_an_index_that_does_not_know_that_it_was_shrunk_says_what_to_do_with_the_wide_file(
     run: Run, folder: Path
 ) -> None:
@@ -242,6 +244,7 @@ def test_an_index_that_does_not_know_that_it_was_shrunk_says_what_to_do_with_the
     assert run("build", "--vectors", "wide.npy", "--rebuild").status == 0
 
 
+@pytest.mark.slow
 def test_a_rate_is_told_of_many_rows_that_were_all_taken_in(run: Run, folder: Path) -> None:
     np.save(folder / "v.npy", np.random.default_rng(0).standard_normal((10_000, 2)))
 

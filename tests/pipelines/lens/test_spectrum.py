@@ -212,6 +212,7 @@ def test_a_report_goes_to_json(report: SpectrumReport) -> None:
     assert list(group["parts"][0]) == ["name", "directions", "share"]
 
 
+@pytest.mark.slow
 def test_the_top_direction_of_mini_carries_all_tokens_and_its_bottom_carries_the_frequent_ones_when_centred() -> None:
     from ragidx.pipelines.demo import sample_corpus
 

@@ -80,6 +80,7 @@ def test_counting_takes_every_token_once_and_no_special_one(tiny_vocabulary: Voc
     assert counts.tokens[:3].tolist() == [0, 0, 0]
 
 
+@pytest.mark.slow
 @given(batches=st.lists(st.integers(0, 50), max_size=20))
 def test_batches_hold_every_text_once_and_are_bounded_by_characters(batches: list[int]) -> None:
     texts = [f"{number}:" + "x" * size * 100_000 for number, size in enumerate(batches)]
@@ -99,6 +100,7 @@ def test_a_shown_token_is_one_word_that_a_terminal_prints(name: str) -> None:
     assert all(unicodedata.category(letter) not in ("Cc", "Cf", "Cs", "Zl", "Zp", "Zs") for letter in shown)
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_the_letters_of_bytes_give_every_text_back(text: str) -> None:
     letters = {byte: letter for letter, byte in vocabulary._letters_of_bytes().items()}

@@ -51,6 +51,7 @@ class Full(Disk):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(step.path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [HISTORY, 'doc_id == "nobody"'], ids=["something", "nothing"])
 def test_what_an_interrupted_build_encoded_is_there_after_a_deletion(index: Path, folder: Path, where: str) -> None:
     (folder / "corpus" / "new.txt").write_text("A new document, encoded and not committed.")

@@ -65,6 +65,7 @@ def test_records_are_still_in_the_corpus_while_their_file_is() -> None:
     assert delete(ids=["facts.jsonl#neptune"]).n_in_corpus == 0
 
 
+@pytest.mark.slow
 def test_of_a_corpus_that_is_one_file_or_of_beir_every_document_is_still_there(folder: Path) -> None:
     (folder / "beir" / "qrels").mkdir(parents=True)
     lines = '{"_id": "a", "text": "One."}\n{"_id": "b", "text": "Two."}\n'

@@ -217,6 +217,7 @@ def _estimate(counts: Sequence[float], size: float, total: int) -> Estimate:
     return Estimates(drawn)["chunks"]
 
 
+@pytest.mark.slow
 @given(
     counts=st.lists(st.integers(0, 50), min_size=1, max_size=8),
     times=st.integers(1, 40),

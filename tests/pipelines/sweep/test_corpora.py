@@ -40,6 +40,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+@pytest.mark.slow
 def test_a_corpus_is_encoded_once_for_all_filters_and_widths(beir: Path, encoded: list[str]) -> None:
     report = sweep(beir, filters=["embedfilter", "truncation", "pca", "optimal"], dims=[8, 4], chunk_size="none")
 
@@ -61,6 +62,7 @@ def test_the_queries_and_qrels_of_a_beir_folder_are_asked(beir: Path) -> None:
     assert first.ndcg.mean == 1.0  # the documents that have the words stand first
 
 
+@pytest.mark.slow
 def test_the_widths_of_a_sweep_rank_documents_as_an_index_of_that_width_does(beir: Path, tmp_path: Path) -> None:
     ragidx.build(beir, tmp_path / "index", chunk_size="none", filter="pca", dim=6)
     retriever = ragidx.Retriever.open(tmp_path / "index")
@@ -77,6 +79,7 @@ def test_the_widths_of_a_sweep_rank_documents_as_an_index_of_that_width_does(bei
     assert row.ndcg.mean == pytest.approx(want, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_sample_of_a_fit_is_that_of_a_build(beir: Path, tmp_path: Path) -> None:
     ragidx.build(beir, tmp_path / "index", chunk_size="none", filter="pca", dim=3, filter_sample=5, filter_seed=4)
     kept = ragidx.Retriever.open(tmp_path / "index").encode(["music"])
@@ -90,6 +93,7 @@ def test_the_sample_of_a_fit_is_that_of_a_build(beir: Path, tmp_path: Path) -> N
     np.testing.assert_allclose(series.narrow(source.encode(["music"]), 3), kept, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_documents_count_by_their_best_chunk(tmp_path: Path) -> None:
     """The words of one document fill more than ten chunks; the others still are found."""
     folder = tmp_path / "corpus"
@@ -107,6 +111,7 @@ def test_documents_count_by_their_best_chunk(tmp_path: Path) -> None:
     assert report.reference_ndcg.mean > (1 + 1 / math.log2(5)) / (1 + 1 / math.log2(3)) - 1e-9
 
 
+@pytest.mark.slow
 def test_what_is_left_out_of_a_corpus_is_noted(small_corpus: Path) -> None:
     (small_corpus / "broken.json").write_text("{")
 
@@ -135,6 +140,7 @@ def test_an_index_without_rows_is_refused(given_index: Callable[..., Path]) -> N
     assert str(fault.value) == f"{index}: there is no vector to search\n  hint: add documents"
 
 
+@pytest.mark.slow
 def test_a_corpus_without_documents_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
 
@@ -154,6 +160,7 @@ def test_queries_that_nobody_judged_are_refused(beir: Path, tmp_path: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_qrels_of_another_corpus_are_refused(small_corpus: Path, beir: Path) -> None:
     with pytest.raises(CorpusError) as fault:
         sweep(small_corpus, queries=beir, qrels=beir, dims=[8])
@@ -164,6 +171,7 @@ def test_qrels_of_another_corpus_are_refused(small_corpus: Path, beir: Path) -> 
     )
 
 
+@pytest.mark.slow
 def test_relevant_documents_that_are_not_there_are_noted(beir: Path) -> None:
     with (beir / "qrels" / "test.tsv").open("a") as file:
         file.write("q1\tgone\t1\n")
@@ -173,6 +181,7 @@ def test_relevant_documents_that_are_not_there_are_noted(beir: Path) -> None:
     assert "Not in the corpus, so never found: 1 x relevant document." in report.notes
 
 
+@pytest.mark.slow
 def test_queries_beside_documents_that_are_no_beir_corpus_are_not_asked(beir: Path) -> None:
     (beir / "corpus.jsonl").rename(beir / "documents.jsonl")
 
@@ -189,6 +198,7 @@ def test_a_model_with_its_own_modules_is_swept_by_truncation_and_pca(
     assert list(dict.fromkeys(row.filter for row in report.rows)) == ["none", "truncation", "pca"]
 
 
+@pytest.mark.slow
 def test_stages_are_counted_and_nothing_stays_behind(
     beir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -203,6 +203,7 @@ def test_without_qrels_nothing_is_recommended(given_index: Callable[..., Path]) 
     )
 
 
+@pytest.mark.slow
 def test_json_and_csv_hold_every_row(given_index: Callable[..., Path], tmp_path: Path) -> None:
     report = sweep(given_index(random_rows(30, 8)), filters=["truncation"], out=tmp_path / "out")
 

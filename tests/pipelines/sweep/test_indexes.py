@@ -92,6 +92,7 @@ def test_the_filter_none_alone_has_no_narrower_width(given_index: Callable[..., 
     assert [row.dim for row in sweep(index, filters=["none"], dims=[16]).rows] == [16]
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000), width=st.integers(1, 8))
 def test_a_narrower_width_is_what_a_query_of_that_width_compares(

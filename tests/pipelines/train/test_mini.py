@@ -102,6 +102,7 @@ def test_frequent_tokens_start_short() -> None:
     assert lengths[0] < 0.01 * lengths[1:].min()
 
 
+@pytest.mark.slow
 def test_the_bag_learns_its_teacher() -> None:
     draw = np.random.default_rng(0)
     truth = draw.standard_normal((VOCABULARY, 6)).astype("f4")
@@ -184,6 +185,7 @@ def test_a_fresh_stack_is_the_identity(decoder: LlamaForCausalLM, table: np.ndar
     np.testing.assert_allclose(states[-1][0].numpy(), GAIN * WIDTH**0.5 * table[:40], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_few_steps_lower_the_loss_and_leave_the_table(
     decoder: LlamaForCausalLM, windows: Windows, table: np.ndarray, tmp_path: Path
 ) -> None:
@@ -335,6 +337,7 @@ def test_all_weights_of_the_shipped_model_are_finite_float16(shipped: Path) -> N
     assert all(np.isfinite(weight).all() for weight in weights.values())
 
 
+@pytest.mark.slow
 def test_the_top_direction_of_the_shipped_table_is_its_constant_coordinate(shipped: Path) -> None:
     table = load_file(shipped / "model.safetensors")["model.embed_tokens.weight"].astype("f8")
 

@@ -31,6 +31,7 @@ def test_the_contrastive_loss_of_a_hand_worked_batch() -> None:
     assert float(loss) == pytest.approx((first + second) / 2, abs=1e-6)
 
 
+@pytest.mark.slow
 @given(n=st.integers(1, 6), n_hard=st.integers(1, 6), longer=st.floats(0.1, 10), seed=SEEDS)
 def test_lengths_and_the_order_of_negatives_play_no_part_and_negatives_only_add(
     n: int, n_hard: int, longer: float, seed: int
@@ -104,6 +105,7 @@ def test_logits_of_other_ids_are_refused() -> None:
     assert str(caught.value) == "logits (2, 3, 5) and labels (2, 4); (b, t, V), (b, t) expected"
 
 
+@pytest.mark.slow
 @given(probability=st.floats(0.05, 1.0), style=st.sampled_from(["bert", "all"]), length=st.integers(1, 40), seed=SEEDS)
 def test_only_what_is_labelled_changes_and_special_tokens_never_do(
     probability: float, style: str, length: int, seed: int
@@ -148,6 +150,7 @@ def test_of_the_hidden_tokens_eight_in_ten_are_masked_and_one_in_ten_is_random()
     assert float((hidden == 2).float().mean()) == pytest.approx(0.1, abs=0.01)
 
 
+@pytest.mark.slow
 @given(texts=st.lists(st.lists(st.integers(0, 9), max_size=7), max_size=9), length=st.integers(2, 6))
 def test_blocks_joined_are_the_beginning_of_all_texts_joined(texts: list[list[int]], length: int) -> None:
     cut = list(blocks(texts, length))

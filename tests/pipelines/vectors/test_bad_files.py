@@ -131,6 +131,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(["v.parquet", "v.arrow", "v.ipc", "v.npy"]), seed=st.integers(0, 2**32 - 1))
 def test_a_file_with_wrong_bytes_is_read_or_is_one_error(

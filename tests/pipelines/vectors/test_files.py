@@ -147,6 +147,7 @@ def test_columns_can_be_named(write: Callable[..., Path], tmp_path: Path) -> Non
     assert IndexReader.open(tmp_path / "index").dim == 2
 
 
+@pytest.mark.slow
 def test_vectors_stream_in_bounded_batches(write: Callable[..., Path], tmp_path: Path) -> None:
     """More rows than a batch has, in row groups of another size: every row arrives once, in its place."""
     n = 9_000
@@ -206,6 +207,7 @@ _ROWS = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(states=st.lists(_ROWS, min_size=1, max_size=4))
 def test_upserts_end_with_what_was_given_last(states: list[dict[str, Any]], tmp_path_factory: Any) -> None:
@@ -232,6 +234,7 @@ def test_upserts_end_with_what_was_given_last(states: list[dict[str, Any]], tmp_
     assert found == {name: (*row[:3], str(row[3])) for name, row in expected.items()}
 
 
+@pytest.mark.slow
 def test_neither_building_nor_searching_loads_torch(write: Callable[..., Path], tmp_path: Path) -> None:
     path = write(table_of(text=["a", "b", "c", "d"]))
     code = (

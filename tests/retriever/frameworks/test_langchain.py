@@ -145,6 +145,7 @@ def test_embeddings_take_a_filter_and_a_method(tiny_model: Callable[..., Path]) 
     assert sum(number * number for number in vector) == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_without_langchain_the_message_names_the_extra(without: Callable[..., dict[str, str]]) -> None:
     done = _python("import ragidx.retriever.langchain", without("langchain_core", "pydantic"))
 

@@ -357,6 +357,7 @@ def answer(condition: Condition, row: dict) -> bool | None:
     raise AssertionError(condition)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     condition=CONDITIONS,
