@@ -112,7 +112,7 @@ def test_of_two_documents_with_one_id_the_second_is_left_out_and_the_next_build_
     assert "documents  7: 7 new, 0 changed, 0 unchanged\n" in plan.out
     assert "skipped    1 x its id is another document's\n" in plan.out
     assert again.out.startswith("index      ragidx-index (generation 1, unchanged)\n")
-    # Files that were written more than two seconds before the first build are not opened again: a slow machine has some.
+    # Files that were two seconds old at the first build are not opened again: on a slow machine there are some.
     assert re.search(r"documents  7: 0 new, 0 changed, 7 unchanged(, \d files? not opened)?\n", again.out)
     assert strict == (
         1,
