@@ -318,7 +318,8 @@ def whole_grid(grid):
     lines = ["| mini: options | " + " | ".join(QUALITIES) + " | float16 bytes |", "| --- |" + " --- |" * 4]
     for options, values in {row["setting"]["options"]: row["values"] for row in grid}.items():
         cells = [told(values, name) for name in QUALITIES]
-        lines.append(f"| {f'`{options}`' if options else '(no options: the preset)'} | {' | '.join(cells)} | {values['vector bytes']} |")
+        label = f"`{options}`" if options else "(no options: the preset)"
+        lines.append(f"| {label} | {' | '.join(cells)} | {values['vector bytes']} |")
     return "\n".join(lines)
 
 
