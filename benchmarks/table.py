@@ -14,7 +14,7 @@ FIGURES = Path(__file__).with_name("figures.jsonl")
 QUALITY = ("scifact quality", "mini by method and filter")
 DECODER = "decoder by method and filter"
 # What tells two rows of a figure apart.
-SETTINGS = ("model", "options", "method", "filter", "index", "rows", "corpus_bytes")
+SETTINGS = ("model", "options", "method", "filter", "index", "rows", "corpus_bytes", "extras", "tree")
 QUALITIES = ("sample nDCG@10", "STS-B test Spearman", "SciFact nDCG@10")
 
 
@@ -50,7 +50,7 @@ def markdown(found):
     quality = of(["scifact quality"], found)
     if quality:
         head = [
-            "| SciFact by `build` and `query`, whole documents | nDCG@10 | recall@100 | vector bytes |",
+            "| SciFact by `build` and `query`, whole documents | nDCG@10 | recall@100 | float16 bytes |",
             "| --- | --- | --- | --- |",
         ]
         body = [
@@ -72,6 +72,8 @@ def markdown(found):
     if grid:
         parts.append(by_method(grid))
         parts.append(by_filter(grid))
+    installed = of(["install"], found)
+    parts += [installs(installed)] if installed else []
     for row in of(["cold start"], found):
         cold = row["values"]
         told = ", ".join(f"`{n}` {v['median']:.2f} s" for n, v in cold.items() if isinstance(v, dict))
@@ -104,6 +106,15 @@ def spectrum(row):
         f"{sentence}; `torch.linalg.svd` of the whole matrix in float32 takes {values['svd s']['median']:.1f} s and"
         f" {values['svd peak MiB']:,} MiB (medians of {values['svd s']['runs']} runs)."
     )
+
+
+def installs(found):
+    """A line an installation."""
+    lines = ["| `pip install`, PyTorch for CPUs | commit | seconds | MiB | packages |", "| --- |" + " --- |" * 4]
+    for row in found:
+        v, s = row["values"], row["setting"]
+        lines.append(f"| `'.[{s['extras']}]'` | {s['tree']} | {v['seconds']} | {v['MiB']:,} | {v['packages']} |")
+    return "\n".join(lines)
 
 
 def by_method(grid):
@@ -264,7 +275,7 @@ def decoders(found):
         of_model = [row for row in found if row["setting"]["model"] == model]
         columns = ("STS-B test Spearman", "against no filter", "against the mean")
         lines = [
-            f"| {model}: options | vector bytes | {' | '.join(f'{name} (95 %)' for name in columns)} |",
+            f"| {model}: options | float16 bytes | {' | '.join(f'{name} (95 %)' for name in columns)} |",
             "| --- |" + " --- |" * 4,
         ]
         for row in of_model:
@@ -304,10 +315,11 @@ def verdicts(found):
 
 def whole_grid(grid):
     """Every row of mini by method and filter; EmbedFilter in the middle was measured beside both kinds of filter."""
-    lines = ["| mini: options | " + " | ".join(QUALITIES) + " | vector bytes |", "| --- |" + " --- |" * 4]
+    lines = ["| mini: options | " + " | ".join(QUALITIES) + " | float16 bytes |", "| --- |" + " --- |" * 4]
     for options, values in {row["setting"]["options"]: row["values"] for row in grid}.items():
         cells = [told(values, name) for name in QUALITIES]
-        lines.append(f"| {f'`{options}`' if options else 'none'} | {' | '.join(cells)} | {values['vector bytes']} |")
+        label = f"`{options}`" if options else "(no options: the preset)"
+        lines.append(f"| {label} | {' | '.join(cells)} | {values['vector bytes']} |")
     return "\n".join(lines)
 
 

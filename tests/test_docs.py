@@ -82,6 +82,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in set(_anchors(file)), target
 
 
+@pytest.mark.parametrize("page", WRITTEN, ids=_name)
+def test_prose_names_files_that_exist(page: Path) -> None:
+    for span in re.findall(r"`([^`\s]+)`", _prose(page.read_text("utf-8"))):
+        if re.match(r"(corpora|indexer|retriever|pipelines|tests|docs|benchmarks)/", span):
+            assert any(ROOT.glob(span.rstrip("/"))), span
+
+
 def _anchors(page: Path) -> Iterator[str]:
     """Of the headings, as GitHub and the site make them."""
     for heading in re.findall(r"^#+ (.+)$", _prose(page.read_text("utf-8")), re.MULTILINE):
