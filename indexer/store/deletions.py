@@ -8,7 +8,6 @@ In memory they are masks, one a segment: bool (rows,), True where the row is dea
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,35 +17,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import IndexFormatError, check_machine
-from ragidx.indexer import atomic
-from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.store.manifest import Manifest, SegmentEntry, deletions_path, read_regular
+from ragidx.indexer.store.manifest import Manifest, deletions_path, read_regular
 from ragidx.indexer.store.rows import numbers_of, true_places
 
 Masks: TypeAlias = list[NDArray[np.bool_] | None]
 
-_SCHEMA = pa.schema(
+SCHEMA = pa.schema(
     [pa.field("segment", pa.large_string(), nullable=False), pa.field("row", pa.int32(), nullable=False)]
 )
-
-
-def write_deletions(folder: Path, generation: int, segments: Sequence[SegmentEntry], dead: Masks) -> FileEntry | None:
-    """Write the dead rows of a generation; None, and no file, where there are none."""
-    if not any(mask is not None and mask.any() for mask in dead):
-        return None
-    path = folder / deletions_path(generation)
-    atomic.make_folder(path.parent)
-
-    def write(file: atomic.NewFile) -> None:
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_file(file, _SCHEMA, options=options) as writer:
-            for segment, mask in zip(segments, dead, strict=True):
-                rows = np.flatnonzero(mask) if mask is not None else np.zeros(0, np.int64)
-                if len(rows):
-                    columns = [pa.array([segment.id] * len(rows), pa.large_string()), pa.array(rows.astype(np.int32))]
-                    writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
-
-    return atomic.write_file(path, write)
 
 
 def read_deletions(folder: Path, manifest: Manifest) -> Masks:
@@ -81,7 +59,7 @@ def read_deletions(folder: Path, manifest: Manifest) -> Masks:
 def _read_masks(data: bytes, manifest: Manifest, dead: Masks) -> None:
     numbers = {segment.id: number for number, segment in enumerate(manifest.segments)}
     reader = pa.ipc.open_file(pa.BufferReader(data))
-    if reader.schema != _SCHEMA:
+    if reader.schema != SCHEMA:
         raise ValueError("its columns are not segment and row")
     for part in range(reader.num_record_batches):
         batch = reader.get_batch(part)

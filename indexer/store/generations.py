@@ -6,13 +6,10 @@ a disk that failed once may give the file back. The files that a manifest names 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, MachineError
-from ragidx.indexer import atomic
-from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.store.lock import LOCK
 from ragidx.indexer.store.manifest import (
     KEPT,
@@ -20,15 +17,11 @@ from ragidx.indexer.store.manifest import (
     Manifest,
     NewerFormatError,
     UnreadableError,
-    blob_path,
-    file_entry,
-    manifest_bytes,
     numbered_path,
-    parse_manifest,
     read_manifest,
 )
 
-STANDS = "the committed state is not touched"  # what every message about an earlier generation ends with
+UNTOUCHED = "the committed state is not touched"  # what every message about an earlier generation ends with
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +102,7 @@ def read_numbered(folder: Path, generation: int) -> Manifest:
         IndexFormatError: it is damaged; the message says how.
     """
     path = folder / numbered_path(generation)
-    lost = f"there is no rollback to generation {generation}; {STANDS}"
+    lost = f"there is no rollback to generation {generation}; {UNTOUCHED}"
     try:
         found = read_manifest(folder, path.name)
     except NewerFormatError:
@@ -125,29 +118,3 @@ def read_numbered(folder: Path, generation: int) -> Manifest:
         message = f"the manifest is damaged: it is that of generation {found.generation}"
         raise IndexFormatError(message, f"put it back from a copy; without it {lost}", where=str(path))
     return found
-
-
-def write_blobs(folder: Path, blobs: Mapping[str, bytes]) -> dict[str, FileEntry]:
-    """Write the small files that belong to a spec; what the manifest says of them, by name.
-
-    Raises:
-        RagidxError: the disk is full or failed.
-    """
-    entries = {name: file_entry(data) for name, data in blobs.items()}
-    for name, entry in entries.items():
-        path = folder / blob_path(name, entry)
-        atomic.make_folder(path.parent)
-        atomic.write_file(path, blobs[name])  # also over one that is there: it may be damaged
-    return entries
-
-
-def commit(folder: Path, manifest: Manifest) -> None:
-    """Make a manifest the committed state of an index; all that it names is on the disk already.
-
-    Raises:
-        RagidxError: the disk is full or failed; the committed state is what it was, or this one.
-    """
-    data = manifest_bytes(manifest)
-    parse_manifest(data)  # what is committed can be read: a fault shows here, not at the next open
-    atomic.write_file(folder / numbered_path(manifest.generation), data)
-    atomic.write_file(folder / MANIFEST, data)

@@ -21,7 +21,7 @@ from ragidx.indexer.ann.faiss_files import ANN, VECTORS, check_ann, map_ann, map
 from ragidx.indexer.ann.prefixes import is_whole, prefix_files
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.store.deletions import read_deletions
-from ragidx.indexer.store.generations import STANDS, earlier, read_numbered
+from ragidx.indexer.store.generations import UNTOUCHED, earlier, read_numbered
 from ragidx.indexer.store.manifest import (
     MANIFEST,
     SEGMENTS,
@@ -180,7 +180,7 @@ def _own_copy_faults(folder: Path, manifest: Manifest) -> list[str]:
     except FileNotFoundError:
         return []
     except IndexFormatError as fault:
-        return [f"{fault.where}: {fault.message}; copy {MANIFEST} over it; {STANDS}"]
+        return [f"{fault.where}: {fault.message}; copy {MANIFEST} over it; {UNTOUCHED}"]
     return []
 
 
@@ -198,7 +198,7 @@ def _past_faults(folder: Path, manifest: Manifest) -> list[str]:
                 check_file(folder / path, entry, read=True)
             except IndexFormatError as fault:
                 if (folder / numbered_path(past.generation)).exists():  # else it was swept, which begins with this file
-                    lost = f"without it there is no rollback to generation {past.generation}; {STANDS}"
+                    lost = f"without it there is no rollback to generation {past.generation}; {UNTOUCHED}"
                     lines.append(f"{fault.where}: {fault.message}; put it back from a copy; {lost}")
     return lines
 

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
-from ragidx.indexer.store.deletions import read_deletions, write_deletions
-from ragidx.indexer.store.generations import commit, committed, earlier
+from ragidx.indexer.store.deletions import read_deletions
+from ragidx.indexer.store.generations import committed, earlier
 from ragidx.indexer.store.lock import Lock, now
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.verify import check_files
-from ragidx.indexer.writing.vacuum import sweep
+from ragidx.indexer.writing.commit import commit, write_deletions
+from ragidx.indexer.writing.vacuum import vacuum
 
 ROLLED_BACK = "rolled_back_to"  # a note of the manifest
 
@@ -64,7 +65,7 @@ def rollback(folder: Path, generation: int) -> Manifest:
         check_files(folder, target)
         manifest = _again(folder, target, current.generation + 1)
         commit(folder, manifest)
-        sweep(folder)
+        vacuum(folder)
         return manifest
     finally:
         lock.release()

@@ -26,8 +26,6 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.store.deletions import write_deletions
-from ragidx.indexer.store.generations import commit, write_blobs
 from ragidx.indexer.store.lock import LOCK, Lock, now
 from ragidx.indexer.store.manifest import (
     DELETIONS,
@@ -39,9 +37,10 @@ from ragidx.indexer.store.manifest import (
     read_manifest,
 )
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.merging import Copier, Part, derived, is_full, is_small
-from ragidx.indexer.writing.vacuum import check_folder, sweep
+from ragidx.indexer.writing.vacuum import check_folder, vacuum
 
 _PARTS = (SEGMENTS, DELETIONS, FILES)  # folders of an index
 DEAD_SHARE = 0.1  # a segment with more dead rows than this is rewritten without them
@@ -110,7 +109,7 @@ def compact(folder: Path, *, everything: bool = False, on_stage: OnStage = lambd
         store = Store.open(folder)
         chosen = _worth_rewriting(store, everything=everything)
         if not chosen:
-            sweep(folder)  # what a rewriting that was killed had written
+            vacuum(folder)  # what a rewriting that was killed had written
             return unchanged(store)
         base = store.manifest
         as_before = Change(base.spec, base.fingerprint, base.dim, base.index, {})
@@ -139,7 +138,7 @@ def replace(folder: Path, decide: Decision, *, on_stage: OnStage = lambda stage,
         store = Store.open(folder)
         change = decide(store)
         if change is None:
-            sweep(folder)  # what a rewriting that was killed had written
+            vacuum(folder)  # what a rewriting that was killed had written
             return unchanged(store)
         return _rewrite(store, folder, range(len(store.segments)), change, {}, on_stage)
     finally:
@@ -198,7 +197,7 @@ def _locked(target: Path) -> Iterator[None]:
     """
     lock = Lock(target)
     try:
-        sweep(target)
+        vacuum(target)
         holds = {path.name for path in target.iterdir()}
         try:
             yield
@@ -255,7 +254,7 @@ def _rewrite(
     """
     base, same = store.manifest, target == store.path
     generation = base.generation + 1 if same else 1
-    sweep(target)
+    vacuum(target)
     try:
         others = [number for number in range(len(store.segments)) if number not in set(chosen)]
         copier = Copier(target, generation, 0, base.schema, change.dim, on_stage)
@@ -266,7 +265,7 @@ def _rewrite(
         manifest = _manifest(base, target, generation, change, parts, kept)
         commit(target, manifest)
     finally:
-        sweep(target)  # of an old state, what it had and nobody can open; of a failed rewriting, what it wrote
+        vacuum(target)  # of an old state, what it had and nobody can open; of a failed rewriting, what it wrote
     return _done(store, manifest, chosen, committed=True)
 
 

@@ -38,7 +38,7 @@ _BLOB = re.compile(r"[0-9a-f]{16}-[A-Za-z0-9][A-Za-z0-9._-]*")
 _DELETIONS = re.compile(r"[0-9]{8,16}\.arrow")
 
 
-def sweep(folder: Path) -> None:
+def vacuum(folder: Path) -> None:
     """Remove what no kept generation of the index names. The caller holds the lock."""
     try:
         kept, unknown = _kept(folder)

@@ -32,8 +32,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import load_faiss
 from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
-from ragidx.indexer.store.deletions import Masks, read_deletions, write_deletions
-from ragidx.indexer.store.generations import commit, write_blobs
+from ragidx.indexer.store.deletions import Masks, read_deletions
 from ragidx.indexer.store.lock import Lock, now
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import (
@@ -50,10 +49,11 @@ from ragidx.indexer.store.manifest import (
 from ragidx.indexer.store.rows import Row, union
 from ragidx.indexer.store.segment import Segment, segments_of
 from ragidx.indexer.writing.base_state import read_base, retuned
+from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
 from ragidx.indexer.writing.journal import Journal
 from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, Copier, Part, derived, merged
 from ragidx.indexer.writing.segment_writer import SegmentWriter
-from ragidx.indexer.writing.vacuum import check_folder, sweep
+from ragidx.indexer.writing.vacuum import check_folder, vacuum
 
 
 class StoreWriter:
@@ -106,7 +106,7 @@ class StoreWriter:
             self.base, self._generation = read_base(
                 self.path, fingerprint=fingerprint, dim=dim, index_type=index.index_type, replace=replace
             )
-            sweep(self.path)
+            vacuum(self.path)
             self._segments = [] if self.base is None or replace else self._tuned_segments(self.base)
             self._dead: Masks = [] if self.base is None or replace else read_deletions(self.path, self.base)
         except BaseException:
@@ -254,7 +254,7 @@ class StoreWriter:
         try:
             if not self._ended:
                 self._ended = True
-                sweep(self.path)
+                vacuum(self.path)
         finally:
             self._lock.release()
 
@@ -388,4 +388,4 @@ class StoreWriter:
             atomic.remove(Journal.path_of(self.path / JOURNAL, self._fingerprint))
         if self._replace:
             atomic.remove(self.path / JOURNAL)
-        sweep(self.path)
+        vacuum(self.path)
