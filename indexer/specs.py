@@ -121,7 +121,7 @@ class FilterSpec(Spec):
                 f"tau={self.tau:g} and dim={self.dim} are both set", "give one of `tau` and `dim`", where="filter"
             )
         if self.tau is not None and math.isnan(self.tau):
-            raise SpecError("tau=nan is no number", "give 1 or more: hidden width / kept width", where="`tau`")
+            raise SpecError("tau=nan is not a number", "give 1 or more: hidden width / kept width", where="`tau`")
         if self.tau is not None and self.tau < 1:
             raise SpecError(
                 f"tau={self.tau:g} would widen the vectors", "give 1 or more: hidden width / kept width", where="`tau`"
@@ -133,7 +133,7 @@ class FilterSpec(Spec):
         if self.name == "none" and (self.tau, self.dim, self.offset) != (None, None, None):
             raise SpecError(
                 "filter 'none' keeps all raw coordinates",
-                "leave out `tau`, `dim` and `filter_offset`",
+                "remove `tau`, `dim` and `filter_offset`",
                 where="`filter`",
             )
         self._check_own_fields()
@@ -146,7 +146,7 @@ class FilterSpec(Spec):
                 owners = ", ".join(owner for owner, kind in FILTERS.items() if name in kind.fields)
                 raise SpecError(
                     f"filter '{self.name}' has no {name}",
-                    f"leave out `filter_{name}`, or take a filter that has one: {owners}",
+                    f"remove `filter_{name}`, or take a filter that has one: {owners}",
                     where=f"`filter_{name}`",
                 )
         if self.sample < 2:
@@ -352,7 +352,7 @@ def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> Spec
         index_type: the one that is asked for; where nothing else differs, no vector has to be made again for it.
         where: the index folder.
     """
-    hint = "leave the option out to go on with the index, or replace it with `rebuild=True`"
+    hint = "remove the option to continue with the index, or replace it with `rebuild=True`"
     fields = [one.field for one in changes]
     if set(fields) <= _CONTENTS:  # no option asked for it
         hint = "replace it with `rebuild=True`"
@@ -361,4 +361,4 @@ def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> Spec
     elif fields == ["index_type"]:
         reindex = f"ragidx reindex DIR --index {shlex.quote(where)} --index-type {shlex.quote(index_type)}"
         hint += f"; '{reindex}' makes one of that type beside it, and encodes nothing"
-    return SpecError("the index was made otherwise: " + "; ".join(map(str, changes)), hint, where=where)
+    return SpecError("the index was made with other options: " + "; ".join(map(str, changes)), hint, where=where)

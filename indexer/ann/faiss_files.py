@@ -116,7 +116,7 @@ def map_vectors(path: Path, dim: int, rows: int) -> Any:
         walk.header(b"IxSQ", dim, rows)
         kind, _, _, *sizes = walk.fields(_QUANTIZER)
         if kind != module.ScalarQuantizer.QT_fp16 or sizes != [dim, 2 * dim, 0, 2 * dim * rows]:
-            raise damaged(path, f"it is no float16 index of {rows:,} rows and {dim:,} dimensions")
+            raise damaged(path, f"it is not a float16 index of {rows:,} rows and {dim:,} dimensions")
         walk.end(2 * dim * rows)
     index = _read(path, module.IO_FLAG_MMAP_IFC)
     fitting = (
@@ -126,7 +126,7 @@ def map_vectors(path: Path, dim: int, rows: int) -> Any:
         and (index.sq.code_size, index.code_size, index.codes.size()) == (2 * dim, 2 * dim, 2 * dim * rows)
     )
     if not fitting:
-        raise damaged(path, f"it is no float16 index of {rows:,} rows and {dim:,} dimensions")
+        raise damaged(path, f"it is not a float16 index of {rows:,} rows and {dim:,} dimensions")
     return index
 
 
@@ -150,7 +150,7 @@ def check_ann(path: Path, recipe: Recipe, index: Any, rows: int) -> None:
     """
     if recipe.links is not None:
         if not _links_hold(index.hnsw, rows):
-            raise damaged(path, "it is no graph over the vectors beside it")
+            raise damaged(path, "it is not a graph over the vectors beside it")
     elif recipe.lists is not None and not _lists_hold(inner(index).invlists, rows):
         raise damaged(path, "its lists do not hold each row once")
 
@@ -176,7 +176,7 @@ def _map_graph(path: Path, vectors: Any) -> Any:
         and graph.storage is None
     )
     if not fitting:
-        raise damaged(path, "it is no graph over the vectors beside it")
+        raise damaged(path, "it is not a graph over the vectors beside it")
     graph.storage = vectors
     graph.own_fields = False
     return graph
@@ -186,7 +186,7 @@ def _map_codes(path: Path, recipe: Recipe, vectors: Any) -> Any:
     module = faiss()
     index = _read(path, module.IO_FLAG_MMAP_IFC | module.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
     if not _is_made_so(index, empty(recipe, vectors.d), vectors.ntotal):
-        raise damaged(path, f"it is no index {recipe} of the vectors beside it")
+        raise damaged(path, f"it is not an index {recipe} of the vectors beside it")
     return index
 
 

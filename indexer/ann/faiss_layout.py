@@ -77,7 +77,7 @@ class Walk:
                 self.path, f"it holds {found_rows:,} rows of {found_dim:,} dimensions, not {rows:,} of {dim:,}"
             )
         if trained != 1 or metric != INNER_PRODUCT:
-            raise damaged(self.path, "it is no inner-product index that is ready to search")
+            raise damaged(self.path, "it is not an inner-product index that is ready to search")
 
     def expect(self, layout: str, *values: object) -> None:
         """Fields that can only be these.
@@ -87,7 +87,7 @@ class Walk:
         """
         at = self._file.tell()
         if self.fields(struct.Struct(f"<{layout}")) != values:
-            raise damaged(self.path, f"what stands at byte {at:,} is not what such an index has")
+            raise damaged(self.path, f"what is at byte {at:,} is not what such an index has")
 
     def items(self, width: int, count: int | None = None) -> None:
         """Pass over a list that its length stands before, in items of `width` bytes; `count`: how many there must be.
@@ -119,7 +119,7 @@ class Walk:
         """
         self._skip(bytes_before, "its rows")
         if self._file.tell() != self._size:
-            raise damaged(self.path, f"{self._size - self._file.tell():,} bytes stand behind its end")
+            raise damaged(self.path, f"{self._size - self._file.tell():,} bytes follow its end")
 
     def _skip(self, count: int, what: str) -> None:
         if self._file.tell() + count > self._size:

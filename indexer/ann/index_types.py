@@ -179,7 +179,7 @@ class IndexOptions:
         check_index_type(self.index_type)
         if not 0 < self.target_recall <= 1:
             raise SpecError(
-                f"a recall of {self.target_recall:g} is no share",
+                f"a recall of {self.target_recall:g} is out of range",
                 "give more than 0, at most 1",
                 where="`target_recall`",
             )

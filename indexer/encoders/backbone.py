@@ -55,7 +55,7 @@ class Backbone:
         if layer_norm and self.layer == -1:
             raise SpecError(
                 "the last layer's states have gone through the final norm",
-                "leave out `layer_norm`, or give a `layer` before the last",
+                "remove `layer_norm`, or give a `layer` before the last",
                 where="`layer_norm`",
             )
         if attention == "bidirectional":
@@ -176,7 +176,7 @@ def load_backbone(
     if spec.method == "reba" and implementation != "auto":
         raise SpecError(
             "backward attention is computed by ragidx itself, with every implementation alike",
-            "leave out `attn`",
+            "remove `attn`",
             where="`attn`",
         )
     silence_transformers()
@@ -283,7 +283,7 @@ def check_direction(backbone: Backbone, attention: str, name: str) -> None:
         if seen != (attention == "bidirectional"):
             does = "attends both ways" if seen else "stays causal"
             hint = (
-                "it is no decoder: use it as a sentence-transformers model, or ask for `attention=bidirectional`"
+                "it is not a decoder: use it as a sentence-transformers model, or ask for `attention=bidirectional`"
                 if seen
                 else "choose a causal method for it, such as `method=echo`"
             )
@@ -319,7 +319,7 @@ def _final_norm(model: nn.Module, count: int) -> nn.Module:
         norm = getattr(owner, name, None)
         if isinstance(norm, nn.Module):
             return norm
-    raise ModelError(f"no final norm was found in {type(model).__name__}", "leave out `layer_norm` with this model")
+    raise ModelError(f"no final norm was found in {type(model).__name__}", "remove `layer_norm` with this model")
 
 
 def _layers(model: nn.Module, count: int) -> nn.ModuleList:

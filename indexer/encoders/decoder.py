@@ -113,7 +113,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
             return None
         pooler = load_pooling(self.files.pooler, hidden=self.hidden, n_layers=self.backbone.n_layers)
         if pooler.multi_layer and self.backbone.layer != -1:
-            raise SpecError("this pooling reads every layer", "leave out `layer`", where="`layer`")
+            raise SpecError("this pooling reads every layer", "remove `layer`", where="`layer`")
         if pooler.multi_layer:
             self.backbone.watch_layers()
         return pooler.eval().requires_grad_(False).to(self.device)

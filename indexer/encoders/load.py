@@ -60,7 +60,7 @@ def encoder_of(
         if attn != "auto":
             raise SpecError(
                 "a sentence-transformers model brings its own attention",
-                "leave out `attn`, or choose another `method`",
+                "remove `attn`, or choose another `method`",
                 where="`attn`",
             )
         from ragidx.indexer.encoders.sentence_transformer import WrappedEncoder

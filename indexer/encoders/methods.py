@@ -179,7 +179,7 @@ def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
         (
             spec.method == "reba" and default_copies(spec.template) is None,
             f"backward attention needs copies of the text side by side, and the template '{spec.template}' has none",
-            "leave out `template`",
+            "remove `template`",
             "`template`",
         ),
         (
@@ -191,13 +191,13 @@ def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
         (
             spec.compute_matched and n_copies < 2,
             f"the template '{spec.template}' holds the text once: it reads no more than classical does",
-            "leave out `compute_matched`",
+            "remove `compute_matched`",
             "`compute_matched`",
         ),
         (
             template.span == "last" and spec.pooling in ("mean", "weighted_mean"),
             f"the template '{spec.template}' pools one token, so {spec.pooling} pooling would change nothing",
-            "leave out `pooling`",
+            "remove `pooling`",
             "`pooling`",
         ),
         (
@@ -269,7 +269,7 @@ def filter_spec(files: ModelFiles, encoder: EncoderSpec, **asked: Unpack[FilterO
 def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderSpec:
     if not files.sentence_transformers:
         raise SpecError(
-            f"'{files.name}' has no modules.json, so it is no sentence-transformers model",
+            f"'{files.name}' has no modules.json, so it is not a sentence-transformers model",
             "choose a method for decoders, such as `method=echo`",
             where="`method`",
         )
@@ -279,7 +279,7 @@ def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderS
             field = f"`{name}=False`" if value is False else f"`{name}`"
             raise SpecError(
                 f"a sentence-transformers model brings its own {name.replace('_', ' ')}",
-                f"leave out {field}, or choose another `method`",
+                f"remove {field}, or choose another `method`",
                 where=field,
             )
     kept["instruction"] = instruction(kept.get("instruction"))

@@ -224,8 +224,8 @@ def check_texts(texts: Sequence[str]) -> None:
     """What a program can get wrong about texts.
 
     Raises:
-        TypeError: one string in place of a list of them, or something that is no string.
-        ValueError: a string that is no Unicode text: it holds half of a surrogate pair.
+        TypeError: one string in place of a list of them, or something that is not a string.
+        ValueError: a string that is not Unicode text: it holds half of a surrogate pair.
     """
     if isinstance(texts, str):
         raise TypeError("expected a list of texts, got one string: its characters would be taken for texts")
@@ -234,4 +234,4 @@ def check_texts(texts: Sequence[str]) -> None:
             raise TypeError(f"text {number} is {type(text).__name__}, not str")
         at = lone_surrogate(text)
         if at is not None:
-            raise ValueError(f"text {number} is no Unicode text: half of a surrogate pair at character {at}")
+            raise ValueError(f"text {number} is not Unicode text: half of a surrogate pair at character {at}")

@@ -113,7 +113,7 @@ class TrainablePooling(nn.Module):
         """(b, r, d): what each latent reads from the rows that `mask` lets it see."""
         queries = self._by_head(self.to_queries(self.norm_latents(self.latents)).unsqueeze(0))
         keys, values = (self._by_head(part) for part in self.to_keys_values(rows).chunk(2, dim=-1))
-        seen = mask | ~mask.any(dim=1, keepdim=True)  # a softmax over no row is no number; forward clears such texts
+        seen = mask | ~mask.any(dim=1, keepdim=True)  # a softmax over no row is not a number; forward clears such texts
         read = functional.scaled_dot_product_attention(
             queries.expand(len(rows), -1, -1, -1), keys, values, attn_mask=seen[:, None, None, :]
         )
@@ -232,7 +232,7 @@ def _heads(told: Mapping[str, str], given: int | None, inner: int, path: Path) -
         raise _damaged(f"the file's metadata has {filed!r} heads", path)
     if filed is None and given is None:
         raise ModelError(
-            "the file does not say how many heads the pooling has, and shapes do not tell",
+            "the file does not say how many heads the pooling has, and the shapes do not show it",
             "save it once with that number: load_pooling(path, hidden=..., n_layers=..., heads=32).save(new_path); "
             "32 are the original's",
             where=str(path),

@@ -206,7 +206,7 @@ def _check_adapter(folder: Path, name: str, model: Path, names: Sequence[str]) -
     """
     if not is_adapter(folder):
         raise ModelError(
-            f"'{name}' has no {ADAPTER_CONFIG}, so it is no adapter",
+            f"'{name}' has no {ADAPTER_CONFIG}, so it is not an adapter",
             "name the folder that `save_pretrained` of a PEFT model wrote",
             where="`adapters`",
         )

@@ -140,7 +140,7 @@ def _pattern(told: Mapping[str, object], kind: str, path: Path) -> list[tuple[st
         try:
             re.compile(key)
         except re.error as fault:
-            raise damaged(f"{kind}_pattern has '{key}', which is no pattern: {fault}", path) from fault
+            raise damaged(f"{kind}_pattern has '{key}', which is not a pattern: {fault}", path) from fault
     return list(pattern.items())
 
 

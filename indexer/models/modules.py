@@ -54,7 +54,7 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
         found = [(str(entry["type"]), str(entry["path"])) for entry in entries]
     except (ValueError, TypeError, KeyError) as fault:
         raise ModelError(
-            "it is no list of modules", "download or copy the model again", where=str(folder / MODULES)
+            "it is not a list of modules", "download or copy the model again", where=str(folder / MODULES)
         ) from fault
     for _, path in found:
         if Path(path).is_absolute() or ".." in Path(path).parts or "\0" in path:

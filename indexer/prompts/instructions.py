@@ -58,7 +58,7 @@ def instruction(text: str | None) -> str | None:
 
 
 def check_text(text: str, where: str) -> None:
-    """Refuse a string that is no Unicode text, as the command line makes of bytes that are not UTF-8.
+    """Refuse a string that is not Unicode text, as the command line makes of bytes that are not UTF-8.
 
     Raises:
         SpecError: it holds half of a surrogate pair.

@@ -68,14 +68,12 @@ class Template:
         instruction = instruction.strip()
         slot = SLOT.search(instruction)
         if slot:
-            raise SpecError(
-                f"the instruction holds the placeholder '{slot[0]}'", "write it otherwise", where="`instruction`"
-            )
+            raise SpecError(f"the instruction holds the placeholder '{slot[0]}'", "remove it", where="`instruction`")
         if instruction:
             if not any("{instruction}" in piece.text for piece in self.query):
                 raise SpecError(
                     f"the template '{self.name}' has no {{instruction}}, so the instruction would not be read",
-                    "say where it stands, such as '{instruction} {text}', or leave the instruction out",
+                    "say where it goes, such as '{instruction} {text}', or remove the instruction",
                     where="`instruction`",
                 )
             return tuple(Piece(piece.text.replace("{instruction}", instruction), piece.pool) for piece in self.query)
@@ -109,7 +107,7 @@ def load_template(name: str, family: str = "", *, method: str = "", copies: int 
     if copies is not None and default_copies(name) is None:
         raise SpecError(
             f"the template '{name}' does not repeat the text",
-            "leave out `copies`, or use `method=reba` or `method=echo` without a template",
+            "remove `copies`, or use `method=reba` or `method=echo` without a template",
             where="`copies`",
         )
     return template
@@ -197,7 +195,7 @@ def _from_string(template: str, like: dict[str, Any]) -> Template:
         forms = [line for line in template.splitlines() if line.strip()] or forms
     if any("{text}" not in form for form in forms):
         raise SpecError(
-            "the template has no {text}", "say where the text stands, such as 'Passage: {text}'", where="`template`"
+            "the template has no {text}", "say where the text goes, such as 'Passage: {text}'", where="`template`"
         )
     # A special token that the string names is not put there twice; the word keeps indexes apart that have it twice.
     specials = "once" if re.search(r"\{(bos|eos|start)\}", template) else "model"

@@ -1,8 +1,8 @@
-"""Dead rows on disk: one immutable Arrow file a generation with all rows that are dead in it. None where no row is.
+"""Dead rows on disk: one immutable Arrow file for each generation that has dead rows.
 
     segment  large_string, an id in the same manifest        row  int32, a row of that segment
 
-In memory they are masks, one a segment: bool (rows,), True where the row is dead, or None where none is.
+In memory: one mask for each segment, bool (rows,), True for a dead row; None if the segment has none.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read_deletions(folder: Path, manifest: Manifest) -> Masks:
             if hashlib.sha256(data).hexdigest() != manifest.deletions.sha256:
                 raise ValueError("its checksum differs from the manifest's")
             _read_masks(data, manifest, dead)
-        except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:  # memory: rows that cannot be
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:  # MemoryError: a forged length
             check_machine(fault, path)
             raise _damaged(path, fault) from fault
     alive = sum(segment.rows for segment in manifest.segments) - sum(

@@ -29,7 +29,10 @@ from ragidx.indexer.store.manifest import (
 
 
 def write_blobs(folder: Path, blobs: Mapping[str, bytes]) -> dict[str, FileEntry]:
-    """Write the small files that belong to a spec; what the manifest says of them, by name.
+    """Write the small files that belong to a spec.
+
+    Returns:
+        Their manifest entries, by name.
 
     Raises:
         RagidxError: the disk is full or failed.
@@ -38,7 +41,7 @@ def write_blobs(folder: Path, blobs: Mapping[str, bytes]) -> dict[str, FileEntry
     for name, entry in entries.items():
         path = folder / blob_path(name, entry)
         atomic.make_folder(path.parent)
-        atomic.write_file(path, blobs[name])  # also over one that is there: it may be damaged
+        atomic.write_file(path, blobs[name])  # an existing file is replaced: it may be damaged
     return entries
 
 
@@ -62,12 +65,12 @@ def write_deletions(folder: Path, generation: int, segments: Sequence[SegmentEnt
 
 
 def commit(folder: Path, manifest: Manifest) -> None:
-    """Make a manifest the committed state of an index; all that it names is on the disk already.
+    """Make a manifest the committed state of an index. All files that it names must be on the disk.
 
     Raises:
-        RagidxError: the disk is full or failed; the committed state is what it was, or this one.
+        RagidxError: the disk is full or failed; the committed state is the old one or this one.
     """
     data = manifest_bytes(manifest)
-    parse_manifest(data)  # what is committed can be read: a fault shows here, not at the next open
+    parse_manifest(data)  # a manifest that cannot be read back is never committed
     atomic.write_file(folder / numbered_path(manifest.generation), data)
     atomic.write_file(folder / MANIFEST, data)

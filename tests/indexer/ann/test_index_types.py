@@ -121,15 +121,15 @@ def test_codes_that_do_not_divide_the_width_name_those_that_do():
         ({"index_type": "exec"}, "`index_type`: unknown index type 'exec'\n" + NAMES_HINT),
         (
             {"target_recall": 0},
-            "`target_recall`: a recall of 0 is no share\n  hint: give more than 0, at most 1",
+            "`target_recall`: a recall of 0 is out of range\n  hint: give more than 0, at most 1",
         ),
         (
             {"target_recall": 1.5},
-            "`target_recall`: a recall of 1.5 is no share\n  hint: give more than 0, at most 1",
+            "`target_recall`: a recall of 1.5 is out of range\n  hint: give more than 0, at most 1",
         ),
         (
             {"target_recall": float("nan")},
-            "`target_recall`: a recall of nan is no share\n  hint: give more than 0, at most 1",
+            "`target_recall`: a recall of nan is out of range\n  hint: give more than 0, at most 1",
         ),
         (
             {"max_memory": 0},

@@ -272,9 +272,9 @@ def test_the_manifest_of_another_generation_is_damage(index: Path) -> None:
     path.write_bytes((index / "manifest.1.json").read_bytes())
 
     assert verify(index) == [
-        f"{path}: the manifest is damaged: it is that of generation 1; put it back from a copy; without it {LOST}"
+        f"{path}: the manifest is damaged: it belongs to generation 1; put it back from a copy; without it {LOST}"
     ]
-    with pytest.raises(IndexFormatError, match="it is that of generation 1"):
+    with pytest.raises(IndexFormatError, match="it belongs to generation 1"):
         rollback(index, 2)
 
 
