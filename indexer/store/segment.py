@@ -144,7 +144,7 @@ class Segment:
         return vectors[:, : self._dim]
 
     def rows(self, numbers: Sequence[int]) -> list[Row]:
-        """Some rows, in the order asked for; decodes only the batches that hold them."""
+        """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
         return columns_of.rows_of(self._take(numbers, None))
 
     def wrong_prefixes(self) -> list[Path]:
@@ -153,7 +153,7 @@ class Segment:
         return [path for path in found if is_whole(path) and not is_prefix_of(path, self._vectors)]
 
     def chunk_ids(self, numbers: Sequence[int]) -> list[str]:
-        """The chunk ids of some rows, in the order asked for."""
+        """The chunk ids of some rows, in the order of `numbers`."""
         ids: list[str] = self._take(numbers, ["chunk_id"]).column(0).to_pylist()
         return ids
 

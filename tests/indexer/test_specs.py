@@ -171,7 +171,7 @@ def test_differences_name_the_field_in_the_users_words() -> None:
     [
         (
             {"template": "1b"},
-            "the index was made with other options: the template 'llm2vec-qwen2' of this version is another one\n"
+            "the index was made with other options: the template 'llm2vec-qwen2' is different in this version\n"
             "  hint: replace it with `rebuild=True`",
         ),
         (
