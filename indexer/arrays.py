@@ -1,4 +1,4 @@
-"""Names of array types; shapes are in the docstrings of whoever takes or gives them."""
+"""Names of array types; shapes are in the docstrings of the functions."""
 
 from __future__ import annotations
 

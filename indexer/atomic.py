@@ -3,8 +3,8 @@
     with create(path) as file: file.write(...)      a new file, synced when the block ends, removed when it fails
     write_file(path, data)                          the same under a temporary name, then renamed over `path`
 
-Every failure of the operating system comes out as a RagidxError that names the path and what to do (`writing`).
-Nothing here knows what is written. Reading is not translated here: what a bad file means is the reader's to say.
+Every failure of the operating system becomes a RagidxError that names the path and what to do (`writing`). Errors of
+reading are not translated here: the reader knows what a bad file means.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """What a manifest says of a file: its length in bytes and its sha256 (hex)."""
+    """A file in a manifest: its length in bytes and its sha256 (hex)."""
 
     bytes: int
     sha256: str
@@ -58,7 +58,7 @@ class NewFile(io.RawIOBase):
 
     Args:
         path: of the file.
-        head: bytes to leave room for, whose content is known only at the end: `put_head` writes them.
+        head: bytes to reserve at the start for content known only at the end; `put_head` writes them.
     """
 
     def __init__(self, path: Path, *, head: int = 0) -> None:
@@ -81,7 +81,7 @@ class NewFile(io.RawIOBase):
         return FileEntry(self._bytes, self._sha256.hexdigest())
 
     def write(self, data: Any) -> int:
-        """Write all of `data`, whatever the operating system takes at once."""
+        """Write all of `data`, in as many system calls as needed."""
         view = memoryview(data).cast("B")
         with writing(self.path, view.nbytes):
             write_all(self._handle, view)
@@ -91,7 +91,7 @@ class NewFile(io.RawIOBase):
         return view.nbytes
 
     def put_head(self, data: bytes) -> None:
-        """Fill the room at the start, and hash the whole file: its beginning was not known before."""
+        """Write the reserved bytes at the start, and hash the whole file."""
         with writing(self.path, len(data)):
             os.lseek(self._handle, 0, os.SEEK_SET)
             write_all(self._handle, data)
@@ -129,13 +129,13 @@ def create(path: Path) -> Iterator[NewFile]:
             yield file
             file.sync()
     except BaseException:
-        with contextlib.suppress(OSError):  # the first failure is the one to tell
+        with contextlib.suppress(OSError):  # the first failure is the one to report
             path.unlink()
         raise
 
 
 def write_file(path: Path, data: bytes | Callable[[NewFile], None]) -> FileEntry:
-    """Put `data`, or what the function writes, at `path` in one step: a reader sees the old file or all of the new."""
+    """Write `data`, or what the function writes, to `path` in one step: a reader sees the old file or the new one."""
     temporary = path.with_name(f".{path.name}.{unique()}{TEMPORARY}")
     with create(temporary) as file:
         if isinstance(data, bytes):
@@ -164,7 +164,7 @@ def replace(source: Path, target: Path) -> None:
 
 
 def write_all(handle: int, data: memoryview | bytes) -> None:
-    """write(2) until all is written; OSErrors are the caller's."""
+    """write(2) until all is written; the caller handles OSErrors."""
     view = memoryview(data)
     while view.nbytes:
         view = view[os.write(handle, view) :]
@@ -173,7 +173,7 @@ def write_all(handle: int, data: memoryview | bytes) -> None:
 def make_folder(path: Path) -> None:
     """Create `path` and what is missing above it, and make their names last; an existing folder is left as it is.
 
-    The name of an existing one is synced too: whoever made it may have been killed before that.
+    The name of an existing one is synced too: the process that made it may have been killed before its sync.
     """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
@@ -197,7 +197,7 @@ def sync_folder(path: Path) -> None:
 def remove(path: Path) -> bool:
     """Remove a file, or a folder with all in it; links are removed, never followed. False if it cannot be removed.
 
-    Nothing depends on a removal: what is left is found and removed by the next writer.
+    Nothing depends on a removal: the next writer removes what is left.
     """
     try:
         if path.is_dir() and not path.is_symlink():
@@ -210,7 +210,7 @@ def remove(path: Path) -> bool:
 
 
 def remove_empty(folders: Iterable[Path]) -> None:
-    """Remove those that are there and hold nothing; what cannot be removed stays."""
+    """Remove the empty ones of these folders; what cannot be removed stays."""
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()

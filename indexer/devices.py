@@ -1,6 +1,6 @@
-"""Devices, number formats and attention implementations: their names, and what of it is there, the extra `models` too.
+"""Names of devices, number formats and attention implementations, and checks of what is installed.
 
-A build that has nothing to encode loads no model, and still refuses an unknown name. Only `choose_device` loads torch.
+A build with nothing to encode loads no model, but still refuses an unknown name. Only `choose_device` loads torch.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ragidx.corpora.errors import SpecError, missing_extra, unknown_name
 MODELS = ("torch", "transformers")  # of the extra `models`: what every network needs
 
 DEVICES = ("auto", "cuda", "mps", "cpu")
-DTYPES = ("auto", "float32", "bfloat16", "float16", "mixed")  # what they are: ragidx.indexer.encoders.precision
+DTYPES = ("auto", "float32", "bfloat16", "float16", "mixed")  # see ragidx.indexer.encoders.precision
 # transformers' names; it also takes the name of a kernel on the hub, owner/name.
 IMPLEMENTATIONS = ("auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
 
 
 class RunOptions(TypedDict, total=False):
-    """Where a model runs and how it computes; no vector is meant to differ by it."""
+    """Where a model runs and how it computes. Vectors should not depend on it."""
 
     device: str
     dtype: str
@@ -32,10 +32,10 @@ def missing_models(*more: str) -> list[str]:
 
 
 def check_models(what: str, *more: str) -> None:
-    """Whether the extra `models` is installed; cheap, to be asked before anything is read for `what`.
+    """Whether the extra `models` is installed; cheap, so that it is checked before anything is read.
 
     Raises:
-        RagidxError: torch, transformers or one of `more` is not there; `what` needs it.
+        RagidxError: torch, transformers or one of `more`, which `what` needs, is not installed.
     """
     missing = missing_models(*more)
     if missing:
@@ -46,7 +46,7 @@ def check_device(device: str) -> None:
     """The device may have a number: `cuda:1`.
 
     Raises:
-        SpecError: there is no device of that name.
+        SpecError: the device is unknown.
     """
     if device.split(":", maxsplit=1)[0] not in DEVICES:
         raise unknown_name("device", device, DEVICES)
@@ -56,7 +56,7 @@ def check_dtype(dtype: str) -> None:
     """`auto`, or a number format.
 
     Raises:
-        SpecError: there is no number format of that name.
+        SpecError: the number format is unknown.
     """
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
@@ -66,14 +66,14 @@ def check_implementation(name: str) -> None:
     """`auto`, a name of transformers', of which newer versions may add flash attentions, or a kernel on the hub.
 
     Raises:
-        SpecError: there is no attention implementation of that name.
+        SpecError: the attention implementation is unknown.
     """
     if name not in IMPLEMENTATIONS and "/" not in name and not name.startswith("flash_attention_"):
         raise unknown_name("attention implementation", name, IMPLEMENTATIONS)
 
 
 def choose_device(device: str) -> str:
-    """`auto` is cuda, then mps, then cpu, whichever is there first.
+    """`auto` is the first available of cuda, mps and cpu.
 
     Raises:
         SpecError: the device is unknown, or is not on this machine.

@@ -1,7 +1,7 @@
-"""A table from 16-byte digests to numbers that stays small: 24 bytes an entry, whatever a Python object would take.
+"""A table from 16-byte digests to numbers that stays small: 24 bytes an entry, less than Python objects.
 
 Sorted numpy arrays, merged as they grow (each entry is moved log2(n / 65,536) times); the newest wait in a dict.
-A digest may have several numbers. Nothing is ever taken out, and nothing here touches the disk.
+A digest may have several numbers. Entries are never removed; nothing is written to disk.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Unit length: vectors of any floating type become float32 rows of length 1, and rows that cannot are named.
 
 (n, dim) float16, float32 or float64 -> (n, dim) float32; of those, the first numbers again. Lengths are taken in
-float64, whatever the input: the squares of float16 and float32 numbers leave their own range long before the numbers
-do. A row of zeros, and one that is not finite, has no direction: it becomes zeros and a fault, and the caller decides
-whether that is an error. Everything that has unit length in this package got it here.
+float64 for any input: the squares of float16 and float32 numbers leave their own range long before the numbers
+do. A row of zeros or with a number that is not finite has no direction: it becomes zeros and a fault, and the caller
+decides whether that is an error. All unit vectors of this package are made here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SQUARES_FIT = (1e-30, 1e30)  # lengths between these fit float32, and their squ
 
 @dataclass(frozen=True, slots=True)
 class UnitRows:
-    """Rows of length 1, and those that could not be brought to it, which are zero here.
+    """Rows of length 1; rows that have no direction are zero.
 
     Args:
         vectors: (n, dim) float32.
@@ -37,8 +37,8 @@ class UnitRows:
 def l2_normalize(vectors: NDArray[Any]) -> UnitRows:
     """Bring each row to length 1.
 
-    A float16 row whose length is 1 but for its rounding is a stored one, and stays as it is: to divide it again would
-    move some of its codes.
+    A float16 row whose length is 1 up to rounding is a stored one and stays unchanged: dividing it again would change
+    some of its codes.
 
     Args:
         vectors: (n, dim) of a floating type, dim 1 or more.
@@ -70,9 +70,9 @@ def l2_normalize(vectors: NDArray[Any]) -> UnitRows:
 
 
 def cut_rows(unit: UnitRows, dim: int) -> UnitRows:
-    """The first `dim` numbers of each row, brought to length 1 again; `unit` itself where it is as wide.
+    """The first `dim` numbers of each row, normalised to length 1 again; `unit` itself at full width.
 
-    A row that was broken stays so for its own reason; one with nothing among those numbers is broken now.
+    Old faults stay; a row whose first numbers are all zero gets a new one.
 
     >>> cut = cut_rows(l2_normalize(np.array([[3.0, 0.0, 4.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]])), 2)
     >>> cut.vectors.tolist()

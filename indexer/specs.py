@@ -62,7 +62,7 @@ class EncoderSpec(Spec):
 
 @dataclass(frozen=True)
 class FilterKind:
-    """What a filter keeps, in words, and what it asks for. How it is made stands in `ragidx.indexer.filters.filter`.
+    """What a filter keeps and needs. `ragidx.indexer.filters.filter` makes the filters.
 
     Attributes:
         keeps: what of a vector stays.
@@ -121,7 +121,7 @@ class FilterSpec(Spec):
                 f"tau={self.tau:g} and dim={self.dim} are both set", "give one of `tau` and `dim`", where="filter"
             )
         if self.tau is not None and math.isnan(self.tau):
-            raise SpecError("tau=nan is no number", "give 1 or more: hidden width / kept width", where="`tau`")
+            raise SpecError("tau=nan is not a number", "give 1 or more: hidden width / kept width", where="`tau`")
         if self.tau is not None and self.tau < 1:
             raise SpecError(
                 f"tau={self.tau:g} would widen the vectors", "give 1 or more: hidden width / kept width", where="`tau`"
@@ -133,7 +133,7 @@ class FilterSpec(Spec):
         if self.name == "none" and (self.tau, self.dim, self.offset) != (None, None, None):
             raise SpecError(
                 "filter 'none' keeps all raw coordinates",
-                "leave out `tau`, `dim` and `filter_offset`",
+                "remove `tau`, `dim` and `filter_offset`",
                 where="`filter`",
             )
         self._check_own_fields()
@@ -146,7 +146,7 @@ class FilterSpec(Spec):
                 owners = ", ".join(owner for owner, kind in FILTERS.items() if name in kind.fields)
                 raise SpecError(
                     f"filter '{self.name}' has no {name}",
-                    f"leave out `filter_{name}`, or take a filter that has one: {owners}",
+                    f"remove `filter_{name}`, or take a filter that has one: {owners}",
                     where=f"`filter_{name}`",
                 )
         if self.sample < 2:
@@ -155,10 +155,10 @@ class FilterSpec(Spec):
             raise SpecError(f"topk={self.topk} counts no token", "give 1 or more", where="`filter_topk`")
 
     def width(self, hidden: int) -> int:
-        """How many numbers of `hidden` are kept.
+        """The kept width, of `hidden` dimensions.
 
         Raises:
-            SpecError: nothing would be left, or more is asked for than there is.
+            SpecError: nothing would be left, or the width is more than `hidden`.
         """
         width = self.dim if self.dim is not None else hidden if self.tau is None else int(hidden // self.tau)
         offset = self.offset or 0
@@ -186,21 +186,21 @@ class FilterSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Precomputed(Spec):
-    """Vectors that an index was given, not texts to encode."""
+    """Precomputed vectors: the index was built from vectors, not from texts."""
 
-    made_by: str = ""  # what made them, in the user's words; never looked up
-    given_dim: int | None = None  # numbers of each as it was given, where the index keeps the first of them alone
+    made_by: str = ""  # the model that made them, in the user's words; never looked up
+    given_dim: int | None = None  # their full width, if the index keeps only the first numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexSpec(Spec):
-    """Everything that must be equal for two vectors to stand in one index.
+    """Everything that must be equal for two vectors to be in one index.
 
-    A model is known by the content of its files, not by its name: a folder may move. In JSON and in the fingerprint,
-    precomputed vectors have the form that indexes of version 0.1 have them in: see `_stored`.
+    A model is identified by the content of its files, not by its name: a folder may move. In JSON and in the
+    fingerprint, precomputed vectors have the form of version 0.1: see `_stored`.
     """
 
-    encoder: EncoderSpec | None = field(default=EncoderSpec())  # how a text becomes a vector; None: nothing does here
+    encoder: EncoderSpec | None = field(default=EncoderSpec())  # how a text becomes a vector; None: no model
     filter: FilterSpec = field(default=FilterSpec())
     chunk: ChunkSpec = field(default=ChunkSpec())
     index_type: str = "flat"
@@ -234,8 +234,8 @@ class IndexSpec(Spec):
     def _stored(self, form: Callable[[Spec], dict[str, Json]]) -> dict[str, Json]:
         """The fields as JSON, each spec by `form`.
 
-        Of precomputed vectors the first indexes had an encoder with a method of its own, `vectors`, and later ones
-        `query_encoder` and `given_dim` beside it, where they say something. Only here, and where it is read, is it so.
+        Precomputed vectors are stored as an encoder with the method `vectors`, as the first indexes had them, with
+        `query_encoder` and `given_dim` beside it if set. Only this function and `from_json` know that form.
         """
         fields = form(self)
         fields.pop("precomputed", None)
@@ -269,7 +269,7 @@ def holds_precomputed(stored: Mapping[str, object]) -> bool:
 
 
 def stored_encoder(made_by: str) -> EncoderSpec:
-    """What stands for the encoder of precomputed vectors in JSON: in an index, and in reports."""
+    """The encoder of precomputed vectors in JSON, in an index and in reports."""
     return EncoderSpec(model=made_by, method=PRECOMPUTED, template="", pooling="own")
 
 
@@ -279,12 +279,12 @@ def _nameless(encoder: EncoderSpec) -> EncoderSpec:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A field in which what an index was made with and what is asked for differ; prints in the user's words.
+    """A field in which the spec of an index differs from the requested one; prints as a sentence.
 
     Args:
         field: its name, with dots below a member: `encoder.method`.
         old, new: its values, as in JSON.
-        words: the whole sentence, where the usual one would not say it.
+        words: the sentence, where the default one does not fit.
     """
 
     field: str
@@ -297,30 +297,30 @@ class Difference:
 
 
 def differences(have: IndexSpec, want: IndexSpec) -> list[Difference]:
-    """The fields in which two specs differ, but for those that follow from another or that no stored vector needs."""
+    """The fields in which two specs differ, without those that follow from another or do not affect stored vectors."""
     found = list(_differences(have.to_json(), want.to_json(), ""))
     fields = {one.field for one in found}
-    left_out = set(_INSTRUCTION)
+    skipped = set(_INSTRUCTION)
     if fields & _CHOOSE_TEMPLATE:
-        left_out.add("template")  # what it holds follows, and is no news
+        skipped.add("template")  # its content follows from the option
     if have.weights == want.weights:
-        left_out |= _NAMES
+        skipped |= _NAMES
     elif fields & _NAMES:
-        left_out.add("weights")
-    return [_named(want, one) for one in found if one.field not in left_out]
+        skipped.add("weights")
+    return [_named(want, one) for one in found if one.field not in skipped]
 
 
 def _named(want: IndexSpec, one: Difference) -> Difference:
-    """A difference of a content by the name of what has it: the content itself says nothing to a user."""
+    """A difference in content, worded with the name of the template or model: a hash means nothing to a user."""
     if want.encoder is None or one.field not in _CONTENTS:
         return one
-    template = f"the template '{want.encoder.template}' of this version is another one"
+    template = f"the template '{want.encoder.template}' is different in this version"
     files = f"the files of '{want.encoder.model}' have changed"
     return dataclasses.replace(one, words=template if one.field == "template" else files)
 
 
 def _of_encoders(*names: str) -> frozenset[str]:
-    """These fields of an encoder, wherever an index has one."""
+    """These fields, with the name of each encoder that an index may have."""
     return frozenset(f"{encoder}.{name}" for encoder in ("encoder", "query_encoder") for name in names)
 
 
@@ -345,20 +345,20 @@ def _short(value: Json) -> str:
 
 
 def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> SpecError:
-    """What differs, and what to do.
+    """The error for an index with another spec.
 
     Args:
         changes: one or more.
-        index_type: the one that is asked for; where nothing else differs, no vector has to be made again for it.
+        index_type: the requested one; if only it differs, the hint is to reindex without encoding.
         where: the index folder.
     """
-    hint = "leave the option out to go on with the index, or replace it with `rebuild=True`"
+    hint = "remove the option to continue with the index, or replace it with `rebuild=True`"
     fields = [one.field for one in changes]
-    if set(fields) <= _CONTENTS:  # no option asked for it
+    if set(fields) <= _CONTENTS:  # caused by no option
         hint = "replace it with `rebuild=True`"
         if fields[0] == "weights":
             hint = f"name the right folder with `model`, or {hint}"
     elif fields == ["index_type"]:
         reindex = f"ragidx reindex DIR --index {shlex.quote(where)} --index-type {shlex.quote(index_type)}"
         hint += f"; '{reindex}' makes one of that type beside it, and encodes nothing"
-    return SpecError("the index was made otherwise: " + "; ".join(map(str, changes)), hint, where=where)
+    return SpecError("the index was made with other options: " + "; ".join(map(str, changes)), hint, where=where)

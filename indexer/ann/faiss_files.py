@@ -1,12 +1,12 @@
 """FAISS's files: written, mapped, and checked before FAISS believes them.
 
     vectors.faiss   IndexScalarQuantizer of float16 codes, inner product: the only copy of the vectors, exact to search
-    ann.faiss       what was made of them by a `Recipe`: a graph without its vectors, or codes in lists or not
+    ann.faiss       the index that a `Recipe` describes: a graph without its vectors, or codes with or without lists
 
-Files are mapped, never copied, and a mapped index is never added to (FAISS ends the process). A file may come from
-anywhere: its layout is walked before FAISS reads it (`faiss_layout`), what FAISS made of it is compared with an empty
-index of the same recipe, and what a search would follow unchecked, links of a graph and numbers of rows, is looked at
-once before the first search (`check_ann`).
+Files are mapped, never copied, and a mapped index is never added to (FAISS ends the process). Files are untrusted. The
+layout is checked before FAISS reads a file (`faiss_layout`). The index that FAISS reads is compared with an empty one
+of the same recipe. Links and row numbers, which a search follows unchecked, are checked once before the first search
+(`check_ann`).
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def load_faiss() -> Any:
 def faiss() -> Any:
     """The module, loaded once.
 
-    A child that is forked searches on one thread: OpenMP's other threads are not there any more, and it would wait for
-    them for ever. Threads that the child starts have their own.
+    A forked child searches on one thread: it does not have OpenMP's other threads, and would wait for them for ever.
+    Threads that the child starts have their own.
     """
     module = load_faiss()
     os.register_at_fork(after_in_child=functools.partial(module.omp_set_num_threads, 1))
@@ -77,7 +77,7 @@ def faiss() -> Any:
 
 
 def vectors_header(dim: int, rows: int) -> bytes:
-    """The first `HEADER_BYTES` of vectors.faiss; behind them stand the float16 rows."""
+    """The first `HEADER_BYTES` of vectors.faiss; the float16 rows follow."""
     module = faiss()
     head = HEADER.pack(b"IxSQ", dim, rows, _UNUSED, _UNUSED, 1, INNER_PRODUCT)
     kind = module.ScalarQuantizer.QT_fp16
@@ -85,7 +85,7 @@ def vectors_header(dim: int, rows: int) -> bytes:
 
 
 def exact_index(dim: int, blocks: Iterable[Halves]) -> Any:
-    """An exact index in memory of float16 rows, given as blocks (n, dim)."""
+    """An exact index in memory of float16 rows, from blocks (n, dim)."""
     module = faiss()
     index = module.IndexScalarQuantizer(dim, module.ScalarQuantizer.QT_fp16, module.METRIC_INNER_PRODUCT)
     for block in blocks:
@@ -99,7 +99,7 @@ def codes_of(path: Path, dim: int, rows: int) -> Halves:
 
 
 def write(index: Any, sink: Callable[[bytes], int]) -> None:
-    """Write an index through `sink`; of a graph only the links, for its vectors are in the other file."""
+    """Write an index through `sink`; of a graph only the links, since its vectors are in the other file."""
     module = faiss()
     flags = module.IO_FLAG_SKIP_STORAGE if isinstance(index, module.IndexHNSW) else 0
     module.write_index(index, module.PyCallbackIOWriter(sink), flags)
@@ -109,14 +109,14 @@ def map_vectors(path: Path, dim: int, rows: int) -> Any:
     """The exact index in `path`, mapped.
 
     Raises:
-        IndexFormatError: it is no such index, or not of (rows, dim).
+        IndexFormatError: it is another kind of index, or not of (rows, dim).
     """
     module = faiss()
     with walking(path) as walk:
         walk.header(b"IxSQ", dim, rows)
         kind, _, _, *sizes = walk.fields(_QUANTIZER)
         if kind != module.ScalarQuantizer.QT_fp16 or sizes != [dim, 2 * dim, 0, 2 * dim * rows]:
-            raise damaged(path, f"it is no float16 index of {rows:,} rows and {dim:,} dimensions")
+            raise damaged(path, f"it is not a float16 index of {rows:,} rows and {dim:,} dimensions")
         walk.end(2 * dim * rows)
     index = _read(path, module.IO_FLAG_MMAP_IFC)
     fitting = (
@@ -126,14 +126,14 @@ def map_vectors(path: Path, dim: int, rows: int) -> Any:
         and (index.sq.code_size, index.code_size, index.codes.size()) == (2 * dim, 2 * dim, 2 * dim * rows)
     )
     if not fitting:
-        raise damaged(path, f"it is no float16 index of {rows:,} rows and {dim:,} dimensions")
+        raise damaged(path, f"it is not a float16 index of {rows:,} rows and {dim:,} dimensions")
     return index
 
 
 def map_ann(path: Path, recipe: Recipe, vectors: Any) -> Any:
-    """What `recipe` made of mapped vectors, mapped; the caller keeps the vectors as long as this.
+    """The index of mapped vectors, mapped; the caller keeps the vectors as long as it.
 
-    Shapes are checked here; `check_ann` looks at what FAISS follows, and comes before the first search.
+    Shapes are checked here; `check_ann` must run before the first search.
 
     Raises:
         IndexFormatError: the file is something else, or belongs to other vectors.
@@ -143,14 +143,14 @@ def map_ann(path: Path, recipe: Recipe, vectors: Any) -> Any:
 
 
 def check_ann(path: Path, recipe: Recipe, index: Any, rows: int) -> None:
-    """Whether every link and row number in a mapped index leads to a row: FAISS follows them unchecked.
+    """Check that every link and row number in a mapped index leads to a row: FAISS follows them unchecked.
 
     Raises:
         IndexFormatError: one does not.
     """
     if recipe.links is not None:
         if not _links_hold(index.hnsw, rows):
-            raise damaged(path, "it is no graph over the vectors beside it")
+            raise damaged(path, "it is not a graph over the vectors beside it")
     elif recipe.lists is not None and not _lists_hold(inner(index).invlists, rows):
         raise damaged(path, "its lists do not hold each row once")
 
@@ -176,7 +176,7 @@ def _map_graph(path: Path, vectors: Any) -> Any:
         and graph.storage is None
     )
     if not fitting:
-        raise damaged(path, "it is no graph over the vectors beside it")
+        raise damaged(path, "it is not a graph over the vectors beside it")
     graph.storage = vectors
     graph.own_fields = False
     return graph
@@ -186,12 +186,12 @@ def _map_codes(path: Path, recipe: Recipe, vectors: Any) -> Any:
     module = faiss()
     index = _read(path, module.IO_FLAG_MMAP_IFC | module.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
     if not _is_made_so(index, empty(recipe, vectors.d), vectors.ntotal):
-        raise damaged(path, f"it is no index {recipe} of the vectors beside it")
+        raise damaged(path, f"it is not an index {recipe} of the vectors beside it")
     return index
 
 
 def _is_made_so(index: Any, model: Any, rows: int) -> bool:
-    """Whether an index has the parts and sizes of an empty one that was made by the same recipe."""
+    """Whether an index has the parts and sizes of an empty one of the same recipe."""
     module = faiss()
     same = (index.d, index.metric_type) == (model.d, model.metric_type)
     if type(index) is not type(model) or not same or index.ntotal != rows or not index.is_trained:

@@ -1,10 +1,9 @@
-"""What FAISS's files must look like, walked before FAISS reads them: every length is compared with the file's own end.
+"""The layout of FAISS's files, checked before FAISS reads them: every length is compared with the end of the file.
 
-FAISS 1.15 follows what a file says. It allocates before it reads; its reader of mapped files takes the rest of an item
-that is cut off for a whole one, and then reads on behind the mapping, which ends the process; and lists may name other
-files, which it would open. So a file is walked first, field by field, and must be just what a `Recipe` makes of so many
-rows of such a width, to the last byte. Nothing is decoded but the lengths of lists. What codes, links and row numbers
-hold is not looked at here.
+FAISS 1.15 trusts its files. It allocates before it reads. Its reader of mapped files takes a truncated item for a whole
+one and reads past the end of the mapping, which ends the process. Lists may name other files, which it would open. So a
+file is checked first, field by field to the last byte: it must have the layout that a `Recipe` gives for the number of
+rows and their width. Only the lengths of lists are decoded. Codes, links and row numbers are not checked here.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _FOURCC = {  # of codes, in lists or not; RaBitQ has one for 1 bit and one for m
 
 
 def damaged(path: Path, reason: str) -> IndexFormatError:
-    """The error for a file that is not what it should be."""
+    """The error for a damaged file."""
     return IndexFormatError(
         f"the file is damaged: {reason}", "put it back from a copy, or build again with `rebuild=True`", where=str(path)
     )
@@ -64,7 +63,7 @@ class Walk:
         return layout.unpack(data)
 
     def header(self, known: bytes, dim: int, rows: int) -> None:
-        """The fields that all indexes begin with.
+        """The fields at the start of every index.
 
         Raises:
             IndexFormatError: it is another index, or one of another shape.
@@ -77,20 +76,20 @@ class Walk:
                 self.path, f"it holds {found_rows:,} rows of {found_dim:,} dimensions, not {rows:,} of {dim:,}"
             )
         if trained != 1 or metric != INNER_PRODUCT:
-            raise damaged(self.path, "it is no inner-product index that is ready to search")
+            raise damaged(self.path, "it is not an inner-product index that is ready to search")
 
     def expect(self, layout: str, *values: object) -> None:
-        """Fields that can only be these.
+        """Fields with fixed values.
 
         Raises:
-            IndexFormatError: they are others.
+            IndexFormatError: they differ.
         """
         at = self._file.tell()
         if self.fields(struct.Struct(f"<{layout}")) != values:
-            raise damaged(self.path, f"what stands at byte {at:,} is not what such an index has")
+            raise damaged(self.path, f"what is at byte {at:,} is not what such an index has")
 
     def items(self, width: int, count: int | None = None) -> None:
-        """Pass over a list that its length stands before, in items of `width` bytes; `count`: how many there must be.
+        """Skip a list with a length prefix and items of `width` bytes; `count`: the required length.
 
         Raises:
             IndexFormatError: there are more than the file holds, or another number.
@@ -101,7 +100,7 @@ class Walk:
         self._skip(width * found, f"the {found:,} items of a list in it")
 
     def numbers(self, most: int) -> Any:
-        """A list of at most so many 64-bit numbers, decoded.
+        """A list of at most `most` 64-bit numbers, decoded.
 
         Raises:
             IndexFormatError: there are more.
@@ -112,14 +111,14 @@ class Walk:
         return np.frombuffer(self._file.read(8 * found), "<u8")
 
     def end(self, bytes_before: int = 0) -> None:
-        """So many more bytes, and then the file ends.
+        """Check that exactly `count` more bytes follow.
 
         Raises:
             IndexFormatError: there are fewer or more.
         """
         self._skip(bytes_before, "its rows")
         if self._file.tell() != self._size:
-            raise damaged(self.path, f"{self._size - self._file.tell():,} bytes stand behind its end")
+            raise damaged(self.path, f"{self._size - self._file.tell():,} bytes follow its end")
 
     def _skip(self, count: int, what: str) -> None:
         if self._file.tell() + count > self._size:
@@ -129,7 +128,7 @@ class Walk:
 
 @contextlib.contextmanager
 def walking(path: Path) -> Iterator[Walk]:
-    """The file, to be walked.
+    """The file, opened for checking.
 
     Raises:
         IndexFormatError: it cannot be read.
@@ -143,7 +142,7 @@ def walking(path: Path) -> Iterator[Walk]:
 
 
 def check_layout(path: Path, recipe: Recipe, dim: int, rows: int) -> None:
-    """Whether an ann.faiss is laid out as a recipe has it, from the first byte to the last.
+    """Check that an ann.faiss has the layout of a recipe, from the first byte to the last.
 
     Raises:
         IndexFormatError: it is not; the message says where it differs.
@@ -192,7 +191,7 @@ def _lists(walk: Walk, recipe: Recipe, lists: int, dim: int, rows: int) -> None:
     size = recipe.code_bytes(dim)
     walk.header(_FOURCC[_kind(recipe)][1], dim, rows)
     walk.expect("Q", lists)
-    walk.fields(struct.Struct("<Q"))  # how many a search reads, unless it is told
+    walk.fields(struct.Struct("<Q"))  # the default number of lists that a search reads
     walk.header(b"IxFI", dim, lists)
     walk.items(4, dim * lists)
     walk.expect("BQ", 0, 0)  # no map from rows to lists

@@ -1,10 +1,10 @@
-"""Searching on a GPU: the vectors of a segment, or the lists that were made of them, in its memory.
+"""Searching on a GPU, with the vectors of a segment or its lists of codes in GPU memory.
 
 vectors (rows, dim) float16 -> on one GPU, or cut into as many runs of rows as there are GPUs -> `search`, exact: each
 block is compared in float32, so the scores are those of the CPU to the order in which numbers are added. This needs
 torch (extra `models`). Where the installed faiss has GPU code, lists of float16, 8-bit and product
-codes (IVF) are searched there, and what they find is compared exactly as everywhere. Graphs and other codes are
-answered by exact search, which loses no recall: a GPU reads vectors far faster than a CPU follows links.
+codes (IVF) are searched there, and the rows found are compared exactly. Graphs and other codes are replaced by
+exact search, which loses no recall: a GPU reads vectors far faster than a CPU follows links.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class DeviceVectors:
 
 
 class DeviceLists:
-    """Lists of codes in the memory of the GPUs, where faiss has code for them; what they find is compared exactly.
+    """Lists of codes in the memory of the GPUs, if faiss has GPU code for them; the rows found are compared exactly.
 
     Args:
-        index: in lists, as `map_ann` gave it.
-        recipe: by which it was made; see `fits`.
-        effort: as it was tuned.
+        index: with lists, of `map_ann`.
+        recipe: of the index; see `fits`.
+        effort: the tuned one.
         codes: (rows, dim), as they are stored.
         devices: `cuda:0` ...; more than one hold the same lists each, and share the queries.
     """
@@ -96,7 +96,7 @@ class DeviceLists:
         return known and hasattr(faiss(), "StandardGpuResources")
 
     def search(self, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
-        """As `ann.search`; `allowed` is None: conditions are answered on the CPU."""
+        """As `ann.search`; `allowed` is None: conditions are searched on the CPU."""
         module, tried = faiss(), self._effort.at(k, 1.0)
         queries = checked_queries(queries, self._codes.shape[1])
         lists = min(self._recipe.lists or 1, max(1, tried.lists))
@@ -115,13 +115,13 @@ def gpus(device: str) -> list[str]:
     """The GPUs that a name means, of those that are there: `cuda` all, `cuda:1` one, anything else none.
 
     Raises:
-        SpecError: a GPU is named that is not on this machine.
+        SpecError: the named GPU is not on this machine.
     """
     if not device.startswith("cuda"):
         return []
     from ragidx.indexer.devices import choose_device
 
-    choose_device(device)  # where there is no torch or no GPU at all, its error is that of the encoder
+    choose_device(device)  # without torch or a GPU, raises the same error as for an encoder
     import torch
 
     there = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
@@ -159,5 +159,5 @@ def _best(part: torch.Tensor, queries: Floats, k: int, allowed: Bools | None) ->
         rows = torch.cat([rows, found.indices + start], dim=1)
         kept = scores.topk(min(k, scores.shape[1]), dim=1)
         scores, rows = kept.values, rows.gather(1, kept.indices)
-    told = scores.cpu().numpy()
-    return told, np.where(np.isneginf(told), -1, rows.cpu().numpy())
+    values = scores.cpu().numpy()
+    return values, np.where(np.isneginf(values), -1, rows.cpu().numpy())

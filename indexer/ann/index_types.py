@@ -1,16 +1,16 @@
-"""Index types: what may be made of a segment's vectors besides comparing all of them, and what that costs.
+"""Index types: the indexes that a segment may have besides exact search, and their cost in bytes.
 
-A type is a name (`auto`, `flat`, `hnsw`, `ivf`, `ivfpq`, `sq8`, `rabitq`) or a factory string in FAISS's notation, of
-which only the combinations that are right for unit vectors and inner products are let in:
+A type is a name (`auto`, `flat`, `hnsw`, `ivf`, `ivfpq`, `sq8`, `rabitq`) or a factory string in FAISS's notation. Only
+combinations that suit unit vectors and inner products are allowed:
 
     HNSW16                       a graph with 16 links a node (Malkov and Yashunin 2018)
     SQ8                          all rows, by codes of 8 bits a number; also SQ6, SQ4
     RaBitQ4                      all rows, by codes of 4 bits a number (Gao and Long 2024); RaBitQ is 1 bit
-    IVF1024,SQfp16               1,024 lists of near rows, of which a query reads some; or ,SQ8 ,SQ6 ,SQ4 ,PQ48
-    RR,IVF1024,RaBitQ            the vectors turned by a random rotation first
+    IVF1024,SQfp16               1,024 lists of near rows; a query reads some of them; or ,SQ8 ,SQ6 ,SQ4 ,PQ48
+    RR,IVF1024,RaBitQ            a random rotation of the vectors first
 
-Whatever an index finds is compared once more with the float16 vectors beside it, so every score is exact and only
-which rows are found is approximate. Nothing here computes: making and searching are `ann`'s.
+The rows that an index finds are compared again with the float16 vectors. So every score is exact, and only the choice
+of rows is approximate. Making and searching an index is in `ragidx.indexer.ann.search`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ INDEX_TYPES = {
 }
 """Name -> what it is, in one line."""
 
-MIN_ROWS = 10_000  # a segment with fewer rows is compared whole, whatever the type: that takes under a millisecond
-AUTO_FLAT_BYTES = 40_000_000  # auto: so many bytes of vectors are compared whole, which takes about 2 ms a query
+MIN_ROWS = 10_000  # a segment with fewer rows has no index of any type: exact search takes under 1 ms
+AUTO_FLAT_BYTES = 40_000_000  # auto: up to so many bytes of vectors are searched exactly, about 2 ms a query
 
 DEFAULT_RECALL = 0.95  # ann_recall@10
 TUNED_K = 10
@@ -52,9 +52,9 @@ _NODE_BYTES = 16  # of a graph: level, offset, and the share of the upper levels
 
 
 def padded(dim: int) -> int:
-    """How many numbers of a vector FAISS is given: zeros fill up to a multiple of 8.
+    """The width of a vector for FAISS: `dim`, padded with zeros to a multiple of 8.
 
-    Its float16 and 8-bit code is vectorised for those widths alone: 255 numbers take ten times as long as 256.
+    FAISS vectorises float16 and 8-bit codes for these widths alone: 255 numbers take ten times as long as 256.
 
     >>> padded(255), padded(256)
     (256, 256)
@@ -64,13 +64,13 @@ def padded(dim: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How an index is made of a segment's vectors: either a graph, or codes, in lists or not.
+    """How an index is made from a segment's vectors: a graph, or codes with or without lists.
 
     Attributes:
-        links: of a graph's node on the upper levels, twice that on the lowest; None: no graph.
+        links: of each graph node on the upper levels, twice that on the lowest; None: no graph.
         lists: how many; None: all codes are compared.
-        code: how a vector is kept: SQfp16, SQ8, SQ6, SQ4, PQ{bytes}, RaBitQ{bits}.
-        rotate: whether the vectors are turned by a random rotation before.
+        code: of a vector: SQfp16, SQ8, SQ6, SQ4, PQ{bytes}, RaBitQ{bits}.
+        rotate: whether a random rotation is applied first.
     """
 
     links: int | None = None
@@ -87,13 +87,13 @@ class Recipe:
 
     @classmethod
     def parse(cls, text: str) -> Recipe:
-        """The recipe that a factory string says.
+        """The recipe of a factory string.
 
         >>> str(Recipe.parse("IVF64,PQ8")), Recipe.parse("HNSW16").links
         ('IVF64,PQ8', 16)
 
         Raises:
-            SpecError: it is none of those that are let in; the message names them.
+            SpecError: it is not one of the allowed ones; the message names them.
         """
         found = _FACTORY.fullmatch(text)
         if found is None:
@@ -107,14 +107,14 @@ class Recipe:
         if code == "SQfp16" and lists is None:
             raise _not_a_factory(text, "all vectors in float16 are the type flat")
         if code.startswith("PQ") and (lists is None or not int(code[2:])):
-            raise _not_a_factory(text, "product codes stand in lists: IVF256,PQ48")
+            raise _not_a_factory(text, "product codes need lists: IVF256,PQ48")
         return cls(links, lists, code, bool(found["rotate"]))
 
     def check(self, dim: int) -> None:
-        """Whether vectors of this width can be kept so.
+        """Check that the code fits vectors of this width.
 
         Raises:
-            SpecError: product codes need a width that their number divides.
+            SpecError: the number of product codes does not divide the width.
         """
         if self.code.startswith("PQ") and dim % int(self.code[2:]):
             raise SpecError(
@@ -137,12 +137,12 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How hard a search tries, as it was tuned for ten hits.
+    """The search effort, tuned for ten hits.
 
     Attributes:
-        beam: nodes of a graph that are kept in view (efSearch); 0: there is no graph.
-        lists: lists that are read (nprobe); 0: there are none.
-        factor: how many times k rows are found by their codes before they are compared exactly.
+        beam: candidate nodes of a graph search (efSearch); 0: no graph.
+        lists: lists that a query reads (nprobe); 0: no lists.
+        factor: `factor * k` rows are found by their codes, then compared exactly.
     """
 
     beam: int = 0
@@ -150,7 +150,7 @@ class Effort:
     factor: int = 1
 
     def at(self, k: float, share: float) -> Effort:
-        """The same for another number of hits; where only a share of the rows may be found, as for k / share of all.
+        """The effort for another number of hits; if only a share of the rows is allowed, that for k / share hits.
 
         >>> Effort(lists=8).at(10, 0.25) == Effort(lists=8).at(40, 1.0) == Effort(lists=16)
         True
@@ -163,11 +163,11 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """What a user says about the index: what the manifest keeps, and what every later segment is made by.
+    """The user's options for the index. The manifest stores them, and every later segment uses them.
 
     Attributes:
         index_type: a name in `INDEX_TYPES`, or a factory string.
-        target_recall: ann_recall@10 against exact search, which the effort of a search is tuned to.
+        target_recall: ann_recall@10 against exact search; the search effort is tuned to it.
         max_memory: bytes that all indexes may take in memory together; None: no limit.
     """
 
@@ -179,7 +179,7 @@ class IndexOptions:
         check_index_type(self.index_type)
         if not 0 < self.target_recall <= 1:
             raise SpecError(
-                f"a recall of {self.target_recall:g} is no share",
+                f"a recall of {self.target_recall:g} is out of range",
                 "give more than 0, at most 1",
                 where="`target_recall`",
             )
@@ -191,12 +191,12 @@ class IndexOptions:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What an index of some rows takes, in bytes: estimated; texts and metadata are not in it.
+    """The estimated bytes of an index, without texts and metadata.
 
     Attributes:
-        disk_bytes: of the files of vectors, and of the index beside them.
-        memory_bytes: what a search keeps reading, so what should stay in memory.
-        build_bytes: what is held while it is made, beyond what any build holds.
+        disk_bytes: the files of the vectors and of the index.
+        memory_bytes: what a search reads, and should stay in memory.
+        build_bytes: extra memory while the index is made.
     """
 
     disk_bytes: int
@@ -205,7 +205,7 @@ class Footprint:
 
 
 def footprint(index_type: str, rows: int, dim: int) -> Footprint:
-    """What `rows` vectors of `dim` take under a type; zeros fill them up, see `padded`.
+    """The footprint of `rows` vectors of `dim` with an index type; see `padded`.
 
     Raises:
         SpecError: the type is unknown, or cannot hold vectors of this width.
@@ -214,7 +214,7 @@ def footprint(index_type: str, rows: int, dim: int) -> Footprint:
 
 
 def footprint_of(recipe: Recipe | None, rows: int, dim: int) -> Footprint:
-    """What `rows` vectors of `dim` take under a recipe; None: flat."""
+    """The footprint of `rows` vectors of `dim` with a recipe; None: flat."""
     vectors = 2 * dim * rows
     if recipe is None:
         return Footprint(vectors, vectors, 0)
@@ -227,7 +227,7 @@ def footprint_of(recipe: Recipe | None, rows: int, dim: int) -> Footprint:
 
 
 def check_index_type(text: str, dim: int | None = None) -> None:
-    """Whether this is a name or a factory string that is let in, and holds vectors of this width.
+    """Check that this is a name or an allowed factory string, and fits vectors of this width.
 
     Raises:
         SpecError: it is not.
@@ -239,9 +239,9 @@ def check_index_type(text: str, dim: int | None = None) -> None:
 
 
 def candidates(index_type: str, rows: int, dim: int) -> list[Recipe | None]:
-    """What a segment may become under a type, the first choice first; None: its vectors are compared whole.
+    """The possible recipes of a segment with an index type, the first choice first; None: exact search.
 
-    Only `auto` has more than one: fastest first, and the later ones take less memory.
+    Only `auto` has more than one: the fastest first, later ones take less memory.
     """
     if index_type == FLAT or rows < MIN_ROWS:
         return [None]

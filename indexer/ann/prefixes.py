@@ -1,14 +1,14 @@
-"""The first numbers of a segment's vectors as an index of their own: any narrower width from one build.
+"""Prefixes: the first numbers of a segment's vectors as a separate index, so that one build serves narrower widths.
 
-(rows, dim) float16 -> the first `width` columns, brought to unit length, float16: what a build at that width would
-have stored, to one float16 step a number. Made when such a width is first asked for, in one pass, and kept beside the
-vectors, since to read a few columns of a wide file is many times slower than to read a narrow one:
+(rows, dim) float16 -> the first `width` columns, normalised to unit length, float16: what a build at that width stores,
+to one float16 step in each number. The file is made in one pass at the first search of that width, and kept beside the
+vectors: reading a few columns of a wide file is many times slower than reading a narrow file.
 
     segments/<id>/prefix-<width>-<sha256[:16] of vectors.faiss>-<its own sha256[:16]>.faiss    as vectors.faiss
 
-No manifest names it, and it can be made again. A copy of other vectors has another name and is never opened. Where the
-folder cannot be written, it is kept in memory. Readers may make the same file at once: each writes its own and renames
-it into place.
+No manifest names it, and it can be made again. A copy of other vectors has another name and is never opened. If the
+folder cannot be written, the copy is kept in memory. Readers may make the same file at once: each writes its own and
+renames it into place.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from ragidx.indexer.normalize import l2_normalize
 
 _BLOCK_ROWS = 16_384
 
-_STEP = 2**-10  # of float16 below 1, relative: other processors may add up in another order, and round otherwise
+_STEP = 2**-10  # of float16 below 1, relative: processors may add in another order and round differently
 
 _PREFIX = re.compile(r"prefix-([0-9]{1,5})-([0-9a-f]{16})-([0-9a-f]{16})\.faiss")
-_UNBOUND = re.compile(r"prefix-[0-9]{1,5}-[0-9a-f]{16}\.faiss")  # of before names said which vectors they are of
+_UNBOUND = re.compile(r"prefix-[0-9]{1,5}-[0-9a-f]{16}\.faiss")  # older names, without the checksum of the vectors
 
 
 def shortened(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32]:
-    """The first `width` numbers of each row (n, width), of unit length; what is zero there stays zero."""
+    """The first `width` numbers of each row (n, width), of unit length; zero rows stay zero."""
     return l2_normalize(vectors[:, :width]).vectors
 
 
 def check_width(width: int, dim: int, field: str) -> None:
-    """Whether an index of `dim` has this width.
+    """Check that an index of `dim` can be searched by this width.
 
     Raises:
-        QueryError: it has not.
+        QueryError: it cannot.
     """
     if not 1 <= width <= dim:
         raise QueryError(
@@ -79,7 +79,7 @@ def open_prefixes(folder: Path, vectors: Any, width: int, checksum: str) -> Any:
         path = folder / f"prefix-{width}-{checksum[:16]}-{file.entry.sha256[:16]}.faiss"
         atomic.replace(temporary, path)
         return map_vectors(path, padded(width), rows)
-    except RagidxError:  # read-only, full, or swept away meanwhile
+    except RagidxError:  # read-only, full, or removed by a writer
         return exact_index(padded(width), _blocks(vectors, width))
 
 
@@ -103,7 +103,7 @@ def is_whole(path: Path) -> bool:
 
 
 def is_prefix_of(path: Path, vectors: Any) -> bool:
-    """Whether a whole file holds what its name says of these vectors, to one step of float16 a number."""
+    """Whether a file holds the first numbers of these vectors, to one float16 step in each."""
     width, rows = int(path.name.split("-")[1]), int(vectors.ntotal)
     if not 1 <= width <= vectors.d:
         return False
@@ -121,12 +121,12 @@ def is_prefix_of(path: Path, vectors: Any) -> bool:
 
 
 def prefix_files(folder: Path, checksum: str) -> list[Path]:
-    """The narrower copies in a segment's folder, by their names those of the vectors with this checksum."""
+    """The narrower copies in a segment's folder whose names have the checksum of its vectors."""
     found = ((path, _PREFIX.fullmatch(path.name)) for path in sorted(folder.glob("prefix-*.faiss")))
     return [path for path, name in found if name is not None and name[2] == checksum[:16]]
 
 
 def is_foreign(name: str, checksum: str) -> bool:
-    """Whether a file is by its name a narrower copy, and not known to be one of the vectors with this checksum."""
+    """Whether a file name is that of a narrower copy, but not of the vectors with this checksum."""
     found = _PREFIX.fullmatch(name)
     return _UNBOUND.fullmatch(name) is not None if found is None else found[2] != checksum[:16]

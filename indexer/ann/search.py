@@ -1,9 +1,9 @@
-"""Making an index of a segment's vectors, and searching it. Scores are inner products of unit vectors, so cosines.
+"""Making and searching the index of a segment. Scores are inner products of unit vectors, so cosines.
 
 vectors (n, dim) float16 in a file -> `make` -> an index in memory, to be written -> mapped again -> `search`. Making
-reads the file in blocks and trains on a bounded sample. Whatever is found is compared with the float16 vectors, so the
-scores are those of an exact search, and results of several segments can be merged by score.
-What a file must look like is `faiss_files`', which recipe is taken and how hard it is searched is `tuning`'s.
+reads the file in blocks and trains on a bounded sample. All rows found are compared with the float16 vectors, so their
+scores are those of an exact search, and hits of several segments can be merged by score. The file format is in
+`faiss_files`; the choice of the recipe and of the search effort is in `tuning`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ragidx.indexer.arrays import Bools, Floats, Ints
 OnRows: TypeAlias = Callable[[int], None]
 """Called with the number of rows that are done."""
 
-BUILD_BEAM = 200  # of a graph (efConstruction): half takes half as long, and a search then looks at a tenth more
+BUILD_BEAM = 200  # of a graph (efConstruction): half of it takes half as long, and a search then reads a tenth more
 
 # What a search costs, in rows that exact search would read; measured with 50,000 real vectors of 384 numbers, one
 # query and one thread, where exact search takes 31 ns a row (7 ns at 128 numbers, where all else gains less).
@@ -38,7 +38,7 @@ CODE_ROW = 0.5  # of a list or of all codes: RaBitQ 0.3, PQ32 0.5, SQ8 0.7 to 0.
 _SMALL_BYTES = 1 << 20  # of vectors: a query is done in 50 us, and to wait for a thread costs 10 ms on a busy machine
 
 _BLOCK_BYTES = 8 << 20  # of float32 rows
-_BLOCK_FOUND = 1 << 22  # rows and scores that are held before those are left out that are not allowed
+_BLOCK_FOUND = 1 << 22  # rows and scores held at once, before those not allowed are removed
 _DEVIATIONS = 3  # more than k are expected to pass: by chance alone hardly one query in a hundred then finds too few
 _RARER = 4  # where one does, the allowed rows near it are taken to be so many times rarer
 
@@ -61,7 +61,7 @@ def make(recipe: Recipe, path: Path, dim: int, rows: int, on_rows: OnRows = lamb
         path: of the vectors.
         dim: their width.
         rows: how many there are.
-        on_rows: told how many rows are in, block by block.
+        on_rows: called after each block with the number of rows added.
     """
     index = _new_graph(recipe.links, dim, rows) if recipe.links is not None else _trained(recipe, path, dim, rows)
     done = 0
@@ -73,10 +73,10 @@ def make(recipe: Recipe, path: Path, dim: int, rows: int, on_rows: OnRows = lamb
 
 
 def search_exact(vectors: Any, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
-    """The k best rows for each query of all that are allowed, best first, equal scores by row.
+    """The k best allowed rows for each query, best first, equal scores by row.
 
     Args:
-        vectors: what `map_vectors` gave.
+        vectors: of `map_vectors`.
         queries: (q, dim).
         k: 1 or more.
         allowed: (rows,), the rows that may be found; None: all.
@@ -100,23 +100,22 @@ def search_exact(vectors: Any, queries: Floats, k: int, allowed: Bools | None) -
 def search(
     index: Any, recipe: Recipe, effort: Effort, vectors: Any, queries: Floats, k: int, allowed: Bools | None
 ) -> tuple[Floats, Ints]:
-    """As `search_exact`, by an index: which rows are found is approximate, their scores are not.
+    """As `search_exact`, by an index: the choice of rows is approximate, their scores are exact.
 
-    The ten best of all rows are found as the index was tuned for, more hits with more effort. Where only some rows are
-    allowed, so many of all are found that k allowed ones are expected among them, and those are kept: a hit is then one
-    of as many hits as the effort is for, whatever the condition has to do with the query. A query that finds fewer, for
-    its neighbourhood is what a condition or a deletion took away, is asked again for more. All allowed rows are
-    compared as soon as the attempts would cost as much (`cost_of`): what few rows pass loses no recall, and no search
-    costs more than about two exact ones. Exact, too, where the index finds fewer rows than there are.
+    Ten hits take the tuned effort, more hits take more. If only some rows are allowed, the search finds so many of all
+    rows that k allowed ones are expected among them, and keeps those. A query that still finds fewer than k is repeated
+    with more effort. All allowed rows are compared exactly as soon as the attempts would cost as much (`cost_of`). So a
+    condition that few rows pass loses no recall, and no search costs more than about two exact ones. The search is also
+    exact if the index finds fewer rows than there are.
 
     Args:
-        index: what `map_ann` or `make` gave.
-        recipe: by which it was made.
-        effort: as it was tuned.
-        vectors: as there.
-        queries: as there.
-        k: as there.
-        allowed: as there.
+        index: of `map_ann` or `make`.
+        recipe: of the index.
+        effort: the tuned one.
+        vectors: as for `search_exact`.
+        queries: as for `search_exact`.
+        k: as for `search_exact`.
+        allowed: as for `search_exact`.
     """
     queries, width = checked_queries(queries, vectors.d), _width(vectors, k, allowed)
     count = vectors.ntotal if allowed is None else int(np.count_nonzero(allowed))
@@ -144,14 +143,14 @@ def search(
 
 
 def cost_of(recipe: Recipe, effort: Effort, rows: int, dim: int, k: int) -> float:
-    """What a query costs by an index, in rows that exact search would read in the same time.
+    """The cost of a query in an index, in rows that exact search reads in the same time.
 
     Args:
         recipe: of the index.
         effort: of this search.
         rows: in the index.
         dim: their width.
-        k: rows that are to be found: the hits, and those that are found and not allowed.
+        k: rows to find: the hits, and those found but not allowed.
 
     >>> cost_of(Recipe(links=16), Effort(beam=64), 100_000, 384, 10)  # ten hits
     2592.768
@@ -197,7 +196,7 @@ def _new_graph(links: int, dim: int, rows: int) -> Any:
 
 
 def untrained(recipe: Recipe, dim: int) -> Any:
-    """An empty index of codes, told how to train on a sample that is bounded on purpose."""
+    """An empty index of codes, set up to train on a bounded sample."""
     index = empty(recipe, dim)
     core = inner(index)
     if recipe.lists is not None:
@@ -209,9 +208,9 @@ def untrained(recipe: Recipe, dim: int) -> Any:
 
 
 def bound_tables(quantizer: Any) -> None:
-    """Tell a product quantizer how its tables are trained, one for each few numbers: with more it takes minutes.
+    """Limit the training of a product quantizer: 10 rounds over 64 rows for each of 256 entries.
 
-    They find as much: 10 rounds over 64 rows for each of 256 entries.
+    The default takes minutes and does not find more.
     """
     quantizer.cp.min_points_per_centroid, quantizer.cp.max_points_per_centroid = 1, 64
     quantizer.cp.niter = 10
@@ -227,9 +226,9 @@ def _trained(recipe: Recipe, path: Path, dim: int, rows: int) -> Any:
 
 
 def _attempts(recipe: Recipe, effort: Effort, k: int, count: int, rows: int) -> Iterator[tuple[int, Effort]]:
-    """How many rows to find for k that are among the `count` allowed ones, and by which effort: one try after another.
+    """The attempts to find k of the `count` allowed rows: how many rows to find, and with which effort.
 
-    A graph is asked once: the last of what is in its view are found less surely than the first.
+    A graph has one attempt: it finds the last of its candidates less surely than the first.
     """
     share = count / rows
     if recipe.links is not None:
@@ -253,8 +252,8 @@ def _approximate(
 ) -> tuple[Floats, Ints]:
     """The k best allowed of the `found` best rows for each query, -inf and -1 where fewer of them are.
 
-    They are sifted afterwards. FAISS, told which rows it may give, would read as many lists and not find the better
-    ones in others, and a graph would fill up with whatever it passed on the way to a neighbourhood that was deleted.
+    Rows that are not allowed are removed afterwards. If FAISS did it, it would read the same number of lists and miss
+    better rows in others, and a graph search would fill up with rows on the way to a deleted neighbourhood.
     """
     factor = max(1.0, min(effort.factor, vectors.ntotal / found))
     if recipe.links is not None:
@@ -281,9 +280,9 @@ def _approximate(
 
 @contextlib.contextmanager
 def _threads(vectors: Any, queries: Floats) -> Iterator[None]:
-    """Search on one thread inside where others would only be waited for: FAISS shares out whole queries.
+    """Search on one thread where more do not help: FAISS distributes whole queries.
 
-    The number belongs to the thread that calls, so searches in several threads do not change each other's.
+    The setting belongs to the calling thread, so searches in several threads do not affect each other.
     """
     module = faiss()
     before = module.omp_get_max_threads()
@@ -298,7 +297,7 @@ def _threads(vectors: Any, queries: Floats) -> Iterator[None]:
 
 
 def _params_of(recipe: Recipe, effort: Effort, factor: float) -> Any:
-    """What FAISS is told of a search by codes: how many of them are compared again, and in how many lists they are."""
+    """FAISS's parameters of a search by codes: how many are compared again, and how many lists are read."""
     module = faiss()
     inside = module.SearchParameters()
     if recipe.lists is not None:
@@ -310,7 +309,7 @@ def _params_of(recipe: Recipe, effort: Effort, factor: float) -> Any:
 
 @functools.lru_cache
 def _beam_of(nodes: int) -> Any:
-    return faiss().SearchParametersHNSW(efSearch=nodes)  # made once: a fortieth of a query, else
+    return faiss().SearchParametersHNSW(efSearch=nodes)  # cached: making it takes a fortieth of a query
 
 
 def _selector(allowed: Bools) -> Any:

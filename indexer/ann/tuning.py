@@ -1,13 +1,12 @@
-"""Choosing an index for a segment, and how hard it is searched, by measurement on the segment's own vectors.
+"""Tuning: the index of a segment and its search effort, chosen by measurement on the segment's own vectors.
 
-A sample of vectors asks for its ten nearest rows. They are made of stored ones: what distinguishes a row from the mean
-of all is turned away until the cosine with its own place is 0.55. Questions lie that far off the documents, and rows
-that ask as they stand find their neighbours with far less effort. Where lists are searched, they are turned into
-directions that the rows vary in, since what pulls towards other lists is what loses a row there; else into any. So 0.95
-asked for is, by 1,000 real questions to 115,000 rows of MiniLM (whose nearest row has a cosine of 0.57): a graph 0.976,
-lists 0.955, 1-bit lists 0.954. ann_recall@10 is the share of the exact ten that a search finds; a row whose score
-equals that of the tenth counts as one of them. The least effort that reaches the target recall is taken, of several
-such the fastest, and what was measured stands in the manifest.
+Sample queries are made from stored rows: the part of a row that differs from the mean is rotated until its cosine with
+the original is 0.55. Real queries are about that far from the documents. Unchanged rows would find their neighbours
+with far less effort. For lists the rotation is towards directions in which the rows vary, since these lead to other
+lists; else towards any direction. A target of 0.95 gave, for 1,000 real questions to 115,000 rows of MiniLM (cosine of
+the nearest row: 0.57): graph 0.976, lists 0.955, 1-bit lists 0.954. ann_recall@10 is the share of the exact ten that a
+search finds; a row with the score of the tenth counts as one of them. The least effort that reaches the target is
+taken, of several the fastest, and the measured recall is stored in the manifest.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ from ragidx.indexer.normalize import l2_normalize
 OnStage: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being made, how many rows there are, and how many are done."""
 
-SAMPLE = 256  # vectors that ask
-TURNED = 0.55  # their cosine with the row that they are made of, both less the mean
-_SAMPLE_PRODUCTS = 64 << 30  # multiplications that the exact answers may take
-_POOL = 4096  # rows that the mean and the directions are taken of
+SAMPLE = 256  # sample queries
+TURNED = 0.55  # cosine of a sample query with its row, both less the mean
+_SAMPLE_PRODUCTS = 64 << 30  # limit of multiplications for the exact answers
+_POOL = 4096  # rows for the mean and the directions
 _TINY = 1e-6
 _SEED = 0
 _TIE = 1e-6
@@ -59,10 +58,10 @@ class Measured:
     """What tuning found.
 
     Attributes:
-        recipe: what was made.
+        recipe: of the index.
         effort: the least that reaches the target.
         recall: ann_recall@10 at this effort.
-        sample: vectors that asked.
+        sample: how many sample queries.
     """
 
     recipe: Recipe
@@ -73,7 +72,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Truth:
-    """Exact answers: vectors that ask (q, dim), and the score of the tenth best row for each (q,)."""
+    """Exact answers: sample queries (q, dim), and the score of the tenth best row for each (q,)."""
 
     queries: Floats
     tenth: Floats
@@ -82,18 +81,18 @@ class Truth:
 def choose(
     vectors: Path, dim: int, rows: int, options: IndexOptions, max_memory: int | None, on_stage: OnStage
 ) -> tuple[Any, Measured] | None:
-    """Make the index that a segment gets; None: its vectors are compared whole.
+    """Make the index of a segment; None: exact search.
 
     Args:
         vectors: the segment's vectors.faiss.
         dim: its width.
         rows: how many it has.
-        options: what the user wants.
+        options: the user's.
         max_memory: the part of `options.max_memory` that this segment may take.
-        on_stage: told how far the making is.
+        on_stage: called with the progress.
 
     Raises:
-        SpecError: nothing that fits into the memory reaches the recall; the message says what would.
+        SpecError: no index that fits into the memory reaches the recall; the message says what would.
     """
     possible = fitting(options, rows, dim, max_memory)
     if possible[0] is None:
@@ -112,13 +111,13 @@ def choose(
 
 
 def fitting(options: IndexOptions, rows: int, dim: int, max_memory: int | None) -> list[Recipe | None]:
-    """What a segment may become, the first choice first, of what fits into the memory; None: it is compared whole.
+    """The recipes that fit into the memory, the first choice first; None: exact search.
 
     Args:
         options: as for `choose`.
-        rows: as there.
-        dim: as there.
-        max_memory: as there.
+        rows: as for `choose`.
+        dim: as for `choose`.
+        max_memory: as for `choose`.
 
     Raises:
         SpecError: nothing fits; the message says what would.
@@ -129,18 +128,18 @@ def fitting(options: IndexOptions, rows: int, dim: int, max_memory: int | None) 
     found = [one for one in every if max_memory is None or footprint_of(one, rows, dim).memory_bytes <= max_memory]
     if not found and rows >= MIN_ROWS:
         raise _too_large(every, rows, dim, options)
-    return found or [None]  # so small a segment is compared whole, whatever it takes
+    return found or [None]  # exact search of a small segment is always allowed
 
 
 def exact_answers(vectors: Path, dim: int, rows: int, sample: int = SAMPLE, *, in_lists: bool = False) -> Truth:
-    """Which score the tenth best row has, for a sample of vectors that ask: one pass over the file.
+    """Sample queries and the score of their tenth best row, in one pass over the file.
 
     Args:
         vectors: a vectors.faiss.
         dim: its width.
         rows: how many it has.
-        sample: how many ask, at most.
-        in_lists: whether lists are to be searched.
+        sample: how many queries, at most.
+        in_lists: whether the index has lists.
     """
     count = max(1, min(rows, sample, _SAMPLE_PRODUCTS // (rows * dim)))
     queries = _questions(codes_of(vectors, dim, rows), count, in_lists=in_lists)
@@ -152,7 +151,7 @@ def exact_answers(vectors: Path, dim: int, rows: int, sample: int = SAMPLE, *, i
 
 
 def _questions(codes: Halves, count: int, *, in_lists: bool) -> Floats:
-    """Vectors that ask, (count, dim): rows, each turned away as the module says."""
+    """Sample queries, (count, dim): rotated rows; see the module."""
     rng = np.random.default_rng(_SEED)
     own, pool = (
         codes[np.sort(rng.choice(len(codes), min(len(codes), number), replace=False))].astype(np.float32)
@@ -163,7 +162,7 @@ def _questions(codes: Halves, count: int, *, in_lists: bool) -> Floats:
     if in_lists:
         across = rng.standard_normal((len(own), len(pool)), np.float32) @ pool
     else:
-        across = rng.standard_normal(own.shape, np.float32) * pool.any(axis=0)  # not in columns that fill up
+        across = rng.standard_normal(own.shape, np.float32) * pool.any(axis=0)  # not in padding columns
     lengths = np.linalg.norm(own, axis=1, keepdims=True)
     across -= (across * own).sum(axis=1, keepdims=True) / np.maximum(lengths, _TINY) ** 2 * own
     across *= lengths / np.maximum(np.linalg.norm(across, axis=1, keepdims=True), _TINY)
@@ -171,7 +170,7 @@ def _questions(codes: Halves, count: int, *, in_lists: bool) -> Floats:
 
 
 def tune(index: Any, recipe: Recipe, truth: Truth, vectors: Any, target: float) -> Measured:
-    """The least effort that reaches the target recall, the fastest of several; the greatest where none does."""
+    """The least effort that reaches the target recall, the fastest of several; the greatest if none does."""
     reached: list[tuple[float, Effort, float]] = []
     last: tuple[Effort, float] | None = None
     for ladder in _ladders(recipe):
@@ -194,7 +193,7 @@ def tune(index: Any, recipe: Recipe, truth: Truth, vectors: Any, target: float) 
 
 
 def _ladders(recipe: Recipe) -> Iterator[list[Effort]]:
-    """Efforts in rows that grow: along each the recall does, too."""
+    """Sequences of rising effort: recall rises along each."""
     if recipe.links is not None:
         yield [Effort(beam=beam) for beam in _BEAMS]
         return
@@ -214,7 +213,7 @@ def _recall(index: Any, recipe: Recipe, effort: Effort, truth: Truth, vectors: A
 
 
 def _seconds(index: Any, recipe: Recipe, effort: Effort, truth: Truth, vectors: Any) -> float:
-    """Of one search with all sampled rows: the least of three."""
+    """Seconds of one search with all sample queries: the least of three."""
     taken = []
     for _ in range(3):
         started = time.perf_counter()
@@ -255,7 +254,7 @@ def _megabytes(count: int) -> str:
 
 
 def give_back() -> None:
-    """Return what the allocators hold and nobody uses; where the C library has no such call, Arrow's part alone."""
+    """Return unused memory of the allocators to the system; without glibc, only Arrow's."""
     pa.default_memory_pool().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; it takes milliseconds
     if trim is not None:

@@ -2,10 +2,10 @@
 
 ids (b, t) int64, attention (b, t) int64 -> states (b, t, d) of one layer. Right padding with explicit positions, so
 that a row's states do not depend on its neighbours. Layer -1 is the last one after the final norm (what `AutoModel`
-returns); layer l >= 0 is what layer l reads: l = 0 the input embeddings, without the final norm unless it is asked for.
-Layers behind the one asked for are never run.
-Bidirectional attention is the config's flag, the modules' flags and the lifted window together: nothing less works in
-every family; whether it does is checked at load with a two-token probe (BehnamGhader et al. 2024, and the silent
+returns); layer l >= 0 is the input of layer l: l = 0 the input embeddings, without the final norm unless requested.
+Layers after the requested one are never run.
+Bidirectional attention needs the config's flag, the modules' flags and the lifted window together to work in every
+family. A two-token probe at load checks it (BehnamGhader et al. 2024, and the silent
 fallbacks that their users met).
 """
 
@@ -55,7 +55,7 @@ class Backbone:
         if layer_norm and self.layer == -1:
             raise SpecError(
                 "the last layer's states have gone through the final norm",
-                "leave out `layer_norm`, or give a `layer` before the last",
+                "remove `layer_norm`, or give a `layer` before the last",
                 where="`layer_norm`",
             )
         if attention == "bidirectional":
@@ -113,15 +113,15 @@ class Backbone:
         return torch.stack(rows, dim=1)
 
     def watch_layers(self) -> None:
-        """Let `layers` see what each layer reads; to be called once, by whom reads every layer."""
+        """Let `layers` see what each layer reads; call it once, before reading every layer."""
 
-        def tell(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             take = _taking.get()
             if take is not None:
                 take(args[0] if args else kwargs["hidden_states"])
 
         for layer in list(_layers(self.model, self.n_layers))[1:]:
-            layer.register_forward_pre_hook(tell, with_kwargs=True)
+            layer.register_forward_pre_hook(note, with_kwargs=True)
 
     @property
     def _takes_no_positions(self) -> bool:
@@ -138,7 +138,7 @@ class Backbone:
         return -1 if layer == self.n_layers else layer
 
     def _stop_at(self, layer: int) -> None:
-        """End the forward pass where layer `layer` begins, and drop what lies behind it."""
+        """End the forward pass before layer `layer`, and drop the layers after it."""
         stack = _layers(self.model, self.n_layers)
 
         def stop(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -168,7 +168,7 @@ def load_backbone(
 
     Raises:
         ModelError: the architecture is unknown or needs code of its own, the weights do not fit it, an adapter does not
-            fit them, its family lacks the implementation, or attention does not run in the direction asked for.
+            fit them, its family lacks the implementation, or attention does not run in the requested direction.
         SpecError: no such layer, or an implementation for backward attention, which has its own.
     """
     from transformers import AutoModel
@@ -176,12 +176,12 @@ def load_backbone(
     if spec.method == "reba" and implementation != "auto":
         raise SpecError(
             "backward attention is computed by ragidx itself, with every implementation alike",
-            "leave out `attn`",
+            "remove `attn`",
             where="`attn`",
         )
     silence_transformers()
     try:
-        model, told = AutoModel.from_pretrained(
+        model, report = AutoModel.from_pretrained(
             files.folder,
             output_loading_info=True,
             dtype=dtype,
@@ -209,7 +209,7 @@ def load_backbone(
             "ragidx loads what transformers' AutoModel loads, from safetensors, without code from the model's folder",
             where=str(files.folder),
         ) from fault
-    _check_whole(told, files)
+    _check_whole(report, files)
     for folder in files.adapters:
         adapters.merge(model, folder, folder.name)
     if spec.method == "reba":
@@ -225,10 +225,10 @@ def load_backbone(
     return backbone
 
 
-def _check_whole(told: Mapping[str, Any], files: ModelFiles) -> None:
+def _check_whole(report: Mapping[str, Any], files: ModelFiles) -> None:
     """Transformers fills weights that a checkpoint lacks with random numbers, and says so only in its log."""
     missing = sorted(
-        name for name in told["missing_keys"] if not name.startswith("pooler.")
+        name for name in report["missing_keys"] if not name.startswith("pooler.")
     )  # of encoders, unused here
     if missing:
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
@@ -240,7 +240,7 @@ def _check_whole(told: Mapping[str, Any], files: ModelFiles) -> None:
 
 
 def silence_transformers() -> None:
-    """No load report and no progress bar of the library's own: what a user must know is told by this package."""
+    """Without the library's load report and progress bar: this package reports what a user must know."""
     from transformers.utils import logging as theirs
 
     theirs.set_verbosity_error()  # type: ignore[no-untyped-call]  # the library's own function has no types
@@ -276,14 +276,14 @@ def check_direction(backbone: Backbone, attention: str, name: str) -> None:
     """Change the last token and look at the first one's state: does it see the future, and should it?
 
     Raises:
-        ModelError: attention runs the other way than was asked for; with and without padding are both tried.
+        ModelError: attention runs in the other direction; tried with and without padding.
     """
     for padded in (False, True):
         seen = _sees_the_future(backbone, padded)
         if seen != (attention == "bidirectional"):
             does = "attends both ways" if seen else "stays causal"
             hint = (
-                "it is no decoder: use it as a sentence-transformers model, or ask for `attention=bidirectional`"
+                "it is not a decoder: use it as a sentence-transformers model, or ask for `attention=bidirectional`"
                 if seen
                 else "choose a causal method for it, such as `method=echo`"
             )
@@ -304,22 +304,22 @@ def _sees_the_future(backbone: Backbone, padded: bool) -> bool:
 
 
 def _positions_change_at(config: Any) -> int | None:
-    """The length beyond which a model reads all positions of a batch otherwise (LongRoPE); None where it does not."""
-    told = getattr(config, "rope_parameters", None) or {}
-    kinds = [told, *(kind for kind in told.values() if isinstance(kind, dict))]  # one a kind of layer, in some families
+    """The length beyond which a model encodes all positions of a batch differently (LongRoPE); None without one."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope, *(kind for kind in rope.values() if isinstance(kind, dict))]  # one a kind of layer, in some families
     lengths = [kind.get("original_max_position_embeddings") for kind in kinds if kind.get("rope_type") == "longrope"]
     return min((int(length) for length in lengths if length), default=None)
 
 
 def _final_norm(model: nn.Module, count: int) -> nn.Module:
-    """The norm that the states go through after the last layer: it stands beside the stack of layers."""
+    """The final norm, which is beside the stack of layers."""
     stack = _layers(model, count)
     owner = next(module for module in model.modules() if any(child is stack for child in module.children()))
     for name in ("norm", "ln_f", "final_layer_norm", "final_layernorm", "norm_f"):
         norm = getattr(owner, name, None)
         if isinstance(norm, nn.Module):
             return norm
-    raise ModelError(f"no final norm was found in {type(model).__name__}", "leave out `layer_norm` with this model")
+    raise ModelError(f"no final norm was found in {type(model).__name__}", "remove `layer_norm` with this model")
 
 
 def _layers(model: nn.Module, count: int) -> nn.ModuleList:

@@ -1,7 +1,7 @@
-"""Batches by token budget: what the model reads, longest first, into padded tensors and back to the texts' order.
+"""Batches by token budget: what the model reads, longest first, into padded tensors and back to the order of the texts.
 
 A batch holds as many rows as `rows x longest <= budget` allows. The longest come first, so that a lack of memory
-shows at once; then the budget is halved and the work goes on. Small budgets are fast on a CPU (caches), large ones on
+shows at once; then the budget is halved and encoding continues. Small budgets are fast on a CPU (caches), large ones on
 a GPU. Texts on both sides of a length at which a model changes how it reads positions never share a batch.
 """
 
@@ -83,7 +83,7 @@ def run(
 def collate(rows: Sequence[Rendered], pad: int, device: torch.device) -> tuple[Tensor, Tensor | None, Tensor]:
     """Right-padded ids, the attention mask (None where nothing is padded), and the pooled mask.
 
-    Further prompts for a text are rows of their own, behind its first.
+    Further prompts for a text are separate rows after its first.
     """
     rows = [one for row in rows for one in (row, *row.also)]
     longest = max(1, *(len(row.ids) for row in rows))

@@ -1,7 +1,7 @@
 """Decoder encoders: a template, a backbone and a pooling over any decoder that `AutoModel` loads.
 
 Template: text -> ids and pooled span. Backbone: ids -> hidden states. Pooling: states and span -> vector. A method is a
-choice of the three; ReBA's backward attention and the trainable pooling stand in the place of a plain pooling.
+choice of the three; ReBA's backward attention and the trainable pooling replace a plain pooling.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:
-        """Hidden states pooled in float32, whatever the backbone computes in; prompts for one text averaged."""
+        """Hidden states pooled in float32 for any dtype of the backbone; prompts for one text are averaged."""
         vectors = self._pooled(ids, attention, pooled)
         n_prompts = 1 + len(self.prompts.template.also)
         return vectors if n_prompts == 1 else vectors.view(-1, n_prompts, self.hidden).mean(dim=1)
@@ -113,7 +113,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
             return None
         pooler = load_pooling(self.files.pooler, hidden=self.hidden, n_layers=self.backbone.n_layers)
         if pooler.multi_layer and self.backbone.layer != -1:
-            raise SpecError("this pooling reads every layer", "leave out `layer`", where="`layer`")
+            raise SpecError("this pooling reads every layer", "remove `layer`", where="`layer`")
         if pooler.multi_layer:
             self.backbone.watch_layers()
         return pooler.eval().requires_grad_(False).to(self.device)

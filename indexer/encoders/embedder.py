@@ -1,7 +1,7 @@
 """Embedder: texts or questions to stored vectors, by an encoder and a filter.
 
-n texts -> (n, dim) float32: encoded, filtered on the encoder's device, brought to length 1. Builds, searches, framework
-adapters and the check of precomputed vectors make their vectors here, so equal texts have equal vectors everywhere.
+n texts -> (n, dim) float32: encoded, filtered on the encoder's device, normalised to length 1. Builds, searches,
+framework adapters and the check of precomputed vectors all use it, so equal texts have equal vectors everywhere.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ragidx.indexer.normalize import l2_normalize
 class Embedder:
     """An encoder and the filter behind it.
 
-    Every vector has length 1, but that of a text of which the model makes nothing: it is zero, and the caller decides
-    what that means. A vector that is not finite is a `ModelError`.
+    Every vector has length 1. If nothing of a text is pooled, its vector is zero, and the caller decides what that
+    means. A vector that is not finite is a `ModelError`.
 
     Attributes:
         encoder: the model.
-        filter: takes vectors as wide as the encoder's; None: they stay as wide.
+        filter: for vectors of the encoder's width; None: the vectors are not filtered.
     """
 
     encoder: Encoder
@@ -61,9 +61,9 @@ class Embedder:
         Args:
             texts: what to encode.
             instruction: None for documents; for queries the instruction, or the empty string.
-            raw: neither filtered nor normalised, for filters that are still to be fitted or chosen.
+            raw: neither filtered nor normalised, to fit or choose a filter.
             tune: as in `TextEncoder.batches`.
-            names: what the texts are called in messages; None: by number and beginning.
+            names: of the texts in messages; None: their number and beginning.
         """
         project = None if raw else self.filter
         found = self.encoder.batches(list(texts), instruction=instruction, project=project, tune=tune)

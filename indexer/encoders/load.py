@@ -23,13 +23,13 @@ def load_encoder(
     attn: str = "auto",
     **options: Unpack[EncoderOptions],
 ) -> Encoder:
-    """An encoder for a model; what is left out is the model's preset, then the method's default.
+    """An encoder for a model; unset options take the model's preset, then the method's default.
 
     Args:
-        model: `mini`, a folder, or a hub id. A folder that holds a LoRA adapter stands for its base with it.
+        model: `mini`, a folder, or a hub id. A folder with a LoRA adapter means its base model with the adapter.
         device: auto, cuda, mps, cpu. A static model (layer 0, mean) takes the CPU for auto: it runs no network.
         dtype: auto, float32, bfloat16, float16, mixed. On a CPU auto is measured once, on the first call with 256
-            documents or more, and `encoder.dtype` says which it is; a named one never changes.
+            documents or more, and `encoder.dtype` says which it is; a named dtype never changes.
         attn: how a decoder's attention is computed, a name of transformers': sdpa, eager, flash_attention_2; auto.
         options: method, template, pooling, layer, instruction, max_length ...: `EncoderOptions` says what each does.
 
@@ -60,7 +60,7 @@ def encoder_of(
         if attn != "auto":
             raise SpecError(
                 "a sentence-transformers model brings its own attention",
-                "leave out `attn`, or choose another `method`",
+                "remove `attn`, or choose another `method`",
                 where="`attn`",
             )
         from ragidx.indexer.encoders.sentence_transformer import WrappedEncoder
@@ -75,7 +75,7 @@ def check_network(files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: s
     """What an encoder needs a network for, as a user names it; None: it is static. Loads nothing.
 
     Raises:
-        RagidxError: it needs one, and the extra `models`, which runs it, is not installed.
+        RagidxError: it needs one, and the extra `models` is not installed.
     """
     from ragidx.indexer.encoders.static import asks_for_network
 

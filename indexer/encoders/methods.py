@@ -1,7 +1,7 @@
 """The methods: which template, which attention and which pooling make a text one vector. A table; see docs/methods.md.
 
-`resolve` turns what a user asked for into a whole `EncoderSpec`: names left out take the model's preset, then the
-method's own defaults, which are what the papers do.
+`resolve` makes a full `EncoderSpec` of the user's options: unset ones take the model's preset, then the method's
+defaults, which follow the papers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ METHODS: dict[str, Method] = {
         "metaeol", "causal", "last", "several such prompts, one a task; the mean of the vectors of their last tokens"
     ),
     "llm2vec": Method(
-        "llm2vec", "bidirectional", "mean", "attention both ways; mean of the text, the instruction left out"
+        "llm2vec", "bidirectional", "mean", "attention both ways; mean of the text, without the instruction"
     ),
     "reba": Method(
         "reba", "causal", "mean", "the text repeated; each token takes the later states that attended to it back"
@@ -51,7 +51,7 @@ DEFAULT_TAU = 2.0
 
 
 class EncoderOptions(TypedDict, total=False):
-    """What a user may say about an encoder: the fields of `EncoderSpec` but the model; None: nothing was said."""
+    """Options of an encoder: the fields of `EncoderSpec` but the model; None: not set."""
 
     revision: str | None  # of a hub id
     adapters: tuple[str, ...] | None  # LoRA adapters, merged in this order: folders or hub ids
@@ -71,7 +71,7 @@ class EncoderOptions(TypedDict, total=False):
 
 
 class FilterFields(TypedDict, total=False):
-    """What only some filters have: the fields of `FilterSpec` of that name, less `filter_`."""
+    """Options of some filters: the fields of `FilterSpec` with the prefix `filter_`."""
 
     filter_offset: int | None
     filter_seed: int | None
@@ -80,7 +80,7 @@ class FilterFields(TypedDict, total=False):
 
 
 class FilterOptions(FilterFields, total=False):
-    """What a user may say about a filter: the fields of `FilterSpec`; `filter` is its name. None: nothing was said."""
+    """Options of a filter: the fields of `FilterSpec`; `filter` is its name. None: not set."""
 
     filter: str | None
     tau: float | None
@@ -106,7 +106,7 @@ def resolve(files: ModelFiles, **asked: Unpack[EncoderOptions]) -> EncoderSpec:
 
     Args:
         files: the model.
-        asked: None where the user said nothing.
+        asked: the user's options, None where not set.
 
     Raises:
         SpecError: an unknown method or pooling, or options that the model's own modules do not have.
@@ -135,11 +135,11 @@ def resolve(files: ModelFiles, **asked: Unpack[EncoderOptions]) -> EncoderSpec:
 
 
 def gone_on_with(old: EncoderSpec, asked: EncoderOptions) -> EncoderOptions:
-    """What `resolve` is to be asked for, so that what is left out stays as it was.
+    """The options for `resolve` that keep unset fields as they were.
 
     Args:
-        old: the encoder that is gone on with.
-        asked: None where the user said nothing.
+        old: the encoder of the index to continue.
+        asked: the user's options, None where not set.
     """
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if given.get("method", old.method) != old.method:
@@ -153,10 +153,10 @@ def gone_on_with(old: EncoderSpec, asked: EncoderOptions) -> EncoderOptions:
 
 
 def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
-    """The spec, if its parts go together.
+    """The spec, if its options fit together.
 
     Raises:
-        SpecError: what does not.
+        SpecError: they do not; the message says which.
     """
     if spec.pooling not in POOLINGS:
         raise unknown_name("pooling", spec.pooling, POOLINGS)
@@ -179,7 +179,7 @@ def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
         (
             spec.method == "reba" and default_copies(spec.template) is None,
             f"backward attention needs copies of the text side by side, and the template '{spec.template}' has none",
-            "leave out `template`",
+            "remove `template`",
             "`template`",
         ),
         (
@@ -191,13 +191,13 @@ def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
         (
             spec.compute_matched and n_copies < 2,
             f"the template '{spec.template}' holds the text once: it reads no more than classical does",
-            "leave out `compute_matched`",
+            "remove `compute_matched`",
             "`compute_matched`",
         ),
         (
             template.span == "last" and spec.pooling in ("mean", "weighted_mean"),
             f"the template '{spec.template}' pools one token, so {spec.pooling} pooling would change nothing",
-            "leave out `pooling`",
+            "remove `pooling`",
             "`pooling`",
         ),
         (
@@ -226,7 +226,7 @@ def _pools_a_constant(spec: EncoderSpec, template: Template) -> bool:
 
 
 def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
-    """The filter where none is asked for: the preset's; EmbedFilter at tau = 2 for a decoder; none for a model with
+    """The default filter: the preset's; EmbedFilter at tau = 2 for a decoder; none for a model with
     its own modules, which has no unembedding matrix that its vectors were trained against.
     """
     if spec.method == SENTENCE_TRANSFORMERS:
@@ -235,15 +235,15 @@ def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
     kept = FilterSpec.from_json(preset.get("filter", {}), where="preset.json")
     if spec.method == preset.get("method"):
         return kept
-    # Where the useful part of a spectrum begins belongs to the model's head, whatever the method.
+    # Where the useful part of a spectrum begins belongs to the model's head, for every method.
     return FilterSpec(tau=DEFAULT_TAU, offset=kept.offset)
 
 
 def filter_spec(files: ModelFiles, encoder: EncoderSpec, **asked: Unpack[FilterOptions]) -> FilterSpec:
-    """The filter that is asked for; where nothing is, the default.
+    """The requested filter, or the default.
 
-    EmbedFilter without a width keeps every direction from its offset on; the others are what it is compared with, and
-    keep half of the width, as it does by default.
+    EmbedFilter without a width keeps every direction from its offset on. The baselines keep half of the width, as
+    EmbedFilter does by default.
 
     Raises:
         SpecError: an unknown filter, or values that exclude each other.
@@ -269,7 +269,7 @@ def filter_spec(files: ModelFiles, encoder: EncoderSpec, **asked: Unpack[FilterO
 def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderSpec:
     if not files.sentence_transformers:
         raise SpecError(
-            f"'{files.name}' has no modules.json, so it is no sentence-transformers model",
+            f"'{files.name}' has no modules.json, so it is not a sentence-transformers model",
             "choose a method for decoders, such as `method=echo`",
             where="`method`",
         )
@@ -279,7 +279,7 @@ def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderS
             field = f"`{name}=False`" if value is False else f"`{name}`"
             raise SpecError(
                 f"a sentence-transformers model brings its own {name.replace('_', ' ')}",
-                f"leave out {field}, or choose another `method`",
+                f"remove {field}, or choose another `method`",
                 where=field,
             )
     kept["instruction"] = instruction(kept.get("instruction"))

@@ -2,8 +2,8 @@
 
 states (b, t, d), mask (b, t) bool, True on the pooled span -> (b, d) float32, not normalised. A pooling is a choice of
 weights (b, t) over the span; its vector is the sum of weight times state. A row without a pooled token gives the zero
-vector, as the authors of echo have it; the caller decides what that means. Backward attention (ReBA, Hou et al.)
-spreads a span's weights over the tokens that look back on it. Templates and models are not known here.
+vector, as in the code of echo's authors; the caller decides what that means. Backward attention (ReBA, Hou et al.)
+spreads a span's weights over the tokens that look back on it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def weighted_mean(mask: Tensor) -> Tensor:
 
 
 def last(mask: Tensor) -> Tensor:
-    """The last token of the span alone, on whichever side the padding stands.
+    """The last token of the span alone, for left and right padding.
 
     >>> last(torch.tensor([[True, True, False]]))
     tensor([[0., 1., 0.]])
@@ -70,7 +70,7 @@ def look_back(strongest: Tensor, attention: Tensor | None) -> Tensor:
 
     Args:
         strongest: (b, t, t) M, the largest symmetrised attention over all layers and heads.
-        attention: (b, t) 1 where there is a token, None without padding. Padding is no later token.
+        attention: (b, t) 1 where there is a token, None without padding. Padding does not count as a later token.
     """
     upper = strongest.triu()
     return upper if attention is None else upper * attention.to(upper.dtype).unsqueeze(1)

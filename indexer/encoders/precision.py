@@ -1,4 +1,4 @@
-"""Where and in which number format a model computes: device and dtype, chosen by what is there and by measurement.
+"""The device and number format of a model, chosen by availability and by measurement.
 
 `mixed` is float32 with the linear layers' products in bfloat16 (weights kept in bfloat16, input cast, output cast
 back). On CPUs with bfloat16 units that is about twice as fast as float32 and moves cosines by less than 1e-3;
@@ -32,7 +32,7 @@ os.register_at_fork(after_in_child=functools.partial(torch.set_num_threads, 1))
 
 
 def choose_dtype(dtype: str, device: str) -> str:
-    """`auto` is bfloat16 on a GPU that has it (else float16), and float32 elsewhere until a measurement says otherwise.
+    """`auto` is bfloat16 on a GPU that has it (else float16), else float32 until `mixed` is measured faster.
 
     Raises:
         SpecError: the dtype is unknown.
@@ -105,7 +105,7 @@ def best_threads(forward: Callable[[], Tensor]) -> int:
     """How many threads `forward` is fastest with: all, half, or one.
 
     Where other work holds a core, or a container's share is below its count of cores, threads that wait for each
-    other make a small batch many times slower than one thread; only a measurement tells.
+    other make a small batch many times slower than one thread; only a measurement shows it.
     """
     every = torch.get_num_threads()
     taken: dict[int, float] = {}
@@ -118,7 +118,7 @@ def best_threads(forward: Callable[[], Tensor]) -> int:
 
 @contextlib.contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Run torch on `count` threads inside, and as before outside; None, or a fork since, changes nothing."""
+    """Run torch on `count` threads inside the block; None changes nothing, nor does a forked child."""
     before = torch.get_num_threads()
     if count in (None, before) or os.getpid() != _PROCESS:
         yield

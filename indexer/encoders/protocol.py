@@ -1,7 +1,7 @@
 """Encoders: texts to raw vectors (n, hidden) float32, neither filtered nor normalised.
 
-What all kinds of encoder share. Documents and queries are encoded by different calls, so that an instruction cannot be
-forgotten on one of them. Nothing here imports torch or transformers.
+The base of all encoders. Documents and queries have different calls, so that an instruction cannot be forgotten. This
+module does not import torch or transformers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Batch:
     Attributes:
         rows: which texts of the call, in the vectors' order.
         vectors: (len(rows), k) float32, or (len(rows), t, k) where every token has one.
-        n_tokens: tokens the model read for them, padding left out.
+        n_tokens: tokens the model read for them, without padding.
         n_truncated: how many of the texts were cut.
     """
 
@@ -71,7 +71,7 @@ class Encoder(Protocol):
         ...
 
     def query_instruction(self, asked: str | None) -> str:
-        """The instruction that queries carry, for `batches`: asked for, else the encoder's own; empty for none."""
+        """The instruction of queries, for `batches`: the requested one, else the encoder's own; empty for none."""
         ...
 
     def batches(
@@ -101,12 +101,12 @@ class Encoder(Protocol):
         ...
 
     def on_threads(self, count: int | None) -> AbstractContextManager[None]:
-        """Compute on `count` threads inside, where the model's library can be told; None changes nothing."""
+        """Compute on `count` threads inside, if the model's library allows it; None changes nothing."""
         ...
 
 
 class TextEncoder(ABC):
-    """What all kinds of encoder share: both paths, and the checks of what comes out of them."""
+    """The base of all encoders: documents, queries, and checks of their vectors."""
 
     spec: EncoderSpec
     hidden: int
@@ -145,13 +145,13 @@ class TextEncoder(ABC):
         )
 
     def query_instruction(self, asked: str | None) -> str:
-        """The instruction that queries carry: asked for, else the spec's, else the template's; empty for none."""
+        """The instruction of queries: the requested one, else the spec's, else the template's; empty for none."""
         if asked is not None:
             return sentence_of(asked) or ""
         return self.spec.instruction if self.spec.instruction is not None else self.default_instruction()
 
     def default_instruction(self) -> str:
-        """What queries carry when nobody says anything."""
+        """The default instruction of queries."""
         return ""
 
     @abstractmethod
@@ -164,8 +164,8 @@ class TextEncoder(ABC):
             texts: what to encode.
             instruction: None for documents; for queries the instruction, or the empty string.
             project: a filter, applied in float32.
-            tune: whether the first call with `TUNE_FROM` documents or more measures what is fastest. False: for
-                numbers that a later run has to find again, and for measurements of one's own.
+            tune: whether the first call with `TUNE_FROM` documents or more measures what is fastest. False: for results
+                that a later run must repeat, and for the caller's own measurements.
         """
 
     @abstractmethod
@@ -173,11 +173,11 @@ class TextEncoder(ABC):
         """What the model reads for each text."""
 
     def tune(self, texts: Sequence[str]) -> None:
-        """Measure what is fastest here, on texts that are about to be encoded; without a network there is no choice."""
+        """Measure what is fastest here, on texts to be encoded next; without a network there is no choice."""
         return
 
     def on_threads(self, count: int | None) -> AbstractContextManager[None]:
-        """Compute on `count` threads inside; without a network there is nothing to share among them."""
+        """Compute on `count` threads inside; without a network this changes nothing."""
         return contextlib.nullcontext()
 
     def _collect(self, texts: Sequence[str], instruction: str | None) -> Floats:
@@ -221,11 +221,11 @@ def collect(batches: Iterable[Batch], n: int, width: int) -> Floats:
 
 
 def check_texts(texts: Sequence[str]) -> None:
-    """What a program can get wrong about texts.
+    """Check the texts of the calling program.
 
     Raises:
-        TypeError: one string in place of a list of them, or something that is no string.
-        ValueError: a string that is no Unicode text: it holds half of a surrogate pair.
+        TypeError: a string in place of a list, or an item that is not a string.
+        ValueError: a string that is not Unicode text: it holds half of a surrogate pair.
     """
     if isinstance(texts, str):
         raise TypeError("expected a list of texts, got one string: its characters would be taken for texts")
@@ -234,4 +234,4 @@ def check_texts(texts: Sequence[str]) -> None:
             raise TypeError(f"text {number} is {type(text).__name__}, not str")
         at = lone_surrogate(text)
         if at is not None:
-            raise ValueError(f"text {number} is no Unicode text: half of a surrogate pair at character {at}")
+            raise ValueError(f"text {number} is not Unicode text: half of a surrogate pair at character {at}")

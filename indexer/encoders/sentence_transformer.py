@@ -23,7 +23,7 @@ from ragidx.indexer.prompts.rendering import Rendered
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 from ragidx.indexer.specs import EncoderSpec
 
-_OWN = "\0own"  # stands for the model's own query prompt, where nobody asked for an instruction or for none
+_OWN = "\0own"  # means the model's own query prompt: no instruction was requested, nor the empty one
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
@@ -68,7 +68,7 @@ class WrappedEncoder(BatchEncoder):
         return len(self.tokenizer.piece(self.prompt(instruction)))
 
     def template_content(self) -> str:
-        """Nothing of ours: the model's prompts are in its files, which the fingerprint holds."""
+        """Empty: the model's prompts are in its files, which the fingerprint covers."""
         return ""
 
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:

@@ -1,8 +1,8 @@
 """Static models: a text's vector is the mean of its tokens' rows in the input embeddings, and no layer is run.
 
-Layer 0 with mean pooling reads nothing else of a model, so one matrix and NumPy do: no torch and no transformers, which
-take seconds to load where a question takes milliseconds. The vectors are those of `ragidx.indexer.encoders.decoder`,
-which encodes whatever `is_static` does not claim. Each text is pooled by itself, so its vector never depends on the
+Layer 0 with mean pooling needs nothing else of a model, so NumPy and one matrix are enough. Torch and transformers take
+seconds to load, a query takes milliseconds. The vectors are those of `ragidx.indexer.encoders.decoder`,
+which encodes all models that `is_static` rejects. Each text is pooled by itself, so its vector never depends on the
 others.
 """
 

@@ -1,4 +1,4 @@
-"""Encoders that run a network: rendered texts in padded batches, and what is measured to make these fast."""
+"""Encoders that run a network: rendered texts in padded batches, and the measurements that make them fast."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ragidx.indexer.prompts.rendering import Rendered
 
 
 class BatchEncoder(TextEncoder):
-    """What both kinds of network share: rendering is theirs, batches are here."""
+    """The base of encoders with a network: batches are here, rendering is in the subclasses."""
 
     def __init__(self, device: str, dtype: str, *, measured: bool) -> None:
         self.device = device
         self.dtype = dtype
-        self._measured = measured  # the user left the dtype to us
+        self._measured = measured  # dtype=auto
         self._tuned = False
         self.threads: int | None = None  # None: as torch is set
         self.apart: int | None = None  # longer rows share no batch with shorter ones
@@ -33,7 +33,7 @@ class BatchEncoder(TextEncoder):
     ) -> Iterator[Batch]:
         """Vectors as they come, longest texts first; the arguments are those of `TextEncoder.batches`.
 
-        Queries do not tune: they are short, and what is best for them is not for documents.
+        Queries do not tune: they are short, and their best settings are not those of documents.
         """
         if tune and instruction is None and len(texts) >= TUNE_FROM:
             self.tune(texts)
@@ -50,8 +50,7 @@ class BatchEncoder(TextEncoder):
     def tune(self, texts: Sequence[str]) -> None:
         """Measure, once, on texts that are about to be encoded: threads, batch size, and whether `mixed` pays.
 
-        Only on a CPU, where the best of each differs by machine and by what else runs on it; the dtype only if it was
-        left to us.
+        Only on a CPU, where the best settings depend on the machine and its load; the dtype only if it is `auto`.
         """
         if self._tuned or self.device != "cpu" or not texts:
             return

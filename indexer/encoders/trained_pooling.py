@@ -1,14 +1,14 @@
 """Trainable pooling: a small network that turns rows of hidden states into one vector a text.
 
 rows (b, m, d) float32, mask (b, m) bool, True on rows that are read -> (b, d) float32, not normalised. Tang and Yang
-2024 (Pooling and Attention), as their published code has it. Two variants, told apart by the table of layer vectors:
+2024 (Pooling and Attention), as in their published code. A file with a table of layer vectors is multi-layer:
 
     last layer    rows are the states of a text's tokens, m is the length of the longest
     multi-layer   row l is one state of layer l + 1, from H^1 to H^L; a learned vector per layer is added to it
 
 Trained latents are the queries, the rows give keys and values. Where the original attends to padding, this masks it.
-The weights live in a safetensors file under the original's tensor names, the number of heads in its metadata. Which
-states become rows is the caller's to say, and so is normalising the vector.
+The weights live in a safetensors file under the original's tensor names, the number of heads in its metadata. The
+caller chooses the states, and normalises the vector.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class TrainablePooling(nn.Module):
         """(b, r, d): what each latent reads from the rows that `mask` lets it see."""
         queries = self._by_head(self.to_queries(self.norm_latents(self.latents)).unsqueeze(0))
         keys, values = (self._by_head(part) for part in self.to_keys_values(rows).chunk(2, dim=-1))
-        seen = mask | ~mask.any(dim=1, keepdim=True)  # a softmax over no row is no number; forward clears such texts
+        seen = mask | ~mask.any(dim=1, keepdim=True)  # a softmax over no row is NaN; forward clears such texts
         read = functional.scaled_dot_product_attention(
             queries.expand(len(rows), -1, -1, -1), keys, values, attn_mask=seen[:, None, None, :]
         )
@@ -142,17 +142,17 @@ def load_pooling(path: Path, *, hidden: int, n_layers: int, heads: int | None = 
         path: what `TrainablePooling.save` wrote, or the published weights as safetensors.
         hidden: hidden width of the model whose states are to be pooled.
         n_layers: how many layers that model has.
-        heads: needed where the file does not say; shapes do not tell.
+        heads: needed if the file does not have it; the shapes do not show it.
 
     Raises:
         ModelError: the file cannot be read or is a pickle file, a tensor is missing, unknown, misshapen or not finite,
             the number of heads is not known or does not divide the width, or the pooling is another model's.
     """
-    tensors, told = _read(path)
+    tensors, metadata = _read(path)
     _check_names(tensors, path)
     _check_model(tensors, hidden, n_layers, path)
     inner = tensors[_FILED["to_queries.weight"]].shape[0]
-    n_heads = _heads(told, heads, inner, path)
+    n_heads = _heads(metadata, heads, inner, path)
     table = tensors.get(_FILED["layer_vectors"])
     with torch.device("meta"):  # shapes alone: nothing is drawn at random to be thrown away
         pooling = TrainablePooling(
@@ -226,13 +226,13 @@ def _check_model(tensors: Mapping[str, Tensor], hidden: int, n_layers: int, path
         )
 
 
-def _heads(told: Mapping[str, str], given: int | None, inner: int, path: Path) -> int:
-    filed = told.get(_HEADS)
+def _heads(metadata: Mapping[str, str], given: int | None, inner: int, path: Path) -> int:
+    filed = metadata.get(_HEADS)
     if filed is not None and not (filed.isascii() and filed.isdigit()):
         raise _damaged(f"the file's metadata has {filed!r} heads", path)
     if filed is None and given is None:
         raise ModelError(
-            "the file does not say how many heads the pooling has, and shapes do not tell",
+            "the file does not say how many heads the pooling has, and the shapes do not show it",
             "save it once with that number: load_pooling(path, hidden=..., n_layers=..., heads=32).save(new_path); "
             "32 are the original's",
             where=str(path),

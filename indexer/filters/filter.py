@@ -1,4 +1,4 @@
-"""Filters: which numbers of an embedding are stored, and what they are read from.
+"""Filters: the map from an embedding to the stored numbers.
 
 embeddings (n, d) -> (n, k) float32, k = d // tau: `e @ matrix - shift`. EmbedFilter and its relatives keep directions
 of the spectrum of the unembedding matrix, `W_U = U Sigma V^T`: orthonormal columns, so the reduced form `e V[:, kept]`
@@ -69,7 +69,7 @@ class Filter:
         return int(self.matrix.shape[1])
 
     def __call__(self, embeddings: ArrayLike) -> Floats:
-        """(n, d) -> (n, k), in float32. An embedding that is zero says nothing, and stays zero.
+        """(n, d) -> (n, k), in float32. A zero embedding stays zero.
 
         Raises:
             ValueError: the embeddings are not d wide.
@@ -89,7 +89,7 @@ class Filter:
         """The inverse of `to_bytes`.
 
         Raises:
-            IndexFormatError: the bytes are no filter.
+            IndexFormatError: the bytes are not a filter.
         """
         try:
             tensors = load_tensors(data)
@@ -108,16 +108,16 @@ class Filter:
 
 
 def apply(rows: Rows, matrix: Rows, shift: Rows | None) -> Rows:
-    """What a filter does, (n, d) -> (n, k), in NumPy, or on the device where all three are tensors.
+    """Apply a filter, (n, d) -> (n, k), in NumPy, or on the device if all three are tensors.
 
-    A zero row, which says that nothing was pooled, stays zero.
+    A zero row (nothing was pooled) stays zero.
     """
     vectors = rows @ matrix
     return vectors if shift is None else (vectors - shift) * rows.any(1).reshape(-1, 1)
 
 
 class Source(Protocol):
-    """What filters are made from: an encoder is one, and the plan of a build, which has not loaded one yet."""
+    """The source of a filter: an encoder, or the plan of a build, which has not loaded one yet."""
 
     @property
     def files(self) -> ModelFiles:
@@ -155,7 +155,7 @@ class EmbedFilter(Filter):
 
 
 def make_filter(spec: FilterSpec, source: Source, sample: Sample | None = None) -> Filter | None:
-    """The filter a spec asks for; None for `none`.
+    """The filter of a spec; None for `none`.
 
     Args:
         spec: which filter, how wide.
@@ -163,7 +163,7 @@ def make_filter(spec: FilterSpec, source: Source, sample: Sample | None = None) 
         sample: of the corpus, for the filters that are fitted on one.
 
     Raises:
-        SpecError: the width is out of range, or the filter is fitted on a corpus that is not there or too small.
+        SpecError: the width is out of range, or the corpus that the filter is fitted on is missing or too small.
         ModelError: the model has no unembedding matrix, and the filter needs one.
     """
     if spec.name == "none":
@@ -193,7 +193,7 @@ def whitening(moments: Moments, width: int) -> Filter:
     """BERT-whitening: (e - mean) U diag(1 / standard deviation), the first `width` principal components.
 
     Raises:
-        SpecError: fewer directions vary than are asked for.
+        SpecError: fewer than `width` directions vary.
     """
     components = moments.components(width, "whitening")
     return _centred(moments, components.directions[:, :width] / components.values[:width])
@@ -203,7 +203,7 @@ def pca(moments: Moments, width: int) -> Filter:
     """(e - mean) U, the first `width` principal components, each with the variance it has.
 
     Raises:
-        SpecError: fewer directions vary than are asked for.
+        SpecError: fewer than `width` directions vary.
     """
     return _centred(moments, moments.components(width, "pca").directions[:, :width])
 
@@ -280,7 +280,7 @@ Choice: TypeAlias = Callable[[int, int, FilterSpec], Ints]  # hidden width, kept
 
 
 def _of_spectrum(choice: Choice) -> Maker:
-    """A filter that keeps directions of the spectrum, chosen by their place in it."""
+    """A filter that keeps directions of the spectrum, chosen by their rank."""
 
     def make(spec: FilterSpec, source: Source, sample: Sample) -> Filter:
         spectrum = spectrum_of(source.files)

@@ -1,9 +1,9 @@
-"""Calibration: what the fitted filters learn from a sample of the corpus.
+"""Statistics of a sample of the corpus, for fitted filters.
 
 documents -> DocumentSample -> (chunks, cut by the caller) -> Sample(embeddings (n, d), counts (V,)) -> mean, principal
-components, token counts. A sample is drawn by lots, hashes of a seed and of names: it does not depend on the order in
-which documents come, on the machine, or on a library's random numbers. Statistics are float64. Which filter uses what
-stands in `ragidx.indexer.filters.filter`; how texts become embeddings is not known here.
+components, token counts. A sample is drawn by hashes of a seed and of names, so it does not depend on the order of the
+documents, on the machine, or on a library's random numbers. Statistics are float64. The filters are in
+`ragidx.indexer.filters.filter`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ragidx.indexer.digests import digest
 from ragidx.indexer.filters.unembedding import Spectrum, decompose
 
 _BLOCK = 4096
-# A direction whose standard deviation is below this share of the embeddings' length carries rounding alone: float32 has
+# A direction whose standard deviation is below this share of the embeddings' length is rounding alone: float32 has
 # seven digits, and a forward pass keeps some six of them.
 _NOISE = 1e-6
 
@@ -56,7 +56,7 @@ class DocumentSample:
         self._chars = 0
 
     def add(self, document: Document) -> None:
-        """Offer a document; one that is blank gives no chunk, and is not counted."""
+        """Add a document to the draw. A blank one has no chunk and is not counted."""
         if not document.text.strip():
             return
         self._added += 1
@@ -125,7 +125,7 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What is known of a sample of the corpus; a filter needs one of the two, or neither.
+    """A sample of the corpus; a filter needs one of the two fields, or neither.
 
     Attributes:
         embeddings: (n, d) float32, raw: neither filtered nor normalised.
@@ -136,20 +136,20 @@ class Sample:
     ids: Sequence[Sequence[int]] | None = None
 
     def moments(self) -> Moments:
-        """Of the embeddings; those that are zero, of texts the model makes nothing of, are left out.
+        """Moments of the embeddings. Zero ones, of texts without a pooled token, are skipped.
 
         Raises:
-            SpecError: none is left.
+            SpecError: all are zero.
         """
         if self.embeddings is None:
             raise ValueError("the sample has no embeddings")
-        told = self.embeddings[self.embeddings.any(axis=1)]
-        if not len(told):
+        usable = self.embeddings[self.embeddings.any(axis=1)]
+        if not len(usable):
             raise _nothing("embedding")
-        return Moments.of(told)
+        return Moments.of(usable)
 
     def token_counts(self, vocabulary: int) -> Ints:
-        """How often each of `vocabulary` tokens occurs; ids that the head has no row for do not count.
+        """How often each of `vocabulary` tokens occurs; ids beyond the rows of the head do not count.
 
         Raises:
             SpecError: no token occurs.

@@ -72,19 +72,19 @@ def average_of_log_p(head: Unembedding, spectrum: Spectrum, log_p: Doubles) -> D
 
 
 def delta(head: Unembedding, spectrum: Spectrum, average: ArrayLike, tokens: ArrayLike) -> Doubles:
-    """Δ of every direction (d,): by which part the summed logits of `tokens` change when it is left out of `average`.
+    """Δ of every direction (d,): the relative change of the summed logits of `tokens` without it in `average`.
 
     Δ_i = -(h v_i) Σ_t (W_U[t] v_i) / Σ_t (h W_U[t]). All Δ add up to -1. Logits of an average token are negative, as
     log p is: a direction with Δ < 0 carries them, one with Δ > 0 raises the tokens above them.
 
     Args:
-        head: where W_U lies.
+        head: the tensor W_U.
         spectrum: its directions.
         average: (d,) the vector h.
         tokens: (n,) ids, n >= 1.
 
     Raises:
-        ValueError: no tokens, an id that is no row of the head, or logits that add up to 0.
+        ValueError: no tokens, an id beyond the rows of the head, or logits that add up to 0.
     """
     total = head_rows(head, tokens).sum(axis=0, dtype=np.float64)
     shares = (np.asarray(average, dtype=np.float64) @ spectrum.directions) * (total @ spectrum.directions)
@@ -95,10 +95,10 @@ def delta(head: Unembedding, spectrum: Spectrum, average: ArrayLike, tokens: Arr
 
 
 def head_rows(head: Unembedding, ids: ArrayLike) -> NDArray[np.float32]:
-    """Rows of the head, (n,) -> (n, d) float32, in the order asked for.
+    """Rows of the head, (n,) -> (n, d) float32, in the order of `ids`.
 
     Raises:
-        ValueError: no ids, or one that is no row of the head.
+        ValueError: no ids, or an id beyond the rows of the head.
     """
     wanted = np.asarray(ids, dtype=np.int64)
     if wanted.ndim != 1 or not wanted.size or wanted.min() < 0 or wanted.max() >= head.shape[0]:
@@ -132,7 +132,7 @@ def top_logits(head: Unembedding, vectors: ArrayLike, k: int) -> tuple[Ids, Doub
         here = np.broadcast_to(np.arange(start, start + len(rows)), (len(asked), len(rows)))
         ids = np.concatenate([ids, here], axis=1)
         values = np.concatenate([values, asked @ rows.astype(np.float64).T], axis=1)
-        # Earlier blocks stand first and hold smaller ids, so a stable sort settles ties by id.
+        # Earlier blocks come first and hold smaller ids, so a stable sort settles ties by id.
         order = np.argsort(-values, axis=1, kind="stable")[:, :k]
         ids, values = np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1)
         start += len(rows)
@@ -149,7 +149,7 @@ def token_coordinates(head: Unembedding, spectrum: Spectrum, vectors: ArrayLike)
     """A few vectors as one number a token, such that inner products stay what they are: (n, d) -> (n, V).
 
     The columns of W_U (W_U^T W_U)^(-1/2) are orthonormal, so for x and y (V,) of two vectors, Σ_t x_t y_t is their
-    inner product, and each term is the part of it that token t stands for. Logits have no such sum: in them every
+    inner product, and each term is the part of token t. Logits have no such sum: in them every
     direction counts with its singular value. What a vector has in directions without one is lost.
     """
     kept = _kept(head, spectrum)

@@ -47,7 +47,7 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class Unembedding(StoredTensor):
-    """Where a model's head lies; `tied` where it is the input embedding matrix."""
+    """The tensor of a model's head; `tied`: it is the input embedding matrix."""
 
     tied: bool = False
 
@@ -81,7 +81,7 @@ def spectrum_of(files: ModelFiles) -> Spectrum:
     """The spectrum of a model's unembedding matrix; kept in the user's cache folder where it takes long.
 
     Raises:
-        ModelError: the model has no head, or one that cannot be decomposed.
+        ModelError: the model has no head, or it cannot be decomposed.
     """
     head = find_unembedding(files)
     if head.shape[1] < _CACHED_FROM:
@@ -161,7 +161,7 @@ def _is_encoder(files: ModelFiles) -> bool:
 
 
 def _tied_by_default(files: ModelFiles) -> bool:
-    """What the architecture does where the config does not say."""
+    """The default of the architecture, if the config does not say."""
     check_models(f"the unembedding matrix of '{files.name}'")
     from transformers import CONFIG_MAPPING
 

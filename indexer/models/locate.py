@@ -1,4 +1,4 @@
-"""Which model a name means, and what can be known of it without loading it: its folder, its kind, its weights.
+"""Locating a model by its name, without loading it: its folder, its kind, its weights.
 
 A name is `mini` (the bundled model), a folder, or a hub id. A folder may hold a LoRA adapter in place of a model: then
 its base is the model. Weights are read from safetensors only.
@@ -86,7 +86,7 @@ class ModelFiles:
         return sorted(path for path in found if path.name != ADAPTER_WEIGHTS)
 
     def preset(self) -> dict[str, Any]:
-        """What is known to work best for this model: its preset.json, else by its hub id; empty if nothing is."""
+        """The preset of this model: its preset.json, else by its hub id; empty without one."""
         path = self.folder / "preset.json"
         return _json(path) if path.is_file() else published_presets().get(self.name, {})
 
@@ -97,8 +97,8 @@ def locate(
     """The files of a model; a hub id is downloaded if it is not in the hub's cache.
 
     Args:
-        model: a bundled name, a folder, or a hub id. A folder with an adapter and no model stands for the base that it
-            names, with the adapter as the first.
+        model: a bundled name, a folder, or a hub id. A folder with an adapter and no model means the base that it
+            names, with this adapter first.
         revision: of a hub id.
         adapters: folders or hub ids of LoRA adapters, in the order in which they are merged.
         pooler: the safetensors file of a trainable pooling.
@@ -206,11 +206,11 @@ def _check_adapter(folder: Path, name: str, model: Path, names: Sequence[str]) -
     """
     if not is_adapter(folder):
         raise ModelError(
-            f"'{name}' has no {ADAPTER_CONFIG}, so it is no adapter",
+            f"'{name}' has no {ADAPTER_CONFIG}, so it is not an adapter",
             "name the folder that `save_pretrained` of a PEFT model wrote",
             where="`adapters`",
         )
-    base = read_config(folder).base  # may be empty: who names both knows that they belong together
+    base = read_config(folder).base  # may be empty: then the user knows that both fit
     published = [other for other in names if _is_id(other) and not _is_folder(other)]
     if _is_id(base) and published and base not in published and Path(base).name != model.name:
         raise ModelError(
@@ -228,8 +228,8 @@ def weights_fingerprint(files: ModelFiles, stored: str = "") -> str:
 
     Args:
         files: of the model.
-        stored: the fingerprint of an index that is to be compared. It is given back where it fits these files by the
-            rule of before: then vocabularies beside no tokenizer.json were left out for sentence-transformers models.
+        stored: the fingerprint of an index to compare with. It is returned if it fits these files by the older rule,
+            which skipped vocabularies without a tokenizer.json in sentence-transformers models.
     """
     found = _fingerprint(files, _decisive(files))
     if stored not in ("", found) and files.sentence_transformers:
@@ -305,7 +305,7 @@ def _checked(model: str, folder: Path) -> ModelFiles:
 def _from_hub(model: str, revision: str | None, option: str) -> Path:
     """The snapshot folder of a hub id; `option` is what the user named it with.
 
-    Nothing is downloaded that could not be run: no model on the hub is known to do without the extra `models`.
+    Nothing is downloaded without the extra `models`, since no model on the hub can run without it.
     """
     check_models(f"the model '{model}'" if option == "`model`" else f"{option} {model}")
     from huggingface_hub import snapshot_download

@@ -84,7 +84,7 @@ def _updates(model: nn.Module, pairs: list[_Pair], config: AdapterConfig, name: 
             raise _misfit(name, config, _absence(pair.layer, model), path)
         module = modules[found]
         if not isinstance(module, nn.Linear | Conv1D):
-            raise _misfit(name, config, f"'{found}' is no linear layer ({type(module).__name__})", path)
+            raise _misfit(name, config, f"'{found}' is not a linear layer ({type(module).__name__})", path)
         if found in taken:
             raise _misfit(name, config, f"'{taken[found]}' and '{pair.layer}' both mean '{found}'", path)
         taken[found] = pair.layer

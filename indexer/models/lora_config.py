@@ -44,7 +44,7 @@ class AdapterConfig:
     Attributes:
         base: the model it was trained on, a folder or a hub id; empty where the config names none.
         rank: r, the rows of A and columns of B.
-        alpha: what the product is multiplied with, before it is divided by r or its root.
+        alpha: the factor of the product, before division by r or its root.
         rank_stabilised: whether the root of r divides.
         ranks, alphas: regular expressions over the ends of layer names, and what holds for the layers they match; the
             first match counts.
@@ -95,52 +95,54 @@ def read_config(folder: Path) -> AdapterConfig:
         ModelError: there is none, it cannot be read, or the adapter is not plain LoRA.
     """
     path = folder / CONFIG
-    told = _json(path)
-    if told.get("peft_type") != "LORA":
+    config = _json(path)
+    if config.get("peft_type") != "LORA":
         raise ModelError(
-            f"the adapter is of the kind {told.get('peft_type')!r}, and only 'LORA' is read",
+            f"the adapter is of the kind {config.get('peft_type')!r}, and only 'LORA' is read",
             MERGE_WITH_PEFT,
             where=str(path),
         )
-    if beyond := list(_beyond_lora(told)):
+    if beyond := list(_beyond_lora(config)):
         raise ModelError(f"the adapter is more than plain LoRA: {', '.join(beyond)}", MERGE_WITH_PEFT, where=str(path))
-    rank, alpha = told.get("r"), told.get("lora_alpha")
+    rank, alpha = config.get("r"), config.get("lora_alpha")
     return AdapterConfig(
-        base=str(told.get("base_model_name_or_path") or ""),
+        base=str(config.get("base_model_name_or_path") or ""),
         rank=_rank(rank, "r", path),
         alpha=_alpha(alpha, "lora_alpha", path),
-        rank_stabilised=bool(told.get("use_rslora")),
-        ranks={key: _rank(value, f"rank_pattern of '{key}'", path) for key, value in _pattern(told, "rank", path)},
-        alphas={key: _alpha(value, f"alpha_pattern of '{key}'", path) for key, value in _pattern(told, "alpha", path)},
+        rank_stabilised=bool(config.get("use_rslora")),
+        ranks={key: _rank(value, f"rank_pattern of '{key}'", path) for key, value in _pattern(config, "rank", path)},
+        alphas={
+            key: _alpha(value, f"alpha_pattern of '{key}'", path) for key, value in _pattern(config, "alpha", path)
+        },
     )
 
 
 def damaged(message: str, path: Path) -> ModelError:
-    """The error for an adapter's file that cannot be what was saved."""
+    """The error for a damaged adapter file."""
     return ModelError(message, "download or copy the adapter again", where=str(path))
 
 
-def _beyond_lora(told: Mapping[str, object]) -> Iterator[str]:
+def _beyond_lora(config: Mapping[str, object]) -> Iterator[str]:
     """`field=value` of everything that makes an adapter more than `W + scale * B A`."""
-    if told.get("bias") not in (None, "none"):
-        yield f"bias={told['bias']!r}"
-    if told.get("init_lora_weights") not in _HARMLESS_STARTS:
-        yield f"init_lora_weights={told['init_lora_weights']!r}"
-    for field, value in told.items():
+    if config.get("bias") not in (None, "none"):
+        yield f"bias={config['bias']!r}"
+    if config.get("init_lora_weights") not in _HARMLESS_STARTS:
+        yield f"init_lora_weights={config['init_lora_weights']!r}"
+    for field, value in config.items():
         if value and (field in _BEYOND_LORA or (field.startswith("use_") and field != "use_rslora")):
             text = repr(value)
             yield f"{field}={text if len(text) <= 60 else text[:57] + '...'}"
 
 
-def _pattern(told: Mapping[str, object], kind: str, path: Path) -> list[tuple[str, object]]:
-    pattern = told.get(f"{kind}_pattern") or {}
+def _pattern(config: Mapping[str, object], kind: str, path: Path) -> list[tuple[str, object]]:
+    pattern = config.get(f"{kind}_pattern") or {}
     if not isinstance(pattern, dict):
         raise damaged(f"{kind}_pattern is not an object: {pattern!r}", path)
     for key in pattern:
         try:
             re.compile(key)
         except re.error as fault:
-            raise damaged(f"{kind}_pattern has '{key}', which is no pattern: {fault}", path) from fault
+            raise damaged(f"{kind}_pattern has '{key}', which is not a pattern: {fault}", path) from fault
     return list(pattern.items())
 
 
@@ -164,7 +166,7 @@ def _alpha(value: object, field: str, path: Path) -> float:
 
 def _json(path: Path) -> Mapping[str, object]:
     try:
-        told = json.loads(path.read_text("utf-8"))
+        config = json.loads(path.read_text("utf-8"))
     except FileNotFoundError as fault:
         raise ModelError(
             f"the folder has no {CONFIG}, so it holds no adapter",
@@ -174,6 +176,6 @@ def _json(path: Path) -> Mapping[str, object]:
     except (OSError, ValueError, RecursionError) as fault:
         check_machine(fault, path)
         raise damaged(f"not readable as JSON: {fault}", path) from fault
-    if not isinstance(told, dict):
+    if not isinstance(config, dict):
         raise damaged("not a JSON object", path)
-    return told
+    return config

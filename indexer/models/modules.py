@@ -2,8 +2,8 @@
 
     modules.json    a list of {"type": a class, "path": a folder in the model's, "" for the model's own}
 
-The library reads `pytorch_model.bin` wherever a module has no `model.safetensors`. Only the transformer itself can be
-told not to, so such a file is found here, before anything is loaded.
+The library reads `pytorch_model.bin` wherever a module has no `model.safetensors`. Only for the
+transformer itself can that be switched off, so this module finds such files before anything is loaded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PICKLED, _SAFE = "pytorch_model.bin", "model.safetensors"
 
 
 def check_modules(folder: Path, name: str) -> None:
-    """Whether every module's weights are data.
+    """Check that no module has pickled weights.
 
     Args:
         folder: with a modules.json.
@@ -43,7 +43,7 @@ def check_modules(folder: Path, name: str) -> None:
 
 
 def _is_safe(place: Path, kind: str) -> bool:
-    """Whether a module beside pickled weights is read from other ones."""
+    """Whether a module with pickled weights has others that are read instead."""
     return (place / _SAFE).is_file() or (kind.endswith(".Transformer") and any(place.glob("*.safetensors")))
 
 
@@ -54,7 +54,7 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
         found = [(str(entry["type"]), str(entry["path"])) for entry in entries]
     except (ValueError, TypeError, KeyError) as fault:
         raise ModelError(
-            "it is no list of modules", "download or copy the model again", where=str(folder / MODULES)
+            "it is not a list of modules", "download or copy the model again", where=str(folder / MODULES)
         ) from fault
     for _, path in found:
         if Path(path).is_absolute() or ".." in Path(path).parts or "\0" in path:

@@ -1,4 +1,4 @@
-"""Presets: what is known to work best for a model, bundled (preset.json in its folder) or by hub id (presets.toml)."""
+"""Presets: the best known options of a model, bundled (preset.json in its folder) or by hub id (presets.toml)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Instructions by task: `task:SciFact` stands for the sentence that the queries of SciFact carry.
+"""Instructions by task: `task:SciFact` means the instruction for queries of SciFact.
 
-The sentences are data (instructions.toml, whose head names their sources). How an instruction stands before a query is
-the template's business, and what the methods do without one is not known here.
+The sentences are data (instructions.toml, whose head names their sources). Templates
+put an instruction before a query.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def instruction(text: str | None) -> str | None:
 
     Args:
         text: `task:NAME` for the sentence of a task; its case and its punctuation do not matter. Anything else is the
-            sentence itself, "task: find the answer" with its space too. None, where nobody said anything, stays None.
+            sentence itself, "task: find the answer" with its space too. None (not set) stays None.
 
     Raises:
         SpecError: no such task, or a training set that is used with more than one sentence.
@@ -58,7 +58,7 @@ def instruction(text: str | None) -> str | None:
 
 
 def check_text(text: str, where: str) -> None:
-    """Refuse a string that is no Unicode text, as the command line makes of bytes that are not UTF-8.
+    """Refuse a string that is not Unicode text; the command line makes one of bytes that are not UTF-8.
 
     Raises:
         SpecError: it holds half of a surrogate pair.
@@ -69,7 +69,7 @@ def check_text(text: str, where: str) -> None:
 
 
 def task_names() -> list[str]:
-    """The names that `task:` knows: the evaluation tasks in the order of their table, then the training sets."""
+    """The names for `task:`: the evaluation tasks in the order of their table, then the training sets."""
     return list(task_instructions())
 
 

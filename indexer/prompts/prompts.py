@@ -10,17 +10,17 @@ from ragidx.indexer.prompts.templates import DEFAULT_INSTRUCTION, load_template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 from ragidx.indexer.specs import EncoderSpec
 
-_SPANS = {"eos": "eos", "bos": "bos", "trainable": "all"}  # poolings that read something else than the template's span
+_SPANS = {"eos": "eos", "bos": "bos", "trainable": "all"}  # poolings that do not read the template's span
 
 
 class Prompts:
-    """What an encoder spec makes of a text, before any model reads it.
+    """The prompts that an encoder spec makes of texts.
 
     Args:
         files: the model; some templates differ by its family.
         spec: template, pooling and lengths count here.
         tokenizer: the model's own.
-        max_positions: the longest input of the model; None where it has no end.
+        max_positions: the longest input of the model; None: no limit.
     """
 
     def __init__(

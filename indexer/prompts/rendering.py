@@ -2,7 +2,7 @@
 
 The pieces of a template are tokenised apart and joined as ids, so that all copies of a text are the same ids and the
 pooled span is exact by construction; a *joined* template (PromptEOL, LLM2Vec) is formatted first and tokenised whole,
-as its authors do. What is too long is cut in the text, before it is put into the template: prompt and copies stay
+as its authors do. A text that is too long is cut before it is put into the template: prompt and copies stay
 whole.
 """
 
@@ -55,7 +55,7 @@ class Rules:
     Attributes:
         pool_eos: whether an EOS or a closing marker that the template pools is pooled.
         truncate: where a text that is too long is cut: "end", or "middle" (its first and last half are kept).
-        span: what is pooled in place of the template's span: "" nothing else, "eos" an EOS that is put behind it all,
+        span: what is pooled in place of the template's span: "" nothing else, "eos" an EOS added at the end,
             "bos" the first token, "all" every token, with an EOS at the end.
     """
 
@@ -76,7 +76,7 @@ def render(
     """What the model reads for each text.
 
     Args:
-        template: how the text stands in it.
+        template: the text around `{text}`.
         texts: any strings.
         tokenizer: the model's own.
         instruction: the task sentence of queries; None renders documents. Empty: a query without one.
@@ -146,7 +146,7 @@ def text_limit(
 
 
 def n_copies(template: Template, instruction: str | None = None) -> int:
-    """How often the text stands in what the model reads."""
+    """How often a prompt has the text."""
     return max(1, sum(piece.text.count("{text}") for piece in template.side(instruction)))
 
 
@@ -174,7 +174,7 @@ def _render_one(
         texts = [clean(text) for text in texts]
     if template.strip:
         texts = [text.rstrip() for text in texts]
-    if rules.truncate == "end":  # what stands behind the limit need not be tokenised
+    if rules.truncate == "end":  # text after the limit need not be tokenised
         texts = [tokenizer.head(text, limit) for text in texts]
     pieces = template.side(instruction)
     if template.joined:
@@ -246,7 +246,7 @@ def _kept(length: int, limit: int | None, truncate: str) -> tuple[int, int]:
 
 def _literal(piece: str, tokenizer: TextTokenizer) -> list[int]:
     """Ids of a piece without a text. `{bos}X` is tokenised as one string with the special token's own spelling in it,
-    because what follows a special token may be tokenised otherwise than at the start (SentencePiece's word-start mark).
+    because text after a special token may be tokenised differently than at the start (SentencePiece's word-start mark).
     """
     return tokenizer.piece(_spelt(piece, tokenizer)) if piece else []
 
@@ -289,7 +289,7 @@ def _begun(ids: list[int], tokenizer: TextTokenizer) -> list[int]:
 
 
 def _ended(ids: list[int], tokenizer: TextTokenizer) -> list[int]:
-    """Likewise, behind every text."""
+    """Likewise, after every text."""
     return ids if _ends(ids, tokenizer.suffix) else ids + tokenizer.suffix
 
 
@@ -317,7 +317,7 @@ def _cut(texts: Sequence[str], tokenizer: TextTokenizer, limit: int, truncate: s
             continue
         first, rest = _kept(len(spans), limit, truncate)
         end = spans[first - 1][1] if first else 0
-        # Both halves may hold tokens of one character: it stands in the first.
+        # Both halves may hold tokens of one character: it goes into the first.
         kept.append(text[:end] + (text[max(end, spans[rest][0]) :] if rest < len(spans) else ""))
     return kept
 
@@ -325,7 +325,7 @@ def _cut(texts: Sequence[str], tokenizer: TextTokenizer, limit: int, truncate: s
 def positions_of_words(spans: Sequence[tuple[int, int]], words: Sequence[str]) -> list[list[int]]:
     """The tokens of each word of a text that is the words with single spaces between them.
 
-    A token belongs to the word of its last character, a space between words left out of account; one that spells
+    A token belongs to the word of its last character, not counting a space between words; one that spells
     such a space alone, to the word after it.
 
     Args:

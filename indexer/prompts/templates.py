@@ -1,6 +1,6 @@
-"""Templates: how a text stands in what the model reads. Data, not code: templates.toml, whose head explains the fields.
+"""Templates: the strings around a text that the model reads. Data, not code: templates.toml explains the fields.
 
-Here a template is found, checked and made ready; `ragidx.indexer.prompts.rendering` fills it. Sources: Springer et al.
+This module finds and checks a template; `ragidx.indexer.prompts.rendering` fills it. Sources: Springer et al.
 2024 (echo), Jiang et al. 2023 (PromptEOL), BehnamGhader et al. 2024 (LLM2Vec), docs/methods.md for the rest.
 """
 
@@ -34,7 +34,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Template:
-    """How a text stands in what the model reads; see templates.toml for the fields."""
+    """The strings around a text; see templates.toml for the fields."""
 
     name: str
     document: tuple[Piece, ...]
@@ -52,13 +52,13 @@ class Template:
         """The whole template as one string: equal content, equal vectors."""
         parts = [[[p.text, p.pool] for p in side] for side in (self.document, self.query, self.plain)]
         content: list[Any] = [parts, self.joined, self.span, self.specials, self.clean]
-        if self.strip or self.also:  # left out otherwise: indexes of before these fields stay valid
+        if self.strip or self.also:  # omitted if unset, so that older indexes stay valid
             content += [self.strip, [other.content() for other in self.also]]
         return json.dumps(content, ensure_ascii=True)
 
     def side(self, instruction: str | None) -> tuple[Piece, ...]:
-        """The pieces of documents (`instruction` None) or queries, the instruction filled in; where there is none, the
-        pieces that would hold it are left out.
+        """The pieces of documents (`instruction` None) or queries, the instruction filled in; without one, the
+        pieces that would hold it are omitted.
 
         Raises:
             SpecError: the instruction itself holds a placeholder, or the template has no place for one.
@@ -68,14 +68,12 @@ class Template:
         instruction = instruction.strip()
         slot = SLOT.search(instruction)
         if slot:
-            raise SpecError(
-                f"the instruction holds the placeholder '{slot[0]}'", "write it otherwise", where="`instruction`"
-            )
+            raise SpecError(f"the instruction holds the placeholder '{slot[0]}'", "remove it", where="`instruction`")
         if instruction:
             if not any("{instruction}" in piece.text for piece in self.query):
                 raise SpecError(
                     f"the template '{self.name}' has no {{instruction}}, so the instruction would not be read",
-                    "say where it stands, such as '{instruction} {text}', or leave the instruction out",
+                    "say where it goes, such as '{instruction} {text}', or remove the instruction",
                     where="`instruction`",
                 )
             return tuple(Piece(piece.text.replace("{instruction}", instruction), piece.pool) for piece in self.query)
@@ -93,7 +91,7 @@ def load_template(name: str, family: str = "", *, method: str = "", copies: int 
             placeholders, and the last `{text}` is pooled.
         family: the model's `model_type`, for templates that differ by family.
         method: the method it is for.
-        copies: how often the text stands in a template that repeats it; None: twice.
+        copies: how often the text is repeated, in a template that repeats it; None: twice.
 
     Raises:
         SpecError: an unknown name, a string without `{text}`, or copies for a template that does not repeat the text.
@@ -109,20 +107,20 @@ def load_template(name: str, family: str = "", *, method: str = "", copies: int 
     if copies is not None and default_copies(name) is None:
         raise SpecError(
             f"the template '{name}' does not repeat the text",
-            "leave out `copies`, or use `method=reba` or `method=echo` without a template",
+            "remove `copies`, or use `method=reba` or `method=echo` without a template",
             where="`copies`",
         )
     return template
 
 
 def default_copies(name: str) -> int | None:
-    """How often a template repeats the text where nobody says; None for one that does not repeat it."""
+    """The default of `copies` for a template; None if it does not repeat the text."""
     fields = _templates().get(name, {"document": ""})
     return _COPIES if any("copies" in piece for piece in fields["document"] if isinstance(piece, dict)) else None
 
 
 def template_names() -> list[str]:
-    """The names that `load_template` knows."""
+    """The names for `load_template`."""
     return sorted(_templates())
 
 
@@ -165,7 +163,7 @@ def _pieces(side: list[dict[str, Any]], copies: int) -> tuple[Piece, ...]:
         if kind is None:
             pieces.append(Piece(piece["piece"], piece.get("pool", False)))
         else:
-            # One copy has none before it: then it is the one that is pooled.
+            # A single copy has none before it, so it is pooled itself.
             pooled = {0} if kind == "first" or copies == 1 else set(range(1, copies))
             pieces += [Piece(piece["piece"], number in pooled) for number in range(copies)]
     return tuple(pieces)
@@ -197,7 +195,7 @@ def _from_string(template: str, like: dict[str, Any]) -> Template:
         forms = [line for line in template.splitlines() if line.strip()] or forms
     if any("{text}" not in form for form in forms):
         raise SpecError(
-            "the template has no {text}", "say where the text stands, such as 'Passage: {text}'", where="`template`"
+            "the template has no {text}", "say where the text goes, such as 'Passage: {text}'", where="`template`"
         )
     # A special token that the string names is not put there twice; the word keeps indexes apart that have it twice.
     specials = "once" if re.search(r"\{(bos|eos|start)\}", template) else "model"
@@ -211,7 +209,7 @@ def _from_string(template: str, like: dict[str, Any]) -> Template:
             "the template holds {text} more than once, and this method pools one", "keep one", where="`template`"
         )
     settings = {"joined": True, "span": like["span"], "specials": specials, "instructed": like.get("instructed", False)}
-    # What stands before the instruction keeps its distance to what then follows it.
+    # The text before the instruction keeps its space to the text after it.
     documents = [re.sub(r"\s*\{instruction\}\s*$|\{instruction\}\s*", "", form) for form in forms]
     queries = forms if any("{instruction}" in form for form in forms) else None
     return _joined(template, documents, queries, settings)

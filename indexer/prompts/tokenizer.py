@@ -2,7 +2,7 @@
 
 Two readings of one tokenizer: a *text* can never become a special token, however it is spelt; a *piece* of a template
 (trusted, it comes with the package or from the user) may name one. Truncation and padding are always off here:
-who puts a text into a template decides what is cut.
+`rendering` cuts texts.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class TextTokenizer:
         )
 
     def piece(self, text: str) -> list[int]:
-        """The ids of a literal of a template, where a special token's name stands for itself."""
+        """The ids of a literal of a template, where the name of a special token means that token."""
         return list(self.pieces.encode(text, add_special_tokens=False).ids)
 
     def batch(self, texts: Sequence[str]) -> list[Tokens]:
@@ -116,8 +116,8 @@ class TextTokenizer:
     def filled(self, form: str, texts: Sequence[str]) -> list[list[int]]:
         """The ids of a template's string with each text at its `{text}`, tokenised whole.
 
-        Special tokens that the form names stand for themselves; those that a text spells, alone or together with what
-        the form has beside it, never do: such a text, where the form names some too, is tokenised apart from the form.
+        A special token in the form is that token. The same spelling in a text, alone or together with the form beside
+        it, is plain text: then the text is tokenised apart from the form.
         """
         if not self.spells_special(form):
             return self.ids([form.replace("{text}", text) for text in texts])
@@ -195,10 +195,10 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
 
 
 def is_plain(files: ModelFiles) -> bool:
-    """Whether a model says that its tokenizer is its tokenizer.json as it stands.
+    """Whether a model's tokenizer is its tokenizer.json, unchanged.
 
-    Then it is read without transformers, which take seconds to load. Any setting that they could change it by, and a
-    family whose tokenizer they may build otherwise, means no.
+    Then it is read without transformers, which take seconds to load. False if there is a setting by
+    which they could change it, or for a family whose tokenizer they may build differently.
     """
     if files.family not in _PLAIN_FAMILIES or files.adapters or not (files.folder / "tokenizer.json").is_file():
         return False

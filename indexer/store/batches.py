@@ -1,7 +1,7 @@
-"""Record batches that were decoded lately: a hit needs a row of 256, and the next question often the same ones.
+"""A cache of decoded record batches: a hit needs one row of 256, and the next query often the same batches.
 
-One cache belongs to an open index. It holds so many bytes at most; what was used longest ago goes first. Threads may
-share it: two that miss the same batch at once both decode it.
+One cache belongs to an open index. It holds a limited number of bytes; the least recently used batch goes first.
+Threads may share it: two that miss the same batch at once both decode it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BatchCache:
         _caches.add(self)
 
     def clear(self) -> None:
-        """Forget all of them, and who holds the lock: in a forked child nobody would release it."""
+        """Forget all batches, and make a new lock: a forked child may inherit a held one, which is never released."""
         self._lock = threading.Lock()
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self.n_bytes = 0

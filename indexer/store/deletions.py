@@ -1,14 +1,13 @@
-"""Dead rows on disk: one immutable Arrow file a generation with all rows that are dead in it. None where no row is.
+"""Dead rows on disk: one immutable Arrow file for each generation that has dead rows.
 
     segment  large_string, an id in the same manifest        row  int32, a row of that segment
 
-In memory they are masks, one a segment: bool (rows,), True where the row is dead, or None where none is.
+In memory: one mask for each segment, bool (rows,), True for a dead row; None if the segment has none.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,35 +17,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import IndexFormatError, check_machine
-from ragidx.indexer import atomic
-from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.store.manifest import Manifest, SegmentEntry, deletions_path, read_regular
+from ragidx.indexer.store.manifest import Manifest, deletions_path, read_regular
 from ragidx.indexer.store.rows import numbers_of, true_places
 
 Masks: TypeAlias = list[NDArray[np.bool_] | None]
 
-_SCHEMA = pa.schema(
+SCHEMA = pa.schema(
     [pa.field("segment", pa.large_string(), nullable=False), pa.field("row", pa.int32(), nullable=False)]
 )
-
-
-def write_deletions(folder: Path, generation: int, segments: Sequence[SegmentEntry], dead: Masks) -> FileEntry | None:
-    """Write the dead rows of a generation; None, and no file, where there are none."""
-    if not any(mask is not None and mask.any() for mask in dead):
-        return None
-    path = folder / deletions_path(generation)
-    atomic.make_folder(path.parent)
-
-    def write(file: atomic.NewFile) -> None:
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        with pa.ipc.new_file(file, _SCHEMA, options=options) as writer:
-            for segment, mask in zip(segments, dead, strict=True):
-                rows = np.flatnonzero(mask) if mask is not None else np.zeros(0, np.int64)
-                if len(rows):
-                    columns = [pa.array([segment.id] * len(rows), pa.large_string()), pa.array(rows.astype(np.int32))]
-                    writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
-
-    return atomic.write_file(path, write)
 
 
 def read_deletions(folder: Path, manifest: Manifest) -> Masks:
@@ -63,7 +41,7 @@ def read_deletions(folder: Path, manifest: Manifest) -> Masks:
             if hashlib.sha256(data).hexdigest() != manifest.deletions.sha256:
                 raise ValueError("its checksum differs from the manifest's")
             _read_masks(data, manifest, dead)
-        except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:  # memory: rows that cannot be
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:  # MemoryError: a forged length
             check_machine(fault, path)
             raise _damaged(path, fault) from fault
     alive = sum(segment.rows for segment in manifest.segments) - sum(
@@ -81,7 +59,7 @@ def read_deletions(folder: Path, manifest: Manifest) -> Masks:
 def _read_masks(data: bytes, manifest: Manifest, dead: Masks) -> None:
     numbers = {segment.id: number for number, segment in enumerate(manifest.segments)}
     reader = pa.ipc.open_file(pa.BufferReader(data))
-    if reader.schema != _SCHEMA:
+    if reader.schema != SCHEMA:
         raise ValueError("its columns are not segment and row")
     for part in range(reader.num_record_batches):
         batch = reader.get_batch(part)

@@ -1,18 +1,15 @@
-"""The generations of an index: the committed one, and those kept before it, each by its own copy of its manifest.
+"""The generations of an index: the committed one and the kept ones before it, each with its own copy of its manifest.
 
-Damage and a file that cannot be read now are told apart: what a damaged manifest named nobody can open any more, while
-a disk that failed once may give the file back. The files that a manifest names are not looked at here.
+A damaged manifest and one that cannot be read now are different faults: a damaged one is lost, the other may be whole.
+The files that a manifest names are not checked here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, MachineError
-from ragidx.indexer import atomic
-from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.store.lock import LOCK
 from ragidx.indexer.store.manifest import (
     KEPT,
@@ -20,24 +17,20 @@ from ragidx.indexer.store.manifest import (
     Manifest,
     NewerFormatError,
     UnreadableError,
-    blob_path,
-    file_entry,
-    manifest_bytes,
     numbered_path,
-    parse_manifest,
     read_manifest,
 )
 
-STANDS = "the committed state is not touched"  # what every message about an earlier generation ends with
+UNTOUCHED = "the committed state is not touched"  # the end of each message about an earlier generation
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What is kept before the committed state. A number without a file is in neither: numbers may be left out.
+    """The generations kept before the committed state. Numbers may be skipped: one without a file is in neither field.
 
     Attributes:
-        manifests: those that can be read, oldest first.
-        faults: what is wrong with the others, by generation, oldest first.
+        manifests: the readable ones, oldest first.
+        faults: the errors of the others, by generation, oldest first.
     """
 
     manifests: tuple[Manifest, ...]
@@ -45,7 +38,7 @@ class Earlier:
 
     @property
     def unknown(self) -> tuple[int, ...]:
-        """The generations whose manifest may be whole, though it cannot be read here and now."""
+        """The generations whose manifest cannot be read now, but may be whole."""
         return tuple(
             number for number, fault in self.faults.items() if isinstance(fault, (UnreadableError, NewerFormatError))
         )
@@ -55,7 +48,7 @@ def committed(folder: Path) -> Manifest:
     """The manifest of the committed state.
 
     Raises:
-        IndexFormatError: there is none, the message says what is there instead; or it is damaged, or newer.
+        IndexFormatError: there is none (the message says what is there), or it is damaged or newer.
     """
     if folder.is_file():
         raise IndexFormatError("it is a file, not a folder", "name another folder with `index`", where=str(folder))
@@ -70,7 +63,7 @@ def committed(folder: Path) -> Manifest:
                 "run the same 'ragidx build' or 'ragidx reindex' again",
             )
         else:
-            message, hint = f"it is no index: {MANIFEST} is missing", "name another folder with `index`"
+            message, hint = f"it is not an index: {MANIFEST} is missing", "name another folder with `index`"
         raise IndexFormatError(message, hint, where=str(folder)) from fault
 
 
@@ -81,7 +74,7 @@ def committed_or_none(index: Path) -> Manifest | None:
         IndexFormatError: it is damaged or newer.
     """
     try:
-        return read_manifest(index) if index.is_dir() else None  # what is there instead, the writer says
+        return read_manifest(index) if index.is_dir() else None  # the writer reports a file at this path
     except FileNotFoundError:
         return None
 
@@ -105,11 +98,11 @@ def read_numbered(folder: Path, generation: int) -> Manifest:
     Raises:
         FileNotFoundError: there is none.
         NewerFormatError: it was written by a later version.
-        UnreadableError: the operating system does not give it.
+        UnreadableError: the operating system cannot read it.
         IndexFormatError: it is damaged; the message says how.
     """
     path = folder / numbered_path(generation)
-    lost = f"there is no rollback to generation {generation}; {STANDS}"
+    lost = f"there is no rollback to generation {generation}; {UNTOUCHED}"
     try:
         found = read_manifest(folder, path.name)
     except NewerFormatError:
@@ -122,32 +115,6 @@ def read_numbered(folder: Path, generation: int) -> Manifest:
         hint = f"put it back from a copy; without it {lost}"
         raise IndexFormatError(fault.message, hint, where=str(path)) from fault
     if found.generation != generation:
-        message = f"the manifest is damaged: it is that of generation {found.generation}"
+        message = f"the manifest is damaged: it belongs to generation {found.generation}"
         raise IndexFormatError(message, f"put it back from a copy; without it {lost}", where=str(path))
     return found
-
-
-def write_blobs(folder: Path, blobs: Mapping[str, bytes]) -> dict[str, FileEntry]:
-    """Write the small files that belong to a spec; what the manifest says of them, by name.
-
-    Raises:
-        RagidxError: the disk is full or failed.
-    """
-    entries = {name: file_entry(data) for name, data in blobs.items()}
-    for name, entry in entries.items():
-        path = folder / blob_path(name, entry)
-        atomic.make_folder(path.parent)
-        atomic.write_file(path, blobs[name])  # also over one that is there: it may be damaged
-    return entries
-
-
-def commit(folder: Path, manifest: Manifest) -> None:
-    """Make a manifest the committed state of an index; all that it names is on the disk already.
-
-    Raises:
-        RagidxError: the disk is full or failed; the committed state is what it was, or this one.
-    """
-    data = manifest_bytes(manifest)
-    parse_manifest(data)  # what is committed can be read: a fault shows here, not at the next open
-    atomic.write_file(folder / numbered_path(manifest.generation), data)
-    atomic.write_file(folder / MANIFEST, data)

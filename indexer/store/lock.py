@@ -1,7 +1,8 @@
 """The writer's lock: one process at a time may change an index. Readers need none.
 
-The file LOCK is locked with flock(2), which ends with the process however that ends; the file stays. In it stands, for
-whoever comes second, one line of JSON: the process id and since when (UTC). It is advisory: only ragidx heeds it.
+The file LOCK is locked with flock(2). The lock ends with the process, even if that is killed; the file stays. It holds
+one line of JSON for the messages of other processes: the process id and the time of locking (UTC). The lock is
+advisory: only ragidx respects it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LOCK = "LOCK"
 
 
 class Lock:
-    """The lock of an index folder, held from the moment it is made until `release`.
+    """The lock of an index folder, held from its creation until `release`.
 
     Raises:
         BusyError: another writer holds it; the message says which process, and since when.
@@ -48,7 +49,7 @@ class Lock:
     def release(self) -> None:
         """Let the next writer in; a second call does nothing."""
         if self._handle >= 0:
-            with contextlib.suppress(OSError):  # the handle is gone, and the lock with it, whatever close(2) says
+            with contextlib.suppress(OSError):  # even if close(2) fails, the handle and the lock are gone
                 os.close(self._handle)
             self._handle = -1
 
@@ -63,7 +64,7 @@ def now() -> str:
 
 
 def _busy(folder: Path, content: bytes) -> BusyError:
-    """The error for a lock that is held; what is in the file may be half written, or from anywhere."""
+    """The error for a lock that is held; the file's content is untrusted and may be incomplete."""
     try:
         holder = json.loads(content)
         who = f"process {int(holder['pid'])}, since {datetime.strptime(holder['since'], '%Y-%m-%dT%H:%M:%SZ')} UTC"

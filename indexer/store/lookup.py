@@ -1,8 +1,8 @@
-"""Looking up what an index holds already: rows by document, rows by chunk id, vectors by the hash of their text.
+"""Lookup in an index: rows by document, rows by chunk id, vectors by the hash of their text.
 
 Ids and texts are found by digest, so memory does not depend on their lengths: 70 bytes a run of adjacent rows
-(`Documents`), some 70 bytes a row (`KnownRows`), 24 bytes a row (`CommittedVectors`). Rows are found while they are
-alive, vectors as long as they are on the disk.
+(`Documents`), some 70 bytes a row (`KnownRows`), 24 bytes a row (`CommittedVectors`). Only live rows are found, but
+vectors of dead rows too.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Documents:
         self._extend(np.concatenate(found))
 
     def match(self, documents: Digests, hashes: NDArray[np.void]) -> NDArray[np.bool_]:
-        """Which of these documents, by the digests of their ids, are here with just these hashes (V16)."""
+        """Which of these documents (digests of their ids, V16) are here with exactly these hashes."""
         runs = self._table.first(documents)
         same = np.zeros(len(documents), np.bool_)
         here = np.flatnonzero(runs >= 0)
@@ -93,7 +93,7 @@ class Documents:
         return self._runs[runs[0]]["hash"].tobytes() if runs else None
 
     def __len__(self) -> int:
-        """Runs that were noted, those that were popped since too."""
+        """The number of runs added, popped ones included."""
         return self._count
 
     def __contains__(self, doc_id: str) -> bool:
@@ -140,9 +140,9 @@ class Documents:
 
 
 class CommittedVectors:
-    """The vectors of all rows by text hash, those of dead rows where no live one has the text.
+    """The vectors of all rows by text hash; a dead row counts if no live one has the text.
 
-    A text that was deleted, or of a document that was gone for a while, need not be encoded again.
+    So a text that was deleted and comes back need not be encoded again.
 
     Args:
         segments: of the committed state.
@@ -190,10 +190,10 @@ Numbers: TypeAlias = NDArray[np.int64]
 
 
 class KnownRows:
-    """All rows that are alive, by chunk id. No two of them have the same.
+    """All live rows, by their unique chunk id.
 
     Args:
-        store: the committed state; None: there is none, or it is about to be replaced.
+        store: the committed state; None: there is none, or it will be replaced.
     """
 
     def __init__(self, store: Store | None) -> None:
@@ -224,7 +224,7 @@ class KnownRows:
         return same
 
     def keep(self, numbers: Numbers) -> None:
-        """Mark rows, so that they are not among the others."""
+        """Mark rows, so that they are not among `others`."""
         self._kept[numbers] = True
 
     def others(self) -> Numbers:

@@ -1,10 +1,10 @@
-"""The manifest: the one file that says what an index is now. Canonical JSON with its own checksum.
+"""The manifest: the file that defines the committed state of an index. Canonical JSON with its own checksum.
 
     manifest.json                the committed state
-    manifest.<generation>.json   the same bytes, the last three
+    manifest.<generation>.json   the same bytes, for the last three generations
 
 Canonical: keys sorted, no white space, ASCII, one line feed at the end; `checksum` is the sha256 of the canonical JSON
-of all other fields. A manifest may come from anywhere: each name, type and number is checked. A spec is opaque here.
+of all other fields. A manifest is untrusted: each name, type and number is checked. Specs are not interpreted here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ragidx.indexer.store.json_checks import fields_of, integer, list_of, mappin
 __all__ = ["FORMAT", "FileEntry", "Manifest", "NewerFormatError", "SegmentEntry", "manifest_bytes", "read_manifest"]
 
 FORMAT = 2
-KEPT = 3  # generations whose files stay
+KEPT = 3  # generations whose files are kept
 
 MANIFEST = "manifest.json"
 CHUNKS = "chunks.arrow"
@@ -39,7 +39,7 @@ SEGMENTS = "segments"
 DELETIONS = "deletions"
 FILES = "files"
 JOURNAL = "journal"
-SEEN = "sources.cache"  # what a build noted of files; of no state, and no state needs it
+SEEN = "sources.cache"  # a build's notes on its files; not part of any committed state
 
 MAX_DIM = 65_536
 MAX_ROWS = 2**31 - 1
@@ -57,7 +57,7 @@ _GO_BACK = f"copy the newest manifest.<number>.json beside it over {MANIFEST}, o
 
 
 class UnreadableError(IndexFormatError):
-    """A file is there and the system does not give it, so that nobody knows whether it is damaged."""
+    """A file exists but cannot be read; it may be whole."""
 
 
 class NewerFormatError(IndexFormatError):
@@ -66,13 +66,13 @@ class NewerFormatError(IndexFormatError):
 
 @dataclass(frozen=True, slots=True)
 class AnnEntry:
-    """What was made of a segment's vectors, and what was measured of it.
+    """The index of a segment's vectors, and its measured recall.
 
     Attributes:
-        recipe: how it was made.
+        recipe: how the index was made.
         effort: how hard it is searched.
         recall: ann_recall@10 at this effort; None: not measured.
-        sample: rows that recall was measured with.
+        sample: rows used for the measurement.
     """
 
     recipe: Recipe
@@ -87,7 +87,7 @@ class AnnEntry:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """A segment as the manifest names it; without `ann` its vectors are compared whole."""
+    """A segment in the manifest; without `ann` a search compares all of its vectors."""
 
     id: str
     rows: int
@@ -134,7 +134,7 @@ class Manifest:
         """The inverse of `to_json`.
 
         Raises:
-            ValueError: something in it is not as it must be; the text says what.
+            ValueError: a field is wrong; the text says which.
         """
         found = fields_of(_upgraded(data), "manifest", {column.name for column in fields(cls)})
         segments = tuple(_segment(item) for item in list_of(found["segments"], "segments"))
@@ -170,7 +170,7 @@ class Manifest:
 
 
 def stored_width(segment: SegmentEntry, dim: int) -> int:
-    """How many numbers a vector has in a segment's file: `dim` and zeros, or in one of format 1 `dim` alone.
+    """Numbers of a vector in a segment's file: `dim` and padding zeros, in format 1 `dim` alone.
 
     Raises:
         ValueError: the file has another size.
@@ -182,12 +182,12 @@ def stored_width(segment: SegmentEntry, dim: int) -> int:
 
 
 def segment_id(generation: int, number: int) -> str:
-    """The id of the `number`-th segment that a generation brings."""
+    """The id of the `number`-th new segment of a generation."""
     return f"{generation:08d}-{number:04d}"
 
 
 def is_segment_id(name: str) -> bool:
-    """Whether a folder of this name below `segments` is ours."""
+    """Whether a folder of this name below `segments` is a segment of ragidx."""
     return _SEGMENT_ID.fullmatch(name) is not None
 
 
@@ -197,17 +197,17 @@ def is_file_name(name: str) -> bool:
 
 
 def is_fingerprint(text: str) -> bool:
-    """Whether this may be a fingerprint: letters and digits, 16 at least, for it becomes part of file names."""
+    """Whether this may be a fingerprint: letters and digits, 16 at least, since it is part of file names."""
     return _FINGERPRINT.fullmatch(text) is not None
 
 
 def blob_path(name: str, entry: FileEntry) -> str:
-    """Where a blob lies in the index."""
+    """The path of a blob in the index."""
     return f"{FILES}/{entry.sha256[:16]}-{name}"
 
 
 def deletions_path(generation: int) -> str:
-    """Where the dead rows of a generation lie in the index."""
+    """The path of the dead rows of a generation in the index."""
     return f"{DELETIONS}/{generation:08d}.arrow"
 
 
@@ -217,13 +217,13 @@ def numbered_path(generation: int) -> str:
 
 
 def numbered(name: str) -> int | None:
-    """The generation whose own copy of its manifest has this name; None: it is no such name."""
+    """The generation in the name of a numbered manifest; None for any other name."""
     found = _NUMBERED.fullmatch(name)
     return None if found is None else int(found[1])
 
 
 def files_of(manifest: Manifest) -> dict[str, FileEntry]:
-    """Every file a manifest names, by its path in the index, the small ones that are read at once first."""
+    """Every file a manifest names, by its path in the index; small ones, which are read at open, first."""
     found = {blob_path(name, entry): entry for name, entry in manifest.files.items()}
     if manifest.deletions is not None:
         found[deletions_path(manifest.generation)] = manifest.deletions
@@ -248,8 +248,8 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     Raises:
         FileNotFoundError: there is none, and nothing was ever committed.
         NewerFormatError: it was written by a later version.
-        UnreadableError: the system does not give it.
-        IndexFormatError: it is damaged, the message says how; or lost, and copies of earlier commits are there.
+        UnreadableError: the operating system cannot read it.
+        IndexFormatError: it is damaged (the message says how), or lost while copies of earlier commits exist.
     """
     path = folder / name
     try:
@@ -270,7 +270,7 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """The bytes of a plain file of at most `limit` bytes: no link, pipe or device is opened."""
+    """The bytes of a plain file of at most `limit` bytes; links, pipes and devices are refused."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as fault:
@@ -279,8 +279,8 @@ def read_regular(path: Path, limit: int) -> bytes:
         raise
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
-        os.close(handle)  # `fdopen` refuses a folder in words of its own
-        raise ValueError("it is no plain file")
+        os.close(handle)  # `fdopen` refuses a folder with its own message
+        raise ValueError("it is not a plain file")
     with os.fdopen(handle, "rb") as file:
         if status.st_size > limit:
             raise ValueError(f"it has {status.st_size:,} bytes, more than {limit:,}")
@@ -288,15 +288,15 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """The manifest that these bytes hold.
+    """The manifest in these bytes.
 
     Raises:
-        ValueError: they are none; the text says why.
+        ValueError: they are not a manifest; the text says why.
         NewerFormatError: they were written by a later version.
     """
-    found = json.loads(data, parse_constant=lambda name: refuse("manifest", f"{name} is no JSON"))
+    found = json.loads(data, parse_constant=lambda name: refuse("manifest", f"{name} is not JSON"))
     if not isinstance(found, dict):
-        refuse("manifest", "it is no object")
+        refuse("manifest", "it is not an object")
     version = integer(found.get("format"), "format", 1, _MAX_BYTES)
     if version > FORMAT:
         writer = found.get("ragidx")
@@ -329,7 +329,7 @@ def _canonical(data: Mapping[str, Any]) -> bytes:
 
 
 def _upgraded(data: object) -> object:
-    """A manifest of format 1 as one of today; whatever else is wrong with it shows when it is read."""
+    """A manifest of format 1 in the present format; other faults are found when it is parsed."""
     if not isinstance(data, dict) or data.get("format") != 1:
         return data
     graph = {"factory": "HNSW32", "beam": 64, "lists": 0, "factor": 1, "recall": None, "sample": 0}

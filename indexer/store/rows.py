@@ -1,4 +1,4 @@
-"""Rows and their Arrow columns: what `chunks.arrow` holds of a chunk besides its vector, and the types of metadata.
+"""Rows and their Arrow columns: the content of `chunks.arrow`, and the types of metadata.
 
     chunk_id, doc_id, text, heading    large_string
     start, end                         int64, characters of the document, end excluded
@@ -7,7 +7,6 @@
 
 A field whose values differ in type widens: int to double, anything else to string (true, 12, 1.5, as Arrow prints).
 An integer past 64 bits is a string. Ints widened to double above 2**53 lose digits, as in every table of this kind.
-Files are not known here.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def kind_of(value: Scalar) -> str | None:
     """The kind of one metadata value; None for a null.
 
     Raises:
-        TypeError: the value is no scalar.
+        TypeError: the value is not a scalar.
     """
     match value:
         case None:

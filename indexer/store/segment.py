@@ -1,11 +1,11 @@
-"""A segment: an immutable folder with the vectors of some chunks and their columns. Here it is read.
+"""Reading a segment: an immutable folder with the vectors and columns of some chunks.
 
     segments/<id>/vectors.faiss    (rows, dim) float16, unit length      segments/<id>/chunks.arrow    the columns
-    segments/<id>/ann.faiss        what was made of the vectors to find near ones faster, where anything was
+    segments/<id>/ann.faiss        a faster index of the vectors, in large segments
 
 Row r of one is row r of the others. `chunks.arrow` is an Arrow IPC file, zstd, 256 rows in each record batch but the
 last, so that one hit decodes one batch. The files are mapped, and the mappings kept, not the file handles: an open
-segment stays readable when its files are removed. Which rows are dead, and what is committed, is not known here.
+segment stays readable when its files are removed. Dead rows and commits are the store's.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Segment:
 
     Args:
         folder: of the segment.
-        entry: what the manifest says of it.
+        entry: of the manifest.
         dim: width of the vectors.
         schema: the kinds of metadata in the whole index, at least as wide as here; columns are read in these.
-        cache: of decoded batches, shared by the segments of an index; None: one of its own.
+        cache: of decoded batches, shared by the segments of an index; None: its own.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Segment:
             queries: (q, dim).
             k: 1 or more.
             allowed: (rows,), the rows that may be found; None: all.
-            exact: compare every vector, whatever was made of them.
+            exact: compare every vector, even if there is an index.
         """
         if self._moved is not None and (allowed is None or not isinstance(self._moved, DeviceLists)):
             return self._moved.search(queries, k, allowed)
@@ -102,11 +102,11 @@ class Segment:
         return ann.search(self._checked_index, made.recipe, made.effort, self._vectors, queries, k, allowed)
 
     def is_exact(self) -> bool:
-        """Whether a search compares every row, and gives a row the same score however many are asked for."""
+        """Whether a search compares every row, and gives a row the same score for every k."""
         return self.entry.ann is None and self._moved is None  # a GPU adds in an order that depends on the batch
 
     def first(self, width: int) -> Segment | Prefixes:
-        """The same rows by the first numbers of their vectors, to be searched; itself where those are all."""
+        """A view of the same rows with the first numbers of their vectors, for a search; itself at full width."""
         if width == self._dim:
             return self
         if width not in self._narrow:
@@ -115,7 +115,7 @@ class Segment:
         return self._narrow[width]
 
     def move(self, devices: Sequence[str]) -> None:
-        """Search on these devices from now on: lists there where faiss can, all vectors by torch elsewhere."""
+        """Search on these devices from now on: in lists if faiss can, else in all vectors by torch."""
         made = self.entry.ann
         if made is not None and DeviceLists.fits(made.recipe):
             self._moved = DeviceLists(self._checked_index, made.recipe, made.effort, self.codes, devices)
@@ -144,16 +144,16 @@ class Segment:
         return vectors[:, : self._dim]
 
     def rows(self, numbers: Sequence[int]) -> list[Row]:
-        """Some rows, in the order asked for; decodes only the batches that hold them."""
+        """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
         return columns_of.rows_of(self._take(numbers, None))
 
     def wrong_prefixes(self) -> list[Path]:
-        """The narrower copies that a search would read, and that are not of these vectors."""
+        """Narrower copies that a search would read but that do not match these vectors."""
         found = prefix_files(self.folder, self.entry.files[VECTORS].sha256)
         return [path for path in found if is_whole(path) and not is_prefix_of(path, self._vectors)]
 
     def chunk_ids(self, numbers: Sequence[int]) -> list[str]:
-        """The chunk ids of some rows, in the order asked for."""
+        """The chunk ids of some rows, in the order of `numbers`."""
         ids: list[str] = self._take(numbers, ["chunk_id"]).column(0).to_pylist()
         return ids
 
@@ -181,12 +181,12 @@ class Segment:
 
     @functools.cached_property
     def _mapped(self) -> Any:
-        """The file of the vectors once more, as an array over a mapping of its own: `base` is that."""
-        _ = self._vectors  # what is in the file was checked
+        """The vectors as an array with its own mapping of the file (`base`)."""
+        _ = self._vectors  # checks the file
         path = self.folder / VECTORS
         try:
             return codes_of(path, self._width, self.entry.rows)
-        except (OSError, ValueError) as fault:  # a commit removed it just now, or somebody cut it off
+        except (OSError, ValueError) as fault:  # a commit just removed it, or it was truncated
             check_machine(fault, path)
             raise damaged(path, f"it cannot be mapped: {fault}") from fault
 
@@ -198,7 +198,7 @@ class Segment:
 
     @functools.cached_property
     def _checked_index(self) -> Any:
-        """The index, every link and row number in it looked at: a quarter of a second for a million rows, once."""
+        """The index, with every link and row number checked once: a quarter of a second for a million rows."""
         assert self.entry.ann is not None
         check_ann(self.folder / ANN, self.entry.ann.recipe, self._index, self.entry.rows)
         return self._index
@@ -211,7 +211,7 @@ class Segment:
                 data = file.read_buffer()
             reader = pa.ipc.open_file(pa.BufferReader(data))
             names = reader.schema.names
-        except (pa.ArrowException, OSError, ValueError) as fault:  # a name that is no UTF-8 is a ValueError
+        except (pa.ArrowException, OSError, ValueError) as fault:  # a name that is not UTF-8 is a ValueError
             check_machine(fault, self.folder / CHUNKS)
             raise self._damaged(f"Arrow cannot read it: {_first_line(fault)}") from fault
         if reader.num_record_batches != self._n_batches:
@@ -234,12 +234,12 @@ class Segment:
         return -(-self.entry.rows // BATCH_ROWS)
 
     def _reader(self, names: Sequence[str] | None) -> Any:
-        """A reader of some columns; made anew for each call (microseconds), so that threads share only the bytes."""
+        """A reader of some columns; made for each call (microseconds), so that threads share only the bytes."""
         if names is None:
             return pa.ipc.open_file(pa.BufferReader(self._chunks))
         present = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema.names
         fields = [present.index(name) for name in names if name in present]
-        options = pa.ipc.IpcReadOptions(included_fields=fields or [0])  # none at all would mean all of them
+        options = pa.ipc.IpcReadOptions(included_fields=fields or [0])  # an empty list would mean all
         return pa.ipc.open_file(pa.BufferReader(self._chunks), options=options)
 
     def _batch(self, reader: Any, number: int, names: Sequence[str] | None) -> Any:

@@ -3,8 +3,8 @@
     store = Store.open("index/");  found = store.search(queries, k=10);  rows = store.rows(found.places[0])
 
 queries (q, dim) float32 of unit length; scores are cosines with the stored vectors, which are float16. A store is one
-committed state: what is committed later, and even the removal of its files, does not change it. How queries are encoded
-is not known here. Writing is in `ragidx.indexer.writing`.
+committed state: later commits, and even the removal of its files, do not change it. It does not encode queries.
+Writing is in `ragidx.indexer.writing`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ragidx.indexer.store.verify import check_file, check_files, verify, with_wa
 
 __all__ = ["Found", "Place", "Row", "Store"]
 
-RERANKED = 100  # places that are compared again, at least
+RERANKED = 100  # at least so many places are compared again
 
 ROOM_SHARE = 0.8  # of a GPU's free memory that vectors may take; the rest is for scores, and for the encoder
 
-_ATTEMPTS = 5  # an index may be committed to, three times over, while it is opened
+_ATTEMPTS = 5  # writers may commit while the index is opened
 
 
 class Store:
@@ -78,17 +78,17 @@ class Store:
     ) -> Found:
         """The k best chunks for each query; always k if so many are alive and allowed.
 
-        Equal scores stand in the order of their chunk ids.
+        Equal scores are ordered by chunk id.
 
         Args:
-            queries: (q, dim) of the stored vectors, whatever width is searched.
+            queries: (q, dim), as wide as the stored vectors, even if fewer dimensions are searched.
             k: 1 or more.
             allowed: for each segment a mask (rows,) of the rows that may be found; None: all.
-            dim: compare the first so many numbers only, of unit length; exact. None: all of them.
-            rerank_dim: compare the best max(100, 4k) of them again by so many numbers.
+            dim: compare only the first `dim` numbers, normalised to unit length; exact. None: all.
+            rerank_dim: compare the best max(100, 4k) hits again by so many numbers.
 
         Raises:
-            QueryError: the queries have another dimension than the index, or a width is not in it.
+            QueryError: the queries have another dimension than the index, or a width is out of range.
         """
         stored = self.manifest.dim
         check_widths(stored, dim, rerank_dim)
@@ -102,7 +102,7 @@ class Store:
         return found if rerank_dim is None else rescore(self.segments, found, checked, k, rerank_dim)
 
     def move(self, device: str) -> int:
-        """Search on a GPU from now on, with as many segments as its memory takes, the first ones first.
+        """Search on a GPU from now on, with as many segments as fit into its memory, the first ones first.
 
         Args:
             device: `cuda`, all GPUs together; `cuda:1`, one of them; anything else changes nothing.
@@ -111,7 +111,7 @@ class Store:
             How many segments are searched there.
 
         Raises:
-            SpecError: a GPU is named that is not on this machine.
+            SpecError: the named GPU is not on this machine.
         """
         devices, moved = gpus(device), 0
         for segment in self.segments if devices else ():
@@ -121,7 +121,7 @@ class Store:
         return moved
 
     def rows(self, places: Sequence[Place]) -> list[Row]:
-        """What stands at some places, in their order; decodes only the batches that hold them."""
+        """The rows at some places, in their order; decodes only the batches that hold them."""
         found: dict[Place, Row] = {}
         for number, segment in enumerate(self.segments):
             wanted = sorted({row for where, row in places if where == number})
@@ -132,7 +132,7 @@ class Store:
         """A file that belongs to the spec, checked against its checksum.
 
         Raises:
-            IndexFormatError: the manifest names none of that name, or the file is damaged.
+            IndexFormatError: the manifest does not name it, or the file is damaged.
         """
         entry = self.manifest.files.get(name)
         if entry is None:
@@ -144,7 +144,7 @@ class Store:
         return read_regular(path, entry.bytes)
 
     def verify(self) -> list[str]:
-        """Read the whole index; one line for each fault, none if it is whole."""
+        """Read the whole index; one line for each fault."""
         return verify(self.path)
 
     def _masks(self, allowed: Sequence[NDArray[np.bool_]] | None) -> Masks:
@@ -158,10 +158,10 @@ class Store:
 
 
 def check_widths(stored: int, dim: int | None, rerank_dim: int | None) -> None:
-    """Whether an index of `stored` numbers a vector can be searched by these.
+    """Check the widths of a search in an index of `stored` dimensions.
 
     Raises:
-        QueryError: a width is not in it, or they do not go together.
+        QueryError: a width is out of range, or the two do not fit together.
     """
     if dim is None:
         if rerank_dim is not None:

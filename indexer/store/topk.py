@@ -1,9 +1,9 @@
-"""The best rows over all segments: exact merging of what each segment finds.
+"""The best rows of all segments: exact merging of the hits of each segment.
 
 queries (q, dim) float32 -> scores (q, k) and, for each query, its (segment, row) pairs, best first. Rows with the same
-score stand in the order of their chunk ids, wherever they lie: how rows are spread over segments changes nothing.
-Stored vectors are rounded to float16 and so a little longer or shorter than 1; a cosine is not. What comes out above 1
-is 1, and is so before anything is ordered: rows that are shown with the same score are in the order promised.
+score are ordered by chunk id, so how rows are spread over segments changes nothing. Stored vectors are rounded to
+float16, so their length is not exactly 1. Scores above 1 are set to 1 before the rows are ordered: rows that show the
+same score are in the order of their ids.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Found(NamedTuple):
     """What a search found.
 
     Args:
-        scores: (q, n) with n = k, or the rows of the index where it has fewer; -inf behind a query's last place.
+        scores: (q, n) with n = k, or the rows of the index where it has fewer; -inf after a query's last place.
         places: for each query its places, best first: k, or as many as there are.
     """
 
@@ -58,7 +58,7 @@ def search_segments(
     step = max(1, _BLOCK // max(1, wide * len(segments)))
     for start in range(0, len(queries) if wide else 0, step):
         block = queries[start : start + step]
-        # In an exact search one row more than is wanted shows whether the last place is shared.
+        # In an exact search one row more than needed shows whether the last place is shared.
         found = [
             _search(segment, block, min(wide + segment.is_exact(), segment.entry.rows), mask)
             for segment, mask in zip(segments, allowed, strict=True)
@@ -76,7 +76,7 @@ def search_segments(
 
 
 def _places(numbers: Ints | None, rows: Ints) -> list[list[Place]]:
-    """Segments and rows (q, k) as pairs, up to the first row that is none; `numbers` None: all of one segment."""
+    """Segments and rows (q, k) as pairs, up to the first empty row; `numbers` None: all of one segment."""
     pairs: list[list[Place]]
     if numbers is None:
         pairs = [[(0, row) for row in mine] for mine in rows.tolist()]
@@ -104,8 +104,8 @@ def _search(segment: Searched, queries: Floats, k: int, mask: NDArray[np.bool_] 
 
 
 def _cosines(scores: Floats) -> Floats:
-    """The same, none beyond 1 or -1; -inf, which stands for no row, stays."""
-    if scores.max(initial=0) <= 1 and scores.min(initial=0) >= -1:  # as good as always, and a tenth of the time
+    """Scores limited to [-1, 1]; -inf, which means no row, stays."""
+    if scores.max(initial=0) <= 1 and scores.min(initial=0) >= -1:  # nearly always so, and ten times faster
         return scores
     bounded: Floats = np.where(np.isneginf(scores), scores, np.clip(scores, -1, 1))
     return bounded
@@ -176,7 +176,7 @@ def _with_ties(
     last: np.float32,
     found: tuple[Floats, Ints],
 ) -> tuple[Floats, Ints]:
-    """What a segment found, widened until no row that was cut off has the score `last` of the last place."""
+    """The hits of a segment, widened until no row beyond them has the score `last` of the last place."""
     scores, rows = found
     exact = segment.is_exact()
     while exact and len(rows) < segment.entry.rows and rows[-1] >= 0 and scores[-1] == last:

@@ -1,8 +1,8 @@
-"""Checking the files of an index against its manifest: quickly when it is opened, wholly when the user asks.
+"""Checking the files of an index against its manifest: quickly at open, fully on request.
 
-At open every size is compared, and every checksum where the files together have less than 64 MiB: in a small index no
-flipped byte goes unseen, and of a large one nothing is read. `verify` reads every byte and every row of the committed
-state, and every byte of the generations that are kept before it.
+At open every size is compared. Checksums are compared too if the files together have at most 64 MiB: a flipped byte is
+found in a small index, and a large one is not read. `verify` reads every byte and every row of the committed state, and
+every byte of the kept generations before it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ragidx.indexer.ann.faiss_files import ANN, VECTORS, check_ann, map_ann, map
 from ragidx.indexer.ann.prefixes import is_whole, prefix_files
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.store.deletions import read_deletions
-from ragidx.indexer.store.generations import STANDS, earlier, read_numbered
+from ragidx.indexer.store.generations import UNTOUCHED, earlier, read_numbered
 from ragidx.indexer.store.manifest import (
     MANIFEST,
     SEGMENTS,
@@ -40,10 +40,10 @@ _HINT = "put it back from a copy, or build again with `rebuild=True`"
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
-    """Compare all sizes, and all checksums where the files together have no more than `HASHED_AT_OPEN` bytes.
+    """Compare all sizes, and all checksums if the files together have at most `HASHED_AT_OPEN` bytes.
 
     Raises:
-        IndexFormatError: a file is missing, or is not the one that was committed.
+        IndexFormatError: a file is missing or differs from the committed one.
     """
     files = files_of(manifest)
     small = sum(entry.bytes for entry in files.values()) <= HASHED_AT_OPEN
@@ -55,12 +55,12 @@ def check_file(path: Path, entry: FileEntry, *, read: bool) -> None:
     """Compare one file's size and, where `read`, its checksum.
 
     Raises:
-        IndexFormatError: it is missing, no plain file, or another one.
+        IndexFormatError: it is missing, not a plain file, or differs.
     """
     try:
         status = path.stat(follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
-            raise IndexFormatError("it is no plain file", _HINT, where=str(path))
+            raise IndexFormatError("it is not a plain file", _HINT, where=str(path))
         if status.st_size != entry.bytes:
             message = f"the file is damaged: it has {status.st_size:,} bytes, not {entry.bytes:,}"
             raise IndexFormatError(message, _HINT, where=str(path))
@@ -75,23 +75,22 @@ def check_file(path: Path, entry: FileEntry, *, read: bool) -> None:
 
 
 def verify(folder: Path) -> list[str]:
-    """Read everything; one line for each fault: the file, what is wrong, what to do. Empty: all is whole.
+    """Read everything; one line for each fault: the file, what is wrong, what to do. Empty: no fault.
 
-    The committed state's faults, then those of what is kept beside it.
+    The faults of the committed state come first.
     """
     return verify_committed(folder) + verify_kept(folder)
 
 
 def verify_kept(folder: Path) -> list[str]:
-    """The faults of what is kept beside the committed state, on which no answer depends.
+    """The faults of kept files on which no search depends.
 
-    That is narrower copies of its vectors, which are made again, and the generations before it, which can be gone
-    back to.
+    These are narrower copies of the vectors, which can be made again, and the earlier generations.
     """
     try:
         manifest = read_manifest(folder)
     except (FileNotFoundError, IndexFormatError):
-        return []  # which generations are kept is not known
+        return []  # the kept generations are unknown
     return _damaged_prefixes(folder, manifest) + _own_copy_faults(folder, manifest) + _past_faults(folder, manifest)
 
 
@@ -109,7 +108,7 @@ def verify_committed(folder: Path) -> list[str]:
             check_file(folder / path, entry, read=True)
         except IndexFormatError as fault:
             faults.append(line_of(fault))
-    if not faults:  # a file that is not the committed one needs no second line about what is in it
+    if not faults:  # one line about a damaged file is enough
         faults = _content_faults(folder, manifest)
     return faults
 
@@ -140,7 +139,7 @@ def _read_all(segment: Segment) -> None:
     """Decode every row of a segment, columns and vectors.
 
     Raises:
-        IndexFormatError: something in it is not as it was written.
+        IndexFormatError: its content is damaged.
     """
     segment.map()
     _check_ann(segment)
@@ -150,12 +149,12 @@ def _read_all(segment: Segment) -> None:
         lengths = np.linalg.norm(segment.vectors(numbers).astype(np.float64), axis=1)
         bad = np.flatnonzero(~(np.abs(lengths - 1) <= 2 * NORM_TOLERANCE))
         if len(bad):
-            message = f"the file is damaged: row {start + bad[0]} is no vector of unit length"
+            message = f"the file is damaged: row {start + bad[0]} is not of unit length"
             raise IndexFormatError(message, _HINT, where=str(segment.folder))
 
 
 def _check_ann(segment: Segment) -> None:
-    """Look at every link and row number of what was made of the vectors: a search does so before the first query."""
+    """Check every link and row number of the segment's index, as a search does before the first query."""
     if segment.entry.ann is not None:
         recipe, path = segment.entry.ann.recipe, segment.folder / ANN
         width = stored_width(segment.entry, segment.codes.shape[1])
@@ -164,7 +163,7 @@ def _check_ann(segment: Segment) -> None:
 
 
 def _damaged_prefixes(folder: Path, manifest: Manifest) -> list[str]:
-    """One line for each narrower copy of vectors that is not what its name says; no search reads it."""
+    """One line for each narrower copy of vectors that differs from its name; no search reads it."""
     return [
         f"{path}: the file is damaged: its checksum differs from the one in its name; it can be made again: delete it"
         for segment in manifest.segments
@@ -174,18 +173,18 @@ def _damaged_prefixes(folder: Path, manifest: Manifest) -> list[str]:
 
 
 def _own_copy_faults(folder: Path, manifest: Manifest) -> list[str]:
-    """What is wrong with the numbered copy of the committed manifest: it is what a damaged one is mended with."""
+    """The faults of the numbered copy of the committed manifest, which can replace a damaged one."""
     try:
         read_numbered(folder, manifest.generation)
     except FileNotFoundError:
         return []
     except IndexFormatError as fault:
-        return [f"{fault.where}: {fault.message}; copy {MANIFEST} over it; {STANDS}"]
+        return [f"{fault.where}: {fault.message}; copy {MANIFEST} over it; {UNTOUCHED}"]
     return []
 
 
 def _past_faults(folder: Path, manifest: Manifest) -> list[str]:
-    """One line for each fault in what only earlier generations consist of; a writer may sweep them meanwhile."""
+    """One line for each fault in files of earlier generations alone; a writer may remove these at the same time."""
     before = earlier(folder, manifest.generation)
     lines = [line_of(fault) for fault in before.faults.values()]
     seen = set(files_of(manifest))
@@ -197,8 +196,8 @@ def _past_faults(folder: Path, manifest: Manifest) -> list[str]:
             try:
                 check_file(folder / path, entry, read=True)
             except IndexFormatError as fault:
-                if (folder / numbered_path(past.generation)).exists():  # else it was swept, which begins with this file
-                    lost = f"without it there is no rollback to generation {past.generation}; {STANDS}"
+                if (folder / numbered_path(past.generation)).exists():  # else a writer removed it, this file first
+                    lost = f"without it there is no rollback to generation {past.generation}; {UNTOUCHED}"
                     lines.append(f"{fault.where}: {fault.message}; put it back from a copy; {lost}")
     return lines
 
@@ -211,9 +210,9 @@ def _sha256(path: Path) -> str:
 
 @contextlib.contextmanager
 def with_way_back(folder: Path, manifest: Manifest) -> Iterator[None]:
-    """Let the hint about a damaged file of the committed state name the kept generation that is whole without it.
+    """In the hint about a damaged file of the committed state, name a kept generation that is whole without it.
 
-    The files of that generation are compared as they are when it is opened: by size, and small ones by checksum.
+    Its files are compared as at open: by size, and in a small index by checksum.
     """
     try:
         yield
@@ -226,8 +225,9 @@ def with_way_back(folder: Path, manifest: Manifest) -> Iterator[None]:
 
 
 def _whole_without(lost: str, folder: Path, manifest: Manifest) -> int | None:
-    """The newest kept generation that does not name a damaged file of the committed one and is whole; None: there is
-    none, or it is no such file.
+    """The newest kept generation that does not name the damaged file and is whole.
+
+    None if there is none, or if the file is not one of the committed state.
     """
     if lost not in _paths(folder, manifest):
         return None

@@ -1,8 +1,8 @@
-"""What a writer goes on from: the committed state, checked, and in line with what is asked for now.
+"""The state that a writer continues from: the committed one, checked against the present options.
 
-The fingerprint, the width and the index type must be those of the index. Recall and memory may be others: the segments
-that are there keep their indexes, and how hard these are searched is measured again. What cannot do it is refused
-before anything is encoded, and the message says how the indexes are made anew.
+The fingerprint, the width and the index type must be those of the index. Recall and memory may differ: the existing
+segments keep their indexes, and their search effort is measured again. Indexes that cannot reach the options are
+refused before anything is encoded, and the message says how to make others.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from ragidx.indexer.writing.vacuum import highest_generation
 def read_base(
     folder: Path, *, fingerprint: str, dim: int, index_type: str, replace: bool
 ) -> tuple[Manifest | None, int]:
-    """The committed state, if there is one that can be read, and the generation that a writer makes.
+    """The committed state, None if there is none to read, and the generation that a writer makes.
 
     Args:
         folder: of the index, its lock held.
-        fingerprint: of the vectors that are to be added.
+        fingerprint: of the vectors to be added.
         dim: their width.
-        index_type: that is asked for.
-        replace: whether nothing of the state is gone on with.
+        index_type: the requested one.
+        replace: whether the writer replaces the state instead of adding to it.
 
     Raises:
-        SpecError: the state is of another kind.
-        IndexFormatError: it is damaged, which does not matter where it is replaced; or newer, which does.
+        SpecError: the state has another fingerprint, width or index type.
+        IndexFormatError: it is damaged and not replaced, or of a newer format.
     """
     try:
         base = read_manifest(folder)
@@ -63,16 +63,16 @@ def read_base(
 
 
 def retuned(folder: Path, base: Manifest, options: IndexOptions) -> tuple[SegmentEntry, ...]:
-    """The segments of a state, searched as hard as another target recall asks for; their files stay as they are.
+    """The segments of a state with the search effort for another target recall; their files do not change.
 
     Args:
         folder: of the index.
         base: the state.
-        options: what is asked for now, of the type that the index has.
+        options: the present ones, of the same index type.
 
     Raises:
-        SpecError: they take more memory, or reach a lower recall, than is asked for.
-        IndexFormatError: an index that is to be measured is damaged.
+        SpecError: they take more memory than is allowed, or cannot reach the recall.
+        IndexFormatError: an index to be measured is damaged.
     """
     if options.max_memory != base.index.max_memory:
         _check_memory(folder, base, options)
@@ -93,18 +93,18 @@ def _check_same(base: Manifest, folder: Path, asked: dict[str, str | int]) -> No
 
 
 def _check_memory(folder: Path, base: Manifest, options: IndexOptions) -> None:
-    """Segments of few rows are compared whole whatever they take, as they are in a new index."""
+    """Segments with few rows are not limited, as in a new index."""
     taken, limit = sum(memory_bytes(segment) for segment in base.segments), options.max_memory
     if limit is not None and taken > limit and any(segment.rows >= MIN_ROWS for segment in base.segments):
         raise SpecError(
             f"the index takes {-(-taken // 1_000_000):,} MB as it was made, more than `max_memory` allows",
-            _anew(folder, options, f"--max-memory {limit}", "allow that much"),
+            _remake(folder, options, f"--max-memory {limit}", "allow that much"),
             where="`max_memory`",
         )
 
 
 def _tuned(folder: Path, entry: SegmentEntry, dim: int, options: IndexOptions) -> SegmentEntry:
-    """A segment with the effort that the target takes; without an index every vector is compared, which is exact."""
+    """A segment with the search effort for the target; without an index the search is exact already."""
     if entry.ann is None:
         return entry
     recipe, target = entry.ann.recipe, options.target_recall
@@ -123,12 +123,12 @@ def _tuned(folder: Path, entry: SegmentEntry, dim: int, options: IndexOptions) -
 
 
 def _too_rough(message: str, folder: Path, options: IndexOptions) -> SpecError:
-    hint = _anew(folder, options, f"--target-recall {options.target_recall:g}", "ask for less")
+    hint = _remake(folder, options, f"--target-recall {options.target_recall:g}", "ask for less")
     return SpecError(message, hint, where="`target_recall`")
 
 
-def _anew(folder: Path, options: IndexOptions, asked: str, otherwise: str) -> str:
-    """The hint: what makes another index of the same vectors, of whichever type can do what is asked for."""
+def _remake(folder: Path, options: IndexOptions, asked: str, alternative: str) -> str:
+    """The hint: the command that makes another index of the same vectors."""
     free = "" if options.index_type == AUTO else f" --index-type {AUTO}"
     command = f"ragidx reindex DIR --index {shlex.quote(str(folder))}{free} {asked}"
-    return f"'{command}' makes another beside it, and encodes nothing; or {otherwise}"
+    return f"'{command}' makes another beside it, and encodes nothing; or {alternative}"

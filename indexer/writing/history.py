@@ -1,8 +1,8 @@
-"""The past of an index: the generations whose files are kept, and going back to one of them.
+"""The history of an index: the kept generations, and the rollback to one of them.
 
-Going back is a commit like any other: a new generation that holds what an earlier one held, so that readers see the
-state before or after it, and going back can itself be undone. Of the committed state nothing but its manifest is
-needed: a damaged file of it is what one goes back from. What a spec means is not known here.
+A rollback is a commit like any other: a new generation with the content of an earlier one. Readers see the state before
+or after it, and a rollback can itself be undone. Of the committed state only the manifest is needed, so that a rollback
+works when other files of it are damaged.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
-from ragidx.indexer.store.deletions import read_deletions, write_deletions
-from ragidx.indexer.store.generations import commit, committed, earlier
+from ragidx.indexer.store.deletions import read_deletions
+from ragidx.indexer.store.generations import committed, earlier
 from ragidx.indexer.store.lock import Lock, now
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.verify import check_files
-from ragidx.indexer.writing.vacuum import sweep
+from ragidx.indexer.writing.commit import commit, write_deletions
+from ragidx.indexer.writing.vacuum import vacuum
 
 ROLLED_BACK = "rolled_back_to"  # a note of the manifest
 
@@ -27,7 +28,7 @@ def history(folder: Path, on_fault: Callable[[IndexFormatError], None] = lambda 
 
     Args:
         folder: of the index.
-        on_fault: told of each kept generation that is left out, because its manifest is damaged or cannot be read.
+        on_fault: called for each kept generation that is skipped because its manifest is damaged or cannot be read.
 
     Raises:
         IndexFormatError: there is no index, or its manifest is damaged.
@@ -40,20 +41,20 @@ def history(folder: Path, on_fault: Callable[[IndexFormatError], None] = lambda 
 
 
 def rollback(folder: Path, generation: int) -> Manifest:
-    """Commit anew what a kept generation held; its segments are named again, none is written.
+    """Commit the content of a kept generation as a new one. Its segments are reused, not written again.
 
-    Where it is the committed state already, nothing is written.
+    If it is the committed state already, nothing is written.
 
     Returns:
         The committed state.
 
     Raises:
-        SpecError: the generation is not kept; the message names those that are.
+        SpecError: the generation is not kept; the message names the kept ones.
         IndexFormatError: there is no index, or the manifest or a file of that generation is missing or damaged.
         BusyError: a writer holds the index.
         RagidxError: the folder cannot be written; the committed state is what it was.
     """
-    committed(folder)  # says what is there instead of an index
+    committed(folder)  # reports what is there if it is not an index
     lock = Lock(folder)
     try:
         current = committed(folder)
@@ -64,7 +65,7 @@ def rollback(folder: Path, generation: int) -> Manifest:
         check_files(folder, target)
         manifest = _again(folder, target, current.generation + 1)
         commit(folder, manifest)
-        sweep(folder)
+        vacuum(folder)
         return manifest
     finally:
         lock.release()
@@ -86,7 +87,7 @@ def _kept(folder: Path, generation: int, current: int) -> Manifest:
 
 
 def _again(folder: Path, target: Manifest, generation: int) -> Manifest:
-    """The manifest of a new generation that holds what `target` held; its dead rows are written under the new one."""
+    """The manifest of a new generation with the content of `target`; the dead rows are written under its number."""
     dead = read_deletions(folder, target)
     return dataclasses.replace(
         target,

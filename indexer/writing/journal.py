@@ -1,13 +1,13 @@
-"""The journal: vectors that are encoded but not committed yet, by text hash, so that a killed build goes on.
+"""The journal: vectors that are encoded but not committed yet, by text hash, so that a killed build can continue.
 
-vectors (n, dim) go in as float32 or float16 and come back as float32 rounded to float16, as an index holds them.
+vectors (n, dim) are float32 or float16 when added, and float32 rounded to float16 when read, as in an index.
 
     header   64 bytes: magic "RAGIDXJ1", version u32, dim u32, sha256 of the key (32), crc32 of these 48 (u32), zeros
     record   16 bytes hash, 2 * dim bytes float16, crc32 of both (u32); all little-endian, one after the other
 
 Appends reach the operating system at once (a killed process loses none) but are not synced (a power loss may lose the
 last ones). At open the file is cut before the first record whose crc32 is wrong. A file of another key, dim or version
-is begun anew. It guards nothing against a second process: the index's lock does.
+is overwritten. Only the index's lock keeps a second process out.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Journal:
 
     @staticmethod
     def path_of(folder: Path, key: str) -> Path:
-        """Where the journal of `key`, a fingerprint, lies in `folder`."""
+        """The path of the journal of `key`, a fingerprint, in `folder`."""
         return folder / f"{key[:16]}.bin"
 
     @classmethod

@@ -1,7 +1,7 @@
-"""What a commit is put together from: segments that stay, segments that are new, and small ones merged into one.
+"""The segments of a commit: those that stay, those that are new, and small ones merged into one.
 
-A part is a segment with its dead rows. `merged` copies the live rows of many small parts into new segments, column by
-batch and vector by block; `derived` makes the indexes of what is new. Which parts there are is the caller's to say.
+A part is a segment with its dead rows. `merged` copies the live rows of many small parts into new segments: columns in
+batches, vectors in blocks. `derived` makes the indexes of new segments. The caller chooses the parts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_VECTOR_BYTES = 2 << 30  # of one segment: a graph is built in memory
 MAX_TEXT_BYTES = 16 << 30
 
 SMALL_BYTES = 64 << 20  # of vectors: a segment below this is merged with others
-MAX_SMALL = 16  # small segments that a commit leaves at most
+MAX_SMALL = 16  # small segments in a commit, at most
 
 COPYING = "copying rows"
 
@@ -38,7 +38,7 @@ _GROUP_BYTES = 16 << 20  # of their columns: no batch is added to so many
 
 
 class Part(NamedTuple):
-    """A segment with its dead rows, (rows,) or None; `fresh` where it is of the commit that is being made."""
+    """A segment with its dead rows, (rows,) or None; `fresh`: the present commit wrote it."""
 
     entry: SegmentEntry
     dead: NDArray[np.bool_] | None
@@ -46,25 +46,25 @@ class Part(NamedTuple):
 
 
 def memory_bytes(segment: SegmentEntry) -> int:
-    """What a search in a segment keeps reading: its vectors, or only the codes that were made of them."""
+    """Bytes that a search in a segment reads: its vectors, or only the codes made of them."""
     codes = segment.ann is not None and segment.ann.recipe.links is None
     return sum(entry.bytes for name, entry in segment.files.items() if name == ANN or (name == VECTORS and not codes))
 
 
 def is_small(entry: SegmentEntry, dim: int) -> bool:
-    """Whether a segment is one of those that are merged."""
+    """Whether a segment is small enough to be merged."""
     return 2 * dim * entry.rows < SMALL_BYTES
 
 
 def is_full(entry: SegmentEntry, dim: int) -> bool:
-    """Whether a segment was closed because it holds as many vectors as one may."""
+    """Whether a segment holds as many vectors as one may."""
     return 2 * dim * entry.rows >= MAX_VECTOR_BYTES
 
 
 def merged(
     folder: Path, parts: Sequence[Part], copier: Copier, dim: int, schema: Schema, *, most: int = MAX_SMALL
 ) -> list[Part]:
-    """The parts, with all small ones as one where there are more than `most` of them.
+    """The parts, with all small ones merged if there are more than `most` of them.
 
     Each sixteenth small build copies at most sixteen small segments, 64 MiB of vectors each.
     """
@@ -80,10 +80,10 @@ def merged(
 
 
 def derived(folder: Path, parts: Sequence[Part], dim: int, options: IndexOptions, on_stage: OnStage) -> list[Part]:
-    """The parts, with the indexes of the new ones made; those share what the others leave of the memory by their rows.
+    """The parts, with the indexes of the new ones made. These share the memory that the others leave, by their rows.
 
     Raises:
-        SpecError: nothing that fits into the memory reaches the recall.
+        SpecError: no index that fits into the memory reaches the recall.
     """
     taken = sum(memory_bytes(part.entry) for part in parts if not part.fresh)
     limits = iter(shares([part.entry.rows for part in parts if part.fresh], options.max_memory, taken))
@@ -97,7 +97,7 @@ def derived(folder: Path, parts: Sequence[Part], dim: int, options: IndexOptions
 
 
 def shares(parts: Sequence[int], max_memory: int | None, taken: int = 0) -> list[int | None]:
-    """The memory that each new segment may take, by its rows, of what the others leave.
+    """The memory that each new segment may take: what the others leave, shared by rows.
 
     Args:
         parts: rows of each new segment.
@@ -115,12 +115,12 @@ class Copier:
     """Live rows of some segments into new ones, in their order.
 
     Args:
-        target: the index folder that is written to.
-        generation: that the new segments are of.
+        target: the index folder to write.
+        generation: of the new segments.
         first: the number of the first of them.
-        schema: kinds of metadata in all of the sources.
-        dim: width of the new vectors; wider ones are cut, and brought to unit length.
-        on_stage: told how many rows there are, and how many are copied.
+        schema: kinds of metadata in all sources.
+        dim: width of the new vectors; wider ones are cut and normalised to unit length.
+        on_stage: called with the number of rows, and how many are copied.
     """
 
     def __init__(self, target: Path, generation: int, first: int, schema: Schema, dim: int, on_stage: OnStage) -> None:
@@ -133,7 +133,7 @@ class Copier:
         """The new segments, written and synced.
 
         Raises:
-            SpecError: a vector has nothing in the part of it that would be kept.
+            SpecError: the part of a vector that would be kept is zero.
             RagidxError: the disk is full or failed.
         """
         total, done = sum(segment.entry.rows for segment, _ in sources), 0
@@ -187,7 +187,7 @@ class Copier:
             self._finish()
         if self._writer is None:
             folder = self._target / SEGMENTS / segment_id(self._generation, self._first + len(self._made))
-            atomic.remove(folder)  # left by a writer of an index that was damaged since
+            atomic.remove(folder)  # left by a writer before the index was damaged
             self._writer = SegmentWriter(folder, self._dim, self._schema)
         return self._writer
 

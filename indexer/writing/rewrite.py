@@ -1,13 +1,12 @@
-"""Rewriting segments from what is stored: merged, without dead rows, at a narrower width, under another index type.
+"""Rewriting stored segments: merged, without dead rows, at a narrower width, or with another index type.
 
     compact(folder)              small segments and those with many dead rows become large ones without any
-    replace(folder, change)      the whole index by another form of itself, in one commit
+    replace(folder, change)      the whole index in another form, in one commit
     copy(folder, target, change) the same into another folder
 
-Columns are copied in batches, vectors in blocks: what is held is the columns of the first rows (16 MiB), one block, and
-what making an index of the new segment takes. Rows keep their order. Readers keep the segments that they have open; a
-process that is killed leaves the old state, and the next writer removes what it had written.
-What a width or a spec means is not known here.
+Columns are copied in batches, vectors in blocks. Memory holds 16 MiB of columns, one block, and what making the new
+index takes. Rows keep their order. Readers keep the segments that they have open. A killed process leaves the old
+state, and the next writer removes its files. This module does not interpret specs.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.store.deletions import write_deletions
-from ragidx.indexer.store.generations import commit, write_blobs
 from ragidx.indexer.store.lock import LOCK, Lock, now
 from ragidx.indexer.store.manifest import (
     DELETIONS,
@@ -39,9 +36,10 @@ from ragidx.indexer.store.manifest import (
     read_manifest,
 )
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.merging import Copier, Part, derived, is_full, is_small
-from ragidx.indexer.writing.vacuum import check_folder, sweep
+from ragidx.indexer.writing.vacuum import check_folder, vacuum
 
 _PARTS = (SEGMENTS, DELETIONS, FILES)  # folders of an index
 DEAD_SHARE = 0.1  # a segment with more dead rows than this is rewritten without them
@@ -49,12 +47,12 @@ DEAD_SHARE = 0.1  # a segment with more dead rows than this is rewritten without
 
 @dataclass(frozen=True)
 class Change:
-    """What the rewritten index is made as.
+    """The form of the rewritten index.
 
     Attributes:
-        spec: to be kept in its manifest.
+        spec: for its manifest.
         fingerprint: of the spec.
-        dim: width of its vectors, at most that of the old ones; they are cut and brought to unit length.
+        dim: width of its vectors, at most the old one; vectors are cut and normalised to unit length.
         index: which index its large segments get.
         blobs: small files that belong to the spec, by name.
     """
@@ -67,18 +65,18 @@ class Change:
 
 
 Decision: TypeAlias = Callable[[Store], Change | None]
-"""What the state that is rewritten is to become; None: it is that already. Called once that state is held."""
+"""The new form of a state; None if it has that form already. Called once, with the lock held."""
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What was done.
+    """What a rewrite did.
 
     Attributes:
         manifest: of the committed state.
-        committed: whether this made it; False where there was nothing to do.
-        n_segments: rewritten.
-        n_dropped: dead rows that are gone.
+        committed: False if there was nothing to do.
+        n_segments: how many were rewritten.
+        n_dropped: dead rows removed.
         n_before: segments before.
         bytes_before: of all files that the manifest named before.
     """
@@ -96,21 +94,21 @@ def compact(folder: Path, *, everything: bool = False, on_stage: OnStage = lambd
 
     Args:
         folder: of the index.
-        everything: rewrite all segments, where there is anything to gain.
-        on_stage: told what is done and how far.
+        everything: rewrite all segments, if that gains anything.
+        on_stage: called with the stage and its progress.
 
     Raises:
         IndexFormatError: there is no index, or it is damaged.
         BusyError: a writer holds the index.
         RagidxError: the folder cannot be written; the committed state is what it was.
     """
-    Store.open(folder)  # says what is there instead of an index
+    Store.open(folder)  # reports what is there if it is not an index
     lock = Lock(folder)
     try:
         store = Store.open(folder)
         chosen = _worth_rewriting(store, everything=everything)
         if not chosen:
-            sweep(folder)  # what a rewriting that was killed had written
+            vacuum(folder)  # what a killed rewrite left
             return unchanged(store)
         base = store.manifest
         as_before = Change(base.spec, base.fingerprint, base.dim, base.index, {})
@@ -120,16 +118,16 @@ def compact(folder: Path, *, everything: bool = False, on_stage: OnStage = lambd
 
 
 def replace(folder: Path, decide: Decision, *, on_stage: OnStage = lambda stage, rows, done: None) -> Rewritten:
-    """Put another form of an index in its place, in one commit; the generation before stays for `rollback`.
+    """Replace an index by another form of it, in one commit; the generation before stays for `rollback`.
 
     Args:
         folder: of the index.
-        decide: what it becomes; told the state that the lock holds, which another writer may just have committed.
-        on_stage: told what is done and how far.
+        decide: gives the new form; called with the state read under the lock, which may be newer than the call.
+        on_stage: called with the stage and its progress.
 
     Raises:
         IndexFormatError: there is no index, or it is damaged.
-        SpecError: a vector has nothing in the part of it that would be kept.
+        SpecError: the part of a vector that would be kept is zero.
         BusyError: a writer holds the index.
         RagidxError: the folder cannot be written; the committed state is what it was.
     """
@@ -139,7 +137,7 @@ def replace(folder: Path, decide: Decision, *, on_stage: OnStage = lambda stage,
         store = Store.open(folder)
         change = decide(store)
         if change is None:
-            sweep(folder)  # what a rewriting that was killed had written
+            vacuum(folder)  # what a killed rewrite left
             return unchanged(store)
         return _rewrite(store, folder, range(len(store.segments)), change, {}, on_stage)
     finally:
@@ -149,14 +147,14 @@ def replace(folder: Path, decide: Decision, *, on_stage: OnStage = lambda stage,
 def copy(
     folder: Path, target: Path, decide: Callable[[Store], Change], *, on_stage: OnStage = lambda stage, rows, done: None
 ) -> Rewritten:
-    """As `replace`, into a folder that is empty or not there yet; the old index is only read, at one state of it.
+    """As `replace`, into a folder that is empty or missing. The old index is only read, in one state.
 
-    Where it fails, folders that it made are gone again, and one that was empty is empty. Where it is killed, the folder
-    keeps what it wrote, and the next copying into it begins anew.
+    If it fails, the folders that it made are removed. If it is killed, its files stay, and the next copy into
+    the folder starts again.
 
     Raises:
-        SpecError: there is an index in `target`, or one of the folders lies in the other, or as in `replace`.
-        IndexFormatError: there is no index in `folder`, or `target` is something else.
+        SpecError: there is an index in `target`, one of the folders is inside the other, or as in `replace`.
+        IndexFormatError: there is no index in `folder`, or `target` holds something else.
     """
     store = Store.open(folder)
     change = decide(store)
@@ -174,7 +172,7 @@ def copy(
 
 
 def unchanged(store: Store) -> Rewritten:
-    """What is told where there was nothing to do."""
+    """The report where there was nothing to do."""
     return _done(store, store.manifest, [], committed=False)
 
 
@@ -192,18 +190,18 @@ def _worth_rewriting(store: Store, *, everything: bool) -> Sequence[int]:
 
 @contextlib.contextmanager
 def _locked(target: Path) -> Iterator[None]:
-    """Hold the lock of a folder that is to become an index; where nothing is committed, it is empty again.
+    """Hold the lock of a folder that becomes an index; if the block fails, the folder is emptied.
 
-    So is one that holds no more than a copying left that was killed; what a build left, which goes on from it, stays.
+    What a killed copy left is removed too. What a build left stays: the build continues from it.
     """
     lock = Lock(target)
     try:
-        sweep(target)
+        vacuum(target)
         holds = {path.name for path in target.iterdir()}
         try:
             yield
         except BaseException:
-            # Who comes now is told that it is busy; `_rewrite` has swept what was in the folders.
+            # The lock is still held; `_rewrite` has removed the files in the folders.
             if holds <= {LOCK, *_PARTS} and not (target / MANIFEST).exists():
                 atomic.remove_empty(target / name for name in _PARTS)
                 atomic.remove(target / LOCK)
@@ -213,12 +211,12 @@ def _locked(target: Path) -> Iterator[None]:
 
 
 def _check_apart(folder: Path, target: Path) -> None:
-    """Refuse a target in the index that is read, where a sweep may remove it, and the other way round."""
+    """Refuse a target inside the index that is read, where vacuum may remove it, and the reverse."""
     old, new = folder.resolve(), target.resolve()
     if old in new.parents:
-        raise SpecError(f"the folder lies in the index {folder}", "name a folder outside of it", where=str(target))
+        raise SpecError(f"the folder is inside the index {folder}", "name a folder outside of it", where=str(target))
     if new in old.parents:
-        raise SpecError(f"the index {folder} lies in this folder", "name another folder", where=str(target))
+        raise SpecError(f"the index {folder} is inside this folder", "name another folder", where=str(target))
 
 
 def _check_vacant(target: Path) -> None:
@@ -226,12 +224,12 @@ def _check_vacant(target: Path) -> None:
         raise SpecError("there is an index already", "name another folder, or remove that one", where=str(target))
     try:
         check_folder(target)
-    except IndexFormatError as fault:  # its hint speaks of --index, which is the other folder here
+    except IndexFormatError as fault:  # its hint names `index`, which is the other folder here
         raise IndexFormatError(fault.message, "name another folder", where=str(target)) from fault
 
 
 def _is_index(target: Path) -> bool:
-    """Whether anything was committed there, be it damaged or without its manifest now."""
+    """Whether anything was committed there, even if it is damaged now."""
     try:
         return target.is_dir() and bool(read_manifest(target))
     except FileNotFoundError:
@@ -243,19 +241,19 @@ def _is_index(target: Path) -> bool:
 def _rewrite(
     store: Store, target: Path, chosen: Sequence[int], change: Change, kept: Mapping[str, FileEntry], on_stage: OnStage
 ) -> Rewritten:
-    """Write the chosen segments anew below `target`, and commit them together with the others.
+    """Rewrite the chosen segments below `target`, and commit them together with the others.
 
     Args:
-        store: what is read.
-        target: where it is written, its lock held.
-        chosen: numbers of segments; all of them where the change is one.
-        change: what it becomes.
-        kept: the files of the spec that stay as they are, where nothing changes.
-        on_stage: told how far it is.
+        store: the source.
+        target: the folder to write, its lock held.
+        chosen: numbers of segments; all of them if the form changes.
+        change: the new form.
+        kept: the files of the spec that do not change.
+        on_stage: called with the progress.
     """
     base, same = store.manifest, target == store.path
     generation = base.generation + 1 if same else 1
-    sweep(target)
+    vacuum(target)
     try:
         others = [number for number in range(len(store.segments)) if number not in set(chosen)]
         copier = Copier(target, generation, 0, base.schema, change.dim, on_stage)
@@ -266,7 +264,7 @@ def _rewrite(
         manifest = _manifest(base, target, generation, change, parts, kept)
         commit(target, manifest)
     finally:
-        sweep(target)  # of an old state, what it had and nobody can open; of a failed rewriting, what it wrote
+        vacuum(target)  # files of generations no longer kept; after a failure, the files written here
     return _done(store, manifest, chosen, committed=True)
 
 
@@ -291,7 +289,7 @@ def _manifest(
         segments=segments,
         files={**kept, **write_blobs(target, change.blobs)},
         deletions=write_deletions(target, generation, segments, [part.dead for part in parts]),
-        notes={name: note for name, note in base.notes.items() if name != ROLLED_BACK},  # this is no going back
+        notes={name: note for name, note in base.notes.items() if name != ROLLED_BACK},  # this is not a rollback
         ragidx=ragidx.__version__,
     )
 

@@ -1,8 +1,8 @@
-"""Writing a segment: rows and their vectors in, a synced folder out. `segment` says what lies in it.
+"""Writing a segment: rows and their vectors in, a synced folder out. `store/segment` has the format.
 
 vectors (n, dim) float32 of unit length; they are rounded to float16. Both files grow on the disk while rows come, so
-a segment may be larger than memory. Nothing is visible to readers until a manifest names the folder. When a segment is
-full, and what its id is, is decided by `writer`.
+a segment may be larger than memory. Nothing is visible to readers until a manifest names the folder. `writer` decides
+when a segment is full, and gives its id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ragidx.indexer.store.manifest import CHUNKS, AnnEntry, SegmentEntry
 from ragidx.indexer.store.rows import FIXED, KINDS, META, NORM_TOLERANCE, Row, Schema
 from ragidx.indexer.store.segment import BATCH_ROWS
 
-SETTLED_BYTES = 16 << 20  # of columns, held before the kinds of metadata are taken as known
+SETTLED_BYTES = 16 << 20  # of columns, held before the kinds of metadata are settled
 
 _CODE_BYTES = 1 << 20  # of vectors, written at once
 _ROW_BYTES = 64  # of what a row has besides its strings
@@ -38,8 +38,8 @@ Block = tuple[list[Any], dict[str, Any]]  # the columns of FIXED, and of metadat
 class SegmentWriter:
     """Rows in, a synced folder out. Call `finish` or `abort`.
 
-    Memory: the columns of the first rows (16 MiB), until the kinds of metadata are taken as known. From then on rows
-    that have other fields belong into another segment: `takes` says so.
+    Memory: the columns of the first rows (16 MiB), until the kinds of metadata are settled. After that, rows with other
+    fields need another segment: `takes` says so.
 
     Args:
         folder: does not exist yet; its name becomes the id.
@@ -68,7 +68,7 @@ class SegmentWriter:
 
     @property
     def vector_bytes(self) -> int:
-        """Bytes of the vectors so far, as they will lie on the disk."""
+        """Bytes of the vectors so far, as stored."""
         return 2 * self._width * self.n_rows
 
     def takes(self, new: Sequence[Row]) -> bool:
@@ -98,7 +98,7 @@ class SegmentWriter:
     def add_table(self, table: Any, codes: Halves) -> None:
         """Append rows of other segments as they are stored: all columns in kinds of the schema, and vectors (n, dim).
 
-        The kinds that the writer was made with are taken as known; `add` is not to be mixed with this.
+        The kinds given to the writer are settled; do not mix this with `add`.
         """
         self.schema = dict(self._known)
         self._add_codes(codes)
@@ -169,7 +169,7 @@ class SegmentWriter:
             self._settle()
 
     def _settle(self) -> None:
-        """From here on the kinds of metadata are those found so far, and columns go to the disk as they come."""
+        """Settle the kinds of metadata as those found so far; later columns are written as they come."""
         fields = [*FIXED, *(pa.field(META + name, KINDS[kind]) for name, kind in sorted(self.schema.items()))]
         self._arrow_schema = pa.schema(fields)
         self._file = NewFile(self.folder / CHUNKS)
@@ -196,18 +196,18 @@ def derive(
     max_memory: int | None,
     on_stage: OnStage,
 ) -> SegmentEntry:
-    """Make the index that a finished segment is to have, and write it beside the vectors.
+    """Make the index of a finished segment, and write it beside the vectors.
 
     Args:
         folder: of the segment.
-        entry: as `SegmentWriter.finish` gave it.
+        entry: of `SegmentWriter.finish`.
         dim: width of the vectors.
-        options: what the user wants.
+        options: the user's.
         max_memory: the part of `options.max_memory` that this segment may take.
-        on_stage: told how far it is.
+        on_stage: called with the progress.
 
     Raises:
-        SpecError: nothing that fits into the memory reaches the recall.
+        SpecError: no index that fits into the memory reaches the recall.
     """
     made = choose(folder / VECTORS, padded(dim), entry.rows, options, max_memory, on_stage)
     if made is None:

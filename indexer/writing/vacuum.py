@@ -1,9 +1,9 @@
-"""Sweeping: removing what no kept generation names, as a crash, an interrupted build or an old commit left it.
+"""Vacuum: remove the files that no kept generation names. Crashes, interrupted builds and old commits leave them.
 
-Kept are the committed state and the two generations before it. What counts is read from the disk each time, so that a
-sweep is right whatever happened before it. While the committed state cannot be read, or its manifest is lost, nothing
-is removed; while an earlier manifest cannot be read, nothing that it may name. Only names that ragidx itself gives are
-looked at. Journals are not swept: they are what an interrupted build goes on from.
+The committed state and the two generations before it are kept. Their manifests are read from the disk each time. While
+the committed manifest is lost or cannot be read, nothing is removed. While an earlier one cannot be read, nothing that
+it may name is removed. Only files with names that ragidx gives are removed, and journals never: an interrupted build
+continues from its journal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BLOB = re.compile(r"[0-9a-f]{16}-[A-Za-z0-9][A-Za-z0-9._-]*")
 _DELETIONS = re.compile(r"[0-9]{8,16}\.arrow")
 
 
-def sweep(folder: Path) -> None:
+def vacuum(folder: Path) -> None:
     """Remove what no kept generation of the index names. The caller holds the lock."""
     try:
         kept, unknown = _kept(folder)
@@ -47,14 +47,14 @@ def sweep(folder: Path) -> None:
     named = {path for manifest in kept for path in files_of(manifest)}
     segments = {segment.id: segment.files[VECTORS].sha256 for manifest in kept for segment in manifest.segments}
     copies = {None, *(manifest.generation for manifest in kept), *unknown}
-    newest = max(unknown, default=0)  # a generation names what was written up to its own time, nothing later
+    newest = max(unknown, default=0)  # a generation names only what was written up to its own time
 
     _remove(folder, lambda name: numbered(name) not in copies)
     _remove(
         folder / SEGMENTS,
         lambda name: is_segment_id(name) and name not in segments and _written(name) > newest,
     )
-    for segment, checksum in segments.items():  # what a reader left: half-written copies, and those of other vectors
+    for segment, checksum in segments.items():  # copies that a reader left half written, or made of other vectors
         _remove(folder / SEGMENTS / segment, functools.partial(is_foreign, checksum=checksum))
     _remove(
         folder / DELETIONS,
@@ -83,7 +83,7 @@ def _kept(folder: Path) -> tuple[list[Manifest], tuple[int, ...]]:
 
 
 def _remove(folder: Path, is_left: Callable[[str], bool]) -> None:
-    """Remove temporary files, and what is left over by its name."""
+    """Remove temporary files, and the files whose names `is_left` accepts."""
     for path in _entries(folder):
         if path.name.endswith(atomic.TEMPORARY) or is_left(path.name):
             atomic.remove(path)
@@ -97,7 +97,7 @@ def highest_generation(folder: Path) -> int:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a folder that is something else: a writer sweeps, and must not sweep there.
+    """Refuse a folder that is not an index: a writer removes files, and must not do so there.
 
     Raises:
         IndexFormatError: it is a file, holds other things than an index, or a part of it is a link.
@@ -136,13 +136,13 @@ _PARTS = (SEGMENTS, DELETIONS, FILES, JOURNAL)  # folders of an index
 
 @contextlib.contextmanager
 def vacated_if_refused(index: Path) -> Iterator[None]:
-    """Around everything that a first build writes, its writer included.
+    """Remove the empty folders and the lock that a first build leaves when it is refused.
 
     Args:
-        index: the index folder; where it holds anything now, nothing is done.
+        index: the index folder. If it holds anything before the block, nothing is removed.
     """
     missing, is_vacant = [], False
-    with contextlib.suppress(OSError):  # a folder that cannot be looked at: the writer says so
+    with contextlib.suppress(OSError):  # a folder that cannot be read: the writer reports it
         missing = [path for path in (index, *index.parents) if not path.exists()]
         is_vacant = bool(missing) or (index.is_dir() and not any(index.iterdir()))
     try:
@@ -155,16 +155,16 @@ def vacated_if_refused(index: Path) -> Iterator[None]:
 
 
 def _vacate(index: Path) -> None:
-    """Remove the lock and the folders of an index that hold nothing; where anything else is there, nothing."""
+    """Remove the lock and the empty folders of an index. If the folder holds other files, the lock stays."""
     if not (index / LOCK).is_file():
         return
     try:
-        lock = Lock(index)  # another writer may have begun meanwhile: then it is its folder
+        lock = Lock(index)  # if another writer has started, the folder is in use
     except RagidxError:
         return
     try:
         atomic.remove_empty(index / name for name in _PARTS)
-        with contextlib.suppress(OSError):  # the build's own failure is the one to tell
+        with contextlib.suppress(OSError):  # the build's own failure is the one to report
             if [path.name for path in index.iterdir()] == [LOCK]:
                 atomic.remove(index / LOCK)
     finally:

@@ -1,16 +1,16 @@
-"""Writing an index: rows and deletions are collected, and become visible all together in one renaming.
+"""Writing an index: rows and deletions are collected, and one rename makes all of them visible.
 
     with StoreWriter(path, spec=..., fingerprint=..., dim=...) as writer:
-        vectors = writer.reuse(hashes)         what need not be encoded again
+        vectors = writer.reuse(hashes)         vectors that need not be encoded again
         writer.add(rows, vectors)              (n, dim) float32 of unit length
         writer.delete_document("old.txt")
         writer.commit(notes, n_documents)
 
 The order on disk: new segments, deletions, `manifest.<generation>.json`, each synced with its folder; then
 `manifest.json` is renamed into place. Before that rename every reader sees the old state, after it the new one.
-A writer that ends without `commit`, however it ends, leaves the old state and the journal of what it encoded. One
-that fails on the way takes nothing more: what it has written may be half of something.
-What a spec means, and which documents a corpus has, is not known here.
+A writer that ends without `commit`, even one that is killed, leaves the old state and a journal of the vectors that it
+encoded. After a failed write a writer takes no more rows, because its files may be incomplete.
+This module does not interpret specs and does not know the corpus.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import load_faiss
 from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
-from ragidx.indexer.store.deletions import Masks, read_deletions, write_deletions
-from ragidx.indexer.store.generations import commit, write_blobs
+from ragidx.indexer.store.deletions import Masks, read_deletions
 from ragidx.indexer.store.lock import Lock, now
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import (
@@ -50,27 +49,28 @@ from ragidx.indexer.store.manifest import (
 from ragidx.indexer.store.rows import Row, union
 from ragidx.indexer.store.segment import Segment, segments_of
 from ragidx.indexer.writing.base_state import read_base, retuned
+from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
 from ragidx.indexer.writing.journal import Journal
 from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, Copier, Part, derived, merged
 from ragidx.indexer.writing.segment_writer import SegmentWriter
-from ragidx.indexer.writing.vacuum import check_folder, sweep
+from ragidx.indexer.writing.vacuum import check_folder, vacuum
 
 
 class StoreWriter:
-    """The one writer of an index, from the moment it is made until `close`. A context manager.
+    """The only writer of an index from its creation until `close`. A context manager.
 
     Args:
         path: the index folder; made if it is missing.
-        spec: how the vectors are made, to be kept in the manifest.
+        spec: how the vectors are made; stored in the manifest.
         fingerprint: of the spec and the weights: vectors of different fingerprints are never mixed.
         dim: width of the vectors.
-        index: which index large segments get; its type must be that of the index in the folder. Where its recall is
-            another, the segments that are there are tuned for it, too.
+        index: which index large segments get. Its type must be that of the index in the folder. If its recall is
+            another, the existing segments are tuned for it too.
         blobs: small files that belong to the spec, by name.
-        replace: the new state has only what this writer adds; the old one stays until then.
-        journal: whether vectors are kept as soon as they are added, until they are committed; not for those that lie
-            ready anyway. What is there of an interrupted build stays then.
-        on_stage: told at the commit how far the indexes of large segments are.
+        replace: the new state has only what this writer adds; the old state stays until the commit.
+        journal: whether vectors are written to the journal as soon as they are added. False for precomputed vectors;
+            the journal of an interrupted build then stays.
+        on_stage: called during the commit with the progress of the indexes of large segments.
 
     Raises:
         BusyError: another writer holds the index.
@@ -98,7 +98,7 @@ class StoreWriter:
         self._blobs = dict(blobs or {})
         self._replace = replace
         self._check_arguments()
-        load_faiss()  # whoever lacks it learns so before anything is encoded
+        load_faiss()  # a missing faiss is reported before anything is encoded
         check_folder(self.path)
         atomic.make_folder(self.path)
         self._lock = Lock(self.path)
@@ -106,7 +106,7 @@ class StoreWriter:
             self.base, self._generation = read_base(
                 self.path, fingerprint=fingerprint, dim=dim, index_type=index.index_type, replace=replace
             )
-            sweep(self.path)
+            vacuum(self.path)
             self._segments = [] if self.base is None or replace else self._tuned_segments(self.base)
             self._dead: Masks = [] if self.base is None or replace else read_deletions(self.path, self.base)
         except BaseException:
@@ -129,7 +129,7 @@ class StoreWriter:
         self.close()
 
     def known_documents(self) -> Documents:
-        """The documents of the committed state, less those deleted, and those added here."""
+        """The documents of the committed state without those deleted, and those added here."""
         self._check_running()
         return self._documents
 
@@ -144,16 +144,16 @@ class StoreWriter:
             return self._delete(self._documents.pop(doc_id)) > 0
 
     def delete_others(self) -> int:
-        """Delete every document that was neither added nor kept; how many went."""
+        """Delete every document that was neither added nor kept; returns how many."""
         with self.whole():
             count = self._documents.count_others()
             self._delete(self._documents.pop_others())
             return count
 
     def reuse(self, hashes: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        """The vectors that are known already, by text hash: committed, of dead rows too, or in the journal.
+        """The vectors that exist already, by text hash: committed ones (dead rows too) and those in the journal.
 
-        They have the precision of float16: added as they are, they are stored bit for bit as they were.
+        They have float16 precision: added unchanged, they are stored bit for bit as before.
         """
         self._check_running()
         found = self._committed.get(hashes)
@@ -162,14 +162,14 @@ class StoreWriter:
         return found if journal is None else found | journal.get(missing)
 
     def remember(self, hashes: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
-        """Put vectors into the journal as soon as they are encoded, in whatever order; `add` does it as well."""
+        """Put vectors into the journal as soon as they are encoded, in any order; `add` does it as well."""
         self._check_running()
         journal = self._open_journal(make=True)
         assert journal is not None
         journal.append(hashes, vectors)
 
     def add(self, rows: Sequence[Row], vectors: NDArray[np.float32]) -> None:
-        """Append rows with their vectors (n, dim), of unit length. The rows of a document stand together.
+        """Append rows with their vectors (n, dim), of unit length. The rows of a document are adjacent.
 
         Raises:
             ModelError: a vector is not finite or not of unit length.
@@ -192,7 +192,7 @@ class StoreWriter:
                 start += len(members)
 
     def add_rows(self, rows: Sequence[Row], vectors: NDArray[np.float32]) -> None:
-        """As `add`, of rows that are told apart by their own ids: no table of documents is kept, and no journal.
+        """As `add`, for rows that are identified by their own ids: no table of documents and no journal are kept.
 
         Raises:
             ModelError: a vector is not finite or not of unit length.
@@ -202,16 +202,15 @@ class StoreWriter:
             self._segment_for(rows).add(rows, vectors)
 
     def delete_rows(self, runs: Iterable[tuple[int, int, int]]) -> None:
-        """Mark rows of the committed state dead, given as (number of the segment, first row, count)."""
+        """Mark rows of the committed state dead; each run is (number of the segment, first row, count)."""
         with self.whole():
             self._delete(runs)
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
-        """A block that is done wholly or was the last: where it fails, this writer takes nothing more but `close`.
+        """If the block fails, every later call but `close` is refused.
 
-        What a file has of a write that failed nobody knows, nor which rows are in and which are not: a commit after it
-        would make that the state of the index.
+        After a failed write it is unknown which rows a file holds, and a commit would make that the state of the index.
         """
         self._check_running()
         try:
@@ -224,16 +223,16 @@ class StoreWriter:
     def commit(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
         """Make everything visible at once, and end this writer.
 
-        Where nothing differs from the committed state, nothing is written and that state is returned.
+        If nothing differs from the committed state, nothing is written and that state is returned.
 
         Args:
-            notes: what the build reports; kept in the manifest, and no difference by itself.
+            notes: what the build reports; stored in the manifest. New notes alone are not a difference.
             n_documents: of the corpus, those without chunks included.
 
         Raises:
-            RagidxError: the disk is full or failed; the committed state is what it was, or where only the last syncing
-                of the folder failed, this one: running again tells.
-            SpecError: nothing that fits into the memory reaches the recall asked for.
+            RagidxError: the disk is full or failed. The committed state is the old one, or the new one if only the last
+                sync of the folder failed; run again to find out.
+            SpecError: no index that fits into the memory reaches the requested recall.
         """
         with self.whole():
             if self._is_unchanged(n_documents):
@@ -241,20 +240,20 @@ class StoreWriter:
                 self._end()
                 return self.base
             self._finish_segment()
-            self.__dict__.pop("_documents", None)  # the making of an index had better have the memory
+            self.__dict__.pop("_documents", None)  # frees memory for the making of an index
             manifest = self._write_state(notes, n_documents)
             commit(self.path, manifest)
             self._end()
             return manifest
 
     def close(self) -> None:
-        """Let go of the index. Without a commit before, what was added is gone, but its vectors stay in the journal."""
+        """Release the index. Rows that were not committed are lost, but their vectors stay in the journal."""
         self._drop_segment()
         self._close_journal()
         try:
             if not self._ended:
                 self._ended = True
-                sweep(self.path)
+                vacuum(self.path)
         finally:
             self._lock.release()
 
@@ -266,14 +265,14 @@ class StoreWriter:
         return documents
 
     def _check_arguments(self) -> None:
-        """What a program got wrong, not a user."""
+        """Refuse mistakes of the calling program, not of a user."""
         if not 1 <= self._dim <= MAX_DIM:
             raise ValueError(f"dim {self._dim} is not from 1 to {MAX_DIM}")
         if not is_fingerprint(self._fingerprint):
             raise ValueError(f"fingerprint {self._fingerprint!r} is not 16 to 128 letters and digits")
         for name in self._blobs:
             if not is_file_name(name):
-                raise ValueError(f"{name!r} is no plain file name")
+                raise ValueError(f"{name!r} is not a plain file name")
 
     def _tuned_segments(self, base: Manifest) -> list[Segment]:
         entries = retuned(self.path, base, self._index)
@@ -321,7 +320,7 @@ class StoreWriter:
             name = segment_id(self._generation, len(self._finished))
             known = self.base.schema if self.base is not None and not self._replace else {}
             known = union(known, *(schema for _, schema in self._finished))
-            atomic.remove(self.path / SEGMENTS / name)  # left by a writer of an index that was damaged since
+            atomic.remove(self.path / SEGMENTS / name)  # left by a writer before the index was damaged
             self._current = SegmentWriter(self.path / SEGMENTS / name, self._dim, known)
         return self._current
 
@@ -345,7 +344,7 @@ class StoreWriter:
         )
 
     def _write_state(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
-        """Write all that the new manifest names besides the segments; segments without a live row are left out."""
+        """Write what the new manifest names besides the segments; a segment without live rows is dropped."""
         entries = [segment.entry for segment in self._segments] + [entry for entry, _ in self._finished]
         dead: Masks = [*self._dead, *(None for _ in self._finished)]
         for number, first, count in self._dead_again:
@@ -381,11 +380,11 @@ class StoreWriter:
         )
 
     def _end(self) -> None:
-        """After a commit: remove what is not needed any more."""
+        """After a commit: remove what is no longer needed."""
         self._ended = True
         self._close_journal()
         if self._keeps_journal:  # what it holds is committed
             atomic.remove(Journal.path_of(self.path / JOURNAL, self._fingerprint))
         if self._replace:
             atomic.remove(self.path / JOURNAL)
-        sweep(self.path)
+        vacuum(self.path)

@@ -171,18 +171,19 @@ def test_differences_name_the_field_in_the_users_words() -> None:
     [
         (
             {"template": "1b"},
-            "the index was made otherwise: the template 'llm2vec-qwen2' of this version is another one\n"
+            "the index was made with other options: the template 'llm2vec-qwen2' is different in this version\n"
             "  hint: replace it with `rebuild=True`",
         ),
         (
             {"weights": "2b"},
-            "the index was made otherwise: the files of 'chat/' have changed\n"
+            "the index was made with other options: the files of 'chat/' have changed\n"
             "  hint: name the right folder with `model`, or replace it with `rebuild=True`",
         ),
         (
             {"weights": "2b", "chunk": ChunkSpec(size=64)},
-            "the index was made otherwise: chunk.size is 256 in the index, 64 now; the files of 'chat/' have changed\n"
-            "  hint: leave the option out to go on with the index, or replace it with `rebuild=True`",
+            "the index was made with other options: chunk.size is 256 in the index, 64 now; "
+            "the files of 'chat/' have changed\n"
+            "  hint: remove the option to continue with the index, or replace it with `rebuild=True`",
         ),
     ],
 )
@@ -211,7 +212,7 @@ def test_a_moved_model_with_the_same_weights_is_no_difference() -> None:
         ),
         (
             lambda: FilterSpec(tau=float("nan")),
-            "`tau`: tau=nan is no number\n  hint: give 1 or more: hidden width / kept width",
+            "`tau`: tau=nan is not a number\n  hint: give 1 or more: hidden width / kept width",
         ),
         (
             lambda: FilterSpec(offset=32).width(32),
@@ -221,7 +222,7 @@ def test_a_moved_model_with_the_same_weights_is_no_difference() -> None:
         (lambda: FilterSpec(offset=-1), "`filter_offset`: offset=-1 is negative\n  hint: give 0 or more"),
         (
             lambda: FilterSpec(name="none", tau=2),
-            "`filter`: filter 'none' keeps all raw coordinates\n  hint: leave out `tau`, `dim` and `filter_offset`",
+            "`filter`: filter 'none' keeps all raw coordinates\n  hint: remove `tau`, `dim` and `filter_offset`",
         ),
         (lambda: EncoderSpec(attention="up"), "unknown attention 'up'\n  hint: known: causal, bidirectional"),
         (lambda: EncoderSpec(max_length=0), "`max_length`: a length of 0 tokens holds nothing\n  hint: give 1 or more"),

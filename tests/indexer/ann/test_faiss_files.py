@@ -57,11 +57,11 @@ def test_the_graph_file_holds_no_second_copy_of_the_vectors(pair, ann_kit):
         ),
         (
             lambda: faiss.IndexScalarQuantizer(8, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_L2),
-            "it is no inner-product index that is ready to search",
+            "it is not an inner-product index that is ready to search",
         ),
         (
             lambda: faiss.IndexScalarQuantizer(8, faiss.ScalarQuantizer.QT_bf16, faiss.METRIC_INNER_PRODUCT),
-            "it is no float16 index of 300 rows and 8 dimensions",
+            "it is not a float16 index of 300 rows and 8 dimensions",
         ),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_link_to_a_row_that_is_not_on_its_level_is_found(pair, ann_kit):
         ann_kit.open(pair / ANN, GRAPH, vectors)
 
     assert str(caught.value) == (
-        f"{pair / ANN}: the file is damaged: it is no graph over the vectors beside it\n{PUT_BACK}"
+        f"{pair / ANN}: the file is damaged: it is not a graph over the vectors beside it\n{PUT_BACK}"
     )
 
 
@@ -141,7 +141,7 @@ QUICK = ("HNSW8", "SQ8", "IVF8,SQ8", "RR,IVF8,RaBitQ")  # of each kind of file o
 EVERY = [factory if factory in QUICK else pytest.param(factory) for factory in ALL]
 IN_LISTS = [factory if factory in QUICK else pytest.param(factory) for factory in ALL if "IVF" in factory]
 MANY, WIDE = 400, 32
-NO_GRAPH = ("it is no graph over the vectors beside it", "FAISS cannot read it: ")  # some of it FAISS looks at, too
+NO_GRAPH = ("it is not a graph over the vectors beside it", "FAISS cannot read it: ")  # some of it FAISS looks at, too
 
 
 @pytest.fixture(scope="session")
@@ -202,7 +202,7 @@ def test_a_file_of_every_type_cut_anywhere_is_an_error(tmp_path, made, ann_kit, 
         path.write_bytes(data[:length])
         assert reason_of(path, factory, vectors, ann_kit)
     path.write_bytes(data + b"x")
-    assert reason_of(path, factory, vectors, ann_kit) == "1 bytes stand behind its end"
+    assert reason_of(path, factory, vectors, ann_kit) == "1 bytes follow its end"
 
 
 @pytest.mark.parametrize("factory", EVERY)
@@ -282,17 +282,17 @@ def test_a_graph_that_is_entered_nowhere_is_found(tmp_path, made, ann_kit, place
     [
         ("SQ8", "Flat", "its FAISS type is b'IxFI', not b'IxSQ'"),
         ("HNSW8", "HNSW8", "its FAISS type is b'IHNf', not b'IHNs'"),
-        ("SQ8", "SQ6", "what stands at byte 49 is not what such an index has"),
-        ("RR,SQ8", "PCA32,SQ8", "what stands at byte 37 is not what such an index has"),
-        ("RR,SQ8", "RR32,RR32,SQ8", "what stands at byte 37 is not what such an index has"),
+        ("SQ8", "SQ6", "what is at byte 49 is not what such an index has"),
+        ("RR,SQ8", "PCA32,SQ8", "what is at byte 37 is not what such an index has"),
+        ("RR,SQ8", "RR32,RR32,SQ8", "what is at byte 37 is not what such an index has"),
         ("RR,SQ8", "RR16,SQ8", "a list in it has 512 items, not 1,024"),
         ("RR,SQ8", "RR32,Flat", "its FAISS type is b'IxFI', not b'IxSQ'"),
         ("RR,SQ8", "RR32,HNSW4", "its FAISS type is b'IHNf', not b'IxSQ'"),
         ("IVF8,SQ8", "IVF8_HNSW4,SQ8", "its FAISS type is b'IHNf', not b'IxFI'"),
         ("IVF8,SQ8", "IVF8,Flat", "its FAISS type is b'IwFl', not b'IwSq'"),
-        ("IVF8,SQ8", "IVF4,SQ8", "what stands at byte 37 is not what such an index has"),
-        ("IVF8,PQ8", "IVF8,PQ4", "what stands at byte 1,132 is not what such an index has"),
-        ("IVF8,RaBitQ4", "IVF8,RaBitQ2", "what stands at byte 1,131 is not what such an index has"),
+        ("IVF8,SQ8", "IVF4,SQ8", "what is at byte 37 is not what such an index has"),
+        ("IVF8,PQ8", "IVF8,PQ4", "what is at byte 1,132 is not what such an index has"),
+        ("IVF8,RaBitQ4", "IVF8,RaBitQ2", "what is at byte 1,131 is not what such an index has"),
     ],
 )
 def test_parts_that_the_recipe_does_not_have_are_refused_before_faiss_reads_them(
@@ -318,7 +318,7 @@ def test_lists_that_would_lie_in_another_file_are_refused_before_it_is_opened(tm
     (tmp_path / "elsewhere").unlink()
 
     assert reason_of(tmp_path / ANN, "IVF8,SQ8", vectors, ann_kit) == (
-        "what stands at byte 1,432 is not what such an index has"
+        "what is at byte 1,432 is not what such an index has"
     )
 
 

@@ -88,8 +88,8 @@ def test_every_name_is_an_option_and_has_a_footprint(name):
             for text in ("HNSW16,PQ8", "RR,HNSW16", "IVF16,Flat", "IVF4,PQ8x4", "OPQ8,IVF4,PQ8", "RR,", "", "x," * 40)
         ),
         ("IVF0,SQ8", "`index_type`: index type 'IVF0,SQ8': IVF takes 1 list or more"),
-        ("PQ48", "`index_type`: index type 'PQ48': product codes stand in lists: IVF256,PQ48"),
-        ("IVF4,PQ0", "`index_type`: index type 'IVF4,PQ0': product codes stand in lists: IVF256,PQ48"),
+        ("PQ48", "`index_type`: index type 'PQ48': product codes need lists: IVF256,PQ48"),
+        ("IVF4,PQ0", "`index_type`: index type 'IVF4,PQ0': product codes need lists: IVF256,PQ48"),
         ("SQfp16", "`index_type`: index type 'SQfp16': all vectors in float16 are the type flat"),
         ("HNSW3", "`index_type`: index type 'HNSW3': HNSW takes 4 to 128 links"),
         ("HNSW129", "`index_type`: index type 'HNSW129': HNSW takes 4 to 128 links"),
@@ -121,15 +121,15 @@ def test_codes_that_do_not_divide_the_width_name_those_that_do():
         ({"index_type": "exec"}, "`index_type`: unknown index type 'exec'\n" + NAMES_HINT),
         (
             {"target_recall": 0},
-            "`target_recall`: a recall of 0 is no share\n  hint: give more than 0, at most 1",
+            "`target_recall`: a recall of 0 is out of range\n  hint: give more than 0, at most 1",
         ),
         (
             {"target_recall": 1.5},
-            "`target_recall`: a recall of 1.5 is no share\n  hint: give more than 0, at most 1",
+            "`target_recall`: a recall of 1.5 is out of range\n  hint: give more than 0, at most 1",
         ),
         (
             {"target_recall": float("nan")},
-            "`target_recall`: a recall of nan is no share\n  hint: give more than 0, at most 1",
+            "`target_recall`: a recall of nan is out of range\n  hint: give more than 0, at most 1",
         ),
         (
             {"max_memory": 0},

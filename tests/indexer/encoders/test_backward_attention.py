@@ -270,5 +270,5 @@ def test_backward_attention_has_no_other_implementation(implementation: str, tin
 
     assert str(fault.value) == (
         "`attn`: backward attention is computed by ragidx itself, with every implementation alike\n"
-        "  hint: leave out `attn`"
+        "  hint: remove `attn`"
     )

@@ -114,7 +114,7 @@ def test_a_trained_pooling_of_every_layer_reads_every_layer(tiny_model: Make, tm
                 str(tiny_model("llama")), method="classical", pooling="trainable", pooler=pooler, layer=1
             )
         )
-        == "`layer`: this pooling reads every layer\n  hint: leave out `layer`"
+        == "`layer`: this pooling reads every layer\n  hint: remove `layer`"
     )
 
 
@@ -146,7 +146,7 @@ def test_attention_implementations_agree(tiny_model: Make) -> None:
 def test_a_sentence_transformers_model_computes_its_own_attention(tiny_sentence_transformer: Path) -> None:
     assert told(lambda: load_encoder(str(tiny_sentence_transformer), attn="eager", device="cpu")) == (
         "`attn`: a sentence-transformers model brings its own attention\n"
-        "  hint: leave out `attn`, or choose another `method`"
+        "  hint: remove `attn`, or choose another `method`"
     )
 
 
@@ -219,7 +219,7 @@ def test_the_last_layer_has_gone_through_the_final_norm(layer: int, tiny_model: 
 
     assert str(fault.value) == (
         "`layer_norm`: the last layer's states have gone through the final norm\n"
-        "  hint: leave out `layer_norm`, or give a `layer` before the last"
+        "  hint: remove `layer_norm`, or give a `layer` before the last"
     )
 
 
@@ -247,7 +247,7 @@ def test_one_string_is_no_list_of_texts(tiny_model: Callable[..., Path]) -> None
     for call in (encoder.encode_query, encoder.encode_document):
         with pytest.raises(TypeError, match="expected a list of texts, got one string"):
             call("who signed?")
-        with pytest.raises(ValueError, match="text 1 is no Unicode text: half of a surrogate pair at character 2"):
+        with pytest.raises(ValueError, match="text 1 is not Unicode text: half of a surrogate pair at character 2"):
             call(["fine", "no\ud800"])
     with pytest.raises(TypeError, match="expected a list of texts, got one string"):
         encoder.encode_words(["one string"])

@@ -115,7 +115,7 @@ def test_an_encoder_asked_to_be_causal_is_an_error_at_load(tiny_sentence_transfo
         load_encoder(str(tiny_sentence_transformer), method="echo", device="cpu")
 
     assert "was asked for causal attention and attends both ways in a batch without padding" in str(fault.value)
-    assert fault.value.hint.startswith("it is no decoder: use it as a sentence-transformers model")
+    assert fault.value.hint.startswith("it is not a decoder: use it as a sentence-transformers model")
 
 
 def test_queries_carry_the_instruction_and_documents_do_not(tiny_model: Callable[..., Path]) -> None:
@@ -349,7 +349,7 @@ def test_a_model_with_code_of_its_own_is_refused_and_the_code_is_not_run(
 def test_options_of_a_sentence_transformers_model_are_its_own(tiny_sentence_transformer: Path) -> None:
     assert _message(lambda: load_encoder(str(tiny_sentence_transformer), pooling="mean"), SpecError) == (
         "`pooling`: a sentence-transformers model brings its own pooling\n"
-        "  hint: leave out `pooling`, or choose another `method`"
+        "  hint: remove `pooling`, or choose another `method`"
     )
 
 
@@ -357,7 +357,7 @@ def test_a_decoder_is_no_sentence_transformers_model(tiny_model: Callable[..., P
     folder = str(tiny_model("llama"))
 
     assert _message(lambda: load_encoder(folder, method="sentence-transformers"), SpecError) == (
-        f"`method`: '{folder}' has no modules.json, so it is no sentence-transformers model\n"
+        f"`method`: '{folder}' has no modules.json, so it is not a sentence-transformers model\n"
         "  hint: choose a method for decoders, such as `method=echo`"
     )
 

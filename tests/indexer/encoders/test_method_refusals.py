@@ -46,7 +46,7 @@ def test_copies_where_the_template_does_not_repeat_are_refused(
 ) -> None:
     assert told(llama, copies=3, **asked) == (
         f"`copies`: the template '{template}' does not repeat the text\n"
-        "  hint: leave out `copies`, or use `method=reba` or `method=echo` without a template"
+        "  hint: remove `copies`, or use `method=reba` or `method=echo` without a template"
     )
 
 
@@ -106,12 +106,12 @@ def test_copies_where_the_template_does_not_repeat_are_refused(
         (
             {"method": "reba", "template": "echo"},
             "`template`: backward attention needs copies of the text side by side, and the template 'echo' has none\n"
-            "  hint: leave out `template`",
+            "  hint: remove `template`",
         ),
         (
             {"method": "reba", "template": "{text} {text}"},
             "`template`: backward attention needs copies of the text side by side, and the template '{text} {text}' "
-            "has none\n  hint: leave out `template`",
+            "has none\n  hint: remove `template`",
         ),
         (
             {"method": "classical", "pooling": "bos"},
@@ -121,17 +121,17 @@ def test_copies_where_the_template_does_not_repeat_are_refused(
         (
             {"method": "classical", "compute_matched": True},
             "`compute_matched`: the template 'classical' holds the text once: it reads no more than classical does\n"
-            "  hint: leave out `compute_matched`",
+            "  hint: remove `compute_matched`",
         ),
         (
             {"method": "reba", "copies": 1, "compute_matched": True},
             "`compute_matched`: the template 'reba' holds the text once: it reads no more than classical does\n"
-            "  hint: leave out `compute_matched`",
+            "  hint: remove `compute_matched`",
         ),
         (
             {"method": "prompteol", "pooling": "mean"},
             "`pooling`: the template 'prompteol' pools one token, so mean pooling would change nothing\n"
-            "  hint: leave out `pooling`",
+            "  hint: remove `pooling`",
         ),
         (
             {"method": "llm2vec", "layer": 0},
@@ -159,11 +159,11 @@ def test_copies_where_the_template_does_not_repeat_are_refused(
         (
             {"template": "P: {text}", "instruction": "Find it"},
             "`instruction`: the template 'P: {text}' has no {instruction}, so the instruction would not be read\n"
-            "  hint: say where it stands, such as '{instruction} {text}', or leave the instruction out",
+            "  hint: say where it goes, such as '{instruction} {text}', or remove the instruction",
         ),
         (
             {"instruction": "Find {text}"},
-            "`instruction`: the instruction holds the placeholder '{text}'\n  hint: write it otherwise",
+            "`instruction`: the instruction holds the placeholder '{text}'\n  hint: remove it",
         ),
         (
             {"instruction": "task:SciFakt"},
@@ -229,12 +229,12 @@ def test_options_of_a_sentence_transformers_model_are_refused_by_the_name_that_w
 ) -> None:
     assert told(wrapped, **asked) == (
         f"`{field}`: a sentence-transformers model brings its own {own}\n"
-        f"  hint: leave out `{field}`, or choose another `method`"
+        f"  hint: remove `{field}`, or choose another `method`"
     )
 
 
 def test_a_decoder_has_no_modules_of_its_own(llama: ModelFiles) -> None:
     assert told(llama, method=SENTENCE_TRANSFORMERS) == (
-        f"`method`: '{llama.name}' has no modules.json, so it is no sentence-transformers model\n"
+        f"`method`: '{llama.name}' has no modules.json, so it is not a sentence-transformers model\n"
         "  hint: choose a method for decoders, such as `method=echo`"
     )

@@ -182,7 +182,7 @@ HEADS: dict[str, tuple[dict[str, str], int | None, str]] = {
     "not said": (
         {},
         None,
-        "the file does not say how many heads the pooling has, and shapes do not tell\n"
+        "the file does not say how many heads the pooling has, and the shapes do not show it\n"
         "  hint: save it once with that number: "
         "load_pooling(path, hidden=..., n_layers=..., heads=32).save(new_path); 32 are the original's",
     ),

@@ -234,22 +234,22 @@ def test_a_seed_alone_belongs_to_no_filter() -> None:
         (
             {"name": "bulk", "offset": 3},
             "`filter_offset`: filter 'bulk' has no offset\n"
-            "  hint: leave out `filter_offset`, or take a filter that has one: embedfilter",
+            "  hint: remove `filter_offset`, or take a filter that has one: embedfilter",
         ),
         (
             {"name": "truncation", "seed": 3},
-            "`filter_seed`: filter 'truncation' has no seed\n  hint: leave out `filter_seed`, or take a filter that has"
+            "`filter_seed`: filter 'truncation' has no seed\n  hint: remove `filter_seed`, or take a filter that has"
             " one: random, random-directions, optimal, optimal-abs, whitening, pca",
         ),
         (
             {"name": "random", "sample": 9},
-            "`filter_sample`: filter 'random' has no sample\n  hint: leave out `filter_sample`, or take a filter that"
+            "`filter_sample`: filter 'random' has no sample\n  hint: remove `filter_sample`, or take a filter that"
             " has one: optimal, optimal-abs, whitening, pca",
         ),
         (
             {"name": "pca", "topk": 9},
             "`filter_topk`: filter 'pca' has no topk\n"
-            "  hint: leave out `filter_topk`, or take a filter that has one: optimal, optimal-abs",
+            "  hint: remove `filter_topk`, or take a filter that has one: optimal, optimal-abs",
         ),
         (
             {"name": "pca", "sample": 1},

@@ -204,7 +204,7 @@ def test_a_folder_that_is_no_adapter_is_refused(base: Path, folder: Path) -> Non
     (folder / "empty").mkdir()
 
     assert told("base", adapters=["empty"]) == (
-        "`adapters`: 'empty' has no adapter_config.json, so it is no adapter\n"
+        "`adapters`: 'empty' has no adapter_config.json, so it is not an adapter\n"
         "  hint: name the folder that `save_pretrained` of a PEFT model wrote"
     )
 

@@ -141,7 +141,7 @@ NUMBERS = {
     "a list of alphas": ({"alpha_pattern": [1]}, "alpha_pattern is not an object: [1]"),
     "a broken pattern": (
         {"alpha_pattern": {"(q": 4}},
-        "alpha_pattern has '(q', which is no pattern: missing ), unterminated subpattern at position 0",
+        "alpha_pattern has '(q', which is not a pattern: missing ), unterminated subpattern at position 0",
     ),
 }
 

@@ -214,7 +214,7 @@ def test_an_adapter_of_the_output_head_needs_one(tmp_path: Path) -> None:
 def test_only_linear_layers_are_changed(tmp_path: Path) -> None:
     assert told(adapter(tmp_path / "a"), model(nn.Embedding(2, 2))) == (
         "HERE/adapter_model.safetensors: the adapter 'mine' does not fit this model: "
-        f"'layers.0.q_proj' is no linear layer (Embedding)\n  {BASE}"
+        f"'layers.0.q_proj' is not a linear layer (Embedding)\n  {BASE}"
     )
 
 

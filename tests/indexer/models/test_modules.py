@@ -89,7 +89,7 @@ def test_a_list_of_modules_that_is_none_is_refused(plain: Path, written: str) ->
     (plain / "modules.json").write_text(written)
 
     assert refused(plain) == (
-        f"{plain / 'modules.json'}: it is no list of modules\n  hint: download or copy the model again"
+        f"{plain / 'modules.json'}: it is not a list of modules\n  hint: download or copy the model again"
     )
 
 

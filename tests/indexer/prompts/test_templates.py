@@ -24,7 +24,7 @@ from ragidx.indexer.prompts.tokenizer import TextTokenizer
         ("ecco", "unknown template 'ecco'; did you mean 'echo'?\n  hint: known: " + ", ".join(template_names())),
         (
             "no place for it",
-            "`template`: the template has no {text}\n  hint: say where the text stands, such as 'Passage: {text}'",
+            "`template`: the template has no {text}\n  hint: say where the text goes, such as 'Passage: {text}'",
         ),
         (
             "{text} {txt}",
@@ -47,12 +47,12 @@ def test_a_wrong_template_is_named(name: str, message: str) -> None:
             "Passage: {text}",
             "Find it",
             "`instruction`: the template 'Passage: {text}' has no {instruction}, so the instruction would not be read\n"
-            "  hint: say where it stands, such as '{instruction} {text}', or leave the instruction out",
+            "  hint: say where it goes, such as '{instruction} {text}', or remove the instruction",
         ),
         (
             "classical",
             "Find {text}",
-            "`instruction`: the instruction holds the placeholder '{text}'\n  hint: write it otherwise",
+            "`instruction`: the instruction holds the placeholder '{text}'\n  hint: remove it",
         ),
     ],
 )
@@ -82,12 +82,12 @@ def test_an_empty_instruction_is_none(template: str) -> None:
         (
             "One {text}\nTwo",
             "metaeol",
-            "`template`: the template has no {text}\n  hint: say where the text stands, such as 'Passage: {text}'",
+            "`template`: the template has no {text}\n  hint: say where the text goes, such as 'Passage: {text}'",
         ),
         (
             " \n ",
             "metaeol",
-            "`template`: the template has no {text}\n  hint: say where the text stands, such as 'Passage: {text}'",
+            "`template`: the template has no {text}\n  hint: say where the text goes, such as 'Passage: {text}'",
         ),
         (
             "{texts}",
@@ -113,7 +113,7 @@ def test_copies_of_a_template_that_has_none_are_refused(name: str) -> None:
 
     assert str(fault.value) == (
         f"`copies`: the template '{name}' does not repeat the text\n"
-        "  hint: leave out `copies`, or use `method=reba` or `method=echo` without a template"
+        "  hint: remove `copies`, or use `method=reba` or `method=echo` without a template"
     )
 
 

@@ -50,7 +50,10 @@ def check_named(index: Path, path: Path, place: int = -1) -> None:
     with pytest.raises(IndexFormatError) as caught:
         Store.open(index)
     assert caught.value.where == str(path), f"byte {place}"
-    assert "damaged" in caught.value.message or caught.value.message in ("the file is missing", "it is no plain file")
+    assert "damaged" in caught.value.message or caught.value.message in (
+        "the file is missing",
+        "it is not a plain file",
+    )
     assert [line.split(": ")[0] for line in verify(index)] == [str(path)], f"byte {place}"
 
 

@@ -120,8 +120,8 @@ SIZES = {
         (4, struct.pack("<i", 65_536), "it holds 24 rows of 65,536 dimensions, not 24 of 8"),
         (4, struct.pack("<i", -8), "it holds 24 rows of -8 dimensions, not 24 of 8"),
         (8, struct.pack("<q", 2**62), f"it holds {2**62:,} rows of 8 dimensions, not 24 of 8"),
-        (73, struct.pack("<Q", 2**62), "it is no float16 index of 24 rows and 8 dimensions"),
-        (65, struct.pack("<Q", 2**61), "it is no float16 index of 24 rows and 8 dimensions"),
+        (73, struct.pack("<Q", 2**62), "it is not a float16 index of 24 rows and 8 dimensions"),
+        (65, struct.pack("<Q", 2**61), "it is not a float16 index of 24 rows and 8 dimensions"),
         (0, b"IxFI", "its FAISS type is b'IxFI', not b'IxSQ'"),
     ],
     "ann.faiss": [
@@ -207,7 +207,7 @@ def test_vectors_that_are_no_unit_vectors_are_named_by_verify(index):
     plant(index, f"{SEGMENT}/vectors.faiss", bytes(content))
 
     assert verify(index) == [
-        f"{index / SEGMENT}: the file is damaged: row 23 is no vector of unit length; "
+        f"{index / SEGMENT}: the file is damaged: row 23 is not of unit length; "
         "put it back from a copy, or build again with `rebuild=True`"
     ]
 

@@ -26,7 +26,7 @@ PARTS = 20
 NAMES = tuple(OPERATIONS)
 NOT_BUILT = (
     "there is no such folder",
-    "it is no index: manifest.json is missing",  # killed before the lock was there
+    "it is not an index: manifest.json is missing",  # killed before the lock was there
     "the index is not built yet: nothing was committed",
 )
 

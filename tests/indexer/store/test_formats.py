@@ -168,8 +168,8 @@ def lie(index: Path, change: Callable[[dict[str, Any]], object]) -> None:
     ("change", "reasons"),
     [
         (lambda data: data.update(index_type="exec"), ("index: unknown index type 'exec'", NO_ANN)),
-        (lambda data: data.pop("index_type"), ("index.index_type: None cannot stand there", NO_ANN)),
-        (lambda data: data.update(segments=3), ("segments: it is no list",) * 2),
+        (lambda data: data.pop("index_type"), ("index.index_type: None is not allowed there", NO_ANN)),
+        (lambda data: data.update(segments=3), ("segments: it is not a list",) * 2),
         (
             lambda data: data["segments"][0]["files"].update({"x.so": {}}),
             ("segment 00000001-0000: files: 'x.so' is unknown",) * 2,

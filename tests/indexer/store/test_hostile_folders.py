@@ -34,7 +34,7 @@ def test_a_folder_that_is_no_index(tmp_path):
     (tmp_path / "letter.txt").write_text("hello")
 
     assert refused(tmp_path) == (
-        f"{tmp_path}: it is no index: manifest.json is missing\n  hint: name another folder with `index`"
+        f"{tmp_path}: it is not an index: manifest.json is missing\n  hint: name another folder with `index`"
     )
 
 
@@ -128,15 +128,15 @@ def test_a_manifest_that_is_a_pipe_is_not_waited_for(index):
     (index / "manifest.json").unlink()
     os.mkfifo(index / "manifest.json")
 
-    assert refused(index) == f"{index / 'manifest.json'}: the manifest is damaged: it is no plain file\n{GO_BACK}"
+    assert refused(index) == f"{index / 'manifest.json'}: the manifest is damaged: it is not a plain file\n{GO_BACK}"
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda d: d["segments"][0].update(id="../../etc"), "segment.id: '../../etc' cannot stand there"),
-        (lambda d: d["segments"][0].update(id="a/b"), "segment.id: 'a/b' cannot stand there"),
-        (lambda d: d["files"].update({"../x": d["files"]["filter.safetensors"]}), "files: '../x' cannot stand there"),
+        (lambda d: d["segments"][0].update(id="../../etc"), "segment.id: '../../etc' is not allowed there"),
+        (lambda d: d["segments"][0].update(id="a/b"), "segment.id: 'a/b' is not allowed there"),
+        (lambda d: d["files"].update({"../x": d["files"]["filter.safetensors"]}), "files: '../x' is not allowed there"),
         (
             lambda d: d["segments"][0]["files"].update({"x.so": d["deletions"]}),
             "segment 00000001-0000: files: 'x.so' is unknown",
@@ -145,26 +145,26 @@ def test_a_manifest_that_is_a_pipe_is_not_waited_for(index):
             lambda d: d["segments"][0]["files"].pop("ann.faiss"),
             "segment 00000001-0000: files: 'ann.faiss' is missing",
         ),
-        (lambda d: d.update(dim=65537), "dim: 65537 is no integer from 1 to 65536"),
-        (lambda d: d.update(dim=True), "dim: True is no integer from 1 to 65536"),
-        (lambda d: d.update(dim=8.0), "dim: 8.0 is no integer from 1 to 65536"),
+        (lambda d: d.update(dim=65537), "dim: 65537 is not an integer from 1 to 65536"),
+        (lambda d: d.update(dim=True), "dim: True is not an integer from 1 to 65536"),
+        (lambda d: d.update(dim=8.0), "dim: 8.0 is not an integer from 1 to 65536"),
         (
             lambda d: d["segments"][0].update(rows=2**40),
-            "segment 00000001-0000: rows: 1099511627776 is no integer from 1 to 2147483647",
+            "segment 00000001-0000: rows: 1099511627776 is not an integer from 1 to 2147483647",
         ),
         (lambda d: d["segments"].append(d["segments"][0]), "segments: two have the same id"),
-        (lambda d: d.update(n_chunks=-1), "n_chunks: -1 is no integer from 0 to 302"),
+        (lambda d: d.update(n_chunks=-1), "n_chunks: -1 is not an integer from 0 to 302"),
         (lambda d: d["index"].update(index_type="exec"), "index: unknown index type 'exec'"),
-        (lambda d: d["index"].update(index_type=1), "index.index_type: 1 cannot stand there"),
+        (lambda d: d["index"].update(index_type=1), "index.index_type: 1 is not allowed there"),
         (
             lambda d: d["index"].update(index_type="HNSW16" * 30),
-            f"index.index_type: '{('HNSW16' * 30)[:59]}... cannot stand there",
+            f"index.index_type: '{('HNSW16' * 30)[:59]}... is not allowed there",
         ),
-        (lambda d: d["index"].update(target_recall=1.5), "index.target_recall: 1.5 is no share"),
-        (lambda d: d["index"].update(target_recall=0), "index: a recall of 0 is no share"),
-        (lambda d: d["index"].update(target_recall=True), "index.target_recall: True is no share"),
-        (lambda d: d["index"].update(max_memory=0), "index.max_memory: 0 is no integer from 1 to 9007199254740992"),
-        (lambda d: d.update(index="flat"), "index: it is no object"),
+        (lambda d: d["index"].update(target_recall=1.5), "index.target_recall: 1.5 is not a number from 0 to 1"),
+        (lambda d: d["index"].update(target_recall=0), "index: a recall of 0 is out of range"),
+        (lambda d: d["index"].update(target_recall=True), "index.target_recall: True is not a number from 0 to 1"),
+        (lambda d: d["index"].update(max_memory=0), "index.max_memory: 0 is not an integer from 1 to 9007199254740992"),
+        (lambda d: d.update(index="flat"), "index: it is not an object"),
         (lambda d: d.update(index_type="flat"), "manifest: 'index_type' is unknown"),
         (
             lambda d: d["segments"][0].update(ann=None),
@@ -180,17 +180,20 @@ def test_a_manifest_that_is_a_pipe_is_not_waited_for(index):
         ),
         (
             lambda d: d["segments"][0]["ann"].update(beam=-1),
-            "segment 00000001-0000: ann.beam: -1 is no integer from 0 to 2147483647",
+            "segment 00000001-0000: ann.beam: -1 is not an integer from 0 to 2147483647",
         ),
-        (lambda d: d["segments"][0]["ann"].update(recall=2), "segment 00000001-0000: ann.recall: 2 is no share"),
+        (
+            lambda d: d["segments"][0]["ann"].update(recall=2),
+            "segment 00000001-0000: ann.recall: 2 is not a number from 0 to 1",
+        ),
         (lambda d: d["segments"][0]["ann"].pop("sample"), "segment 00000001-0000: ann: 'sample' is missing"),
-        (lambda d: d["segments"][0].update(ann=[]), "segment 00000001-0000: ann: it is no object"),
-        (lambda d: d.update(fingerprint="../" * 10), f"fingerprint: '{'../' * 10}' cannot stand there"),
-        (lambda d: d.update(schema={"year": "date"}), "schema.year: 'date' cannot stand there"),
-        (lambda d: d.update(spec=[]), "spec: it is no object"),
+        (lambda d: d["segments"][0].update(ann=[]), "segment 00000001-0000: ann: it is not an object"),
+        (lambda d: d.update(fingerprint="../" * 10), f"fingerprint: '{'../' * 10}' is not allowed there"),
+        (lambda d: d.update(schema={"year": "date"}), "schema.year: 'date' is not allowed there"),
+        (lambda d: d.update(spec=[]), "spec: it is not an object"),
         (lambda d: d.update(extra=1), "manifest: 'extra' is unknown"),
         (lambda d: d.pop("notes"), "manifest: 'notes' is missing"),
-        (lambda d: d["deletions"].update(sha256="x" * 64), f"deletions: sha256: '{'x' * 59}... cannot stand there"),
+        (lambda d: d["deletions"].update(sha256="x" * 64), f"deletions: sha256: '{'x' * 59}... is not allowed there"),
     ],
 )
 def test_a_manifest_that_lies_is_refused_by_field(index, change, reason):

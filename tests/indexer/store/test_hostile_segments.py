@@ -86,7 +86,7 @@ def test_a_file_that_is_a_link_is_not_followed(index):
     path.rename(index / "away")
     path.symlink_to(index / "away")
 
-    assert refused(index) == f"{path}: it is no plain file\n{PUT_BACK}"
+    assert refused(index) == f"{path}: it is not a plain file\n{PUT_BACK}"
 
 
 @pytest.mark.slow
@@ -223,7 +223,7 @@ def test_a_link_that_leads_nowhere_is_named_by_verify_and_by_the_first_search(in
     high, low = int(np.argmax(levels > 1)), int(np.argmax(levels == 1))
     place = data.index(links.tobytes()) + 4 * (int(starts[high]) + 2 * 16)  # its first link on level 1
     plant(index, f"{SEGMENT}/ann.faiss", data[:place] + low.to_bytes(4, "little") + data[place + 4 :])
-    message = f"{index / SEGMENT / 'ann.faiss'}: the file is damaged: it is no graph over the vectors beside it"
+    message = f"{index / SEGMENT / 'ann.faiss'}: the file is damaged: it is not a graph over the vectors beside it"
 
     store = Store.open(index)
     with pytest.raises(IndexFormatError) as caught:

@@ -25,7 +25,7 @@ from ragidx.indexer.store.manifest import files_of, read_manifest
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import line_of, verify
 from ragidx.indexer.writing.history import ROLLED_BACK, history, rollback
-from ragidx.indexer.writing.vacuum import sweep
+from ragidx.indexer.writing.vacuum import vacuum
 
 STATES = [
     {"ant.txt": ["an ant", "two ants"], "bee.txt": ["a bee"]},
@@ -272,9 +272,9 @@ def test_the_manifest_of_another_generation_is_damage(index: Path) -> None:
     path.write_bytes((index / "manifest.1.json").read_bytes())
 
     assert verify(index) == [
-        f"{path}: the manifest is damaged: it is that of generation 1; put it back from a copy; without it {LOST}"
+        f"{path}: the manifest is damaged: it belongs to generation 1; put it back from a copy; without it {LOST}"
     ]
-    with pytest.raises(IndexFormatError, match="it is that of generation 1"):
+    with pytest.raises(IndexFormatError, match="it belongs to generation 1"):
         rollback(index, 2)
 
 
@@ -370,7 +370,7 @@ def test_what_a_manifest_may_name_that_cannot_be_read_now_stays(replaced: Path, 
 @pytest.mark.parametrize("hidden", [cannot_be_read, of_a_newer_format])
 def test_what_it_cannot_name_goes_and_the_rest_goes_when_it_can_be_read(replaced: Path, hidden: Any) -> None:
     with hidden(replaced / "manifest.2.json"):
-        sweep(replaced)
+        vacuum(replaced)
     left = {path.relative_to(replaced).as_posix() for path in replaced.rglob("*") if path.is_file()}
     assert left == {
         "LOCK",
@@ -380,7 +380,7 @@ def test_what_it_cannot_name_goes_and_the_rest_goes_when_it_can_be_read(replaced
     }
 
     (replaced / "manifest.2.json").write_bytes(b"")
-    sweep(replaced)
+    vacuum(replaced)
 
     names = {path.name for path in (replaced / "segments").iterdir()}
     assert names == {"00000001-0000", "00000003-0000"}

@@ -16,7 +16,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing.history import history, rollback
 from ragidx.indexer.writing.rewrite import Change, compact, copy
-from ragidx.indexer.writing.vacuum import sweep
+from ragidx.indexer.writing.vacuum import vacuum
 
 STATES = [{"ant": ["an ant"]}, {"ant": ["an ant"], "bee": ["a bee"]}, {"bee": ["a bee"], "cat": ["a cat"]}]
 HINT = "copy the newest manifest.<number>.json beside it over manifest.json, or build again with `rebuild=True`"
@@ -62,7 +62,7 @@ def test_a_sweep_removes_nothing(index: Path) -> None:
     (index / "segments" / "00000009-0000").mkdir()
     before = tree_of(index)
 
-    sweep(index)
+    vacuum(index)
 
     assert tree_of(index) == before
 

@@ -211,9 +211,9 @@ def test_another_spec_for_an_index_is_an_error_that_says_what_differs(
     with pytest.raises(SpecError) as fault:
         ragidx.build(small_corpus, echo_index, **options)
 
-    assert str(fault.value).startswith(f"{echo_index}: the index was made otherwise: ")
+    assert str(fault.value).startswith(f"{echo_index}: the index was made with other options: ")
     assert what in fault.value.message
-    hint = "leave the option out to go on with the index, or replace it with `rebuild=True`"
+    hint = "remove the option to continue with the index, or replace it with `rebuild=True`"
     assert fault.value.hint.partition("; ")[0] == hint
     assert ("ragidx reindex DIR" in fault.value.hint) == ("index_type" in what)  # nothing is encoded for that
 

@@ -26,7 +26,7 @@ def test_where_there_is_no_index_the_message_says_what_is_there(run: Run, small_
     name_another = "  hint: name another folder with --index\n"
     wanted = {
         "nowhere": "there is no such folder\n  hint: build the index first, or name another folder with --index\n",
-        "corpus": f"it is no index: manifest.json is missing\n{name_another}",
+        "corpus": f"it is not an index: manifest.json is missing\n{name_another}",
         "corpus/lease.txt": f"it is a file, not a folder\n{name_another}",
         "begun": "the index is not built yet: nothing was committed\n"
         "  hint: run the same 'ragidx build' or 'ragidx reindex' again\n",
@@ -145,8 +145,8 @@ def test_another_spec_for_an_index_is_an_error_that_says_what_differs(run: Run, 
     assert done == (
         2,
         "",
-        f"Error: ragidx-index: the index was made otherwise: {difference}\n"
-        "  hint: leave the option out to go on with the index, or replace it with --rebuild\n",
+        f"Error: ragidx-index: the index was made with other options: {difference}\n"
+        "  hint: remove the option to continue with the index, or replace it with --rebuild\n",
     )
     assert json.loads(run("info", "--json").out)["generation"] == 1
 
@@ -158,8 +158,8 @@ def test_another_index_type_is_an_error_that_names_the_way_without_encoding(run:
     assert done == (
         2,
         "",
-        "Error: ragidx-index: the index was made otherwise: index_type is 'auto' in the index, 'hnsw' now\n"
-        "  hint: leave the option out to go on with the index, or replace it with --rebuild; 'ragidx reindex DIR "
+        "Error: ragidx-index: the index was made with other options: index_type is 'auto' in the index, 'hnsw' now\n"
+        "  hint: remove the option to continue with the index, or replace it with --rebuild; 'ragidx reindex DIR "
         "--index ragidx-index --index-type hnsw' makes one of that type beside it, and encodes nothing\n",
     )
     assert run("reindex", "DIR", "--index", "ragidx-index", "--index-type", "hnsw").status == 0

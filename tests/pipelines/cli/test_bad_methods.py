@@ -21,7 +21,7 @@ BELONG = (
     "--pooler: the trainable pooling and its weights belong together\n"
     "  hint: give --pooling trainable and --pooler weights.safetensors, or neither"
 )
-NO_COPIES = "leave out --copies, or use --method reba or --method echo without a template"
+NO_COPIES = "remove --copies, or use --method reba or --method echo without a template"
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def parts(small_corpus: Path, model: Path, folder: Path) -> Path:
         ),
         (
             "--template 'Passage: '",
-            "--template: the template has no {text}\n  hint: say where the text stands, such as 'Passage: {text}'",
+            "--template: the template has no {text}\n  hint: say where the text goes, such as 'Passage: {text}'",
         ),
         (
             "--method llm2vec --template '{text} {text}'",
@@ -65,7 +65,7 @@ def parts(small_corpus: Path, model: Path, folder: Path) -> Path:
         ),
         (
             "--adapter empty",
-            "--adapter: 'empty' has no adapter_config.json, so it is no adapter\n"
+            "--adapter: 'empty' has no adapter_config.json, so it is not an adapter\n"
             "  hint: name the folder that `save_pretrained` of a PEFT model wrote",
         ),
         (
@@ -91,7 +91,7 @@ def parts(small_corpus: Path, model: Path, folder: Path) -> Path:
         ),
         (
             "--pooling trainable --pooler layers.safetensors --layer 1",
-            "--layer: this pooling reads every layer\n  hint: leave out --layer",
+            "--layer: this pooling reads every layer\n  hint: remove --layer",
         ),
         (
             "--layer 3",
@@ -105,7 +105,7 @@ def parts(small_corpus: Path, model: Path, folder: Path) -> Path:
         (
             "--layer-norm",
             "--layer-norm: the last layer's states have gone through the final norm\n"
-            "  hint: leave out --layer-norm, or give a --layer before the last",
+            "  hint: remove --layer-norm, or give a --layer before the last",
         ),
         ("--method echo --copies 0", "--copies: 0 copies of a text hold nothing\n  hint: give 1 or more"),
         (
@@ -124,12 +124,12 @@ def parts(small_corpus: Path, model: Path, folder: Path) -> Path:
         (
             "--method reba --template echo",
             "--template: backward attention needs copies of the text side by side, and the template 'echo' has none\n"
-            "  hint: leave out --template",
+            "  hint: remove --template",
         ),
         (
             "--method reba --attn eager",
             "--attn: backward attention is computed by ragidx itself, with every implementation alike\n"
-            "  hint: leave out --attn",
+            "  hint: remove --attn",
         ),
         (
             "--method classical --pooling bos",
@@ -139,7 +139,7 @@ def parts(small_corpus: Path, model: Path, folder: Path) -> Path:
         (
             "--method classical --compute-matched --max-length 9",
             "--compute-matched: the template 'classical' holds the text once: it reads no more than classical does\n"
-            "  hint: leave out --compute-matched",
+            "  hint: remove --compute-matched",
         ),
         ("--truncate start", "unknown way to truncate 'start'\n  hint: known: end, middle"),
         ("--max-length 0", "--max-length: a length of 0 tokens holds nothing\n  hint: give 1 or more"),
@@ -156,7 +156,7 @@ def parts(small_corpus: Path, model: Path, folder: Path) -> Path:
         (
             "--template 'P: {text}' --instruction Find",
             "--instruction: the template 'P: {text}' has no {instruction}, so the instruction would not be read\n"
-            "  hint: say where it stands, such as '{instruction} {text}', or leave the instruction out",
+            "  hint: say where it goes, such as '{instruction} {text}', or remove the instruction",
         ),
     ],
 )
@@ -249,7 +249,7 @@ def test_a_model_with_modules_of_its_own_takes_no_options_for_them(
         2,
         "",
         f"Error: {option}: a sentence-transformers model brings its own {own}\n"
-        f"  hint: leave out {option}, or choose another --method\n",
+        f"  hint: remove {option}, or choose another --method\n",
     )
 
 
@@ -289,8 +289,8 @@ def test_an_index_of_another_method_says_what_differs_and_goes_on_with_its_own(
     assert done == (
         2,
         "",
-        f"Error: ragidx-index: the index was made otherwise: {difference}\n"
-        "  hint: leave the option out to go on with the index, or replace it with --rebuild\n",
+        f"Error: ragidx-index: the index was made with other options: {difference}\n"
+        "  hint: remove the option to continue with the index, or replace it with --rebuild\n",
     )
     for same in ("", made):
         assert run("build", "corpus", *same.split()).status == 0

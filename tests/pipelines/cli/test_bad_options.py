@@ -157,17 +157,17 @@ UNKNOWN_ATTN = (
             "  hint: give 0 or more, and less than --chunk-size",
         ),
         ("--tau 0.5", "--tau: tau=0.5 would widen the vectors\n  hint: give 1 or more: hidden width / kept width"),
-        ("--tau nan", "--tau: tau=nan is no number\n  hint: give 1 or more: hidden width / kept width"),
+        ("--tau nan", "--tau: tau=nan is not a number\n  hint: give 1 or more: hidden width / kept width"),
         ("--tau 999", "--tau: tau=999 leaves nothing of 256 dimensions\n  hint: give at most 256"),
         ("--tau 2 --dim 4", "filter: tau=2 and dim=4 are both set\n  hint: give one of --tau and --dim"),
         ("--dim 999", "--dim: dim=999 is wider than the model, which has 256\n  hint: give at most 256"),
         (
             "--filter none --tau 2",
-            "--filter: filter 'none' keeps all raw coordinates\n  hint: leave out --tau, --dim and --filter-offset",
+            "--filter: filter 'none' keeps all raw coordinates\n  hint: remove --tau, --dim and --filter-offset",
         ),
         (
             "--method sentence-transformers",
-            "--method: 'mini' has no modules.json, so it is no sentence-transformers model\n"
+            "--method: 'mini' has no modules.json, so it is not a sentence-transformers model\n"
             "  hint: choose a method for decoders, such as --method echo",
         ),
     ],

@@ -247,7 +247,7 @@ def test_a_model_that_cannot_be_loaded_as_asked_is_a_failed_check(tiny_sentence_
     assert (head.name, head.status) == (HEAD, "failed")
     assert check.hint == (
         f"'{tiny_sentence_transformer}' was asked for causal attention and attends both ways in a batch without "
-        "padding; it is no decoder: use it as a sentence-transformers model, or ask for `attention=bidirectional`"
+        "padding; it is not a decoder: use it as a sentence-transformers model, or ask for `attention=bidirectional`"
     )
 
 

@@ -123,7 +123,7 @@ def test_what_fails_leaves_an_empty_folder_empty(monkeypatch: pytest.MonkeyPatch
     refuse_memory(monkeypatch, Path("empty"))
 
     assert list(Path("empty").iterdir()) == []
-    with pytest.raises(IndexFormatError, match=r"it is no index: manifest\.json is missing"):
+    with pytest.raises(IndexFormatError, match=r"it is not an index: manifest\.json is missing"):
         Store.open("empty")
 
 
@@ -162,7 +162,7 @@ def test_an_index_is_not_written_into_the_one_it_is_made_of(target: str) -> None
         reindex(INDEX, target)
 
     assert str(fault.value) == (
-        f"{Path(target)}: the folder lies in the index ragidx-index\n  hint: name a folder outside of it"
+        f"{Path(target)}: the folder is inside the index ragidx-index\n  hint: name a folder outside of it"
     )
     assert files(INDEX) == before
     assert not Path(target).exists()
@@ -172,7 +172,7 @@ def test_an_index_is_not_written_into_the_one_it_is_made_of(target: str) -> None
 def test_nor_through_a_link() -> None:
     Path("link").symlink_to(INDEX, target_is_directory=True)
 
-    with pytest.raises(SpecError, match=re.escape("link/sub: the folder lies in the index ragidx-index")):
+    with pytest.raises(SpecError, match=re.escape("link/sub: the folder is inside the index ragidx-index")):
         reindex(INDEX, "link/sub")
 
 
@@ -181,13 +181,16 @@ def test_nor_around_it(folder: Path) -> None:
     with pytest.raises(SpecError) as fault:
         reindex(INDEX, folder)
 
-    assert str(fault.value) == (f"{folder}: the index ragidx-index lies in this folder\n  hint: name another folder")
+    assert str(fault.value) == (f"{folder}: the index ragidx-index is inside this folder\n  hint: name another folder")
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"target_recall": 1.5}, "`target_recall`: a recall of 1.5 is no share\n  hint: give more than 0, at most 1"),
+        (
+            {"target_recall": 1.5},
+            "`target_recall`: a recall of 1.5 is out of range\n  hint: give more than 0, at most 1",
+        ),
         ({"max_memory": 0}, "`max_memory`: 0 bytes of memory hold nothing\n  hint: give a size such as 2GB"),
         (
             {"index_type": "IVF4,PQ3", "dim": 12},

@@ -23,7 +23,7 @@ from .conftest import INDEX, TEXTS, WITHOUT, build_with_tiny, first_hit
 
 pytestmark = pytest.mark.slow  # a model is loaded, again and again
 
-HINT = "leave the option out to go on with the index, or replace it with `rebuild=True`"
+HINT = "remove the option to continue with the index, or replace it with `rebuild=True`"
 
 
 # a model, and what it answers
@@ -185,7 +185,7 @@ def test_another_model_or_method_is_an_error_and_rebuild_replaces_it(tiny_model:
     build_vectors("v.parquet", INDEX, rebuild=True)
 
     assert told == [
-        (f"the index was made otherwise: {what}", HINT)
+        (f"the index was made with other options: {what}", HINT)
         for what in (
             "query_encoder.method is 'classical' in the index, 'echo' now; "
             "query_encoder.template is 'classical' in the index, 'echo' now",
@@ -205,7 +205,7 @@ def test_an_index_without_a_model_gets_one_by_a_rebuild() -> None:
     build_with_tiny(rebuild=True)
 
     assert str(fault.value) == (
-        "ragidx-index: the index was made otherwise: no model encodes questions in the index, 'tiny' now\n"
+        "ragidx-index: the index was made with other options: no model encodes questions in the index, 'tiny' now\n"
         f"  hint: {HINT}"
     )
     assert first_hit(TEXTS[3]) == ("d3", 1.0)

@@ -1,0 +1,76 @@
+"""The commit: the last files of a new generation, and the manifest that makes them the committed state.
+
+Order: small files of the spec and dead rows first, the numbered manifest next, `manifest.json` last. Each is written
+under another name, synced and renamed, so that a reader sees the state before or after, never one between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from ragidx.indexer import atomic
+from ragidx.indexer.atomic import FileEntry
+from ragidx.indexer.store.deletions import SCHEMA, Masks
+from ragidx.indexer.store.manifest import (
+    MANIFEST,
+    Manifest,
+    SegmentEntry,
+    blob_path,
+    deletions_path,
+    file_entry,
+    manifest_bytes,
+    numbered_path,
+    parse_manifest,
+)
+
+
+def write_blobs(folder: Path, blobs: Mapping[str, bytes]) -> dict[str, FileEntry]:
+    """Write the small files that belong to a spec.
+
+    Returns:
+        Their manifest entries, by name.
+
+    Raises:
+        RagidxError: the disk is full or failed.
+    """
+    entries = {name: file_entry(data) for name, data in blobs.items()}
+    for name, entry in entries.items():
+        path = folder / blob_path(name, entry)
+        atomic.make_folder(path.parent)
+        atomic.write_file(path, blobs[name])  # an existing file is replaced: it may be damaged
+    return entries
+
+
+def write_deletions(folder: Path, generation: int, segments: Sequence[SegmentEntry], dead: Masks) -> FileEntry | None:
+    """Write the dead rows of a generation; None, and no file, where there are none."""
+    if not any(mask is not None and mask.any() for mask in dead):
+        return None
+    path = folder / deletions_path(generation)
+    atomic.make_folder(path.parent)
+
+    def write(file: atomic.NewFile) -> None:
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_file(file, SCHEMA, options=options) as writer:
+            for segment, mask in zip(segments, dead, strict=True):
+                rows = np.flatnonzero(mask) if mask is not None else np.zeros(0, np.int64)
+                if len(rows):
+                    columns = [pa.array([segment.id] * len(rows), pa.large_string()), pa.array(rows.astype(np.int32))]
+                    writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
+
+    return atomic.write_file(path, write)
+
+
+def commit(folder: Path, manifest: Manifest) -> None:
+    """Make a manifest the committed state of an index. All files that it names must be on the disk.
+
+    Raises:
+        RagidxError: the disk is full or failed; the committed state is the old one or this one.
+    """
+    data = manifest_bytes(manifest)
+    parse_manifest(data)  # a manifest that cannot be read back is never committed
+    atomic.write_file(folder / numbered_path(manifest.generation), data)
+    atomic.write_file(folder / MANIFEST, data)
