@@ -158,8 +158,8 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
     old = None if stored is None else IndexSpec.from_json(dict(stored.manifest.spec), where=where)
     if old is not None and old.precomputed is not None:
         raise SpecError(
-            "the index was made otherwise: it holds vectors that were made elsewhere",
-            "go on with it by `vectors`, choose another `index`, or replace it with `rebuild=True`",
+            "the index holds precomputed vectors, and cannot be updated from a corpus",
+            "update it with `vectors`, choose another `index`, or replace it with `rebuild=True`",
             where=where,
         )
     own = None if old is None else old.encoder

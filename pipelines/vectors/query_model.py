@@ -66,7 +66,7 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
     says_filter = bool(options.filter)
     if have is not None:
         if asks is None or (says_filter and plan.spec.filter != have.filter):
-            return plan  # the index was made otherwise, and whoever compares the specs says how
+            return plan  # whoever compares the specs reports the difference
         weights = weights_fingerprint(plan.files, have.weights)
         spec = dataclasses.replace(plan.spec, filter=have.filter, weights=weights)
         return Plan(spec, plan.files, plan.options, Store.open(index))  # with the filter's own numbers

@@ -66,10 +66,9 @@ def spec_of_vectors(
 
 
 def _changes(have: IndexSpec, want: IndexSpec) -> list[Difference]:
-    """As `differences`, in the words of vectors that were made elsewhere."""
+    """As `differences`, in the words of precomputed vectors."""
     if want.encoder is not None and have.encoder is None:
-        asks = want.encoder.model
-        return [Difference("query_encoder", None, asks, f"no model encodes questions in the index, '{asks}' now")]
+        return [Difference("query_encoder.model", None, want.encoder.model)]
     assert have.precomputed is not None
     assert want.precomputed is not None
     named, made_by = have.precomputed.made_by, want.precomputed.made_by
@@ -96,7 +95,7 @@ def index_options(
 
 
 def check_given(manifest: Manifest, where: str) -> tuple[IndexSpec, Precomputed]:
-    """The spec of an index, if it holds vectors that were made elsewhere, and what it says of them.
+    """The spec of an index, if it holds precomputed vectors, and what it says of them.
 
     Raises:
         SpecError: a model of ragidx made them.
@@ -107,8 +106,7 @@ def check_given(manifest: Manifest, where: str) -> tuple[IndexSpec, Precomputed]
     if given is None:
         model = "" if spec.encoder is None else spec.encoder.model
         raise SpecError(
-            f"the index was made otherwise: it holds what the model '{model}' encoded, "
-            "not vectors that were made elsewhere",
+            f"the index holds what the model '{model}' encoded, not precomputed vectors",
             "choose another `index`, or replace it with `rebuild=True`",
             where=where,
         )
