@@ -39,6 +39,8 @@ class IndexReader:
     """
 
     def __init__(self, store: Store, *, device: str = "cpu") -> None:
+        if not isinstance(store, Store):
+            raise TypeError(f"expected a Store, got {store!r}: open an index folder with `open`")
         self.store, self._device = store, device
         self.spec = IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
 

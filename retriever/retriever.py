@@ -214,6 +214,8 @@ class Retriever:
             raise TypeError("expected a list of queries, got one string")
         for number, query in enumerate(queries, start=1):
             place = f"query {number}" if len(queries) > 1 else ""
+            if not isinstance(query, str):
+                raise TypeError(f"a query is a str, got {query!r}")
             if not query.strip():
                 raise QueryError("the query is empty", "write a question", where=place)
             at = lone_surrogate(query)

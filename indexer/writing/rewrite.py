@@ -152,7 +152,7 @@ def copy(
     """As `replace`, into a folder that is empty or not there yet; the old index is only read, at one state of it.
 
     Where it fails, folders that it made are gone again, and one that was empty is empty. Where it is killed, the folder
-    keeps what it wrote, and the next copying into it begins anew.
+    keeps what it wrote, and the next copy into it starts over.
 
     Raises:
         SpecError: there is an index in `target`, or one of the folders lies in the other, or as in `replace`.
@@ -215,6 +215,12 @@ def _locked(target: Path) -> Iterator[None]:
 def _check_apart(folder: Path, target: Path) -> None:
     """Refuse a target in the index that is read, where a sweep may remove it, and the other way round."""
     old, new = folder.resolve(), target.resolve()
+    if old == new:
+        raise SpecError(
+            "this is the source index, which stays as it is",
+            "name a folder for the new index; the source is `index`",
+            where=str(target),
+        )
     if old in new.parents:
         raise SpecError(f"the folder lies in the index {folder}", "name a folder outside of it", where=str(target))
     if new in old.parents:
@@ -223,7 +229,9 @@ def _check_apart(folder: Path, target: Path) -> None:
 
 def _check_vacant(target: Path) -> None:
     if _is_index(target):
-        raise SpecError("there is an index already", "name another folder, or remove that one", where=str(target))
+        raise SpecError(
+            "there is an index already", "name a folder for the new index; the source is `index`", where=str(target)
+        )
     try:
         check_folder(target)
     except IndexFormatError as fault:  # its hint speaks of --index, which is the other folder here

@@ -6,7 +6,7 @@ import dataclasses
 
 from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.ann.index_types import IndexOptions, check_index_type
+from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
 from ragidx.indexer.specs import Difference, FilterSpec, IndexSpec, Precomputed, differences, mismatch
 from ragidx.indexer.store.manifest import Manifest
 
@@ -77,7 +77,7 @@ def _changes(have: IndexSpec, want: IndexSpec) -> list[Difference]:
 
 
 def index_options(
-    old: Manifest | None, spec: IndexSpec, dim: int, target_recall: float | None, max_memory: int | None
+    old: Manifest | None, spec: IndexSpec, dim: int, target_recall: float | None, max_memory: int | str | None
 ) -> IndexOptions:
     """Which index large segments get: what was asked for, else the index's own, else the default.
 
@@ -88,7 +88,7 @@ def index_options(
     options = IndexOptions(
         spec.index_type,
         own.target_recall if target_recall is None else target_recall,
-        own.max_memory if max_memory is None else max_memory,
+        own.max_memory if max_memory is None else memory_size(max_memory),
     )
     check_index_type(options.index_type, dim)
     return options

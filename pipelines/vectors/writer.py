@@ -73,7 +73,7 @@ class IndexWriter:
         dim: width of the vectors that are added: the index's, or what it was before it was shrunk; they are cut then.
         index_type: as in `ragidx build --index-type`; None: the index's own, else the default.
         target_recall: likewise.
-        max_memory: likewise, in bytes.
+        max_memory: likewise: bytes, or text such as 2GB.
         made_by: what made the vectors, in your words; kept, and never looked up. "": the index's own.
         queries: the model that encodes questions, of `model_of_queries`; None: the index's own, else there is none.
         replace: the new state has only what this writer adds; the old one stays until then.
@@ -91,7 +91,7 @@ class IndexWriter:
         *,
         index_type: str | None = None,
         target_recall: float | None = None,
-        max_memory: int | None = None,
+        max_memory: int | str | None = None,
         made_by: str = "",
         queries: Plan | None = None,
         replace: bool = False,
