@@ -137,14 +137,14 @@ class Teller:
 
 
 class StrictError(RagidxError):
-    """With `strict`, the first thing that is left out or cut ends the build; nothing is committed."""
+    """With `strict`, the first thing that is skipped or cut ends the build; nothing is committed."""
 
     exit_code = 1
 
 
 @dataclass
 class Skips:
-    """What was left out, counted by reason, with the first places of each; with `strict`, a fault is raised."""
+    """What was skipped, counted by reason, with the first places of each; with `strict`, a fault is raised."""
 
     strict: bool = False
     counts: Counter[str] = field(default_factory=Counter)
@@ -154,11 +154,11 @@ class Skips:
         """Count one; the part of a reason after a colon is its detail and does not make another reason.
 
         Raises:
-            StrictError: it is a fault, nobody's wish, and `strict` holds.
+            StrictError: it is a fault, not the user's choice, and `strict` holds.
         """
         if self.strict and skip.reason not in BY_RULE:
             raise StrictError(
-                f"left out: {skip.reason}", "mend or exclude it, or build without `strict=True`", where=skip.where
+                f"skipped: {skip.reason}", "repair or exclude it, or build without `strict=True`", where=skip.where
             )
         reason = _HEAD.match(skip.reason)[0]  # type: ignore[index]  # it matches every text, if only its empty start
         self.counts[reason] += 1
@@ -168,11 +168,12 @@ class Skips:
             shown.append(f"{skip.where}: {detail}" if detail else skip.where)
 
     def shown(self) -> str:
-        """The commonest reasons, in one line."""
-        return "; ".join(f"{n} x {reason}" for reason, n in self.counts.most_common(_REASONS))
+        """The commonest reasons, and the first place with its detail, in one line."""
+        reasons = [f"{n} x {reason}" for reason, n in self.counts.most_common(_REASONS)]
+        return "; ".join([*reasons, f"first: {next(iter(self.places.values()))[0]}"])
 
     def total(self) -> int:
-        """How many things were left out."""
+        """How many things were skipped."""
         return sum(self.counts.values())
 
 

@@ -165,7 +165,7 @@ class CorpusSource(SweepSource):
     def _notes(self) -> Iterator[str]:
         for reason, count in self._skips.counts.items():
             if reason not in BY_RULE:
-                yield f"Left out: {count:,} x {reason}."
+                yield f"Skipped: {count:,} x {reason}; first: {self._skips.places[reason][0]}."
         if self._n_truncated:
             yield f"Cut: {self._n_truncated:,} x document longer than the model reads."
 

@@ -204,7 +204,7 @@ def _series(source: SweepSource, name: str, widths: Widths, fields: Mapping[str,
         except SpecError as fault:  # the sample varies in fewer directions
             if named and width == wanted[-1]:
                 raise
-            left_out.append(f"{name} at {width:,} dimensions is left out: {fault.message}.")
+            left_out.append(f"{name} at {width:,} dimensions is skipped: {fault.message}.")
             continue
         return Series(name, wanted[place:], made, left_out=tuple(left_out))
     return Series(name, (), left_out=tuple(left_out))

@@ -191,7 +191,7 @@ class SweepSource(ABC):
         """Notes on what is judged and not here."""
         absent = len(found.keys() - asked.keys())
         if absent:
-            yield f"Not in the file of queries, and left out: {absent:,} x judged query."
+            yield f"Not in the file of queries, and skipped: {absent:,} x judged query."
         relevant = {doc_id for name in asked for doc_id, gain in found.get(name, {}).items() if gain > 0}
         here = set(self._names("doc_id"))
         if relevant and not relevant & here:

@@ -199,7 +199,7 @@ class _Build:
             return CorpusError("there is no file of vectors", hint, where=str(self.vectors))
         return CorpusError(
             f"there is no vector that can be read ({self.skips.shown()})",
-            "mend the file, or name another",
+            "repair the file, or name another",
             where=str(self.vectors),
         )
 

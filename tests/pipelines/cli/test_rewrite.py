@@ -41,7 +41,7 @@ def test_compact_tells_what_it_rewrote_and_then_that_there_is_nothing_to_do(run:
     assert fields(first) == {
         "index": "ragidx-index (generation 4)",
         "holds": "430 chunks in 1 segment",
-        "vectors": "16 numbers, auto: flat",
+        "vectors": "16 numbers, flat (exact search)",
         "rewritten": "3 segments, 20 dead rows dropped",
     }
     assert (
@@ -50,7 +50,7 @@ def test_compact_tells_what_it_rewrote_and_then_that_there_is_nothing_to_do(run:
         == {
             "index": "ragidx-index (generation 4, unchanged)",
             "holds": "430 chunks in 1 segment",
-            "vectors": "16 numbers, auto: flat",
+            "vectors": "16 numbers, flat (exact search)",
         }
     )
 
@@ -88,13 +88,13 @@ def test_shrink_makes_the_index_narrower_and_says_so_once(run: Run) -> None:
     assert fields(first) == {
         "index": "ragidx-index (generation 2)",
         "holds": "6 chunks in 1 segment",
-        "vectors": "64 numbers, auto: flat",
+        "vectors": "64 numbers, flat (exact search)",
         "rewritten": "1 segment",
     }
     assert json.loads(second.out)["committed"] is False
     assert json.loads(second.out)["dim"] == 64
     shown = fields(run("info"))
-    assert shown["vectors"] == "64 x float16, auto: flat"
+    assert shown["vectors"] == "64 x float16, flat (exact search)"
     assert shown["filter"] == "EmbedFilter, 64 dimensions, from direction 1 on"
     assert [line.split()[:1] + line.split()[4:5] for line in run("history").out.splitlines()[1:]] == [
         ["2", "64"],
@@ -102,7 +102,7 @@ def test_shrink_makes_the_index_narrower_and_says_so_once(run: Run) -> None:
     ]
     assert run("query", "who signed the lease?").out != ""
     assert run("rollback", "1").status == 0
-    assert fields(run("info"))["vectors"] == "255 x float16, auto: flat"
+    assert fields(run("info"))["vectors"] == "255 x float16, flat (exact search)"
 
 
 @pytest.mark.usefixtures("given", "large")
