@@ -55,7 +55,7 @@ class QueryKeywords(EncoderOptions, RunOptions, total=False):
 class StoreKeywords(AnnOptions, CorpusOptions, total=False):
     """What every build takes, of a corpus or of vectors."""
 
-    strict: bool  # end at the first thing left out or cut
+    strict: bool  # end at the first thing skipped or cut
     allow_removal: bool  # go on also if most of the index is gone from the corpus or the file
     rebuild: bool  # replace the index, whatever it was made with
 

@@ -162,9 +162,9 @@ def _tell(report: BuildReport) -> None:
 
 
 def _encoding(r: BuildReport) -> str:
-    """How much of the time went into encoding, how fast, and on what; nothing where nothing was encoded."""
+    """How much of the time went into encoding, how fast, and on what; without encoding, on what alone."""
     if not (r.n_encoded and r.encode_seconds > 0):
-        return ""
+        return f" ({r.device}, {r.dtype})" if r.device else ""
     rate = f"{r.n_encoded / r.encode_seconds:,.0f} chunks/s"
     return f", {r.encode_seconds:.2f} s of it encoding ({rate}; {r.device}, {r.dtype})"
 

@@ -65,7 +65,7 @@ class Sweep:
         series: filters and widths, without the reference.
         types: index types, each made at every width.
         folder: temporary.
-        tell: told of each stage.
+        tell: called with each stage.
     """
 
     def __init__(

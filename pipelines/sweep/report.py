@@ -95,7 +95,7 @@ class SweepReport:
 
     Attributes:
         source: the corpus or the index.
-        model: its name; empty where vectors were made elsewhere.
+        model: its name; empty for precomputed vectors.
         encoder: how it encodes queries; None: precomputed vectors, and nothing does.
         hidden: width that tau divides.
         reference: what the rows are compared with, in words.
@@ -108,7 +108,7 @@ class SweepReport:
         threads: of a batch.
         batch: queries in it.
         rows: in the order of the sweep.
-        notes: what was left out and why, for people.
+        notes: what was skipped and why, for people.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""The spec of an index of vectors that were made elsewhere: what the user says, and what the index was made with."""
+"""The spec of an index of precomputed vectors: what the user says, and what the index was made with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def spec_of_vectors(
     """The spec of vectors of this width; what is not said is the index's own.
 
     Args:
-        old: the state that is gone on with; None: a new index.
+        old: the state that is updated; None: a new index.
         dim: width of the vectors as they are given: the index's, or what it was before it was shrunk.
         index_type: a name or a factory string; None: the index's own, else the default.
         made_by: what made the vectors, in the user's words; "": what the index says.
@@ -31,7 +31,7 @@ def spec_of_vectors(
         where: the index, for messages.
 
     Raises:
-        SpecError: the index holds something else, or `made_by` is no text.
+        SpecError: the index holds something else, or `made_by` is not text.
     """
     have, given = (None, Precomputed()) if old is None else check_given(old, where)
     if lone_surrogate(made_by) is not None:
