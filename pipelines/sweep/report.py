@@ -156,10 +156,11 @@ class SweepReport:
             f", with {share_of(row.dim, self.reference_dim)} of its bytes" if row.dim < 0.9 * self.reference_dim else ""
         )
         how = f", {row.filter}" + ("" if row.index_type == "flat" else f", {row.index_type}")
+        lost = f"; at most {-row.against.low:.3f} is lost" if row.against.low < 0 else ""
         return (
             f"Take {row.dim:,} dimension{'s' * (row.dim > 1)}{how}: the smallest width that loses less than {MAX_LOSS}"
-            f" of nDCG@10 to the full one{share} ({row.ndcg.mean:.3f} against {self.reference_ndcg.mean:.3f}; at most"
-            f" {max(0.0, -row.against.low):.3f} is lost, {self.n_queries:,} queries)."
+            f" of nDCG@10 to the full one{share} ({row.ndcg.mean:.3f} against {self.reference_ndcg.mean:.3f}"
+            f"{lost}, {self.n_queries:,} queries)."
         )
 
     def _undecided(self) -> str:
