@@ -160,7 +160,7 @@ def test_a_width_compares_the_first_numbers_alone(index: Path) -> None:
 def test_a_width_that_the_index_does_not_have_is_an_error(reader: IndexReader) -> None:
     with pytest.raises(QueryError, match=r"^`dim`"):
         reader.search(AXES[:1], dim=5)
-    with pytest.raises(QueryError, match=r"^`dim`"):
+    with pytest.raises(QueryError, match=r"^`rerank_dim`"):
         reader.search(AXES[:1], rerank_dim=3)
 
 
