@@ -98,7 +98,7 @@ def sources(
         on_skip: called for each skip.
 
     Raises:
-        CorpusError: there is no such file or folder, or it is neither.
+        CorpusError: there is no such file or folder, or it is neither, or an index.
         SpecError: a glob is not valid.
     """
     if str(corpus) == "-":
@@ -190,7 +190,10 @@ class _Walk:
             check_machine(fault, folder.path)
             self._skip(folder.prefix or "./", f"cannot be opened: {fault.strerror}")
             return
-        if folder.prefix in self._indexes or (folder.prefix and _is_index(entries)):  # the user named the root
+        is_index = _is_index(entries)
+        if is_index and not folder.prefix:
+            raise CorpusError("is an index, not a corpus", "name a folder of documents", where=self._root)
+        if is_index or folder.prefix in self._indexes:
             self._skip(folder.prefix, AN_INDEX)
             return
         rules = self._with_ignore_file(folder, entries)

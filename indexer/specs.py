@@ -293,7 +293,13 @@ class Difference:
     words: str = ""
 
     def __str__(self) -> str:
-        return self.words or f"{self.field} is {_short(self.old)} in the index, {_short(self.new)} now"
+        return self.words or f"`{self.option}` is {_short(self.old)} in the index, {_short(self.new)} now"
+
+    @property
+    def option(self) -> str:
+        """The option of a build that sets the field: `tau` for `filter.tau`, `method` for `encoder.method`."""
+        member, _, name = self.field.rpartition(".")
+        return name if member not in _PREFIXED or name in _PLAIN else member if name == "name" else f"{member}_{name}"
 
 
 def differences(have: IndexSpec, want: IndexSpec) -> list[Difference]:
@@ -328,6 +334,8 @@ _INSTRUCTION = _of_encoders("instruction")
 _CHOOSE_TEMPLATE = _of_encoders("method", "template", "copies")
 _NAMES = _of_encoders("model", "revision", "adapters", "pooler")
 _CONTENTS = {"template", "weights"}
+_PREFIXED = ("filter", "chunk")  # members whose options begin with their name,
+_PLAIN = ("tau", "dim", "headings")  # but for these
 
 
 def _differences(have: dict[str, Json], want: dict[str, Json], prefix: str) -> Iterator[Difference]:
@@ -340,7 +348,11 @@ def _differences(have: dict[str, Json], want: dict[str, Json], prefix: str) -> I
 
 
 def _short(value: Json) -> str:
-    text = repr(value)
+    if value is None or value == []:
+        return "not set"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    text = ", ".join(map(repr, value)) if isinstance(value, list) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -352,13 +364,13 @@ def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> Spec
         index_type: the requested one; if only it differs, the hint is to reindex without encoding.
         where: the index folder.
     """
-    hint = "remove the option to continue with the index, or replace it with `rebuild=True`"
-    fields = [one.field for one in changes]
-    if set(fields) <= _CONTENTS:  # caused by no option
-        hint = "replace it with `rebuild=True`"
+    hint = "remove the option to update the index, or replace the index with `rebuild=True`"
+    what, fields = "the index was built with other options", [one.field for one in changes]
+    if set(fields) <= _CONTENTS:  # no option asked for it
+        what, hint = "the index cannot be updated", "replace it with `rebuild=True`"
         if fields[0] == "weights":
             hint = f"name the right folder with `model`, or {hint}"
     elif fields == ["index_type"]:
         reindex = f"ragidx reindex DIR --index {shlex.quote(where)} --index-type {shlex.quote(index_type)}"
         hint += f"; '{reindex}' makes one of that type beside it, and encodes nothing"
-    return SpecError("the index was made with other options: " + "; ".join(map(str, changes)), hint, where=where)
+    return SpecError(f"{what}: {'; '.join(map(str, changes))}", hint, where=where)

@@ -1,6 +1,6 @@
 """The demo: the bundled corpus and model, three questions, the preset and echo + EmbedFilter side by side.
 
-Without the extra `models` the preset stands alone.
+Without the extra `models` the preset is all there is.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def search_options(
     """The options, for a search in this index.
 
     Raises:
-        QueryError: k is no whole number from 1 on, the condition is wrong, or a width is not in the index.
+        QueryError: k is not a whole number from 1 on, the condition is wrong, or a width is not in the index.
     """
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
         raise QueryError(f"k={k!r} is no whole number", "give 1 or more", where="-k")

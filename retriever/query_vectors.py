@@ -26,7 +26,7 @@ MAX_BYTES = 256 * MIB
 _NPY_MARK = b"\x93NUMPY"
 _FAULTS = (
     *(UnreadableError, ValueError, TypeError, OverflowError, EOFError, MemoryError),
-    *(SyntaxError, TokenError, RecursionError),  # of what stands in a header or in JSON
+    *(SyntaxError, TokenError, RecursionError),  # of what is in a header or in JSON
 )
 _FORMS = "give an .npy array, or JSON: [0.1, 0.2], or a list of such lists"
 
@@ -63,7 +63,7 @@ def unit_queries(
         dim: width of the index.
         given_dim: what its vectors were cut from; None: they were not.
         index: its folder, for messages.
-        file: that the vectors stand in, for messages; "": in none.
+        file: that holds the vectors, for messages; "": in none.
 
     Raises:
         ValueError: no matrix of numbers.

@@ -39,6 +39,8 @@ class IndexReader:
     """
 
     def __init__(self, store: Store, *, device: str = "cpu") -> None:
+        if not isinstance(store, Store):
+            raise TypeError(f"expected a Store, got {store!r}: open an index folder with `open`")
         self.store, self._device = store, device
         self.spec = IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
 
@@ -103,15 +105,15 @@ class IndexReader:
         """The k best chunks for each query, best first; fewer only if the index, or `where`, has no more.
 
         Args:
-            vectors: (q, dim) numbers; brought to length 1. Of an index of given vectors that was shrunk, also (q, as
-                many as were given): cut to the first `dim`.
+            vectors: (q, dim) numbers; brought to length 1. Of an index of precomputed vectors that was shrunk, also
+                (q, as many as were given): cut to the first `dim`.
             k: 1 or more.
             where: a condition on metadata, such as `subject == "history" and year >= 1900`.
             dim: compare only the first `dim` numbers; None: all.
             rerank_dim: compare what was found so again, by this many numbers; None: not again.
 
         Raises:
-            QueryError: a vector is zero, not finite or of another width, k is no whole number from 1 on, or the
+            QueryError: a vector is zero, not finite or of another width, k is not a whole number from 1 on, or the
                 condition is wrong.
         """
         options = search_options(self.store, k, where, dim=dim, rerank_dim=rerank_dim)

@@ -104,7 +104,7 @@ class Retriever:
             rerank_dim: compare what was found so again, by this many numbers; None: not again.
 
         Raises:
-            QueryError: the question is empty, k is no whole number from 1 on, or the condition is wrong.
+            QueryError: the question is empty, k is not a whole number from 1 on, or the condition is wrong.
             ModelError: the index's model is not here, or is another.
         """
         options = search_options(self.store, k, where, dim=dim, rerank_dim=rerank_dim)
@@ -179,7 +179,7 @@ class Retriever:
             made_by = self.spec.precomputed.made_by if self.spec.precomputed else ""
             by = f" by '{made_by}'" if made_by else ""
             raise ModelError(
-                f"the index holds vectors that were made elsewhere{by}: no question in words can be encoded for it",
+                f"the index holds precomputed vectors{by}: no question in words can be encoded for it",
                 "ask it with a vector: ragidx query --vector, or ragidx.IndexReader; or name the model that made them "
                 "when it is built: ragidx build --vectors FILE --model M --rebuild",
                 where=str(self.store.path),
@@ -209,11 +209,13 @@ class Retriever:
         return encoder
 
     def _vectors(self, queries: Sequence[str], instruction: str | None) -> NDArray[np.float32]:
-        """As `encode`; what is wrong with a question is told before a model is loaded for it."""
+        """As `encode`; what is wrong with a question is reported before a model is loaded for it."""
         if isinstance(queries, str):
             raise TypeError("expected a list of queries, got one string")
         for number, query in enumerate(queries, start=1):
             place = f"query {number}" if len(queries) > 1 else ""
+            if not isinstance(query, str):
+                raise TypeError(f"a query is a str, got {query!r}")
             if not query.strip():
                 raise QueryError("the query is empty", "write a question", where=place)
             at = lone_surrogate(query)

@@ -161,6 +161,30 @@ class Effort:
         return Effort(math.ceil(self.beam * wider), math.ceil(self.lists * math.sqrt(wider)), self.factor)
 
 
+_UNITS = {"": 1, "b": 1} | {
+    f"{letter}{suffix}": base ** (power + 1)
+    for power, letter in enumerate("kmgt")
+    for suffix, base in (("", 1000), ("b", 1000), ("ib", 1024))
+}
+
+
+def memory_size(size: int | str) -> int:
+    """Bytes of a memory limit: a number, or text with a unit.
+
+    Raises:
+        SpecError: the text is not a size.
+
+    >>> memory_size("2GB"), memory_size("1.5 GiB"), memory_size(4096)
+    (2000000000, 1610612736, 4096)
+    """
+    if isinstance(size, int):
+        return size
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)", size.strip())
+    if found is None or found[2].lower() not in _UNITS:
+        raise SpecError(f"'{size}' is not a size", "write 500MB, 2GB or 1.5GiB", where="`max_memory`")
+    return int(float(found[1]) * _UNITS[found[2].lower()])
+
+
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
     """The user's options for the index. The manifest stores them, and every later segment uses them.

@@ -165,7 +165,7 @@ def check_widths(stored: int, dim: int | None, rerank_dim: int | None) -> None:
     """
     if dim is None:
         if rerank_dim is not None:
-            raise QueryError("`rerank_dim` compares again what `dim` has found", "give `dim`, too", where="`dim`")
+            raise QueryError("this compares again what `dim` has found", "give `dim`, too", where="`rerank_dim`")
         return
     check_width(dim, stored, "dim")
     if rerank_dim is None:

@@ -213,6 +213,12 @@ def _locked(target: Path) -> Iterator[None]:
 def _check_apart(folder: Path, target: Path) -> None:
     """Refuse a target inside the index that is read, where vacuum may remove it, and the reverse."""
     old, new = folder.resolve(), target.resolve()
+    if old == new:
+        raise SpecError(
+            "this is the source index, which stays as it is",
+            "name a folder for the new index; the source is `index`",
+            where=str(target),
+        )
     if old in new.parents:
         raise SpecError(f"the folder is inside the index {folder}", "name a folder outside of it", where=str(target))
     if new in old.parents:
@@ -221,7 +227,9 @@ def _check_apart(folder: Path, target: Path) -> None:
 
 def _check_vacant(target: Path) -> None:
     if _is_index(target):
-        raise SpecError("there is an index already", "name another folder, or remove that one", where=str(target))
+        raise SpecError(
+            "there is an index already", "name a folder for the new index; the source is `index`", where=str(target)
+        )
     try:
         check_folder(target)
     except IndexFormatError as fault:  # its hint names `index`, which is the other folder here

@@ -1,6 +1,6 @@
 """Build: a corpus becomes an index, incrementally by content.
 
-files -> Documents -> Chunks -> vectors -> rows -> one commit. A file that nobody has touched is not opened; a document
+files -> Documents -> Chunks -> vectors -> rows -> one commit. A file that did not change is not opened; a document
 whose content is known is not cut; a chunk whose text is known is not encoded. Every batch goes to the writer's journal
 as soon as it is there: a build that is killed loses the batch in flight, and the next one goes on. Nothing is visible
 before the commit at the end. A filter that is fitted on the corpus reads it once more, before.
@@ -53,10 +53,10 @@ def build(
         index: the index folder.
         on_progress: called a few times a second.
         options: `BuildKeywords`: model, method, pooling, tau, dim, filter, chunk_size, device, strict ...
-            What is left out is what the index was made with, else the model's preset, else the default.
+            An option that is not given is what the index was built with, else the model's preset, else the default.
 
     Returns:
-        What was done, and what was left out.
+        What was done, and what was skipped.
 
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
@@ -114,7 +114,7 @@ class _Build:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def _begin(self, source: Source) -> bool:
-        """Whether a file has to be read; one that was touched by nobody is still the documents that the index has."""
+        """Whether a file has to be read; one that did not change is still the documents that the index has."""
         self.progress.n_bytes += source.size
         passed = self._seen.passes(source)
         if passed:
@@ -148,7 +148,7 @@ class _Build:
         self._tell(at_once=True)
         drawn = draw(self.reading.documents(self.skips.add), self.plan.spec, self._tell)
         self.reading.check_something_was_read(len(drawn), self.skips)
-        self.skips = Skips(self.options.strict)  # what was left out is told when the corpus is indexed
+        self.skips = Skips(self.options.strict)  # what was skipped is reported when the corpus is indexed
         fitted = fit_filter(self.plan, drawn, self._chunker(), self.progress, self._tell)
         self.report.n_fitted, self._fitted = fitted.n, fitted.vectors
         self.progress.stage = INDEXING

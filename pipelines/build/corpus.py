@@ -43,7 +43,7 @@ class Reading:
 
     Args:
         corpus: a folder, a file, a BEIR folder, or `-` for standard input.
-        index: the index folder, which is left out where it lies in the corpus.
+        index: the index folder, which is skipped where it is in the corpus.
         options: of the build.
     """
 
@@ -75,7 +75,7 @@ class Reading:
         )
 
     def total_bytes(self) -> int:
-        """What there is to read, by sizes alone; 0 where nobody knows (standard input)."""
+        """What there is to read, by sizes alone; 0 where it is unknown (standard input)."""
         if str(self.corpus) == "-":
             return 0
         return sum(source.size for source in self.sources(lambda _: None))
@@ -84,7 +84,7 @@ class Reading:
         """Whether there is anything to index.
 
         Raises:
-            CorpusError: there is not; the message says what was left out instead.
+            CorpusError: there is not; the message says what was skipped instead.
         """
         if n_documents:
             return
@@ -121,7 +121,7 @@ def check_removal(n_removed: int, n_before: int, index: Path, noun: str = "docum
 
 
 def index_in(corpus: str | Path, index: Path) -> tuple[str, ...]:
-    """The name of the index below the corpus, as the walk names folders, where it stands there; else nothing."""
+    """The name of the index below the corpus, as the walk names folders, where it is there; else nothing."""
     folder, own = Path(corpus).resolve(), index.resolve()
     if own == folder or not own.is_relative_to(folder):
         return ()

@@ -1,13 +1,13 @@
-"""Which files of a corpus need not be read again: those that a build has read, and nobody has touched since.
+"""Which files of a corpus need not be read again: those that a build has read, and that did not change since.
 
     Source (name, size, times, inode) -> the digests and hashes of its documents, as they were read
 
 Kept beside the index, in `sources.cache`. It is asked, never believed: a file is passed over only while the index holds
 all its documents with the same hashes, so a cache that is lost, old or damaged costs time, never a wrong answer. What
 makes a file another one is what git looks at: size, time of the last write, time of the last change of the inode (which
-nobody can set), inode and device. A file that was touched in the last two seconds before it was read is not noted: a
-later write could have the same time. One write goes unseen, here as in git: through a memory mapping that was written
-through before and not flushed since, which sets no time again; `reread` finds it.
+no program can set), inode and device. A file that was touched in the last two seconds before it was read is not
+noted: a later write could have the same time. One write goes unseen, here as in git: through a memory mapping that
+was written through before and not flushed since, which sets no time again; `reread` finds it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.manifest import SEEN, read_regular
 
 REPEATED = "its id is another document's"
-"""Why a document is left out whose id another one had before it in the same build."""
+"""Why a document is skipped whose id another one had before it in the same build."""
 
 _RECORD = np.dtype([("source", "S16"), ("document", "S16"), ("hash", "V16")])  # those of a source stand together
 _FORMAT = 1
@@ -88,7 +88,7 @@ class SeenFiles:
     def document(self, doc_id: str, doc_hash: bytes) -> bool:
         """A document of the file that is being read; False: one that came before it in this build has the same id.
 
-        A file that is still to come, and has it too, is then read, and told of.
+        A file that is still to come, and has it too, is then read, and reported.
         """
         key = digest(doc_id)
         known = self._by_document.find(key) if doc_id in self._documents else []
@@ -100,7 +100,7 @@ class SeenFiles:
         return True
 
     def left_out(self, where: str) -> None:
-        """Something was; if it is of the file that is being read, the file is read again the next time, and told of."""
+        """Something was; if it is of the file that is being read, the file is read and reported again next time."""
         if self._source is not None and where.startswith(self._source.name):
             self._source = None
 

@@ -46,7 +46,7 @@ class Fitted:
 
 
 def check_fit(plan: Plan, corpus: str | Path) -> None:
-    """What can be told before the corpus is read.
+    """What can be checked before the corpus is read.
 
     Raises:
         SpecError: the corpus cannot be read twice, or the filter's width is out of range.

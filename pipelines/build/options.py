@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 
 from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.indexer.ann.index_types import memory_size
 from ragidx.indexer.devices import RunOptions, check_device, check_dtype, check_implementation
 from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, FILTER_OPTIONS, EncoderOptions, FilterFields, FilterOptions
 
@@ -29,11 +30,11 @@ class AnnOptions(TypedDict, total=False):
 
     index_type: str | None
     target_recall: float | None
-    max_memory: int | None
+    max_memory: int | str | None  # bytes, or text such as 2GB
 
 
 class CorpusOptions(TypedDict, total=False):
-    """Which files of a folder are read (globs), and which of their fields."""
+    """Which files of a folder are read (globs; one may be a str), and which of their fields."""
 
     include: Sequence[str]
     exclude: Sequence[str]
@@ -54,7 +55,7 @@ class QueryKeywords(EncoderOptions, RunOptions, total=False):
 class StoreKeywords(AnnOptions, CorpusOptions, total=False):
     """What every build takes, of a corpus or of vectors."""
 
-    strict: bool  # end at the first thing left out or cut
+    strict: bool  # end at the first thing skipped or cut
     allow_removal: bool  # go on also if most of the index is gone from the corpus or the file
     rebuild: bool  # replace the index, whatever it was made with
 
@@ -113,7 +114,7 @@ def build_options(door: str = "build", /, **given: Unpack[BuildKeywords]) -> Bui
     """The value made of keywords; `door` is the function that took them, for messages.
 
     Raises:
-        SpecError: a name that no build takes, or a device or number format that there is not.
+        SpecError: a name that no build takes, a device or number format that there is not, or text that is not a size.
     """
     check_names(door, given, BuildKeywords.__annotations__)
     groups = {"encoder": ENCODER_OPTIONS, "filter": FILTER_OPTIONS, "chunk": tuple(ChunkOptions.__annotations__)}
@@ -121,6 +122,11 @@ def build_options(door: str = "build", /, **given: Unpack[BuildKeywords]) -> Bui
     members: dict[str, Any] = {name: value for name, value in given.items() if name not in grouped}
     for member, names in groups.items():
         members[member] = {name: given[name] for name in names if given.get(name) is not None}  # type: ignore[literal-required]  # names of the groups
+    for name in ("include", "exclude"):
+        if isinstance(members.get(name), str):
+            members[name] = (members[name],)
+    if members.get("max_memory") is not None:
+        members["max_memory"] = memory_size(members["max_memory"])
     return BuildOptions(**members)
 
 

@@ -1,4 +1,4 @@
-"""What a build tells: its progress while it runs, and its report at the end."""
+"""What a build reports: its progress while it runs, and its report at the end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HEAD = re.compile(
 
 @dataclass(frozen=True)
 class Queries:
-    """How questions are encoded for vectors that were made elsewhere, and whether the model made them.
+    """How questions are encoded for precomputed vectors, and whether the model made them.
 
     Attributes:
         encoder: how.
@@ -68,7 +68,7 @@ class Progress:
 
     stage: str = INDEXING  # or PLANNING, that a filter is fitted, or DERIVING and what
     n_bytes: int = 0  # of the corpus, begun
-    total_bytes: int = 0  # of the corpus; 0 where nobody knows (standard input)
+    total_bytes: int = 0  # of the corpus; 0 where it is unknown (standard input)
     n_documents: int = 0
     n_cut: int = 0  # chunks of new and changed documents
     n_chunks: int = 0  # of them done: encoded, or known already
@@ -96,7 +96,7 @@ class Progress:
 
     @property
     def share(self) -> float | None:
-        """How much of the stage is done, 0 to 1; None where nobody knows.
+        """How much of the stage is done, 0 to 1; None where it is unknown.
 
         Of a fit, the chunks of the sample that are encoded; of a plan, the bytes read; of an index, its rows; else
         chunks and bytes of the corpus.
@@ -117,34 +117,34 @@ OnProgress: TypeAlias = Callable[[Progress], None]
 
 
 class Teller:
-    """Progress, told a few times a second; `at_once`: now.
+    """Progress, reported a few times a second; `at_once`: now.
 
     Args:
-        on_progress: who is told; None: nobody.
-        progress: what is told.
+        on_progress: called with the progress; None: not at all.
+        progress: what is reported.
     """
 
     def __init__(self, on_progress: OnProgress | None, progress: Progress) -> None:
         self._on_progress, self._progress = on_progress, progress
-        self._told = 0.0
+        self._reported = 0.0
 
     def __call__(self, *, at_once: bool = False) -> None:
         """Tell, if it is time."""
         now = time.perf_counter()
-        if self._on_progress is not None and (at_once or now - self._told >= _TELL_EVERY_S):
-            self._told = now
+        if self._on_progress is not None and (at_once or now - self._reported >= _TELL_EVERY_S):
+            self._reported = now
             self._on_progress(self._progress)
 
 
 class StrictError(RagidxError):
-    """With `strict`, the first thing that is left out or cut ends the build; nothing is committed."""
+    """With `strict`, the first thing that is skipped or cut ends the build; nothing is committed."""
 
     exit_code = 1
 
 
 @dataclass
 class Skips:
-    """What was left out, counted by reason, with the first places of each; with `strict`, a fault is raised."""
+    """What was skipped, counted by reason, with the first places of each; with `strict`, a fault is raised."""
 
     strict: bool = False
     counts: Counter[str] = field(default_factory=Counter)
@@ -154,11 +154,11 @@ class Skips:
         """Count one; the part of a reason after a colon is its detail and does not make another reason.
 
         Raises:
-            StrictError: it is a fault, nobody's wish, and `strict` holds.
+            StrictError: it is a fault, not the user's choice, and `strict` holds.
         """
         if self.strict and skip.reason not in BY_RULE:
             raise StrictError(
-                f"left out: {skip.reason}", "mend or exclude it, or build without `strict=True`", where=skip.where
+                f"skipped: {skip.reason}", "repair or exclude it, or build without `strict=True`", where=skip.where
             )
         reason = _HEAD.match(skip.reason)[0]  # type: ignore[index]  # it matches every text, if only its empty start
         self.counts[reason] += 1
@@ -168,11 +168,12 @@ class Skips:
             shown.append(f"{skip.where}: {detail}" if detail else skip.where)
 
     def shown(self) -> str:
-        """The commonest reasons, in one line."""
-        return "; ".join(f"{n} x {reason}" for reason, n in self.counts.most_common(_REASONS))
+        """The commonest reasons, and the first place with its detail, in one line."""
+        reasons = [f"{n} x {reason}" for reason, n in self.counts.most_common(_REASONS)]
+        return "; ".join([*reasons, f"first: {next(iter(self.places.values()))[0]}"])
 
     def total(self) -> int:
-        """How many things were left out."""
+        """How many things were skipped."""
         return sum(self.counts.values())
 
 
@@ -197,7 +198,7 @@ class BuildReport:
     n_added: int = 0
     n_changed: int = 0
     n_unchanged: int = 0
-    n_unopened: int = 0  # files that nobody has touched since they were read
+    n_unopened: int = 0  # files that did not change since they were read
     n_removed: int = 0
     n_encoded: int = 0
     n_reused: int = 0
@@ -216,7 +217,7 @@ class BuildReport:
     recall: float | None = None
     device: str = ""
     dtype: str = ""
-    queries: Queries | None = None  # of vectors that were made elsewhere, where a model encodes questions for them
+    queries: Queries | None = None  # of precomputed vectors, where a model encodes questions for them
     given_dim: int | None = None  # numbers of a vector as it was given, where only the first `dim` are kept
     over_memory: OverMemory | None = None  # where a search needs a MiB more than was allowed, or more
 

@@ -1,6 +1,6 @@
 """The plan of a build: what was asked for, what the index was made with, and the one spec that follows from both.
 
-Options that are left out are the index's own; an option that differs from the index is an error that says what
+Options that are not given are the index's own; an option that differs from the index is an error that says what
 differs, and `rebuild` replaces the index. Loads no torch until the encoder or the filter is needed.
 """
 
@@ -49,7 +49,7 @@ class Plan:
     spec: IndexSpec
     files: ModelFiles
     options: BuildOptions
-    stored: Store | None  # the index as it is, where it is gone on with
+    stored: Store | None  # the index as it is, where it is updated
 
     @property
     def encoder_spec(self) -> EncoderSpec:
@@ -108,7 +108,7 @@ class Plan:
         return self.files.hidden or self.encoder.hidden
 
     def fingerprint(self) -> str:
-        """The index's own where one is gone on with, else `fingerprint_of`; a filter is made for it only if fitted."""
+        """The index's own where one is updated, else `fingerprint_of`; a filter is made for it only if fitted."""
         if self.stored is not None:
             return self.stored.manifest.fingerprint  # the specs were compared; older ones wrote 2.0 for 2
         return fingerprint_of(self.spec, self.blobs() if FILTERS[self.spec.filter.name].calibrated else {})
@@ -150,7 +150,7 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
 
 
 def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
-    """What follows from the options, and from the index that is gone on with; nothing is opened but the model's files.
+    """What follows from the options, and from the index that is updated; nothing is opened but the model's files.
 
     Errors are those of `make_plan`.
     """
@@ -158,8 +158,8 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
     old = None if stored is None else IndexSpec.from_json(dict(stored.manifest.spec), where=where)
     if old is not None and old.precomputed is not None:
         raise SpecError(
-            "the index was made otherwise: it holds vectors that were made elsewhere",
-            "go on with it by `vectors`, choose another `index`, or replace it with `rebuild=True`",
+            "the index holds precomputed vectors, and cannot be updated from a corpus",
+            "update it with `vectors`, choose another `index`, or replace it with `rebuild=True`",
             where=where,
         )
     own = None if old is None else old.encoder

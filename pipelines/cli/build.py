@@ -130,7 +130,6 @@ def _plan(corpus: str, index: Path, options: BuildKeywords, *, as_json: bool) ->
 def _tell(report: BuildReport) -> None:
     """The report on stdout; what was skipped, on stderr."""
     r = report
-    rate = f", {r.n_encoded / r.encode_seconds:,.0f} chunks/s" if r.encode_seconds > 0 and r.n_encoded else ""
     gone = f", {r.n_removed:,} removed" if r.n_removed else ""
     unopened = f", {console.plural(r.n_unopened, 'file')} not opened" if r.n_unopened else ""
     fitted = f", fitted on {console.plural(r.n_fitted, 'chunk')} of the corpus" if r.n_fitted else ""
@@ -146,8 +145,8 @@ def _tell(report: BuildReport) -> None:
             ),
             ("chunks", f"{r.n_chunks:,}: {_chunks(r)}"),
             *words.searched_field(r.index_type, r.made, r.recall),
-            ("size", f"{console.n_bytes(r.index_bytes)}, {r.index_bytes / max(1, r.n_chunks):,.0f} bytes a chunk"),
-            ("time", f"{r.seconds:.1f} s{rate}" + (f" ({r.device}, {r.dtype})" if r.device else "")),
+            ("size", words.size(r.index_bytes, r.n_chunks, "chunk")),
+            ("time", f"{r.seconds:.1f} s{_encoding(r)}"),
         ]
     )
     if r.n_truncated:
@@ -160,6 +159,14 @@ def _tell(report: BuildReport) -> None:
     tell_removed(r)
     tell_memory(r)
     tell_skips(r)
+
+
+def _encoding(r: BuildReport) -> str:
+    """How much of the time went into encoding, how fast, and on what; without encoding, on what alone."""
+    if not (r.n_encoded and r.encode_seconds > 0):
+        return f" ({r.device}, {r.dtype})" if r.device else ""
+    rate = f"{r.n_encoded / r.encode_seconds:,.0f} chunks/s"
+    return f", {r.encode_seconds:.2f} s of it encoding ({rate}; {r.device}, {r.dtype})"
 
 
 def _chunks(r: BuildReport) -> str:

@@ -82,7 +82,7 @@ def _tell(r: BuildReport) -> None:
             ),
             ("documents", f"{r.n_documents:,}"),
             *words.searched_field(r.index_type, r.made, r.recall),
-            ("size", f"{console.n_bytes(r.index_bytes)}, {r.index_bytes / max(1, r.n_chunks):,.0f} bytes a row"),
+            ("size", words.size(r.index_bytes, r.n_chunks, "row")),
             ("time", f"{seconds:.1f} s{_rate(r, seconds)}{checking}"),
         ]
     )

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.ann.index_types import FLAT
+from ragidx.indexer.ann.index_types import AUTO, FLAT, MIN_ROWS
 from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec
 from ragidx.pipelines.cli import console
 
 if TYPE_CHECKING:
     from ragidx.indexer.store.manifest import Manifest  # loads numpy and FAISS's files, which no --help needs
+
+
+_EACH_FROM = 1000  # rows
 
 
 def model(spec: IndexSpec) -> str:
@@ -38,7 +41,7 @@ def encoder(spec: EncoderSpec | None) -> str:
         "" if spec.copies is None else f"{spec.copies} copies",
         f"{spec.pooling} pooling" + ("" if spec.pooler is None else f" by {Path(spec.pooler).name}"),
         "" if spec.pool_eos else "closing tokens not pooled",
-        f"{spec.attention} attention",
+        "" if spec.layer == 0 else f"{spec.attention} attention",  # the input embeddings attend to nothing
         layer + (" through the final norm" if spec.layer_norm else ""),
         "" if spec.max_length is None else f"at most {spec.max_length} tokens of a text",
         "for all copies together" if spec.compute_matched else "",
@@ -77,14 +80,29 @@ def index(manifest: Manifest) -> str:
     found = [entry.ann.recall for entry in manifest.segments if entry.ann and entry.ann.recall is not None]
     recall = f", ann_recall@10 {min(found):.3f} (target {manifest.index.target_recall:g})" if found else ""
     asked = manifest.index.index_type
-    return (asked if told in ("", asked) else f"{asked}: {told}") + recall
+    return _type(asked, told, [*rows]) + recall
+
+
+def _type(asked: str, found: str, recipes: list[str]) -> str:
+    """The index type that was asked for and, where it is not the same, what segments have."""
+    if found in ("", asked):
+        return asked
+    if {*recipes} != {FLAT}:
+        return f"{asked}: {found}"
+    return "flat (exact search)" if asked == AUTO else f"flat ({asked} from {MIN_ROWS:,} rows in a segment on)"
+
+
+def size(n_bytes: int, rows: int, noun: str) -> str:
+    """Bytes of an index, and of each row where there are enough that fixed parts do not count."""
+    each = f", {n_bytes / rows:,.0f} bytes a {noun}" if rows >= _EACH_FROM else ""
+    return console.n_bytes(n_bytes) + each
 
 
 def searched(index_type: str, made: list[str], recall: float | None) -> str:
     """`auto: HNSW16 2x, flat, ann_recall@10 0.951 measured`, from the segments of an index."""
     counts = Counter(made)
     found = ", ".join(recipe + (f" {count}x" if count > 1 else "") for recipe, count in counts.items())
-    told = index_type if counts.keys() <= {index_type} else f"{index_type}: {found}"
+    told = _type(index_type, "" if counts.keys() <= {index_type} else found, [*counts])
     return told + ("" if recall is None else f", ann_recall@10 {recall:.3f} measured")
 
 

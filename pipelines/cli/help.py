@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
+from typing import Any
 
 import click
 
@@ -24,6 +25,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Spectrum": ("spectrum", "corpus", "tokens", "centred"),
 }
 RUN = "Run"
+_INDEX = ("info", "verify", "history", "compact", "shrink")  # commands whose only place is the index
+_MEANT = {"query": ": put the question in quotes"} | dict.fromkeys(_INDEX, ": name the index with --index FOLDER")
 OTHERWISE = {("query", "dim"): "Hit", ("query", "instruction"): "Question", ("query", "pooler"): "Model"}
 
 
@@ -38,7 +41,19 @@ def groups() -> dict[str, tuple[str, ...]]:
 
 
 class GroupedCommand(click.Command):
-    """A command whose help shows many options in groups."""
+    """A command whose help shows many options in groups; it refuses arguments it has no place for."""
+
+    allow_extra_args = True  # `invoke` refuses them, with what to do
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command.
+
+        Raises:
+            UsageError: an argument is left over.
+        """
+        if ctx.args:
+            raise click.UsageError(f"unexpected argument '{ctx.args[0]}'{_MEANT.get(self.name or '', '')}", ctx)
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, group by group where there are many."""

@@ -45,7 +45,7 @@ def command(index: Path, as_json: bool) -> None:
                 f" in {console.plural(len(manifest.segments), 'segment')}",
             ),
             ("vectors", f"{manifest.dim} x {spec.vectors}, {words.index(manifest)}"),
-            ("size", f"{console.n_bytes(size)}, {size / max(1, manifest.n_chunks):,.0f} bytes a chunk"),
+            ("size", words.size(size, manifest.n_chunks, "chunk")),
             ("model", words.model(spec)),
             ("encoder", words.encoder(spec.encoder)),
             ("filter", words.filter_(spec.filter, manifest.dim)),

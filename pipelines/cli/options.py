@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -168,26 +167,6 @@ _FILTER = (
 )
 
 
-class Bytes(click.ParamType[int]):
-    """A size: 500MB, 2GB, 1.5GiB, or a number of bytes."""
-
-    name = "size"
-    _UNITS = {"": 1, "b": 1} | {
-        f"{letter}{suffix}": base ** (power + 1)
-        for power, letter in enumerate("kmgt")
-        for suffix, base in (("", 1000), ("b", 1000), ("ib", 1024))
-    }
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number of bytes."""
-        if isinstance(value, int):
-            return value
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)", value.strip())
-        if found is None or found[2].lower() not in self._UNITS:
-            self.fail(f"'{value}' is not a size; write 500MB, 2GB or 1.5GiB", param, ctx)
-        return int(float(found[1]) * self._UNITS[found[2].lower()])
-
-
 _ANN = (
     click.option(
         "--index-type",
@@ -202,7 +181,6 @@ _ANN = (
     ),
     click.option(
         "--max-memory",
-        type=Bytes(),
         metavar="SIZE",
         help="Memory limit for a search, such as 2GB; segments of fewer than "
         f"{MIN_ROWS:,} vectors are always searched exactly.",

@@ -12,7 +12,7 @@ from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.plan.footprint import Room
+    from ragidx.pipelines.plan.footprint import Room, WidthRoom
     from ragidx.pipelines.plan.plan import Forecast
     from ragidx.pipelines.plan.sample import Estimate
 
@@ -72,14 +72,23 @@ def advice(f: Forecast) -> list[str]:
             )
         if spec.layer != 0 and f.speed is not None and f.speed.device == "cpu":
             lines.append("To make it faster: use a GPU; --device auto takes one if there is one.")
-    narrow = [one for one in room.widths if one.tau is not None]
-    if narrow and room.vector_bytes > room.text_bytes:
-        one = narrow[-1] if len(narrow) < 3 else narrow[2]
-        size = console.n_bytes(one.disk_bytes)
-        lines.append(f"To make it smaller: --tau {one.tau} keeps {one.dim:,} of {f.dim:,} numbers, {size} in all.")
+    narrow = next((one for one in room.widths if one.tau is not None and _fits(room, one)), None)
+    if narrow is not None and not _fits(room, room.widths[0]):
+        lines.append(
+            f"To make it fit: --tau {narrow.tau} keeps {narrow.dim:,} of {f.dim:,} numbers, "
+            f"{console.n_bytes(narrow.disk_bytes)} in all; quality is not estimated: run `ragidx sweep`."
+        )
     if f.truncated.value:
         lines.append("To lose no text: --chunk-size cuts documents into parts that the model reads whole.")
     return lines
+
+
+def _fits(room: Room, one: WidthRoom) -> bool:
+    """Whether an index of this width has room on the disk, and within --max-memory."""
+    search_bytes = room.index_types[0].search_bytes * one.vector_bytes / room.widths[0].vector_bytes
+    return one.disk_bytes + room.journal_bytes <= room.free_bytes and (
+        room.max_memory is None or search_bytes <= room.max_memory
+    )
 
 
 def duration(seconds: float) -> str:

@@ -101,12 +101,15 @@ def command(
             {"query": text, "where": asked["where"], "k": asked["k"], "hits": [hit.to_json() for hit in hits]}
         )
         return
-    show(hits, text)
-    _tell_if_few(hits, asked)
+    _show(hits, text, asked)
 
 
-def _tell_if_few(hits: list[Hit], asked: SearchKeywords) -> None:
-    """A note if there are fewer hits than -k."""
+def _show(hits: list[Hit], query: str, asked: SearchKeywords) -> None:
+    """The hits, and a note if there are fewer than -k."""
+    if not hits and asked["where"]:
+        console.note("No chunk matches --where.")
+        return
+    show(hits, query)
     if len(hits) < asked["k"]:
         there = "There is 1 chunk" if len(hits) == 1 else f"There are {len(hits)} chunks"
         what = ("that matches" if len(hits) == 1 else "that match") + " --where" if asked["where"] else "in the index"
@@ -164,8 +167,7 @@ def _answer_vectors(
     for number, hits in enumerate(answers, start=1):
         if len(answers) > 1:
             click.echo(f"{'' if number == 1 else chr(10)}query {number}")
-        show(hits, "")
-        _tell_if_few(hits, asked)
+        _show(hits, "", asked)
 
 
 def _answer_file(

@@ -22,7 +22,7 @@ def command(
     dim: int | None,
     index_type: str | None,
     target_recall: float | None,
-    max_memory: int | None,
+    max_memory: str | None,
     index: Path,
     as_json: bool,
 ) -> None:

@@ -18,7 +18,7 @@ class Finding:
     Attributes:
         name: what was looked at.
         value: what is there.
-        status: `absent` is an extra that nobody has to have.
+        status: `absent` is an extra that is optional.
         hint: what to do; empty where nothing is to be done.
     """
 
@@ -51,7 +51,7 @@ class Check:
     at_least: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """All fields; a difference that is no number as None, which JSON can hold."""
+        """All fields; a difference that is not a number as None, which JSON can hold."""
         fields = dataclasses.asdict(self)
         if self.difference is not None and not math.isfinite(self.difference):
             fields["difference"] = None
@@ -59,7 +59,7 @@ class Check:
 
 
 def measured(name: str, dtype: str, difference: float, limit: float, *, hint: str, at_least: bool = False) -> Check:
-    """The check of a difference; the hint is kept where it fails. A difference that is no number fails.
+    """The check of a difference; the hint is kept where it fails. A difference that is not a number fails.
 
     >>> measured("alone and in a batch", "float32", 2e-5, 1e-5, hint="report it").status
     'failed'

@@ -19,7 +19,7 @@ DEFAULT_MEASURES = ("nDCG@10", "RR@10", "R@100")
 def measure(
     qrels: Qrels, run: Mapping[str, Mapping[str, float]], names: Sequence[str] = DEFAULT_MEASURES
 ) -> dict[str, float]:
-    """The measures by the names given; queries of the run that nobody judged are left out.
+    """The measures by the names given; queries of the run without judgements are skipped.
 
     Raises:
         RagidxError: the extra `eval` is not installed.

@@ -145,7 +145,7 @@ def lens_text(
     Raises:
         QueryError: the text is empty, or the model makes nothing of it.
         ModelError: the model has no unembedding matrix, or its vectors are of another width.
-        SpecError: the filter is no projection, or k is below 1.
+        SpecError: the filter is not a projection, or k is below 1.
     """
     _check(text, k)
     vocabulary = Vocabulary(encoder.files, encoder.tokenizer)
@@ -187,7 +187,7 @@ def lens_hit(
     Raises:
         QueryError: the query is empty, or has no hit of that rank.
         ModelError: the index's model is not here, or has no unembedding matrix.
-        SpecError: the index's filter is no projection, or `hit` or k is below 1.
+        SpecError: the index's filter is not a projection, or `hit` or k is below 1.
     """
     _check(query, k)
     if hit < 1:

@@ -88,7 +88,7 @@ class SpectrumReport:
     Attributes:
         model: its name.
         source: the corpus or index whose tokens were counted.
-        filter: whose kept directions are told.
+        filter: whose kept directions are shown.
         dim: how many numbers of a vector it keeps.
         n_texts, n_tokens, n_distinct: what was counted; `n_distinct` different tokens.
         n_vocabulary: rows of the head.
@@ -154,7 +154,7 @@ def spectrum(
             it with one direction hides all others behind that one.
         seed: of what is drawn.
         revision: of a hub id.
-        on_skip: called for whatever of the corpus is left out.
+        on_skip: called for whatever of the corpus is skipped.
 
     Raises:
         SpecError: neither or both of corpus and index, a group of no tokens, or a filter that is fitted on a corpus and
@@ -244,7 +244,7 @@ def _files(model: str | None, revision: str | None, own: IndexSpec | None, index
 
 
 def _made(spec: FilterSpec, vocabulary: Vocabulary, store: Store | None) -> Filter | None:
-    """The filter: the index's own, or made anew, which one that is fitted on a corpus cannot be; None for `none`."""
+    """The filter: the index's own, or made again, which one that is fitted on a corpus cannot be; None for `none`."""
     if store is None or spec.name == "none":
         return make_filter(spec, vocabulary)
     return Filter.from_bytes(store.blob(FILTER_FILE))

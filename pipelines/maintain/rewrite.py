@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.ann.index_types import IndexOptions, check_index_type
+from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.specs import FILTERS, IndexSpec
 from ragidx.indexer.store.manifest import files_of
@@ -107,7 +107,7 @@ def reindex(
     dim: int | None = None,
     index_type: str | None = None,
     target_recall: float | None = None,
-    max_memory: int | None = None,
+    max_memory: int | str | None = None,
     on_stage: OnStage = lambda stage, rows, done: None,
 ) -> ReshapeReport:
     """Make another index of the vectors that are stored: narrower, under another type, or both.
@@ -139,7 +139,7 @@ def _change(
     dim: int,
     index_type: str | None = None,
     target_recall: float | None = None,
-    max_memory: int | None = None,
+    max_memory: int | str | None = None,
 ) -> Change:
     base = store.manifest
     spec = IndexSpec.from_json(dict(base.spec), where=str(store.path))
@@ -147,7 +147,7 @@ def _change(
     options = IndexOptions(
         base.index.index_type if index_type is None else index_type,
         base.index.target_recall if target_recall is None else target_recall,
-        base.index.max_memory if max_memory is None else max_memory,
+        base.index.max_memory if max_memory is None else memory_size(max_memory),
     )
     if dim != base.dim:
         spec, blobs = _narrower(spec, blobs, base.dim, dim)

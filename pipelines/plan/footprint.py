@@ -270,7 +270,7 @@ def peak_bytes() -> int:
 
 
 def _stored(plan: Plan) -> tuple[int, int, int]:
-    """Rows and bytes of the index that is gone on with, and how many of these are texts."""
+    """Rows and bytes of the index that is updated, and how many of these are texts."""
     if plan.stored is None:
         return 0, 0, 0
     manifest = plan.stored.manifest

@@ -64,7 +64,7 @@ class Forecast:
         chunks: of new and changed documents; `to_encode` of them go through the model, the others are known.
         tokens: that the model reads for them.
         truncated, empty: documents longer than the model reads, and without text.
-        skipped: what is left out, by reason.
+        skipped: what is skipped, by reason.
         speed: None where there is nothing to encode.
         encode_seconds: of encoding.
         seconds, seconds_low, seconds_high: of encoding, loading the model, reading, cutting and packing. Making an

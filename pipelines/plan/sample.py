@@ -63,7 +63,7 @@ class Part:
         share: of a document that its text is: less than 1 for a block of a long text.
         source: what is read; None: the whole corpus.
         counts: by name: documents, chunks, tokens ...
-        skips: what was left out.
+        skips: what was skipped.
     """
 
     ending: str
@@ -114,7 +114,7 @@ class Estimates:
         return self._estimate([part.counts[name] for part in self._parts])
 
     def skipped(self) -> dict[str, int]:
-        """What is left out, by reason, the most frequent first."""
+        """What is skipped, by reason, the most frequent first."""
         reasons = {reason for part in self._parts for reason in part.skips.counts}
         found = {
             reason: self._estimate([part.skips.counts[reason] for part in self._parts]).value for reason in reasons

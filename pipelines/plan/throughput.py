@@ -100,7 +100,7 @@ def _rates(encoder: Encoder, texts: Sequence[str], project: Filter | None) -> tu
         group = texts[at : at + size]
         at += len(group)
         rate, seconds = _rate(encoder, group, project)
-        if seconds < _GROUP_S and size < min(WINDOW_CHUNKS, len(texts)):  # too short to be told from noise
+        if seconds < _GROUP_S and size < min(WINDOW_CHUNKS, len(texts)):  # too short to differ from noise
             size = min(2 * size, WINDOW_CHUNKS, len(texts))
             continue
         rates.append(rate)

@@ -44,7 +44,7 @@ class CorpusSource(SweepSource):
         folder: temporary; holds the vectors.
         fitted: the seed and size of the sample that filters are fitted on; None: none is.
         options: of a build, but for its filter and index.
-        out: where the results of the sweep go; not read where it stands in the corpus.
+        out: where the results of the sweep go; not read where it is in the corpus.
         on_build: called a few times a second.
 
     Raises:
@@ -147,7 +147,7 @@ class CorpusSource(SweepSource):
         return items
 
     def _encode(self, window: Sequence[Item]) -> None:
-        """Write the raw vectors of a window; a chunk without one is left out."""
+        """Write the raw vectors of a window; a chunk without one is skipped."""
         self._n_truncated += len(too_long(window, self.encoder, self.spec.chunk))
         done = self._progress.n_chunks + len(window)
         found: dict[bytes, Floats] = {}
@@ -165,7 +165,7 @@ class CorpusSource(SweepSource):
     def _notes(self) -> Iterator[str]:
         for reason, count in self._skips.counts.items():
             if reason not in BY_RULE:
-                yield f"Left out: {count:,} x {reason}."
+                yield f"Skipped: {count:,} x {reason}; first: {self._skips.places[reason][0]}."
         if self._n_truncated:
             yield f"Cut: {self._n_truncated:,} x document longer than the model reads."
 

@@ -65,7 +65,7 @@ class Sweep:
         series: filters and widths, without the reference.
         types: index types, each made at every width.
         folder: temporary.
-        tell: told of each stage.
+        tell: called with each stage.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Sweep:
             try:
                 made = make(laid, options)
             except SpecError as fault:
-                self._note(f"{options.index_type} at {width:,} dimensions is left out: {fault.message}.")
+                self._note(f"{options.index_type} at {width:,} dimensions is skipped: {fault.message}.")
                 continue
             if made.index_type == FLAT and options.index_type not in (FLAT, AUTO):
                 self._note(

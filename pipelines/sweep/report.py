@@ -17,6 +17,9 @@ from ragidx.indexer.ann.index_types import Effort
 from ragidx.indexer.specs import EncoderSpec, stored_encoder
 from ragidx.pipelines.evaluate.significance import RESAMPLES, Difference, Interval
 
+MAX_LOSS = 0.01
+"""Of nDCG@10: a width is recommended only where the 95 % interval of its difference lies above minus this."""
+
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -92,7 +95,7 @@ class SweepReport:
 
     Attributes:
         source: the corpus or the index.
-        model: its name; empty where vectors were made elsewhere.
+        model: its name; empty for precomputed vectors.
         encoder: how it encodes queries; None: precomputed vectors, and nothing does.
         hidden: width that tau divides.
         reference: what the rows are compared with, in words.
@@ -105,7 +108,7 @@ class SweepReport:
         threads: of a batch.
         batch: queries in it.
         rows: in the order of the sweep.
-        notes: what was left out and why, for people.
+        notes: what was skipped and why, for people.
     """
 
     source: str
@@ -126,13 +129,13 @@ class SweepReport:
 
     @property
     def recommended(self) -> SweepRow | None:
-        """The row with the fewest dimensions whose nDCG@10 is not really below the reference's.
+        """The row with the fewest dimensions that loses less than `MAX_LOSS` of nDCG@10, with 97.5 % confidence.
 
-        Of equally wide ones the best; None without qrels.
+        Of equally wide ones the best; None without qrels, or where no row is that sure.
         """
         if self.reference_ndcg is None:
             return None
-        good = [row for row in self.rows if row.against is not None and row.against.verdict != "worse"]
+        good = [row for row in self.rows if row.against is not None and row.against.low > -MAX_LOSS]
         return min(good, key=lambda row: (row.dim, -(row.ndcg.mean if row.ndcg else 0.0)), default=None)
 
     def recommendation(self) -> str:
@@ -144,21 +147,35 @@ class SweepReport:
             )
         row = self.recommended
         if row is None:
-            return "Every width that was measured is measurably worse than the full one: keep the full width."
+            return self._undecided()
         assert row.ndcg is not None
         assert row.against is not None
         if row.dim == self.reference_dim:
-            return f"Keep all {row.dim:,} dimensions: every smaller width that was measured is measurably worse."
+            return f"Keep all {row.dim:,} dimensions. {self._undecided()}"
         share = (
             f", with {share_of(row.dim, self.reference_dim)} of its bytes" if row.dim < 0.9 * self.reference_dim else ""
         )
         how = f", {row.filter}" + ("" if row.index_type == "flat" else f", {row.index_type}")
-        better = "measurably better than" if row.against.is_real else "not measurably worse than"
-        p = "p < 0.001" if row.against.p < 0.001 else f"p = {row.against.p:.2g}"
+        lost = f"; at most {-row.against.low:.3f} is lost" if row.against.low < 0 else ""
         return (
-            f"Take {row.dim:,} dimension{'s' * (row.dim > 1)}{how}: the smallest width that is not measurably worse"
-            f" than the full one{share} (nDCG@10 {row.ndcg.mean:.3f}, {better} {self.reference_ndcg.mean:.3f}: {p},"
-            f" {self.n_queries:,} queries)."
+            f"Take {row.dim:,} dimension{'s' * (row.dim > 1)}{how}: the smallest width that loses less than {MAX_LOSS}"
+            f" of nDCG@10 to the full one{share} ({row.ndcg.mean:.3f} against {self.reference_ndcg.mean:.3f}"
+            f"{lost}, {self.n_queries:,} queries)."
+        )
+
+    def _undecided(self) -> str:
+        """Why no smaller width is recommended: what the narrower ones lose, or may lose."""
+        smaller = [row for row in self.rows if row.against is not None and row.dim < self.reference_dim]
+        if not smaller:
+            return "No smaller width was measured."
+        row = max(smaller, key=lambda row: row.against.low if row.against else 0.0)
+        assert row.against is not None
+        dim = f"{row.dim:,} dimensions ({row.filter})"
+        if row.against.verdict == "worse":
+            return f"Every smaller width loses nDCG@10: {dim} loses {-row.against.mean:.3f}."
+        return (
+            f"The {self.n_queries:,} queries cannot decide on a smaller width: {dim} may lose up to"
+            f" {-row.against.low:.3f} of nDCG@10, more than {MAX_LOSS}. Give more queries."
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -164,7 +164,7 @@ def _check_model(names: Sequence[str], source: SweepSource) -> None:
     if wanting and source.encoder_spec is None:
         raise ModelError(
             f"filter '{wanting[0]}' is made of a model's unembedding matrix, and the index names no model: its vectors "
-            "were made elsewhere",
+            "are precomputed",
             "take truncation or pca, or name the model that made them when the index is built: "
             "ragidx build --vectors FILE --model M --rebuild",
             where="`filter`",
@@ -185,7 +185,7 @@ def _check_none(widths: Widths, hidden: int) -> None:
 
 
 def _series(source: SweepSource, name: str, widths: Widths, fields: Mapping[str, Any], *, named: bool) -> Series:
-    """What is fitted leaves out widths that the sample is too poor for; all of them only where nobody named it."""
+    """What is fitted leaves out widths that the sample is too poor for; all of them only where it was not named."""
     if name == "none":
         return Series(name, (source.hidden,), None, source.is_unit)
     if name == "truncation":
@@ -204,7 +204,7 @@ def _series(source: SweepSource, name: str, widths: Widths, fields: Mapping[str,
         except SpecError as fault:  # the sample varies in fewer directions
             if named and width == wanted[-1]:
                 raise
-            left_out.append(f"{name} at {width:,} dimensions is left out: {fault.message}.")
+            left_out.append(f"{name} at {width:,} dimensions is skipped: {fault.message}.")
             continue
         return Series(name, wanted[place:], made, left_out=tuple(left_out))
     return Series(name, (), left_out=tuple(left_out))

@@ -44,7 +44,7 @@ class Questions:
         vectors: (q, dim) in the space of the source's.
         judged: for each query the relevance of its documents; None where nothing is known of it.
         told: where they are from, in words.
-        notes: what was left out.
+        notes: what was skipped.
     """
 
     vectors: Floats
@@ -62,7 +62,7 @@ class SweepSource(ABC):
         hidden: width of the model's own.
         dim: width of these.
         n_documents: they are from.
-        notes: what was left out.
+        notes: what was skipped.
         given: (q, dim) of the queries, in their order, where they came as vectors; None: they are encoded.
         is_unit: they have unit length as far as float16 goes, and are compared as they are.
     """
@@ -191,7 +191,7 @@ class SweepSource(ABC):
         """Notes on what is judged and not here."""
         absent = len(found.keys() - asked.keys())
         if absent:
-            yield f"Not in the file of queries, and left out: {absent:,} x judged query."
+            yield f"Not in the file of queries, and skipped: {absent:,} x judged query."
         relevant = {doc_id for name in asked for doc_id, gain in found.get(name, {}).items() if gain > 0}
         here = set(self._names("doc_id"))
         if relevant and not relevant & here:
@@ -259,7 +259,7 @@ class IndexSource(SweepSource):
         """Of unit length, through the index's filter."""
         if self.encoder_spec is None:
             raise ModelError(
-                "the index holds vectors that were made elsewhere: no query in words can be encoded for it",
+                "the index holds precomputed vectors: no query in words can be encoded for it",
                 "give the vectors of the queries, in their order, with `query_vectors=FILE`; or name the model that "
                 "made them when the index is built: ragidx build --vectors FILE --model M --rebuild",
                 where=self.name,

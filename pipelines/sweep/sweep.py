@@ -110,7 +110,7 @@ def _check_corpus(source: str | Path, query_vectors: str | Path | None) -> None:
     if query_vectors is not None:
         raise SpecError(
             "of a corpus the queries are encoded by the model that encodes the documents",
-            "leave it out, or sweep an index of given vectors",
+            "leave it out, or sweep an index of precomputed vectors",
             where="`query_vectors`",
         )
 

@@ -1,4 +1,4 @@
-"""Build from vectors that somebody has already: the file is the corpus, the index is made to hold what it holds.
+"""Build from precomputed vectors: the file is the corpus, the index is made to hold what it holds.
 
 files -> batches -> rows of unit length -> one commit. A row whose id and content are known is not written again; a row
 that is gone from the file leaves the index. Nothing is encoded, and no torch is loaded, unless a model is named for the
@@ -56,16 +56,16 @@ def build_vectors(
     on_progress: OnProgress | None = None,
     **options: Unpack[VectorKeywords],
 ) -> BuildReport:
-    """Make or update the index of given vectors.
+    """Make or update the index of precomputed vectors.
 
     Args:
         vectors: a parquet, arrow, feather or npy file, or a folder of them.
         index: the index folder.
         on_progress: called a few times a second.
-        options: `VectorKeywords`; what is left out is the index's own, else the default.
+        options: `VectorKeywords`; one that is not given is the index's own, else the default.
 
     Returns:
-        What was done, and what was left out; `n_added`, `n_changed`, `n_unchanged` and `n_removed` count rows here.
+        What was done, and what was skipped; `n_added`, `n_changed`, `n_unchanged` and `n_removed` count rows here.
 
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
@@ -157,7 +157,7 @@ class _Build:
         return None if self.options.model is None else model_of_queries(self.index, old, self.options, width)
 
     def _queries(self, spec: IndexSpec, check: _ModelCheck | None) -> Queries | None:
-        """What is told of the model of questions; one that is named has to have made the vectors."""
+        """What is reported of the model of questions; one that is named has to have made the vectors."""
         if check is None:
             return None if spec.encoder is None else Queries(spec.encoder)
         return check.last()
@@ -199,7 +199,7 @@ class _Build:
             return CorpusError("there is no file of vectors", hint, where=str(self.vectors))
         return CorpusError(
             f"there is no vector that can be read ({self.skips.shown()})",
-            "mend the file, or name another",
+            "repair the file, or name another",
             where=str(self.vectors),
         )
 

@@ -1,4 +1,4 @@
-"""Questions for vectors that were made elsewhere: which model encodes them, and whether it made the vectors.
+"""Questions for precomputed vectors: which model encodes them, and whether it made the vectors.
 
 model and options -> Plan of an ordinary build, whose encoder and filter questions then go through. Texts that stand
 beside the vectors are encoded again and compared with them: no vector is made for the index here. What loads the
@@ -42,12 +42,12 @@ _SHARE = 0.02
 def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, width: int) -> Plan:
     """The model that encodes questions, for vectors of this width.
 
-    What is left out is as the index has it; in a new index, as a build of a corpus would, but that the filter follows
-    from the width: the model's default filter where that leaves as many numbers, else none.
+    An option that is not given is as the index has it; in a new index, as a build of a corpus would, but the
+    filter follows from the width: the model's default filter where that leaves as many numbers, else none.
 
     Args:
         index: the index folder.
-        old: the state that is gone on with; None: a new index.
+        old: the state that is updated; None: a new index.
         options: the model, and the `QueryKeywords` that were given.
         width: numbers of a stored vector.
 
@@ -66,7 +66,7 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
     says_filter = bool(options.filter)
     if have is not None:
         if asks is None or (says_filter and plan.spec.filter != have.filter):
-            return plan  # the index was made otherwise, and whoever compares the specs says how
+            return plan  # whoever compares the specs reports the difference
         weights = weights_fingerprint(plan.files, have.weights)
         spec = dataclasses.replace(plan.spec, filter=have.filter, weights=weights)
         return Plan(spec, plan.files, plan.options, Store.open(index))  # with the filter's own numbers

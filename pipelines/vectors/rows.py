@@ -1,4 +1,4 @@
-"""Rows of vectors that somebody has already, as columns, and what a program may give as such rows."""
+"""Rows of precomputed vectors, as columns, and what a program may give as such rows."""
 
 from __future__ import annotations
 
@@ -104,5 +104,5 @@ def _scalars(name: str, fields: Mapping[str, object]) -> dict[str, Scalar]:
 
 
 def shown(name: str) -> str:
-    """An id for a message, whatever stands in it."""
+    """An id for a message, whatever it holds."""
     return f"id {name!a}" if lone_surrogate(name) is not None else f"id '{name}'"

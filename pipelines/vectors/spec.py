@@ -1,4 +1,4 @@
-"""The spec of an index of vectors that were made elsewhere: what the user says, and what the index was made with."""
+"""The spec of an index of precomputed vectors: what the user says, and what the index was made with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 
 from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.ann.index_types import IndexOptions, check_index_type
+from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
 from ragidx.indexer.specs import Difference, FilterSpec, IndexSpec, Precomputed, differences, mismatch
 from ragidx.indexer.store.manifest import Manifest
 
@@ -23,7 +23,7 @@ def spec_of_vectors(
     """The spec of vectors of this width; what is not said is the index's own.
 
     Args:
-        old: the state that is gone on with; None: a new index.
+        old: the state that is updated; None: a new index.
         dim: width of the vectors as they are given: the index's, or what it was before it was shrunk.
         index_type: a name or a factory string; None: the index's own, else the default.
         made_by: what made the vectors, in the user's words; "": what the index says.
@@ -31,7 +31,7 @@ def spec_of_vectors(
         where: the index, for messages.
 
     Raises:
-        SpecError: the index holds something else, or `made_by` is no text.
+        SpecError: the index holds something else, or `made_by` is not text.
     """
     have, given = (None, Precomputed()) if old is None else check_given(old, where)
     if lone_surrogate(made_by) is not None:
@@ -66,10 +66,9 @@ def spec_of_vectors(
 
 
 def _changes(have: IndexSpec, want: IndexSpec) -> list[Difference]:
-    """As `differences`, in the words of vectors that were made elsewhere."""
+    """As `differences`, in the words of precomputed vectors."""
     if want.encoder is not None and have.encoder is None:
-        asks = want.encoder.model
-        return [Difference("query_encoder", None, asks, f"no model encodes questions in the index, '{asks}' now")]
+        return [Difference("query_encoder.model", None, want.encoder.model)]
     assert have.precomputed is not None
     assert want.precomputed is not None
     named, made_by = have.precomputed.made_by, want.precomputed.made_by
@@ -78,7 +77,7 @@ def _changes(have: IndexSpec, want: IndexSpec) -> list[Difference]:
 
 
 def index_options(
-    old: Manifest | None, spec: IndexSpec, dim: int, target_recall: float | None, max_memory: int | None
+    old: Manifest | None, spec: IndexSpec, dim: int, target_recall: float | None, max_memory: int | str | None
 ) -> IndexOptions:
     """Which index large segments get: what was asked for, else the index's own, else the default.
 
@@ -89,14 +88,14 @@ def index_options(
     options = IndexOptions(
         spec.index_type,
         own.target_recall if target_recall is None else target_recall,
-        own.max_memory if max_memory is None else max_memory,
+        own.max_memory if max_memory is None else memory_size(max_memory),
     )
     check_index_type(options.index_type, dim)
     return options
 
 
 def check_given(manifest: Manifest, where: str) -> tuple[IndexSpec, Precomputed]:
-    """The spec of an index, if it holds vectors that were made elsewhere, and what it says of them.
+    """The spec of an index, if it holds precomputed vectors, and what it says of them.
 
     Raises:
         SpecError: a model of ragidx made them.
@@ -107,8 +106,7 @@ def check_given(manifest: Manifest, where: str) -> tuple[IndexSpec, Precomputed]
     if given is None:
         model = "" if spec.encoder is None else spec.encoder.model
         raise SpecError(
-            f"the index was made otherwise: it holds what the model '{model}' encoded, "
-            "not vectors that were made elsewhere",
+            f"the index holds what the model '{model}' encoded, not precomputed vectors",
             "choose another `index`, or replace it with `rebuild=True`",
             where=where,
         )

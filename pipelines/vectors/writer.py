@@ -64,7 +64,7 @@ class WriteReport:
 
 
 class IndexWriter:
-    """The one writer of an index of given vectors, until `close`. A context manager.
+    """The one writer of an index of precomputed vectors, until `close`. A context manager.
 
     Rows that are broken are refused, and it goes on. Where writing fails, it takes nothing more: make another one.
 
@@ -73,13 +73,13 @@ class IndexWriter:
         dim: width of the vectors that are added: the index's, or what it was before it was shrunk; they are cut then.
         index_type: as in `ragidx build --index-type`; None: the index's own, else the default.
         target_recall: likewise.
-        max_memory: likewise, in bytes.
+        max_memory: likewise: bytes, or text such as 2GB.
         made_by: what made the vectors, in your words; kept, and never looked up. "": the index's own.
         queries: the model that encodes questions, of `model_of_queries`; None: the index's own, else there is none.
         replace: the new state has only what this writer adds; the old one stays until then.
 
     Raises:
-        SpecError: the index in the folder holds something else, or `dim` is no width.
+        SpecError: the index in the folder holds something else, or `dim` is not a width.
         BusyError: another writer holds the index.
         IndexFormatError: the folder is something else, or the index in it is damaged or newer.
     """
@@ -91,7 +91,7 @@ class IndexWriter:
         *,
         index_type: str | None = None,
         target_recall: float | None = None,
-        max_memory: int | None = None,
+        max_memory: int | str | None = None,
         made_by: str = "",
         queries: Plan | None = None,
         replace: bool = False,
@@ -171,10 +171,10 @@ class IndexWriter:
                 self.add_sound(part)
 
     def add_sound(self, rows: VectorRows) -> dict[int, str]:
-        """As `add`, of rows that are clean but for their vectors and ids: those that are broken are left out.
+        """As `add`, of rows that are clean but for their vectors and ids: broken ones are skipped.
 
         Returns:
-            The number of each row that was left out, and why.
+            The number of each row that was skipped, and why.
         """
         keys = [digest(name) for name in rows.ids]
         given, kept = self._unit(rows.vectors)

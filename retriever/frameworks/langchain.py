@@ -59,7 +59,7 @@ class RagidxRetriever(BaseRetriever):
     _retriever: Retriever = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
-        """Open the index: a wrong folder is told when the retriever is made."""
+        """Open the index: a wrong folder is an error when the retriever is made."""
         super().model_post_init(context)
         self._retriever = Retriever.open(self.index, model=self.model, device=self.device, dtype=self.dtype)
 

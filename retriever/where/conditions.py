@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 Literal: TypeAlias = bool | int | float | str
 
 KEYWORDS = frozenset(["and", "or", "not", "in", "is", "null", "true", "false"])
-"""Words that are no field names unless they stand in backticks."""
+"""Words that are no field names unless they are in backticks."""
 
 TEXT_TESTS: dict[str, Callable[[Any, str], Any]] = {
     "starts with": pc.starts_with,

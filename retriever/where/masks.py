@@ -5,7 +5,7 @@ rows are dead is not looked at here.
 
 A field of the metadata goes by its name. Where that is the name of something every chunk has, `doc_id` or `heading`,
 the name means what it means in a hit, and the field is `metadata.doc_id` or `metadata.heading`, as in a hit, too.
-Vectors that were made elsewhere have no headings: there `heading` is a field like any other.
+Precomputed vectors have no headings: there `heading` is a field like any other.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
     literal     "text" or 'text' with backslash escapes (\\\\ \\" \\' \\n \\r \\t \\uXXXX), 12, -1.5e3, true, false
 
 Words of the language may be in capitals, names of fields are as in the schema. Literals are checked against the field's
-type here, so that a mistake is told with its place before anything is read. What null does stands in `conditions`.
+type here, so that a mistake is reported with its place before anything is read. What null does is in `conditions`.
 Nothing is evaluated as code, and length, depth and lists are bounded.
 """
 
@@ -80,8 +80,8 @@ def parse(text: str, schema: Mapping[str, str]) -> Condition:
         schema: field -> "bool", "int", "float" or "string", built-in fields included.
 
     Raises:
-        QueryError: the text is no condition, names an unknown field, or compares it with a value of another type. The
-            message shows the place.
+        QueryError: the text is not a condition, names an unknown field, or compares it with a value of another type.
+            The message shows the place.
 
     >>> str(parse("YEAR_ >= 1900 AND NOT lang in ('no','da')", {"YEAR_": "int", "lang": "string"}))
     'YEAR_ >= 1900 and lang not in ("no", "da")'

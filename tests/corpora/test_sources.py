@@ -202,10 +202,13 @@ def test_links_make_no_index_of_a_folder(tmp_path: Path) -> None:
     }
 
 
-def test_an_index_that_is_named_as_the_corpus_is_read_as_one(tmp_path: Path) -> None:
+def test_an_index_that_is_named_as_the_corpus_is_refused(tmp_path: Path) -> None:
     plant(tmp_path, MANIFEST, A_SEGMENT)
 
-    assert walk(tmp_path) == ([MANIFEST, A_SEGMENT], {})
+    with pytest.raises(CorpusError) as fault:
+        walk(tmp_path)
+
+    assert str(fault.value) == f"{tmp_path}: is an index, not a corpus\n  hint: name a folder of documents"
 
 
 def test_what_somebody_leaves_out_is_so_also_where_it_is_an_index(tmp_path: Path) -> None:

@@ -160,9 +160,9 @@ def test_differences_name_the_field_in_the_users_words() -> None:
 
     assert found[1] == Difference("encoder.method", "echo", "prompteol")
     assert [str(one) for one in found] == [
-        "encoder.model is 'mini' in the index, 'other' now",
-        "encoder.method is 'echo' in the index, 'prompteol' now",
-        "chunk.size is 256 in the index, 64 now",
+        "`model` is 'mini' in the index, 'other' now",
+        "`method` is 'echo' in the index, 'prompteol' now",
+        "`chunk_size` is 256 in the index, 64 now",
     ]
 
 
@@ -171,19 +171,19 @@ def test_differences_name_the_field_in_the_users_words() -> None:
     [
         (
             {"template": "1b"},
-            "the index was made with other options: the template 'llm2vec-qwen2' is different in this version\n"
+            "the index cannot be updated: the template 'llm2vec-qwen2' is different in this version\n"
             "  hint: replace it with `rebuild=True`",
         ),
         (
             {"weights": "2b"},
-            "the index was made with other options: the files of 'chat/' have changed\n"
+            "the index cannot be updated: the files of 'chat/' have changed\n"
             "  hint: name the right folder with `model`, or replace it with `rebuild=True`",
         ),
         (
             {"weights": "2b", "chunk": ChunkSpec(size=64)},
-            "the index was made with other options: chunk.size is 256 in the index, 64 now; "
-            "the files of 'chat/' have changed\n"
-            "  hint: remove the option to continue with the index, or replace it with `rebuild=True`",
+            "the index was built with other options: `chunk_size` is 256 in the index, 64 now; the files of 'chat/' "
+            "have changed\n"
+            "  hint: remove the option to update the index, or replace the index with `rebuild=True`",
         ),
     ],
 )

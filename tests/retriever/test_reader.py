@@ -160,7 +160,7 @@ def test_a_width_compares_the_first_numbers_alone(index: Path) -> None:
 def test_a_width_that_the_index_does_not_have_is_an_error(reader: IndexReader) -> None:
     with pytest.raises(QueryError, match=r"^`dim`"):
         reader.search(AXES[:1], dim=5)
-    with pytest.raises(QueryError, match=r"^`dim`"):
+    with pytest.raises(QueryError, match=r"^`rerank_dim`"):
         reader.search(AXES[:1], rerank_dim=3)
 
 
@@ -319,7 +319,7 @@ def test_a_question_in_words_is_an_error_that_names_the_way(index: Path) -> None
         Retriever.open(index).search("who?")
 
     assert str(fault.value) == (
-        f"{index}: the index holds vectors that were made elsewhere by 'hand': no question in words can be encoded for "
+        f"{index}: the index holds precomputed vectors by 'hand': no question in words can be encoded for "
         "it\n  hint: ask it with a vector: ragidx query --vector, or ragidx.IndexReader; or name the model that made "
         "them when it is built: ragidx build --vectors FILE --model M --rebuild"
     )

@@ -130,6 +130,16 @@ def test_a_question_that_is_none_is_an_error(query: str, k: int, message: str, r
     assert str(fault.value) == message
 
 
+def test_a_path_instead_of_a_store_and_a_list_instead_of_a_question_are_type_errors(retriever: Retriever) -> None:
+    with pytest.raises(TypeError) as no_store:
+        Retriever("index/")  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(TypeError) as no_text:
+        retriever.search(["x"])  # type: ignore[arg-type]  # what is tested
+
+    assert str(no_store.value) == "expected a Store, got 'index/': open an index folder with `open`"
+    assert str(no_text.value) == "a query is a str, got ['x']"
+
+
 def test_a_question_that_spells_special_tokens_is_text(retriever: Retriever) -> None:
     assert len(retriever.search("[CLS] [SEP] </s> {text}", k=2)) == 2
 

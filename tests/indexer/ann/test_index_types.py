@@ -19,6 +19,7 @@ from ragidx.indexer.ann.index_types import (
     check_index_type,
     footprint,
     footprint_of,
+    memory_size,
     padded,
     product_codes,
     train_rows,
@@ -238,3 +239,31 @@ def test_effort_grows_with_the_hits_and_with_what_a_condition_leaves_out():
     assert tuned.at(40, 1.0) == Effort(beam=160, lists=12, factor=4)
     assert tuned.at(10, 0.25) == tuned.at(40, 1.0)
     assert tuned.at(3, 0.25) == tuned.at(10, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("500MB", 500_000_000),
+        ("2GB", 2_000_000_000),
+        ("2g", 2_000_000_000),
+        ("1.5GiB", 1_610_612_736),
+        ("1.5 gib", 1_610_612_736),
+        ("3kb", 3000),
+        ("4KiB", 4096),
+        ("1TB", 10**12),
+        ("12", 12),
+        ("12B", 12),
+        (" 12 ", 12),
+    ],
+)
+def test_a_size_is_a_number_with_a_unit(text: str, size: int) -> None:
+    assert memory_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["x", "", "GB", "-1GB", "1e9", "2XB", "1,000", "1.GB", "2GB2", "nan"])
+def test_what_is_no_size_is_refused_with_what_is_one(text: str) -> None:
+    with pytest.raises(SpecError) as fault:
+        memory_size(text)
+
+    assert str(fault.value) == f"`max_memory`: '{text}' is not a size\n  hint: write 500MB, 2GB or 1.5GiB"

@@ -341,7 +341,7 @@ def test_a_width_that_is_not_stored_is_refused_by_its_field(width, field, messag
         ),
         (
             {"rerank_dim": 4},
-            "`dim`: `rerank_dim` compares again what `dim` has found\n  hint: give `dim`, too",
+            "`rerank_dim`: this compares again what `dim` has found\n  hint: give `dim`, too",
         ),
     ],
 )

@@ -101,7 +101,9 @@ def test_no_other_index_is_written_into_it(index: Path, tmp_path: Path, kit: Any
     with pytest.raises(SpecError) as caught:
         copy(tmp_path / "other", index, as_it_is)
 
-    assert str(caught.value) == (f"{index}: there is an index already\n  hint: name another folder, or remove that one")
+    assert str(caught.value) == (
+        f"{index}: there is an index already\n  hint: name a folder for the new index; the source is `index`"
+    )
     assert tree_of(index) == before
 
 

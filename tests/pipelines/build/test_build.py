@@ -197,12 +197,12 @@ def test_options_that_are_left_out_are_the_indexs_own(small_corpus: Path, tmp_pa
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"method": "prompteol"}, "encoder.method is 'echo' in the index, 'prompteol' now"),
-        ({"pooling": "last"}, "encoder.pooling is 'mean' in the index, 'last' now"),
-        ({"dim": 16}, "filter.dim is 32 in the index, 16 now"),
-        ({"filter": "none"}, "filter.name is 'embedfilter' in the index, 'none' now"),
-        ({"chunk_size": 32}, "chunk.size is 256 in the index, 32 now"),
-        ({"index_type": "hnsw"}, "index_type is 'auto' in the index, 'hnsw' now"),
+        ({"method": "prompteol"}, "`method` is 'echo' in the index, 'prompteol' now"),
+        ({"pooling": "last"}, "`pooling` is 'mean' in the index, 'last' now"),
+        ({"dim": 16}, "`dim` is 32 in the index, 16 now"),
+        ({"filter": "none"}, "`filter` is 'embedfilter' in the index, 'none' now"),
+        ({"chunk_size": 32}, "`chunk_size` is 256 in the index, 32 now"),
+        ({"index_type": "hnsw"}, "`index_type` is 'auto' in the index, 'hnsw' now"),
     ],
 )
 def test_another_spec_for_an_index_is_an_error_that_says_what_differs(
@@ -211,9 +211,9 @@ def test_another_spec_for_an_index_is_an_error_that_says_what_differs(
     with pytest.raises(SpecError) as fault:
         ragidx.build(small_corpus, echo_index, **options)
 
-    assert str(fault.value).startswith(f"{echo_index}: the index was made with other options: ")
+    assert str(fault.value).startswith(f"{echo_index}: the index was built with other options: ")
     assert what in fault.value.message
-    hint = "remove the option to continue with the index, or replace it with `rebuild=True`"
+    hint = "remove the option to update the index, or replace the index with `rebuild=True`"
     assert fault.value.hint.partition("; ")[0] == hint
     assert ("ragidx reindex DIR" in fault.value.hint) == ("index_type" in what)  # nothing is encoded for that
 
@@ -221,7 +221,7 @@ def test_another_spec_for_an_index_is_an_error_that_says_what_differs(
 def test_another_model_for_an_index_is_an_error(
     small_corpus: Path, echo_index: Path, tiny_model: Callable[..., Path]
 ) -> None:
-    with pytest.raises(SpecError, match=r"encoder\.model is 'mini' in the index"):
+    with pytest.raises(SpecError, match=r"`model` is 'mini' in the index"):
         ragidx.build(small_corpus, echo_index, model=str(tiny_model("llama")))
 
 

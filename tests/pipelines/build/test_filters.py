@@ -175,7 +175,7 @@ def test_a_rebuild_fits_anew(corpus: Path, tmp_path: Path, tiny: dict[str, Any])
 def test_another_sample_for_an_index_is_an_error(corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     ragidx.build(corpus, tmp_path / "index", **tiny, filter="pca", dim=9)
 
-    with pytest.raises(SpecError, match=r"filter\.seed is 0 in the index, 5 now"):
+    with pytest.raises(SpecError, match=r"`filter_seed` is 0 in the index, 5 now"):
         ragidx.build(corpus, tmp_path / "index", filter="pca", dim=9, filter_seed=5)
 
 

@@ -45,6 +45,7 @@ def test_every_keyword_of_a_build_is_a_field_of_its_options_or_of_one_of_their_g
     for name, group in groups.items():
         assert fields.pop(name) is group
 
+    fields["max_memory"] |= str  # such as 2GB: the options hold bytes
     assert keywords == fields | grouped
     assert keywords.items() >= get_type_hints(QueryKeywords).items()
     assert keywords.items() >= get_type_hints(StoreKeywords).items()
@@ -65,6 +66,12 @@ def test_what_was_not_said_is_in_no_group() -> None:
     options = build_options(method="echo", layer=None, chunk_size="none", tau=None, strict=True)
 
     assert options == BuildOptions(encoder={"method": "echo"}, chunk={"chunk_size": "none"}, strict=True)
+
+
+def test_one_glob_may_be_a_str_and_a_size_text() -> None:
+    options = build_options(include="*.md", exclude="drafts/", max_memory="2GB")
+
+    assert options == BuildOptions(include=("*.md",), exclude=("drafts/",), max_memory=2_000_000_000)
 
 
 @pytest.mark.parametrize(("door", "call"), [("build", ragidx.build), ("build", forecast), ("sweep", sweep)])

@@ -41,7 +41,7 @@ def test_a_corpus_without_a_readable_document_is_an_error_that_counts_the_reason
     assert run("build", "nothing") == (
         2,
         "",
-        "Error: nothing: the corpus has no readable document (2 x binary file; 1 x empty text)\n"
+        "Error: nothing: the corpus has no readable document (2 x binary file; 1 x empty text; first: a.txt)\n"
         "  hint: see `ragidx build --help` for the formats; --include and --exclude choose files\n",
     )
 
@@ -59,7 +59,7 @@ def test_an_empty_standard_input_is_an_error(run: Run) -> None:
     assert run("build", "-", stdin=b"") == (
         2,
         "",
-        "Error: -: the corpus has no readable document (1 x empty text)\n"
+        "Error: -: the corpus has no readable document (1 x empty text; first: -)\n"
         "  hint: see `ragidx build --help` for the formats; --include and --exclude choose files\n",
     )
 
@@ -214,8 +214,8 @@ def test_strict_ends_at_the_first_thing_left_out(run: Run, index: Path) -> None:
     assert done == (
         1,
         "",
-        "Error: a.xyz: left out: binary file of unknown format '.xyz'\n"
-        "  hint: mend or exclude it, or build without --strict\n",
+        "Error: a.xyz: skipped: binary file of unknown format '.xyz'\n"
+        "  hint: repair or exclude it, or build without --strict\n",
     )
     check_still_answers(run)
 

@@ -125,16 +125,16 @@ def test_a_missing_segment_is_told_and_a_rebuild_mends_it(run: Run, index: Path)
 @pytest.mark.parametrize(
     ("options", "difference"),
     [
-        ("--model mini", "encoder.model is 'tiny' in the index, 'mini' now"),
-        ("--dim 4", "filter.tau is 2 in the index, None now; filter.dim is None in the index, 4 now"),
-        ("--tau 4", "filter.tau is 2 in the index, 4 now"),
+        ("--model mini", "--model is 'tiny' in the index, 'mini' now"),
+        ("--dim 4", "--tau is 2 in the index, not set now; --dim is not set in the index, 4 now"),
+        ("--tau 4", "--tau is 2 in the index, 4 now"),
         (
             "--filter none",
-            "filter.name is 'embedfilter' in the index, 'none' now; filter.tau is 2 in the index, None now",
+            "--filter is 'embedfilter' in the index, 'none' now; --tau is 2 in the index, not set now",
         ),
-        ("--chunk-size 32", "chunk.size is 256 in the index, 32 now"),
-        ("--chunk-size none", "chunk.size is 256 in the index, None now"),
-        ("--pooling last", "encoder.pooling is 'mean' in the index, 'last' now"),
+        ("--chunk-size 32", "--chunk-size is 256 in the index, 32 now"),
+        ("--chunk-size none", "--chunk-size is 256 in the index, not set now"),
+        ("--pooling last", "--pooling is 'mean' in the index, 'last' now"),
     ],
 )
 def test_another_spec_for_an_index_is_an_error_that_says_what_differs(run: Run, options: str, difference: str) -> None:
@@ -145,8 +145,8 @@ def test_another_spec_for_an_index_is_an_error_that_says_what_differs(run: Run, 
     assert done == (
         2,
         "",
-        f"Error: ragidx-index: the index was made with other options: {difference}\n"
-        "  hint: remove the option to continue with the index, or replace it with --rebuild\n",
+        f"Error: ragidx-index: the index was built with other options: {difference}\n"
+        "  hint: remove the option to update the index, or replace the index with --rebuild\n",
     )
     assert json.loads(run("info", "--json").out)["generation"] == 1
 
@@ -158,8 +158,8 @@ def test_another_index_type_is_an_error_that_names_the_way_without_encoding(run:
     assert done == (
         2,
         "",
-        "Error: ragidx-index: the index was made with other options: index_type is 'auto' in the index, 'hnsw' now\n"
-        "  hint: remove the option to continue with the index, or replace it with --rebuild; 'ragidx reindex DIR "
+        "Error: ragidx-index: the index was built with other options: --index-type is 'auto' in the index, 'hnsw' now\n"
+        "  hint: remove the option to update the index, or replace the index with --rebuild; 'ragidx reindex DIR "
         "--index ragidx-index --index-type hnsw' makes one of that type beside it, and encodes nothing\n",
     )
     assert run("reindex", "DIR", "--index", "ragidx-index", "--index-type", "hnsw").status == 0

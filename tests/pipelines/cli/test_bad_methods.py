@@ -257,24 +257,24 @@ def test_a_model_with_modules_of_its_own_takes_no_options_for_them(
 @pytest.mark.parametrize(
     ("made", "changed", "difference"),
     [
-        ("--method reba", "--copies 3", "encoder.copies is 2 in the index, 3 now"),
-        ("--method echo --copies 3", "--copies 2", "encoder.copies is 3 in the index, 2 now"),
+        ("--method reba", "--copies 3", "--copies is 2 in the index, 3 now"),
+        ("--method echo --copies 3", "--copies 2", "--copies is 3 in the index, 2 now"),
         (
             "--method echo",
             "--copies 3",
-            "encoder.template is 'echo' in the index, 'echo-copies' now; encoder.copies is None in the index, 3 now",
+            "--template is 'echo' in the index, 'echo-copies' now; --copies is not set in the index, 3 now",
         ),
-        ("--method echo", "--template echo-trained", "encoder.template is 'echo' in the index, 'echo-trained' now"),
-        ("--method echo", "--truncate middle", "encoder.truncate is 'end' in the index, 'middle' now"),
-        ("--method echo", "--max-length 9", "encoder.max_length is None in the index, 9 now"),
-        ("--method echo", "--compute-matched", "encoder.compute_matched is False in the index, True now"),
-        ("--method echo", "--no-pool-eos", "encoder.pool_eos is True in the index, False now"),
-        ("--layer 1", "--layer-norm", "encoder.layer_norm is False in the index, True now"),
-        ("--method llm2vec", "--adapter fits", "encoder.adapters is [] in the index, ['fits'] now"),
+        ("--method echo", "--template echo-trained", "--template is 'echo' in the index, 'echo-trained' now"),
+        ("--method echo", "--truncate middle", "--truncate is 'end' in the index, 'middle' now"),
+        ("--method echo", "--max-length 9", "--max-length is not set in the index, 9 now"),
+        ("--method echo", "--compute-matched", "--compute-matched is off in the index, on now"),
+        ("--method echo", "--no-pool-eos", "--pool-eos is on in the index, off now"),
+        ("--layer 1", "--layer-norm", "--layer-norm is off in the index, on now"),
+        ("--method llm2vec", "--adapter fits", "--adapter is not set in the index, 'fits' now"),
         (
             "--pooling trainable --pooler rows.safetensors",
             "--pooler layers.safetensors",
-            "encoder.pooler is 'rows.safetensors' in the index, 'layers.safetensors' now",
+            "--pooler is 'rows.safetensors' in the index, 'layers.safetensors' now",
         ),
     ],
 )
@@ -289,8 +289,8 @@ def test_an_index_of_another_method_says_what_differs_and_goes_on_with_its_own(
     assert done == (
         2,
         "",
-        f"Error: ragidx-index: the index was made with other options: {difference}\n"
-        "  hint: remove the option to continue with the index, or replace it with --rebuild\n",
+        f"Error: ragidx-index: the index was built with other options: {difference}\n"
+        "  hint: remove the option to update the index, or replace the index with --rebuild\n",
     )
     for same in ("", made):
         assert run("build", "corpus", *same.split()).status == 0

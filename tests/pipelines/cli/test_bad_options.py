@@ -30,7 +30,7 @@ def test_an_empty_query_is_an_error(run: Run, text: str) -> None:
         ((), 6, "There are 6 chunks in the index; 100 hits were requested.\n"),
         (("--where", "year < 1800"), 2, "There are 2 chunks that match --where; 100 hits were requested.\n"),
         (("--where", "year < 1500"), 1, "There is 1 chunk that matches --where; 100 hits were requested.\n"),
-        (("--where", "year < 0"), 0, "There are 0 chunks that match --where; 100 hits were requested.\n"),
+        (("--where", "year < 0"), 0, "No chunk matches --where.\n"),
     ],
 )
 def test_more_hits_than_there_are_gives_all_of_them_and_says_so(
@@ -40,6 +40,31 @@ def test_more_hits_than_there_are_gives_all_of_them_and_says_so(
 
     assert (done.status, done.err) == (0, message)
     assert len(re.findall(r"^ \d  -?\d\.\d{3}  ", done.out, re.MULTILINE)) == n_hits
+    assert (done.out == "") == (n_hits == 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("query what is this", "unexpected argument 'is': put the question in quotes"),
+        ("info other-index", "unexpected argument 'other-index': name the index with --index FOLDER"),
+        ("verify other-index", "unexpected argument 'other-index': name the index with --index FOLDER"),
+        ("build corpus more", "unexpected argument 'more'"),
+    ],
+)
+def test_an_argument_without_a_place_is_an_error_that_says_what_to_type(run: Run, arguments: str, message: str) -> None:
+    done = run(*arguments.split())
+
+    assert (done.status, done.out) == (2, "")
+    assert done.err.splitlines()[-1] == f"Error: {message}"
+
+
+@pytest.mark.usefixtures("index")
+def test_an_index_is_no_corpus(run: Run) -> None:
+    message = "Error: ragidx-index: is an index, not a corpus\n  hint: name a folder of documents\n"
+
+    assert run("build", "ragidx-index", "--index", "other") == (2, "", message)
+    assert not Path("other").exists()
 
 
 @pytest.mark.usefixtures("index")

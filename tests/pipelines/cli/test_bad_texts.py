@@ -117,8 +117,8 @@ def test_of_two_documents_with_one_id_the_second_is_left_out_and_the_next_build_
     assert strict == (
         1,
         "",
-        "Error: a.jsonl#x.md: left out: its id is another document's\n"
-        "  hint: mend or exclude it, or build without --strict\n",
+        "Error: a.jsonl#x.md: skipped: its id is another document's\n"
+        "  hint: repair or exclude it, or build without --strict\n",
     )
     hit = json.loads(run("query", "The record.", "-k", "1", "--json").out)["hits"][0]
     assert (hit["doc_id"], hit["text"]) == ("a.jsonl#x.md", "The record.")

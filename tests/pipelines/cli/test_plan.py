@@ -170,10 +170,16 @@ def test_advice_where_it_is_slow(found: Forecast) -> None:
     ]
 
 
-def test_advice_where_vectors_are_most_of_the_index(found: Forecast) -> None:
-    (line,) = advice(_with_room(found, vector_bytes=2, text_bytes=1))
+def test_advice_where_a_narrower_index_fits_names_the_mildest_tau_that_does(found: Forecast) -> None:
+    sizes = {None: 9, 4: 6, 8: 4, 16: 2}
+    widths = tuple(dataclasses.replace(one, disk_bytes=sizes[one.tau] << 30) for one in found.room.widths)
+    small_disk = _with_room(found, index_bytes=9 << 30, journal_bytes=1 << 30, free_bytes=5 << 30, widths=widths)
 
-    assert re.fullmatch(rf"To make it smaller: --tau 16 keeps 2 of 16 numbers, {SIZE} in all\.", line)
+    assert [one.tau for one in widths] == [None, 4, 8, 16]
+    assert advice(small_disk)[1:] == [
+        "To make it fit: --tau 8 keeps 4 of 16 numbers, 4.0 GiB in all; quality is not estimated: run `ragidx sweep`."
+    ]
+    assert advice(_with_room(found, vector_bytes=2, text_bytes=1)) == []
 
 
 def test_an_estimate_is_shown_with_its_range(found: Forecast, capsys: pytest.CaptureFixture[str]) -> None:

@@ -166,7 +166,7 @@ def test_without_matplotlib_the_rest_is_written_and_the_extra_named(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["own", "--filter", "embedfilter"], "the index names no model: its vectors were made elsewhere\n  hint: "),
+        (["own", "--filter", "embedfilter"], "the index names no model: its vectors are precomputed\n  hint: "),
         (["own", "--out", "own.npy"], "Error: own.npy: a file has this name\n  hint: name another folder with --out\n"),
         (["own", "--dim", "9", "--filter", "truncation"],
          "Error: --dim: dim=9 is more than the 8 dimensions there are\n  hint: give at most 8\n"),

@@ -48,7 +48,7 @@ def test_a_question_in_words_is_refused_with_the_way(run: Run) -> None:
 
     assert (done.status, done.out) == (2, "")
     assert done.err == (
-        "Error: ragidx-index: the index holds vectors that were made elsewhere: no question in words can be encoded "
+        "Error: ragidx-index: the index holds precomputed vectors: no question in words can be encoded "
         "for it\n  hint: ask it with a vector: ragidx query --vector, or ragidx.IndexReader; or name the model that "
         "made them when it is built: ragidx build --vectors FILE --model M --rebuild\n"
     )

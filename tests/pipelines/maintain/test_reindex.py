@@ -30,7 +30,8 @@ def test_a_target_that_holds_something_is_refused_and_left_as_it_is() -> None:
     messages = {
         "file": "file: it is a file, not a folder\n  hint: name another folder",
         "full": "full: it is not an index, and not empty\n  hint: name another folder",
-        "ragidx-index": "ragidx-index: there is an index already\n  hint: name another folder, or remove that one",
+        "ragidx-index": "ragidx-index: this is the source index, which stays as it is\n"
+        "  hint: name a folder for the new index; the source is `index`",
     }
     before = files(INDEX)
 

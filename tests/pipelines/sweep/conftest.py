@@ -31,7 +31,7 @@ def beir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def given_index(tmp_path: Path) -> Callable[[Sequence[Sequence[float]]], Path]:
-    """An index of vectors that were made elsewhere, which needs no model."""
+    """An index of precomputed vectors, which needs no model."""
 
     def make(vectors: Sequence[Sequence[float]]) -> Path:
         np.save(tmp_path / "given.npy", np.array(vectors, "f4"))

@@ -54,7 +54,7 @@ def test_the_queries_and_qrels_of_a_beir_folder_are_asked(beir: Path) -> None:
     report = sweep(beir, chunk_size="none")
 
     assert report.queries == "2 that are judged"
-    assert report.notes[0] == "Not in the file of queries, and left out: 1 x judged query."
+    assert report.notes[0] == "Not in the file of queries, and skipped: 1 x judged query."
     assert widths_of(report, "embedfilter") == [255, 128, 64, 32, 16]
     assert report.reference_ndcg is not None
     first = next(row for row in report.rows if row.filter == "embedfilter")
@@ -117,7 +117,7 @@ def test_what_is_left_out_of_a_corpus_is_noted(small_corpus: Path) -> None:
 
     report = sweep(small_corpus, dims=[8])
 
-    assert any(note.startswith("Left out: 1 x ") for note in report.notes)
+    assert any(note.startswith("Skipped: 1 x ") for note in report.notes)
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ def test_by_default_a_width_that_a_filter_cannot_be_fitted_for_is_left_out_and_t
 
     assert [(row.filter, row.dim) for row in report.rows] == [("none", 16), ("truncation", 8), ("pca", 8)]
     assert report.notes[0] == (
-        "pca at 16 dimensions is left out: filter 'pca' is to keep 16 directions, and the 12 chunks that it is fitted"
+        "pca at 16 dimensions is skipped: filter 'pca' is to keep 16 directions, and the 12 chunks that it is fitted"
         " on vary in 11."
     )
 
@@ -68,7 +68,7 @@ def test_a_filter_that_can_be_fitted_for_no_width_is_left_out_where_nobody_named
     report = sweep(index, dims=[16, 13])
 
     assert [(row.filter, row.dim) for row in report.rows] == [("none", 16), ("truncation", 13)]
-    assert [note.partition(" is left out")[0] for note in report.notes] == [
+    assert [note.partition(" is skipped")[0] for note in report.notes] == [
         "pca at 16 dimensions", "pca at 13 dimensions"
     ]  # fmt: skip
     with pytest.raises(SpecError) as fault:
@@ -185,7 +185,7 @@ def test_a_type_that_cannot_be_made_at_a_width_is_left_out_and_told(given_index:
     report = sweep(index, dims=[24, 16], filters=["truncation"], index_types=["IVF16,PQ3"], target_recall=0.1)
 
     assert [(row.dim, row.index_type) for row in report.rows] == [(24, "IVF16,PQ3")]
-    told = "IVF16,PQ3 at 16 dimensions is left out: index type IVF16,PQ3: 3 codes do not divide 16 dimensions."
+    told = "IVF16,PQ3 at 16 dimensions is skipped: index type IVF16,PQ3: 3 codes do not divide 16 dimensions."
     assert told in report.notes
     with pytest.raises(SpecError) as fault:
         sweep(index, dims=[24, 16], filters=["truncation"], index_types=["IVF16,PQ5"])

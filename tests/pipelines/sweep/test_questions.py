@@ -81,10 +81,10 @@ def test_vectors_of_queries_that_do_not_fit_are_refused(
     assert message(**asked) == f"{path}: query 2: the query's vector is zero\n  hint: give another vector"
     assert message(source=small_corpus, query_vectors=path) == (
         "`query_vectors`: of a corpus the queries are encoded by the model that encodes the documents\n"
-        "  hint: leave it out, or sweep an index of given vectors"
+        "  hint: leave it out, or sweep an index of precomputed vectors"
     )
     assert message(queries=asked["queries"], qrels=asked["qrels"]) == (
-        f"{index}: the index holds vectors that were made elsewhere: no query in words can be encoded for it\n"
+        f"{index}: the index holds precomputed vectors: no query in words can be encoded for it\n"
         "  hint: give the vectors of the queries, in their order, with `query_vectors=FILE`; or name the model that"
         " made them when the index is built: ragidx build --vectors FILE --model M --rebuild"
     )
@@ -118,7 +118,7 @@ def test_a_filter_that_is_made_of_the_model_needs_one(name: str, given_index: Ca
 
     assert str(fault.value) == (
         f"`filter`: filter '{name}' is made of a model's unembedding matrix, and the index names no model: its vectors "
-        "were made elsewhere\n"
+        "are precomputed\n"
         "  hint: take truncation or pca, or name the model that made them when the index is built: "
         "ragidx build --vectors FILE --model M --rebuild"
     )

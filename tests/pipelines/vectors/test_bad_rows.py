@@ -39,8 +39,8 @@ def test_a_broken_vector_is_left_out_and_counted_and_ends_a_strict_build(
     report = build_vectors(path, tmp_path / "index")
 
     whole = f"{reason}: {detail}" if detail else reason
-    hint = "mend or exclude it, or build without `strict=True`"
-    assert str(fault.value) == f"vectors.parquet#1: left out: {whole}\n  hint: {hint}"
+    hint = "repair or exclude it, or build without `strict=True`"
+    assert str(fault.value) == f"vectors.parquet#1: skipped: {whole}\n  hint: {hint}"
     assert (report.n_chunks, report.skipped) == (2, {reason: 1})
     assert report.skipped_places == {reason: [f"vectors.parquet#1: {detail}" if detail else "vectors.parquet#1"]}
     assert {name: row[3] for name, row in content_of(tmp_path / "index").items()} == {"a": [1, 0], "c": [0, 1]}
@@ -98,12 +98,14 @@ def test_text_that_is_not_utf8_is_left_out_with_its_row(write: Callable[..., Pat
         ),
         (
             table_of(np.zeros((0, 2))),
-            "{path}: there is no vector that can be read (1 x holds no row)\n  hint: mend the file, or name another",
+            "{path}: there is no vector that can be read (1 x holds no row; first: vectors.parquet)\n"
+            "  hint: repair the file, or name another",
         ),
         (
             table_of([None, [0.0, 0.0]]),
-            "{path}: there is no vector that can be read (1 x the vector is missing; 1 x the vector is zero)\n"
-            "  hint: mend the file, or name another",
+            "{path}: there is no vector that can be read (1 x the vector is missing; 1 x the vector is zero; "
+            "first: vectors.parquet#0)\n"
+            "  hint: repair the file, or name another",
         ),
         (
             table_of([[], []]),

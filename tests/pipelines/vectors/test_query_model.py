@@ -23,7 +23,7 @@ from .conftest import INDEX, TEXTS, WITHOUT, build_with_tiny, first_hit
 
 pytestmark = pytest.mark.slow  # a model is loaded, again and again
 
-HINT = "remove the option to continue with the index, or replace it with `rebuild=True`"
+HINT = "remove the option to update the index, or replace the index with `rebuild=True`"
 
 
 # a model, and what it answers
@@ -185,12 +185,11 @@ def test_another_model_or_method_is_an_error_and_rebuild_replaces_it(tiny_model:
     build_vectors("v.parquet", INDEX, rebuild=True)
 
     assert told == [
-        (f"the index was made with other options: {what}", HINT)
+        (f"the index was built with other options: {what}", HINT)
         for what in (
-            "query_encoder.method is 'classical' in the index, 'echo' now; "
-            "query_encoder.template is 'classical' in the index, 'echo' now",
-            f"query_encoder.model is 'tiny' in the index, '{other}' now",
-            "filter.name is 'none' in the index, 'truncation' now; filter.dim is None in the index, 24 now",
+            "`method` is 'classical' in the index, 'echo' now; `template` is 'classical' in the index, 'echo' now",
+            f"`model` is 'tiny' in the index, '{other}' now",
+            "`filter` is 'none' in the index, 'truncation' now; `dim` is not set in the index, 24 now",
         )
     ]
     assert ragidx.IndexReader.open(INDEX).spec.encoder is None
@@ -205,7 +204,7 @@ def test_an_index_without_a_model_gets_one_by_a_rebuild() -> None:
     build_with_tiny(rebuild=True)
 
     assert str(fault.value) == (
-        "ragidx-index: the index was made with other options: no model encodes questions in the index, 'tiny' now\n"
+        "ragidx-index: the index was built with other options: `model` is not set in the index, 'tiny' now\n"
         f"  hint: {HINT}"
     )
     assert first_hit(TEXTS[3]) == ("d3", 1.0)

@@ -186,8 +186,8 @@ def test_another_model_name_is_an_error_and_none_is_the_indexs_own(tmp_path: Pat
         build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="two")
 
     assert str(fault.value) == (
-        f"{tmp_path / 'index'}: the index was made with other options: made_by is 'one' in the index, 'two' now\n"
-        "  hint: remove the option to continue with the index, or replace it with `rebuild=True`"
+        f"{tmp_path / 'index'}: the index was built with other options: `made_by` is 'one' in the index, 'two' now\n"
+        "  hint: remove the option to update the index, or replace the index with `rebuild=True`"
     )
 
 
@@ -199,8 +199,8 @@ def test_a_corpus_does_not_go_into_an_index_of_given_vectors(small_corpus: Path,
         build(small_corpus, tmp_path / "index")
 
     assert str(fault.value) == (
-        f"{tmp_path / 'index'}: the index was made otherwise: it holds vectors that were made elsewhere\n"
-        "  hint: go on with it by `vectors`, choose another `index`, or replace it with `rebuild=True`"
+        f"{tmp_path / 'index'}: the index holds precomputed vectors, and cannot be updated from a corpus\n"
+        "  hint: update it with `vectors`, choose another `index`, or replace it with `rebuild=True`"
     )
 
 
@@ -212,8 +212,8 @@ def test_given_vectors_do_not_go_into_an_index_of_a_model(small_corpus: Path, tm
         build_vectors(tmp_path / "v.npy", tmp_path / "index")
 
     assert str(fault.value) == (
-        f"{tmp_path / 'index'}: the index was made otherwise: it holds what the model 'mini' encoded, not vectors that "
-        "were made elsewhere\n  hint: choose another `index`, or replace it with `rebuild=True`"
+        f"{tmp_path / 'index'}: the index holds what the model 'mini' encoded, not precomputed vectors\n"
+        "  hint: choose another `index`, or replace it with `rebuild=True`"
     )
 
 
@@ -226,8 +226,9 @@ def test_a_writer_of_another_width_or_type_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as fault:
         IndexWriter(tmp_path / "index", 4, index_type="hnsw")
     assert str(fault.value) == (
-        f"{tmp_path / 'index'}: the index was made with other options: index_type is 'flat' in the index, 'hnsw' now\n"
-        "  hint: remove the option to continue with the index, or replace it with `rebuild=True`; "
+        f"{tmp_path / 'index'}: the index was built with other options: `index_type` is 'flat' in the index, "
+        "'hnsw' now\n"
+        "  hint: remove the option to update the index, or replace the index with `rebuild=True`; "
         f"'ragidx reindex DIR --index {tmp_path / 'index'} --index-type hnsw' makes one of that type beside it, and "
         "encodes nothing"
     )
