@@ -46,6 +46,19 @@ def test_a_corpus_without_a_readable_document_is_an_error_that_counts_the_reason
     )
 
 
+def test_a_broken_file_as_the_corpus_is_an_error_with_its_cause(run: Run, folder: Path) -> None:
+    (folder / "a.json").write_text('{"text": ')
+
+    done = run("build", "a.json")
+
+    assert (done.status, done.out) == (2, "")
+    assert done.err == (
+        "Error: a.json: the corpus has no readable document (1 x not valid JSON; first: a.json: "
+        "Expecting value, column 10)\n"
+        "  hint: see `ragidx build --help` for the formats; --include and --exclude choose files\n"
+    )
+
+
 def test_a_corpus_that_is_not_there_is_an_error(run: Run) -> None:
     assert run("build", "nowhere") == (
         2,

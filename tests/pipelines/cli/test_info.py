@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import ragidx
+from ragidx.pipelines.cli import describe as words
 
 from ..conftest import Done
 from .conftest import QUESTION, TINY
@@ -186,3 +187,20 @@ def test_a_kept_generation_whose_manifest_is_damaged_is_told_and_the_rest_goes_o
     assert json.loads(run("verify", "--json").out)["kept"] == [f"{what}; {hint}"]
     assert run("rollback", "1") == (2, "", f"Error: {what}\n  hint: {hint}\n")
     assert run("query", "bees").status == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "made", "told"),
+    [
+        ("auto", ["flat"], "flat (exact search)"),
+        ("flat", ["flat", "flat"], "flat"),
+        ("hnsw", ["flat"], "flat (hnsw from 10,000 rows in a segment on)"),
+        ("hnsw", ["HNSW16", "flat"], "hnsw: HNSW16, flat"),
+    ],
+)
+def test_an_index_type_is_named_beside_what_segments_have(asked: str, made: list[str], told: str) -> None:
+    assert words.searched(asked, made, None) == told
+
+
+def test_bytes_of_a_row_are_shown_from_a_thousand_rows_on() -> None:
+    assert [words.size(2048, rows, "chunk") for rows in (999, 1000)] == ["2.0 KiB", "2.0 KiB, 2 bytes a chunk"]
