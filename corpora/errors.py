@@ -12,13 +12,15 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 _CONDITIONS = {  # ENFILE first: the system's words for EMFILE are in its own
     errno.ENFILE: ("too many open files on this machine", "close other programs, and run it again"),
     errno.EMFILE: ("too many open files", "allow more with 'ulimit -n', and run it again"),
     errno.ENOMEM: ("not enough memory", "close other programs or allow more memory, and run it again"),
 }
-_ASKED = re.compile(r"size (\d+) failed|allocate [\d.]+ [PE]iB")
+_ASKED = re.compile(r"size (\d+) failed|allocate [\d.]+ [PE]iB|capacity too large")
+_MOST_UNPACKED = 256  # times its size on the disk, a file of 64 KiB at least
 _LIE_BYTES = 1 << 36  # nothing is read that takes as much at once: a damaged file asks for it
 
 
@@ -132,8 +134,18 @@ def check_machine(fault: BaseException, where: object = "") -> None:
         MachineError: it is a condition of the machine.
     """
     found = machine_error(fault, str(where))
-    if found is not None:
+    if found is not None and not (isinstance(where, os.PathLike) and _asks_too_much(fault, where)):
         raise found from fault
+
+
+def _asks_too_much(fault: BaseException, path: os.PathLike[str]) -> bool:
+    """Whether more memory was asked for than a file of this size can hold unpacked: then the file is damaged."""
+    asked = _ASKED.search(str(fault)) if isinstance(fault, MemoryError) else None
+    try:
+        size = Path(path).stat().st_size
+    except OSError:
+        return False
+    return asked is not None and asked[1] is not None and int(asked[1]) > _MOST_UNPACKED * max(size, 1 << 16)
 
 
 def _condition(fault: BaseException) -> int | None:

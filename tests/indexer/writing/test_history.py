@@ -214,7 +214,8 @@ def test_a_rollback_that_is_killed_leaves_one_of_both_states(index: Path, write:
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from ragidx.indexer import atomic, history\n"
+        "from ragidx.indexer import atomic\n"
+        "from ragidx.indexer.writing import history\n"
         "real, seen = os.replace, []\n"
         "def replace(*paths, **options):\n"
         f"    if len(seen) == {write}: os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -86,7 +86,7 @@ def test_the_command_ends_with_status_2_where_the_user_slipped(run: Run) -> None
         2,
         "",
         "Error: --method: it says how a model is run, and no model is named\n"
-        "  hint: add `model=mini`, a folder or a hub id\n",
+        "  hint: add --model mini, a folder or a hub id\n",
     )
 
 
