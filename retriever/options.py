@@ -52,9 +52,9 @@ def search_options(
         QueryError: k is not a whole number from 1 on, the condition is wrong, or a width is not in the index.
     """
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
-        raise QueryError(f"k={k!r} is no whole number", "give 1 or more", where="-k")
+        raise QueryError(f"k={k!r} is not a whole number", "give 1 or more", where="`k`")
     if k < 1:
-        raise QueryError(f"k={k} asks for no hit", "give 1 or more", where="-k")
+        raise QueryError(f"k={k} asks for no hit", "give 1 or more", where="`k`")
     if where is not None and not isinstance(where, str):
         raise QueryError(f"the condition is {where!r}, no text", "write one such as 'year >= 1900'", where="condition")
     condition = None if where is None else parse_for(store, where)

@@ -108,12 +108,14 @@ def _npy(data: bytes) -> NDArray[Any]:
 def _json(data: bytes) -> NDArray[Any]:
     found = json.loads(data)
     if not isinstance(found, list):
-        raise TypeError("the JSON is no list")
+        raise TypeError("the JSON is not a list")
     vectors = found if found and all(isinstance(row, list) for row in found) else [found]
     for number, vector in enumerate(vectors, start=1):
         for place, value in enumerate(vector, start=1):
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"vector {number} has at place {place} what is no number: {json.dumps(value)[:40]}")
+                raise TypeError(
+                    f"vector {number} has at place {place} something that is not a number: {json.dumps(value)[:40]}"
+                )
         if len(vector) != len(vectors[0]):
             raise TypeError(f"vector {number} has {len(vector):,} numbers, the first {len(vectors[0]):,}")
     return np.array(vectors, np.float64)

@@ -220,7 +220,7 @@ class Retriever:
                 raise QueryError("the query is empty", "write a question", where=place)
             at = lone_surrogate(query)
             if at is not None:
-                raise QueryError(f"the query is no Unicode text at character {at}", "write it in UTF-8", where=place)
+                raise QueryError(f"the query is not Unicode text at character {at}", "write it in UTF-8", where=place)
         return self.encode(queries, instruction)
 
 

@@ -200,7 +200,7 @@ def load_backbone(
             raise ModelError(
                 f"'{files.name}' has no attention implementation '{implementation}': its family '{files.family}' lacks "
                 "it, or the package it needs is not installed",
-                "leave it out, or use `attn=eager`",
+                "remove it, or use `attn=eager`",
                 where="`attn`",
             ) from fault
         first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__

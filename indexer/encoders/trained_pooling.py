@@ -240,7 +240,7 @@ def _heads(metadata: Mapping[str, str], given: int | None, inner: int, path: Pat
     if filed is not None and given is not None and int(filed) != given:
         raise ModelError(
             f"the file says that the pooling has {filed} heads, {given} were asked for",
-            "leave the number of heads out",
+            "do not give the number of heads",
             where=str(path),
         )
     heads = given if filed is None else int(filed)

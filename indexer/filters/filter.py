@@ -116,7 +116,7 @@ def apply(rows: Rows, matrix: Rows, shift: Rows | None) -> Rows:
     return vectors if shift is None else (vectors - shift) * rows.any(1).reshape(-1, 1)
 
 
-class Source(Protocol):
+class HeadOwner(Protocol):
     """The source of a filter: an encoder, or the plan of a build, which has not loaded one yet."""
 
     @property
@@ -135,7 +135,7 @@ class EmbedFilter(Filter):
 
     @classmethod
     def from_encoder(
-        cls, encoder: Source, tau: float | None = None, dim: int | None = None, offset: int | None = None
+        cls, encoder: HeadOwner, tau: float | None = None, dim: int | None = None, offset: int | None = None
     ) -> EmbedFilter:
         """The filter of an encoder's model.
 
@@ -154,7 +154,7 @@ class EmbedFilter(Filter):
         return cls(kept.matrix, kept.columns)
 
 
-def make_filter(spec: FilterSpec, source: Source, sample: Sample | None = None) -> Filter | None:
+def make_filter(spec: FilterSpec, source: HeadOwner, sample: Sample | None = None) -> Filter | None:
     """The filter of a spec; None for `none`.
 
     Args:
@@ -259,30 +259,30 @@ def least_columns(effect: NDArray[np.float64], width: int) -> Ints:
     return np.argsort(effect, kind="stable")[:width].astype(np.int64)
 
 
-def _truncation(spec: FilterSpec, source: Source, sample: Sample) -> Filter:
+def _truncation(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
     return coordinates(source.hidden, np.arange(spec.width(source.hidden), dtype=np.int64))
 
 
-def _random(spec: FilterSpec, source: Source, sample: Sample) -> Filter:
+def _random(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
     return coordinates(source.hidden, drawn_columns(source.hidden, spec.width(source.hidden), spec.seed))
 
 
-def _whitening(spec: FilterSpec, source: Source, sample: Sample) -> Filter:
+def _whitening(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
     return whitening(sample.moments(), spec.width(source.hidden))
 
 
-def _pca(spec: FilterSpec, source: Source, sample: Sample) -> Filter:
+def _pca(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
     return pca(sample.moments(), spec.width(source.hidden))
 
 
-Maker: TypeAlias = Callable[[FilterSpec, Source, Sample], Filter]
+Maker: TypeAlias = Callable[[FilterSpec, HeadOwner, Sample], Filter]
 Choice: TypeAlias = Callable[[int, int, FilterSpec], Ints]  # hidden width, kept width, spec -> columns
 
 
 def _of_spectrum(choice: Choice) -> Maker:
     """A filter that keeps directions of the spectrum, chosen by their rank."""
 
-    def make(spec: FilterSpec, source: Source, sample: Sample) -> Filter:
+    def make(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
         spectrum = spectrum_of(source.files)
         hidden = len(spectrum.directions)
         return directions(spectrum, choice(hidden, spec.width(hidden), spec))
@@ -293,7 +293,7 @@ def _of_spectrum(choice: Choice) -> Maker:
 def _of_effect(size: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Maker:
     """A filter that keeps the directions that do least to the frequent tokens of the corpus."""
 
-    def make(spec: FilterSpec, source: Source, sample: Sample) -> Filter:
+    def make(spec: FilterSpec, source: HeadOwner, sample: Sample) -> Filter:
         head, spectrum = find_unembedding(source.files), spectrum_of(source.files)
         counts = sample.token_counts(head.shape[0])
         frequent = top_tokens(counts, spec.topk)

@@ -87,7 +87,7 @@ def spectrum_of(files: ModelFiles) -> Spectrum:
     if head.shape[1] < _CACHED_FROM:
         return decompose(_gram(head))
     cached = Path.home() / ".cache" / "ragidx" / "spectrum" / f"{_content(head)}.safetensors"
-    spectrum = _kept(cached, head.shape[1])
+    spectrum = _cached(cached, head.shape[1])
     if spectrum is None:
         spectrum = decompose(_gram(head))
         _keep(cached, spectrum)
@@ -126,7 +126,7 @@ def _content(head: Unembedding) -> str:
     return digest.hexdigest()
 
 
-def _kept(path: Path, hidden: int) -> Spectrum | None:
+def _cached(path: Path, hidden: int) -> Spectrum | None:
     """The spectrum in the cache; None where there is none, or not a whole one."""
     try:
         stored = load_file(path)

@@ -224,7 +224,7 @@ def _render_pieces(
     rows: list[Rendered] = []
     for own in text_ids:
         truncated = limit is not None and len(own) > limit
-        first, rest = _kept(len(own), limit, rules.truncate)
+        first, rest = _kept_tokens(len(own), limit, rules.truncate)
         kept = own[:first] + own[rest:]
         ids, spans = list(before), []
         for piece, literal in zip(pieces, literals, strict=True):
@@ -236,7 +236,7 @@ def _render_pieces(
     return rows
 
 
-def _kept(length: int, limit: int | None, truncate: str) -> tuple[int, int]:
+def _kept_tokens(length: int, limit: int | None, truncate: str) -> tuple[int, int]:
     """Of `length` tokens, [0, first) and [rest, length) are kept."""
     if limit is None or length <= limit:
         return length, length
@@ -315,7 +315,7 @@ def _cut(texts: Sequence[str], tokenizer: TextTokenizer, limit: int, truncate: s
         if len(spans) <= limit:
             kept.append(text)
             continue
-        first, rest = _kept(len(spans), limit, truncate)
+        first, rest = _kept_tokens(len(spans), limit, truncate)
         end = spans[first - 1][1] if first else 0
         # Both halves may hold tokens of one character: it goes into the first.
         kept.append(text[:end] + (text[max(end, spans[rest][0]) :] if rest < len(spans) else ""))

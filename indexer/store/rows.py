@@ -203,7 +203,7 @@ def _not_unicode(rows: Iterable[Row]) -> CorpusError:
             break
     return CorpusError(
         "holds half of a surrogate pair, which no UTF-8 file can",
-        "repair the text, or leave the document out with `exclude`",
+        "repair the text, or skip the document with `exclude`",
         where=ascii(row.chunk_id)[1:-1],
     )
 

@@ -174,6 +174,6 @@ def check_widths(stored: int, dim: int | None, rerank_dim: int | None) -> None:
     if rerank_dim <= dim:
         raise QueryError(
             f"rerank dim {rerank_dim:,} adds nothing to the {dim:,} dimensions that are searched",
-            f"give more than {dim:,}, or leave it out",
+            f"give more than {dim:,}, or remove it",
             where="`rerank_dim`",
         )

@@ -61,7 +61,7 @@ def rollback(folder: Path, generation: int) -> Manifest:
         if generation == current.generation:
             check_files(folder, current)
             return current
-        target = _kept(folder, generation, current.generation)
+        target = _kept_generation(folder, generation, current.generation)
         check_files(folder, target)
         manifest = _again(folder, target, current.generation + 1)
         commit(folder, manifest)
@@ -71,7 +71,7 @@ def rollback(folder: Path, generation: int) -> Manifest:
         lock.release()
 
 
-def _kept(folder: Path, generation: int, current: int) -> Manifest:
+def _kept_generation(folder: Path, generation: int, current: int) -> Manifest:
     before = earlier(folder, current)
     for manifest in before.manifests:
         if manifest.generation == generation:

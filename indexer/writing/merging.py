@@ -37,7 +37,7 @@ _GROUP_BATCHES = 16  # record batches that are copied at once, at most
 _GROUP_BYTES = 16 << 20  # of their columns: no batch is added to so many
 
 
-class Part(NamedTuple):
+class SegmentState(NamedTuple):
     """A segment with its dead rows, (rows,) or None; `fresh`: the present commit wrote it."""
 
     entry: SegmentEntry
@@ -62,8 +62,8 @@ def is_full(entry: SegmentEntry, dim: int) -> bool:
 
 
 def merged(
-    folder: Path, parts: Sequence[Part], copier: Copier, dim: int, schema: Schema, *, most: int = MAX_SMALL
-) -> list[Part]:
+    folder: Path, parts: Sequence[SegmentState], copier: Copier, dim: int, schema: Schema, *, most: int = MAX_SMALL
+) -> list[SegmentState]:
     """The parts, with all small ones merged if there are more than `most` of them.
 
     Each sixteenth small build copies at most sixteen small segments, 64 MiB of vectors each.
@@ -76,10 +76,14 @@ def merged(
     for part in small:
         if part.fresh:
             atomic.remove(folder / SEGMENTS / part.entry.id)
-    return [part for part in parts if not is_small(part.entry, dim)] + [Part(entry, None, True) for entry in made]
+    return [part for part in parts if not is_small(part.entry, dim)] + [
+        SegmentState(entry, None, True) for entry in made
+    ]
 
 
-def derived(folder: Path, parts: Sequence[Part], dim: int, options: IndexOptions, on_stage: OnStage) -> list[Part]:
+def derived(
+    folder: Path, parts: Sequence[SegmentState], dim: int, options: IndexOptions, on_stage: OnStage
+) -> list[SegmentState]:
     """The parts, with the indexes of the new ones made. These share the memory that the others leave, by their rows.
 
     Raises:

@@ -38,7 +38,7 @@ from ragidx.indexer.store.manifest import (
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
 from ragidx.indexer.writing.history import ROLLED_BACK
-from ragidx.indexer.writing.merging import Copier, Part, derived, is_full, is_small
+from ragidx.indexer.writing.merging import Copier, SegmentState, derived, is_full, is_small
 from ragidx.indexer.writing.vacuum import check_folder, vacuum
 
 _PARTS = (SEGMENTS, DELETIONS, FILES)  # folders of an index
@@ -266,8 +266,8 @@ def _rewrite(
         others = [number for number in range(len(store.segments)) if number not in set(chosen)]
         copier = Copier(target, generation, 0, base.schema, change.dim, on_stage)
         made = copier.run([(store.segments[number], store.dead[number]) for number in chosen])
-        parts = [Part(base.segments[number], store.dead[number]) for number in others]
-        parts += [Part(entry, None, fresh=True) for entry in made]
+        parts = [SegmentState(base.segments[number], store.dead[number]) for number in others]
+        parts += [SegmentState(entry, None, fresh=True) for entry in made]
         parts = derived(target, parts, change.dim, change.index, on_stage)
         manifest = _manifest(base, target, generation, change, parts, kept)
         commit(target, manifest)
@@ -281,7 +281,7 @@ def _manifest(
     target: Path,
     generation: int,
     change: Change,
-    parts: Sequence[Part],
+    parts: Sequence[SegmentState],
     kept: Mapping[str, FileEntry],
 ) -> Manifest:
     """The new state."""

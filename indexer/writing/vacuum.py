@@ -41,7 +41,7 @@ _DELETIONS = re.compile(r"[0-9]{8,16}\.arrow")
 def vacuum(folder: Path) -> None:
     """Remove what no kept generation of the index names. The caller holds the lock."""
     try:
-        kept, unknown = _kept(folder)
+        kept, unknown = _kept_manifests(folder)
     except (IndexFormatError, MachineError):
         return
     named = {path for manifest in kept for path in files_of(manifest)}
@@ -68,7 +68,7 @@ def vacuum(folder: Path) -> None:
     )
 
 
-def _kept(folder: Path) -> tuple[list[Manifest], tuple[int, ...]]:
+def _kept_manifests(folder: Path) -> tuple[list[Manifest], tuple[int, ...]]:
     """The manifests of the kept generations, and the generations whose manifest cannot be read now.
 
     Raises:

@@ -51,7 +51,7 @@ from ragidx.indexer.store.segment import Segment, segments_of
 from ragidx.indexer.writing.base_state import read_base, retuned
 from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
 from ragidx.indexer.writing.journal import Journal
-from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, Copier, Part, derived, merged
+from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, Copier, SegmentState, derived, merged
 from ragidx.indexer.writing.segment_writer import SegmentWriter
 from ragidx.indexer.writing.vacuum import check_folder, vacuum
 
@@ -353,7 +353,7 @@ class StoreWriter:
                 mask = dead[number] = np.zeros(entries[number].rows, np.bool_)
             mask[first : first + count] = True
         old = len(self._segments)
-        parts = [Part(*part, number >= old) for number, part in enumerate(zip(entries, dead, strict=True))]
+        parts = [SegmentState(*part, number >= old) for number, part in enumerate(zip(entries, dead, strict=True))]
         parts = [part for part in parts if part.dead is None or not part.dead.all()]
         schemas = [schema for _, schema in self._finished]
         if self.base is not None and not self._replace:

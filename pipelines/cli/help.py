@@ -116,6 +116,7 @@ def _as_option(found: re.Match[str]) -> str:
 @functools.cache
 def _options() -> dict[str, str]:
     return {name: f"--{name.replace('_', '-')}" for names in groups().values() for name in names} | {
+        "k": "-k",
         "strict": "--strict",
         "out": "--out",
         "ids": "--id",

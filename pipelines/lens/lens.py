@@ -191,14 +191,14 @@ def lens_hit(
     """
     _check(query, k)
     if hit < 1:
-        raise SpecError(f"hit {hit} is none: the best hit is number 1", "give 1 or more", where="--hit")
+        raise SpecError(f"hit {hit} is none: the best hit is number 1", "give 1 or more", where="`hit`")
     encoder = retriever.encoder
     vocabulary = Vocabulary(encoder.files, encoder.tokenizer)
     hits = retriever.search(query, hit, instruction, where)
     if len(hits) < hit:
         found = f"the query has {len(hits)} hit{'' if len(hits) == 1 else 's'}"
         hint = f"give 1 to {len(hits)}" if len(hits) > 1 else "give 1" if hits else "widen the condition"
-        raise QueryError(f"{found}, there is no hit {hit}", hint, where="--hit")
+        raise QueryError(f"{found}, there is no hit {hit}", hint, where="`hit`")
     written = hits[-1]
     text = _encoded_text(written, retriever)
     made = retriever.embedder.filter
@@ -236,7 +236,7 @@ class _Parts:
         if vector.shape != (width,):
             raise ModelError(
                 f"its vectors are {vector.size} wide and its unembedding matrix {width}: the lens cannot read them",
-                "leave out the modules behind the language model, with `method=classical`",
+                "remove the modules after the language model, with `method=classical`",
             )
         before = vector.astype(np.float64)
         if not before.any():
@@ -299,4 +299,4 @@ def _check(text: str, k: int) -> None:
     if not text.strip():
         raise QueryError("the text is empty", "write a text")
     if k < 1:
-        raise SpecError(f"k={k} names no token", "give 1 or more", where="-k")
+        raise SpecError(f"k={k} names no token", "give 1 or more", where="`k`")

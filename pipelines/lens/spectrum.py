@@ -35,7 +35,7 @@ _EDGES = (1, 5, 10)  # per cent of the directions at each end
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SpectrumPart:
     """A part of the spectrum and its share of Σ|Δ|.
 
     Attributes:
@@ -67,7 +67,7 @@ class TokenGroup:
     log_p: float
     logit: float
     delta: Doubles
-    parts: tuple[Part, ...]
+    parts: tuple[SpectrumPart, ...]
 
     def to_json(self) -> dict[str, Any]:
         """All fields."""
@@ -166,14 +166,14 @@ def spectrum(
     if (corpus is None) == (index is None):
         raise SpecError("tokens are counted in a corpus or in an index", "give one of `corpus` and `index`")
     if group_size < 1:
-        raise SpecError(f"groups of {group_size} tokens hold none", "give 1 or more", where="--tokens")
+        raise SpecError(f"groups of {group_size} tokens hold none", "give 1 or more", where="`tokens`")
     store = None if index is None else Store.open(index)
     own = None if store is None else IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
     files = _files(model, revision, own, str(index))
     vocabulary = Vocabulary(files, load_tokenizer(files))
     spec = filter or (own.filter if own else default_filter(files, resolve(files)))
     made = _made(spec, vocabulary, store if filter is None else None)
-    kept = _kept(spec, made)
+    kept = _kept_columns(spec, made)
     if corpus is None:
         texts = _chunks(store)
     else:
@@ -205,7 +205,7 @@ def spectrum(
     )
 
 
-def parts_of(changes: Doubles, kept: tuple[int, ...] | None) -> tuple[Part, ...]:
+def parts_of(changes: Doubles, kept: tuple[int, ...] | None) -> tuple[SpectrumPart, ...]:
     """The shares of Σ|Δ| (d,) at both edges, in the middle half, and in what a filter leaves out.
 
     >>> [(p.name, p.n_directions, p.share) for p in parts_of(np.array([-0.5, 0.25, -0.25, 0.0]), (1, 2))][-3:]
@@ -219,7 +219,7 @@ def parts_of(changes: Doubles, kept: tuple[int, ...] | None) -> tuple[Part, ...]
     named |= {f"last {edge} %": sizes[d - n :] for edge, n in reversed(list(zip(_EDGES, widths, strict=True)))}
     if kept is not None:
         named["left out by the filter"] = np.delete(sizes, list(kept))
-    return tuple(Part(name, part.size, float(part.sum() / sizes.sum())) for name, part in named.items())
+    return tuple(SpectrumPart(name, part.size, float(part.sum() / sizes.sum())) for name, part in named.items())
 
 
 def _files(model: str | None, revision: str | None, own: IndexSpec | None, index: str) -> ModelFiles:
@@ -250,7 +250,7 @@ def _made(spec: FilterSpec, vocabulary: Vocabulary, store: Store | None) -> Filt
     return Filter.from_bytes(store.blob(FILTER_FILE))
 
 
-def _kept(spec: FilterSpec, made: Filter | None) -> tuple[int, ...] | None:
+def _kept_columns(spec: FilterSpec, made: Filter | None) -> tuple[int, ...] | None:
     """The directions of the spectrum that the filter keeps; None for one that does not choose among them."""
     if made is None or made.columns is None or not FILTERS[spec.name].head:
         return None

@@ -232,7 +232,7 @@ def _check_fields(names: Sequence[str], fields: Mapping[str, Any]) -> None:
         if value is not None and not any(field in FILTERS[name].fields for name in names):
             raise SpecError(
                 f"none of the filters that are swept ({', '.join(names)}) has the option {field}",
-                f"leave out `filter_{field}`",
+                f"remove `filter_{field}`",
                 where=f"`filter_{field}`",
             )
 

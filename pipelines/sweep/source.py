@@ -235,7 +235,7 @@ class IndexSource(SweepSource):
         if made:
             raise SpecError(
                 f"the index says how its vectors are made: {', '.join(made)} cannot be chosen",
-                "leave it out, or sweep a corpus in place of the index",
+                "remove it, or sweep a corpus in place of the index",
                 where=str(path),
             )
         store = Store.open(path)

@@ -103,14 +103,14 @@ def _check_corpus(source: str | Path, query_vectors: str | Path | None) -> None:
     path = Path(source)
     if path.name.lower().endswith(_NPY) and path.is_file():
         raise SpecError(
-            "a file of vectors is no corpus: there is no text that a model could read",
+            "a file of vectors is not a corpus: there is no text that a model could read",
             f"make an index of it and sweep that: ragidx build --vectors {path.name} --index DIR",
             where=str(source),
         )
     if query_vectors is not None:
         raise SpecError(
             "of a corpus the queries are encoded by the model that encodes the documents",
-            "leave it out, or sweep an index of precomputed vectors",
+            "remove it, or sweep an index of precomputed vectors",
             where="`query_vectors`",
         )
 
@@ -127,6 +127,6 @@ def _told_apart(options: SweepKeywords) -> tuple[dict[str, Any], SweepKeywords]:
             raise SpecError(f"a sweep has no {name}: it takes several", f"give {own}, a list", where="sweep")
     for name in _OF_A_BUILD:
         if given.pop(name, None):
-            raise SpecError(f"a sweep has no {name}: it builds nothing that stays", "leave it out", where="sweep")
+            raise SpecError(f"a sweep has no {name}: it builds nothing that stays", "remove it", where="sweep")
     fields = {name: given.pop(f"filter_{name}", None) for name in _FILTER_FIELDS}
     return fields, cast(SweepKeywords, given)

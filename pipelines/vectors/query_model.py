@@ -31,7 +31,7 @@ from ragidx.pipelines.build.resolve import Plan, resolve
 
 N_TEXTS = 32  # encoded again, at most
 
-_WITHOUT = "leave `model` out: then the index is asked with vectors"
+_WITHOUT = "remove `model`: then the index is asked with vectors"
 _FAR = 0.01  # 1 - cosine of a text's two vectors, at most
 _ROUNDING = 0.0002  # what number formats come to
 # Of how far apart different texts are, since a decoder puts all of them into a narrow cone: mini's vectors by

@@ -14,7 +14,7 @@ from ragidx.corpora.readers.fields import from_value
 from ragidx.corpora.records import Scalar
 from ragidx.corpora.vectors.batch import batch_rows
 
-NOTHING_ADDED = "mend it, or leave the row out; nothing of this call was added"
+NOTHING_ADDED = "repair it, or remove the row; nothing of this call was added"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def checked_rows(
 
     Raises:
         ValueError: there are not n of everything, or the vectors are not `dim` wide.
-        CorpusError: a string is no Unicode text, or a value is nothing that metadata can be.
+        CorpusError: a string is not Unicode text, or a value is nothing that metadata can be.
     """
     names, matrix = names_of(ids, "ids"), np.asarray(vectors)
     if matrix.dtype.kind not in "fiu" or matrix.shape != (len(names), dim):
@@ -71,7 +71,7 @@ def checked_rows(
     for what, strings in (("id", names), ("text", written), ("document's id", documents or [])):
         for row, string in enumerate(strings):
             if lone_surrogate(string) is not None:
-                raise CorpusError(f"the {what} is no Unicode text", NOTHING_ADDED, where=shown(names[row]))
+                raise CorpusError(f"the {what} is not Unicode text", NOTHING_ADDED, where=shown(names[row]))
     values = [{}] * len(names) if metadata is None else list(map(_scalars, names, metadata))
     return VectorRows(names, matrix, written, values, documents)
 
@@ -92,7 +92,7 @@ def _scalars(name: str, fields: Mapping[str, object]) -> dict[str, Scalar]:
     for field in sorted(fields):
         try:
             if lone_surrogate(field) is not None:
-                raise ValueError("its name is no Unicode text")
+                raise ValueError("its name is not Unicode text")
             value = from_value(fields[field])
         except ValueError as fault:
             raise CorpusError(

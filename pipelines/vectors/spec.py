@@ -35,7 +35,7 @@ def spec_of_vectors(
     """
     have, given = (None, Precomputed()) if old is None else check_given(old, where)
     if lone_surrogate(made_by) is not None:
-        raise SpecError("the model's name is no Unicode text", "write it in UTF-8")
+        raise SpecError("the model's name is not Unicode text", "write it in UTF-8")
     base = have or IndexSpec(
         encoder=None,
         precomputed=given,

@@ -154,7 +154,7 @@ class IndexWriter:
 
         Raises:
             ValueError: there are not n of everything, or the vectors have another width.
-            CorpusError: a vector is zero or not finite, an id is repeated, a string is no Unicode text, or a value is
+            CorpusError: a vector is zero or not finite, an id is repeated, a string is not Unicode text, or a value is
                 nothing that metadata can be. It names the id.
         """
         rows = checked_rows(self.dim, ids, vectors, texts, metadata, doc_ids)

@@ -87,7 +87,7 @@ def parse(text: str, schema: Mapping[str, str]) -> Condition:
     'YEAR_ >= 1900 and lang not in ("no", "da")'
     """
     if not text.strip():
-        raise QueryError("the condition is empty", "write one such as year >= 1900, or leave it out", where="condition")
+        raise QueryError("the condition is empty", "write one such as year >= 1900, or remove it", where="condition")
     if len(text) > MAX_CHARS:
         raise QueryError(
             f"the condition has {len(text):,} characters", f"at most {MAX_CHARS:,} are read", where="condition"
@@ -127,7 +127,7 @@ class _Parser:
         token = self._peek()
         if depth > MAX_DEPTH:
             raise self._fault(
-                token, f"the condition is more than {MAX_DEPTH} deep", "leave out brackets that change nothing"
+                token, f"the condition is more than {MAX_DEPTH} deep", "remove brackets that change nothing"
             )
         if self._taken("not"):
             return Not(self._part(depth + 1))

@@ -208,7 +208,7 @@ def test_what_is_no_matrix_of_numbers_is_a_programs_mistake(reader: IndexReader)
 
 
 def test_no_hit_at_all_and_a_wrong_condition_are_errors(reader: IndexReader) -> None:
-    with pytest.raises(QueryError, match="-k: k=0 asks for no hit"):
+    with pytest.raises(QueryError, match="`k`: k=0 asks for no hit"):
         reader.search(AXES, k=0)
     with pytest.raises(QueryError, match="year"):
         reader.search(AXES, where="year > 3")
@@ -217,10 +217,10 @@ def test_no_hit_at_all_and_a_wrong_condition_are_errors(reader: IndexReader) -> 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"k": 1.5}, "-k: k=1.5 is no whole number\n  hint: give 1 or more"),
-        ({"k": "3"}, "-k: k='3' is no whole number\n  hint: give 1 or more"),
-        ({"k": True}, "-k: k=True is no whole number\n  hint: give 1 or more"),
-        ({"k": None}, "-k: k=None is no whole number\n  hint: give 1 or more"),
+        ({"k": 1.5}, "`k`: k=1.5 is not a whole number\n  hint: give 1 or more"),
+        ({"k": "3"}, "`k`: k='3' is not a whole number\n  hint: give 1 or more"),
+        ({"k": True}, "`k`: k=True is not a whole number\n  hint: give 1 or more"),
+        ({"k": None}, "`k`: k=None is not a whole number\n  hint: give 1 or more"),
         ({"where": 5}, "condition: the condition is 5, no text\n  hint: write one such as 'year >= 1900'"),
         (
             {"where": ["n > 1"]},

@@ -120,7 +120,7 @@ def test_questions_from_many_threads_give_the_same_hits(retriever: Retriever) ->
     [
         ("", 3, "the query is empty\n  hint: write a question"),
         (" \n\t", 3, "the query is empty\n  hint: write a question"),
-        ("bees", 0, "-k: k=0 asks for no hit\n  hint: give 1 or more"),
+        ("bees", 0, "`k`: k=0 asks for no hit\n  hint: give 1 or more"),
     ],
 )
 def test_a_question_that_is_none_is_an_error(query: str, k: int, message: str, retriever: Retriever) -> None:

@@ -44,7 +44,7 @@ def test_options_made_once_serve_many_searches(index: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"k": 0}, "-k: k=0 asks for no hit\n  hint: give 1 or more"),
+        ({"k": 0}, "`k`: k=0 asks for no hit\n  hint: give 1 or more"),
         ({"where": 3}, "condition: the condition is 3, no text\n  hint: write one such as 'year >= 1900'"),
         (
             {"dim": 5},

@@ -337,7 +337,7 @@ def test_a_width_that_is_not_stored_is_refused_by_its_field(width, field, messag
         (
             {"dim": 4, "rerank_dim": 4},
             "`rerank_dim`: rerank dim 4 adds nothing to the 4 dimensions that are searched\n"
-            "  hint: give more than 4, or leave it out",
+            "  hint: give more than 4, or remove it",
         ),
         (
             {"rerank_dim": 4},

@@ -131,7 +131,7 @@ def test_an_attention_implementation_that_is_not_there_is_named(family: str, att
 
     assert told(lambda: load_encoder(folder, method="classical", attn=attn, device="cpu"), ModelError) == (
         f"`attn`: '{folder}' has no attention implementation '{attn}': its family '{family}' lacks it, or the package "
-        "it needs is not installed\n  hint: leave it out, or use `attn=eager`"
+        "it needs is not installed\n  hint: remove it, or use `attn=eager`"
     )
 
 

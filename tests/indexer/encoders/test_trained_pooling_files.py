@@ -189,7 +189,7 @@ HEADS: dict[str, tuple[dict[str, str], int | None, str]] = {
     "said twice": (
         {"heads": "2"},
         4,
-        "the file says that the pooling has 2 heads, 4 were asked for\n  hint: leave the number of heads out",
+        "the file says that the pooling has 2 heads, 4 were asked for\n  hint: do not give the number of heads",
     ),
     "too many": (
         {},

@@ -101,7 +101,7 @@ def test_half_a_surrogate_pair_is_refused_by_chunk(tmp_path, kit):
 
     assert str(caught.value) == (
         "b:0-1: holds half of a surrogate pair, which no UTF-8 file can\n"
-        "  hint: repair the text, or leave the document out with `exclude`"
+        "  hint: repair the text, or skip the document with `exclude`"
     )
 
 

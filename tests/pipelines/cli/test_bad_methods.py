@@ -151,7 +151,7 @@ def parts(small_corpus: Path, model: Path, folder: Path) -> Path:
         (
             "--attn flash_attention_9",
             "--attn: 'tiny' has no attention implementation 'flash_attention_9': its family 'llama' lacks it, or the "
-            "package it needs is not installed\n  hint: leave it out, or use --attn eager",
+            "package it needs is not installed\n  hint: remove it, or use --attn eager",
         ),
         (
             "--template 'P: {text}' --instruction Find",
@@ -201,7 +201,7 @@ def test_an_adapter_whose_weights_do_not_fit_is_refused(
             "gemma2",
             "--attn sdpa",
             "--attn: 'other' has no attention implementation 'sdpa': its family 'gemma2' lacks it, or the package it "
-            "needs is not installed\n  hint: leave it out, or use --attn eager",
+            "needs is not installed\n  hint: remove it, or use --attn eager",
         ),
         (
             "bloom",

@@ -81,7 +81,7 @@ def test_an_index_is_no_corpus(run: Run) -> None:
             "condition, character 8: 'year' is a number, and 'a' is text\n  year > 'a'\n         ^\n"
             "  hint: compare it with a number, without quotes\n",
         ),
-        ("", "condition: the condition is empty\n  hint: write one such as year >= 1900, or leave it out\n"),
+        ("", "condition: the condition is empty\n  hint: write one such as year >= 1900, or remove it\n"),
     ],
 )
 def test_a_wrong_condition_is_shown_with_the_place_of_the_fault(run: Run, condition: str, message: str) -> None:

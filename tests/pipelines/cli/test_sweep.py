@@ -172,12 +172,12 @@ def test_without_matplotlib_the_rest_is_written_and_the_extra_named(
          "Error: --dim: dim=9 is more than the 8 dimensions there are\n  hint: give at most 8\n"),
         (["own", "--chunk-size", "64"],
          "Error: own: the index says how its vectors are made: chunk_size cannot be chosen\n"
-         "  hint: leave it out, or sweep a corpus in place of the index\n"),
+         "  hint: remove it, or sweep a corpus in place of the index\n"),
         (["own", "--filter", "none", "--tau", "4"],
          "Error: --filter: filter 'none' keeps all 8 numbers, and has no width of 2\n"
          "  hint: leave --dim and --tau out, or take the first numbers: --filter truncation\n"),
         (["own.npy"],
-         "Error: own.npy: a file of vectors is no corpus: there is no text that a model could read\n"
+         "Error: own.npy: a file of vectors is not a corpus: there is no text that a model could read\n"
          "  hint: make an index of it and sweep that: ragidx build --vectors own.npy --index DIR\n"),
         (["nowhere"], "Error: nowhere: cannot be opened: No such file or directory\n"),
         (["own", "--queries", "none.jsonl"], "Error: none.jsonl: "),

@@ -198,9 +198,9 @@ def test_a_text_that_the_model_makes_nothing_of_is_refused(mini: Encoder) -> Non
 @pytest.mark.parametrize(
     ("hit", "where", "message"),
     [
-        (7, None, "--hit: the query has 6 hits, there is no hit 7\n  hint: give 1 to 6"),
-        (2, "year == 1946", "--hit: the query has 1 hit, there is no hit 2\n  hint: give 1"),
-        (1, "year == 9", "--hit: the query has 0 hits, there is no hit 1\n  hint: widen the condition"),
+        (7, None, "`hit`: the query has 6 hits, there is no hit 7\n  hint: give 1 to 6"),
+        (2, "year == 1946", "`hit`: the query has 1 hit, there is no hit 2\n  hint: give 1"),
+        (1, "year == 9", "`hit`: the query has 0 hits, there is no hit 1\n  hint: widen the condition"),
     ],
 )
 def test_a_hit_that_is_not_there_is_told(retriever: Retriever, hit: int, where: str | None, message: str) -> None:
@@ -216,8 +216,8 @@ def test_numbers_below_one_are_refused(retriever: Retriever) -> None:
     with pytest.raises(SpecError) as no_token:
         lens_text(QUERY, retriever.encoder, k=0)
 
-    assert str(no_hit.value) == "--hit: hit 0 is none: the best hit is number 1\n  hint: give 1 or more"
-    assert str(no_token.value) == "-k: k=0 names no token\n  hint: give 1 or more"
+    assert str(no_hit.value) == "`hit`: hit 0 is none: the best hit is number 1\n  hint: give 1 or more"
+    assert str(no_token.value) == "`k`: k=0 names no token\n  hint: give 1 or more"
 
 
 def test_a_filter_that_scales_has_no_removed_part(small_corpus: Path, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_vectors_of_another_width_than_the_head_are_told(tiny: Encoder, monkeypa
 
     assert str(told.value) == (
         "its vectors are 7 wide and its unembedding matrix 32: the lens cannot read them\n"
-        "  hint: leave out the modules behind the language model, with `method=classical`"
+        "  hint: remove the modules after the language model, with `method=classical`"
     )
 
 

@@ -70,7 +70,7 @@ def test_a_given_vector_with_nothing_in_the_part_that_is_kept_is_left_out(given:
             told.append(str(fault.value))
 
     assert told == [
-        f"id 'x': {reason}\n  hint: mend it, or leave the row out; nothing of this call was added"
+        f"id 'x': {reason}\n  hint: repair it, or remove the row; nothing of this call was added"
         for reason in (
             "the first 8 of 16 numbers of the vector are zero",
             "the vector holds a number that is not finite",

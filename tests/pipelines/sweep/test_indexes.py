@@ -146,13 +146,13 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
         ({"filters": ["pcs"]}, "unknown filter 'pcs'; did you mean 'pca'?"),
         ({"index_types": ["hnws"]}, "unknown index type 'hnws'; did you mean 'hnsw'?"),
         ({"method": "echo"},
-         f"{index}: the index says how its vectors are made: method cannot be chosen\n  hint: leave it out, or sweep a"
+         f"{index}: the index says how its vectors are made: method cannot be chosen\n  hint: remove it, or sweep a"
          " corpus in place of the index"),
         ({"layer": 0}, "layer cannot be chosen"),
         ({"tau": 2}, "sweep: a sweep has no tau: it takes several\n  hint: give taus, a list"),
-        ({"strict": True}, "sweep: a sweep has no strict: it builds nothing that stays\n  hint: leave it out"),
+        ({"strict": True}, "sweep: a sweep has no strict: it builds nothing that stays\n  hint: remove it"),
         ({"filters": ["truncation"], "filter_seed": 1},
-         "`filter_seed`: none of the filters that are swept (truncation) has the option seed\n  hint: leave out"
+         "`filter_seed`: none of the filters that are swept (truncation) has the option seed\n  hint: remove"
          " `filter_seed`"),
         ({"qrels": qrels},
          "`qrels`: qrels judge queries, and there are none\n  hint: name their file with `queries`"),

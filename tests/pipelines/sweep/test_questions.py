@@ -81,7 +81,7 @@ def test_vectors_of_queries_that_do_not_fit_are_refused(
     assert message(**asked) == f"{path}: query 2: the query's vector is zero\n  hint: give another vector"
     assert message(source=small_corpus, query_vectors=path) == (
         "`query_vectors`: of a corpus the queries are encoded by the model that encodes the documents\n"
-        "  hint: leave it out, or sweep an index of precomputed vectors"
+        "  hint: remove it, or sweep an index of precomputed vectors"
     )
     assert message(queries=asked["queries"], qrels=asked["qrels"]) == (
         f"{index}: the index holds precomputed vectors: no query in words can be encoded for it\n"
@@ -131,7 +131,7 @@ def test_a_file_of_vectors_is_to_become_an_index_first(tmp_path: Path) -> None:
         sweep(tmp_path / "x.npy")
 
     assert str(fault.value) == (
-        f"{tmp_path / 'x.npy'}: a file of vectors is no corpus: there is no text that a model could read\n"
+        f"{tmp_path / 'x.npy'}: a file of vectors is not a corpus: there is no text that a model could read\n"
         "  hint: make an index of it and sweep that: ragidx build --vectors x.npy --index DIR"
     )
 

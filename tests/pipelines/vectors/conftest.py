@@ -25,7 +25,7 @@ TEXTS = [
     "Neptune was found with a pencil before a telescope.",
     "Movable metal type was cast in Korea before Gutenberg.",
 ]
-WITHOUT = "or leave `model` out: then the index is asked with vectors"
+WITHOUT = "or remove `model`: then the index is asked with vectors"
 
 
 def table_of(vectors: Any = AXES, kind: Any = None, **columns: Any) -> pa.Table:

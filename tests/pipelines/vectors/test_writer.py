@@ -112,9 +112,9 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         ({"vectors": [[0, np.nan, 0, 0]]}, "id 'b': the vector holds a number that is not finite"),
         ({"vectors": [[0, 0, -np.inf, 0]]}, "id 'b': the vector holds a number that is not finite"),
         ({"ids": ["a"]}, "id 'a': the id was seen before"),
-        ({"texts": ["\ud800"]}, "id 'b': the text is no Unicode text"),
-        ({"ids": ["b\udc00"]}, "id 'b\\udc00': the id is no Unicode text"),
-        ({"doc_ids": ["\udc00"]}, "id 'b': the document's id is no Unicode text"),
+        ({"texts": ["\ud800"]}, "id 'b': the text is not Unicode text"),
+        ({"ids": ["b\udc00"]}, "id 'b\\udc00': the id is not Unicode text"),
+        ({"doc_ids": ["\udc00"]}, "id 'b': the document's id is not Unicode text"),
         ({"metadata": [{"m": float("inf")}]}, "id 'b': the field 'm' cannot be kept: not a finite number"),
         ({"metadata": [{"m": b"raw"}]}, "id 'b': the field 'm' cannot be kept: a value of type bytes"),
     ],
@@ -130,7 +130,7 @@ def test_a_broken_row_is_an_error_and_nothing_of_the_call_is_added(
         with pytest.raises(CorpusError) as fault:
             writer.add(**{name: [*first[name], *(good | row)[name]] for name in good})
 
-        assert str(fault.value) == f"{message}\n  hint: mend it, or leave the row out; nothing of this call was added"
+        assert str(fault.value) == f"{message}\n  hint: repair it, or remove the row; nothing of this call was added"
         assert writer.commit().n_rows == 1
 
 

@@ -253,7 +253,7 @@ def test_of_many_fields_thirty_are_listed() -> None:
 
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_an_empty_condition_is_refused(text: str) -> None:
-    assert told(text) == ("condition: the condition is empty\n  hint: write one such as year >= 1900, or leave it out")
+    assert told(text) == ("condition: the condition is empty\n  hint: write one such as year >= 1900, or remove it")
 
 
 def test_a_condition_is_bounded_in_length_depth_and_lists() -> None:
@@ -268,9 +268,9 @@ def test_a_condition_is_bounded_in_length_depth_and_lists() -> None:
     )
     assert told("(" * 51 + "year > 5" + ")" * 51) == (
         f"condition, character 52: the condition is more than 50 deep\n  {'(' * 50}year > 5{')' * 22}\n  {' ' * 50}^\n"
-        "  hint: leave out brackets that change nothing"
+        "  hint: remove brackets that change nothing"
     )
-    assert told("not " * 51 + "year > 5").endswith("hint: leave out brackets that change nothing")
+    assert told("not " * 51 + "year > 5").endswith("hint: remove brackets that change nothing")
     assert told(f"year in ({thousand}, 1)") == (
         f"condition, character 3010: the list has more than 1,000 values\n  , {'1, ' * 16}1)\n"
         f"  {' ' * 50}^\n  hint: split it into several lists, joined by or"
