@@ -76,6 +76,6 @@ def fields(done: Done) -> dict[str, str]:
     found = {pair[1]: pair[2] for pair in pairs if pair}
     if "size" in found:
         assert re.fullmatch(
-            r"[\d.]+ (B|KiB|MiB), (before [\d.]+ (B|KiB|MiB)|[\d,]+ bytes a (chunk|row))", found.pop("size")
+            r"[\d.]+ (B|KiB|MiB)(, before [\d.]+ (B|KiB|MiB)|, [\d,]+ bytes a (chunk|row))?", found.pop("size")
         )
     return found

@@ -107,7 +107,7 @@ def test_with_qrels_the_table_says_which_differences_are_real(run: Run) -> None:
     assert lines[5].endswith("nDCG@10   vs full")
     assert re.search(r"embedfilter  flat    32 .* \d\.\d{3} ± \d\.\d{3}  \([+-]\d\.\d{3}\)$", lines[7])
     assert "in brackets where chance explains it" in " ".join(lines)
-    assert "Take 1 dimension, embedfilter: the smallest width" in done.out  # of two queries nothing is real
+    assert "Take 32 dimensions, embedfilter: the smallest width" in done.out  # 1 dimension loses more
 
 
 @pytest.mark.usefixtures("given_index")
