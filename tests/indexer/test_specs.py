@@ -55,11 +55,13 @@ given_indexes = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(encoders | filters | chunks | indexes | given_indexes)
 def test_a_spec_prints_as_the_text_that_parses_back(spec: EncoderSpec | FilterSpec | ChunkSpec | IndexSpec) -> None:
     assert type(spec).parse(str(spec)) == spec
 
 
+@pytest.mark.slow
 @given(indexes | given_indexes)
 def test_a_spec_goes_to_json_and_back_with_the_same_fingerprint(spec: IndexSpec) -> None:
     again = IndexSpec.from_json(spec.to_json())

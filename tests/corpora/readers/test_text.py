@@ -331,6 +331,7 @@ def test_a_page_that_nests_too_deep_is_left_out(read_bytes: ReadBytes) -> None:
     assert found.reasons == [("a.html", "nested deeper than 2000 elements")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "reason"),
     [

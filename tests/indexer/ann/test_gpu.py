@@ -56,6 +56,7 @@ def test_blocks_are_merged(monkeypatch):
     np.testing.assert_array_equal(whole[1], parts[1])
 
 
+@pytest.mark.slow
 def test_a_moved_segment_answers_as_before_also_under_deletions_and_conditions(tmp_path, kit):
     kit.build(tmp_path / "index", {f"d{n}": [f"t{n}"] for n in range(300)})
     kit.build(tmp_path / "index", {f"d{n}": [f"t{n}"] for n in range(20, 300)})

@@ -293,6 +293,7 @@ def test_reranking_at_a_width_between_is_by_that_width(index, kit):
     np.testing.assert_allclose(found.scores, -np.sort(-scores, axis=1), atol=1e-3)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(dim=st.integers(1, 8), k=st.integers(1, 250), seed=st.integers(0, 99))
 def test_at_every_width_there_are_k_hits_and_their_scores_fall(kit, dim, k, seed):

@@ -118,6 +118,7 @@ def recall(found: np.ndarray, exact: np.ndarray) -> float:
     return float(np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(found.tolist(), exact.tolist(), strict=True)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factory", EVERY)
 def test_every_type_finds_nearly_all_and_its_scores_are_those_of_exact_search(clustered, ann_kit, factory):
     vectors, make = clustered

@@ -68,6 +68,7 @@ def test_left_padding_gives_the_same_states_as_right_padding(family: str, tiny_m
     assert torch.allclose(right, plain, atol=1e-5 * scale)
 
 
+@pytest.mark.slow
 def test_a_layer_is_what_transformers_calls_that_hidden_state(tiny_model: Callable[..., Path]) -> None:
     from transformers import AutoModel
 

@@ -145,6 +145,7 @@ def test_a_family_without_attention_is_refused_where_it_must_run_both_ways(tiny_
     )
 
 
+@pytest.mark.slow
 def test_a_family_that_reads_pictures_is_stopped_at_a_layer_of_its_text_model(tiny_model: Make) -> None:
     folder = tiny_model("gemma3")
     ids = torch.tensor([[0, 9, 8, 7]])

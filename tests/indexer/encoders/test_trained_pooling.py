@@ -69,6 +69,7 @@ def test_padding_changes_nothing(length: int, padding: int, left: bool, seed: in
     torch.testing.assert_close(vectors, pooling()(alone, every(alone)), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @given(n_texts=st.integers(2, 5), seed=st.integers(0, 2**32 - 1))
 def test_a_text_alone_is_the_text_in_a_batch(n_texts: int, seed: int) -> None:
     rows = drawn(n_texts, 4, seed)

@@ -78,6 +78,7 @@ def test_it_is_measured_once(timed: Callable[..., Timed]) -> None:
     assert auto.n_asked == asked
 
 
+@pytest.mark.slow
 def test_fewer_texts_queries_and_whoever_wants_the_same_numbers_again_measure_nothing(
     timed: Callable[..., Timed],
 ) -> None:

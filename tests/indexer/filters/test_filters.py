@@ -88,6 +88,7 @@ def test_tau_1_keeps_every_distance() -> None:
     np.testing.assert_allclose(turned @ turned.T, rows @ rows.T, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox", "opt", "qwen2"])
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_spectrum_is_that_of_the_models_own_head(family: str, tied: bool, tiny_model: Callable[..., Path]) -> None:

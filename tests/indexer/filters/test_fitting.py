@@ -80,6 +80,7 @@ def test_documents_of_one_id_do_not_end_the_draw() -> None:
     assert _drawn([Document("same", "one"), Document("same", "two")], n=5, n_chars=100) == ["same", "same"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=4), max_size=20), st.integers(), st.integers(0, 25))
 def test_the_lowest_lots_come_first(names: list[str], seed: int, n: int) -> None:
     places = lowest(seed, names, n)

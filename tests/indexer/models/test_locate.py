@@ -68,6 +68,7 @@ def test_the_base_is_looked_for_beside_the_adapter_by_its_last_name(told_base: s
     assert locate("mntp").folder == base
 
 
+@pytest.mark.slow
 def test_an_adapters_folder_and_its_base_with_the_adapter_are_one_model(base: Path, folder: Path) -> None:
     write_adapter(folder / "mntp", "base")
     alone, together = locate("mntp"), locate("base", adapters=["mntp"])

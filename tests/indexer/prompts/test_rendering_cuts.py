@@ -33,6 +33,7 @@ def test_known_cuts(tokenizer: TextTokenizer) -> None:
     assert ids(10, "middle") == ids(11, "end") == own
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     text=TEXTS,

@@ -43,6 +43,7 @@ def test_the_pooled_span_counts_exactly_the_texts_tokens_with_every_template(
         assert all(0 <= place < len(one.ids) for place in places)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     text=TEXTS,

@@ -101,6 +101,7 @@ def test_equal_scores_stand_by_chunk_id_however_rows_are_spread(kit, order, cut,
         assert places == by_hand(store, query[0], k)
 
 
+@pytest.mark.slow
 def test_a_thousand_equal_rows_give_the_first_chunk_ids(tmp_path, kit):
     kit.build(tmp_path / "index", {f"d{n:04d}": ["boilerplate", f"own {n}"] for n in reversed(range(1000))})
     store = Store.open(tmp_path / "index")

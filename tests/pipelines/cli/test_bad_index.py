@@ -87,6 +87,7 @@ def test_a_damaged_manifest_is_told_and_its_copy_mends_it(run: Run, index: Path)
 HEAL = "  hint: put it back from a copy, or build again with --rebuild\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vectors.faiss", "chunks.arrow"])
 def test_a_flipped_byte_is_told_and_a_rebuild_mends_it(run: Run, index: Path, name: str) -> None:
     damage(index / "segments" / "00000001-0000" / name)

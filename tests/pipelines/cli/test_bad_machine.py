@@ -193,6 +193,7 @@ def test_a_read_only_index_answers_and_cannot_be_built(run_process: Run, own_mou
     assert (told.status, told.err) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("index")
 def test_output_that_cannot_be_written_is_an_error() -> None:
     if not Path("/dev/full").exists():

@@ -70,6 +70,7 @@ def test_strict_refuses_a_document_that_an_earlier_build_has_cut(run: Run, small
     assert [note["truncated"] for note in _notes()] == [1, 1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("model")
 def test_info_tells_what_was_cut_for_as_long_as_it_may_be_there(run: Run, small_corpus: Path) -> None:
     def told() -> list[str]:

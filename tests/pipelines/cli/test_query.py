@@ -67,6 +67,7 @@ def test_a_condition_keeps_the_chunks_that_match(run: Run) -> None:
     assert {hit["doc_id"] for hit in hits_of(done)} == {"facts.jsonl#printing", "mill.md"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_corpus", "model")
 def test_an_instruction_changes_what_is_asked(run: Run) -> None:
     run("build", "corpus", "--model", "tiny", "--method", "echo")  # the second copy of a query has seen it

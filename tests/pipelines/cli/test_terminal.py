@@ -36,6 +36,7 @@ FORBIDDEN = re.compile(
 )
 
 
+@pytest.mark.slow
 def test_at_a_terminal_a_build_shows_a_bar_on_stderr_and_takes_it_away(run: Run, small_corpus: Path) -> None:
     with _terminal("stderr") as shown:
         done = run("build", "corpus")

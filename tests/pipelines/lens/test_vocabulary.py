@@ -91,6 +91,7 @@ def test_batches_hold_every_text_once_and_are_bounded_by_characters(batches: lis
     assert all(sum(map(len, batch[:-1])) < vocabulary._BATCH_CHARS for batch in found)
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_a_shown_token_is_one_word_that_a_terminal_prints(name: str) -> None:
     shown = visible(name)

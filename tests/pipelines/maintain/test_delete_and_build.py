@@ -20,6 +20,7 @@ def _bytes() -> dict[str, bytes]:
     return {name: vector.tobytes() for name, vector in vectors(INDEX).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("index")
 def test_the_next_build_brings_back_what_still_stands_in_the_corpus() -> None:
     delete(ids=["lease.txt"])

@@ -142,7 +142,7 @@ def test_what_fails_leaves_what_an_interrupted_build_is_to_go_on_from(monkeypatc
 
 @pytest.mark.usefixtures("given")
 def test_what_another_writer_made_meanwhile_is_left_alone() -> None:
-    """Two fill one folder at once: the second is told, and takes nothing of the first with it."""
+    """Two fill one folder at once: the second is refused, and removes nothing of the first."""
     Path("busy").mkdir()
     lock = Lock(Path("busy"))
     try:

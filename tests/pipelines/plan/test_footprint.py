@@ -57,6 +57,7 @@ def test_a_small_segment_is_compared_whole_whatever_memory_it_may_take() -> None
     assert recipes(IndexOptions("hnsw", max_memory=1), [9_000], 384) == [None]
 
 
+@pytest.mark.slow
 @given(
     parts=st.lists(st.integers(1, 10**7), min_size=1, max_size=5),
     memory=st.integers(1, 10**12),

@@ -50,6 +50,7 @@ def test_a_corpus_is_encoded_once_for_all_filters_and_widths(beir: Path, encoded
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_queries_and_qrels_of_a_beir_folder_are_asked(beir: Path) -> None:
     report = sweep(beir, chunk_size="none")
 
@@ -148,6 +149,7 @@ def test_a_corpus_without_documents_is_refused(tmp_path: Path) -> None:
         sweep(tmp_path / "empty")
 
 
+@pytest.mark.slow
 def test_queries_that_nobody_judged_are_refused(beir: Path, tmp_path: Path) -> None:
     write_lines(tmp_path / "other.jsonl", [{"_id": "z", "text": "bees"}])
 
@@ -190,6 +192,7 @@ def test_queries_beside_documents_that_are_no_beir_corpus_are_not_asked(beir: Pa
     assert report.reference_ndcg is None
 
 
+@pytest.mark.slow
 def test_a_model_with_its_own_modules_is_swept_by_truncation_and_pca(
     small_corpus: Path, tiny_sentence_transformer: Path
 ) -> None:

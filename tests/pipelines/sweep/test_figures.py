@@ -81,6 +81,7 @@ def test_an_interval_of_equal_values_is_that_value() -> None:
     assert (found.mean, found.low, found.high) == (0.25, 0.25, 0.25)
 
 
+@pytest.mark.slow
 def test_an_interval_is_that_of_the_normal_distribution_for_many_values() -> None:
     values = np.random.default_rng(0).standard_normal(2000)
 

@@ -198,6 +198,7 @@ def test_a_few_steps_lower_the_loss_and_leave_the_table(
     np.testing.assert_array_equal(decoder.model.embed_tokens.weight.numpy(), table)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_where_an_unbroken_one_does(table: np.ndarray, windows: Windows, tmp_path: Path) -> None:
     stack = StackSpec(n_layers=1, n_heads=2, intermediate=24, max_length=64)
 

@@ -204,6 +204,7 @@ def test_a_corpus_does_not_go_into_an_index_of_given_vectors(small_corpus: Path,
     )
 
 
+@pytest.mark.slow
 def test_given_vectors_do_not_go_into_an_index_of_a_model(small_corpus: Path, tmp_path: Path) -> None:
     build(small_corpus, tmp_path / "index")
     np.save(tmp_path / "v.npy", AXES)

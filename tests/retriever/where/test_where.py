@@ -369,6 +369,7 @@ def test_a_condition_selects_what_python_selects(condition: Condition, table: li
     assert condition.mask(columns).tolist() == [answer(condition, row) is True for row in table]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(condition=CONDITIONS)
 def test_what_a_condition_prints_parses_back_to_it(condition: Condition) -> None:
