@@ -311,18 +311,12 @@ def test_whatever_is_added_and_deleted_the_index_holds_just_the_last_documents(k
                 with kit.writer(index) as writer:
                     kit.add(writer, [row for doc_id, texts in state.items() for row in kit.rows(doc_id, texts)])
                 seen |= {text for texts in state.values() for text in texts}
-            live = (
-                {text for texts in contents(index).values() for text in texts}
-                if (index / "manifest.json").exists()
-                else set()
-            )
-
             manifest, encoded = kit.build(index, state)
 
             assert contents(index) == state
             assert manifest.n_chunks == sum(len(texts) for texts in state.values())
             wanted = {text for texts in state.values() for text in texts}
-            assert encoded >= len(wanted - live - seen)
+            assert encoded >= len(wanted - seen)  # of deleted rows, too, the vectors are there as long as the rows
             assert not stop or encoded == 0
-            seen = set()
+            seen |= wanted
             assert Store.open(index).verify() == []
