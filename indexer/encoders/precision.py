@@ -90,7 +90,7 @@ def faster_mixed(model: nn.Module, forward: Callable[[], Tensor]) -> bool:
         return False
     close = bool((nn.functional.cosine_similarity(exact, rough, dim=1) > 0.999).all())
     with_mixed, without = [], []
-    for _ in range(3):
+    for _ in range(2):
         with_mixed.append(_seconds(forward))
         undo()
         without.append(_seconds(forward))
@@ -109,9 +109,9 @@ def best_threads(forward: Callable[[], Tensor]) -> int:
     """
     every = torch.get_num_threads()
     taken: dict[int, float] = {}
+    forward()  # the first run of a shape is slow
     for count in sorted({every, max(1, every // 2), 1}, reverse=True):
         with threads(count):
-            forward()
             taken[count] = seconds(forward, 1)
     return min(taken, key=lambda count: (taken[count], -count))
 
@@ -130,7 +130,7 @@ def threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def seconds(forward: Callable[[], Tensor], runs: int = 3) -> float:
+def seconds(forward: Callable[[], Tensor], runs: int = 2) -> float:
     """The fastest of some runs."""
     return min(_seconds(forward) for _ in range(runs))
 
