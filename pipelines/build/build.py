@@ -298,5 +298,5 @@ class _Build:
 
 def _n_truncated(manifest: Manifest | None) -> int:
     """How many documents of an index were cut, at most."""
-    told = 0 if manifest is None else manifest.notes.get("truncated")
-    return told if isinstance(told, int) else 0
+    found = 0 if manifest is None else manifest.notes.get("truncated")
+    return found if isinstance(found, int) else 0

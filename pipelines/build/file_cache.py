@@ -36,7 +36,7 @@ from ragidx.indexer.store.manifest import SEEN, read_regular
 REPEATED = "its id is another document's"
 """Why a document is skipped whose id another one had before it in the same build."""
 
-_RECORD = np.dtype([("source", "S16"), ("document", "S16"), ("hash", "V16")])  # those of a source stand together
+_RECORD = np.dtype([("source", "S16"), ("document", "S16"), ("hash", "V16")])  # those of a source are together
 _FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system that is in use (FAT)
@@ -61,7 +61,7 @@ class SeenFiles:
         self._records = np.frombuffer(self._old, _RECORD)
         self._same = documents.match(self._records["document"], self._records["hash"]) & (not reread)
         self._passed = np.zeros(len(self._records), np.bool_)
-        self._next = 0  # the walk has an order: after a file's records stand those of the file after it
+        self._next = 0  # the walk has an order: after a file's records come those of the next file
         self._new = bytearray()
         self._added = added_endings()
         self._source: Source | None = None  # that is being read; None: it is not to be noted
@@ -110,7 +110,7 @@ class SeenFiles:
         self._documents.keep_all(self._records["document"][self._passed])
 
     def write(self) -> None:
-        """Leave the cache for the next build, where it differs. A disk that is full is no fault here."""
+        """Leave the cache for the next build, where it differs. A full disk is not an error here."""
         if self._new != self._old:
             with contextlib.suppress(RagidxError):
                 atomic.write_file(self._path, self._rules + bytes(self._new))

@@ -100,7 +100,7 @@ def command(
     from ragidx.pipelines.build.build import build
 
     line = ProgressLine(as_json=as_json)
-    with interrupts.told(lambda: _what_next(line)), line:
+    with interrupts.reported(lambda: _what_next(line)), line:
         report = build(corpus, index, on_progress=line.callback, **options)
     if as_json:
         console.print_json(report.to_json())

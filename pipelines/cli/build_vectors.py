@@ -55,7 +55,7 @@ def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, op
         name: value for name, value in options.items() if name in ("model", *QUERY_OPTIONS, *_TAKEN)
     }
     line = ProgressLine(as_json=as_json)
-    with interrupts.told(lambda: interrupts.START_AGAIN), line:
+    with interrupts.reported(lambda: interrupts.START_AGAIN), line:
         report = build_vectors(vectors, index, on_progress=line.callback, vector_field=vector_field, **taken)
     if as_json:
         console.print_json(report.to_json())

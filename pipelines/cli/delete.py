@@ -38,7 +38,7 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
     `ragidx rollback` undoes a deletion.
 
     \b
-        ragidx delete --id lease.txt
+        ragidx delete --id history/black-death.md
         ragidx delete --where 'subject == "history" and year < 1900' --dry-run
     """
     from ragidx.pipelines.maintain.delete import delete

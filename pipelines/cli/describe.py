@@ -76,11 +76,11 @@ def index(manifest: Manifest) -> str:
     rows: Counter[str] = Counter()
     for entry in manifest.segments:
         rows[str(entry.ann.recipe) if entry.ann else FLAT] += entry.rows
-    told = ", ".join(name if len(rows) < 2 else f"{name} for {count:,} rows" for name, count in rows.items())
+    recipes = ", ".join(name if len(rows) < 2 else f"{name} for {count:,} rows" for name, count in rows.items())
     found = [entry.ann.recall for entry in manifest.segments if entry.ann and entry.ann.recall is not None]
     recall = f", ann_recall@10 {min(found):.3f} (target {manifest.index.target_recall:g})" if found else ""
     asked = manifest.index.index_type
-    return _type(asked, told, [*rows]) + recall
+    return _type(asked, recipes, [*rows]) + recall
 
 
 def _type(asked: str, found: str, recipes: list[str]) -> str:
@@ -102,8 +102,8 @@ def searched(index_type: str, made: list[str], recall: float | None) -> str:
     """`auto: HNSW16 2x, flat, ann_recall@10 0.951 measured`, from the segments of an index."""
     counts = Counter(made)
     found = ", ".join(recipe + (f" {count}x" if count > 1 else "") for recipe, count in counts.items())
-    told = _type(index_type, "" if counts.keys() <= {index_type} else found, [*counts])
-    return told + ("" if recall is None else f", ann_recall@10 {recall:.3f} measured")
+    described = _type(index_type, "" if counts.keys() <= {index_type} else found, [*counts])
+    return described + ("" if recall is None else f", ann_recall@10 {recall:.3f} measured")
 
 
 def searched_field(index_type: str, made: list[str], recall: float | None) -> list[tuple[str, str]]:

@@ -28,10 +28,10 @@ def command(index: Path, as_json: bool) -> None:
 
     faults: list[IndexFormatError] = []
     kept = history(index, on_fault=faults.append)
-    told = [as_options(line_of(fault)) for fault in faults]
+    lines = [as_options(line_of(fault)) for fault in faults]
     if as_json:
         generations = [manifest.to_json() for manifest in kept]
-        console.print_json({"path": str(index), "generations": generations, "faults": told})
+        console.print_json({"path": str(index), "generations": generations, "faults": lines})
         return
     rows = []
     for number, manifest in enumerate(kept):
@@ -41,5 +41,5 @@ def command(index: Path, as_json: bool) -> None:
         counts = [f"{manifest.n_documents:,}", f"{manifest.n_chunks:,}", str(manifest.dim), console.n_bytes(size)]
         rows.append([str(manifest.generation), manifest.created, *counts, ", ".join(notes)])
     console.print_table(["generation", "made", "documents", "chunks", "dim", "size", ""], rows)
-    for line in told:
+    for line in lines:
         console.note(f"Skipped: {line}")

@@ -62,8 +62,8 @@ def _cut(manifest: Manifest) -> list[tuple[str, str]]:
 
     Builds add up the documents they cut; some may have been removed since, so the note is an upper bound.
     """
-    told = manifest.notes.get("truncated")
-    count = min(told, manifest.n_documents) if isinstance(told, int) else 0
+    found = manifest.notes.get("truncated")
+    count = min(found, manifest.n_documents) if isinstance(found, int) else 0
     if count < 1:
         return []
     are = "is" if count == 1 else "are"

@@ -56,7 +56,7 @@ def check() -> None:
 
 
 @contextmanager
-def told(what_next: Callable[[], str]) -> Iterator[None]:
+def reported(what_next: Callable[[], str]) -> Iterator[None]:
     """If Ctrl-C ends a build, print what it keeps, and exit with status 130.
 
     Args:

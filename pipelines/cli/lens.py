@@ -76,7 +76,7 @@ def command(text: str | None, index: Path | None, spectrum: bool, as_json: bool,
 
     \b
         ragidx lens "the river reaches the sea"
-        ragidx lens "who signed the lease?" --index ragidx-index --hit 2
+        ragidx lens "why were pigeons chased out of an antenna?" --index ragidx-index --hit 2
         ragidx lens --spectrum --corpus docs/ --out spectrum.svg
     """
     ctx = click.get_current_context()

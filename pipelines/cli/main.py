@@ -77,7 +77,7 @@ def cli() -> None:
 
     \b
         ragidx build docs/
-        ragidx query "who signed the lease?"
+        ragidx query "why were pigeons chased out of an antenna?"
     """
 
 

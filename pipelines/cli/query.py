@@ -75,7 +75,7 @@ def command(
     docs/conditions.md describes --where.
 
     \b
-        ragidx query "who signed the lease?" -k 3
+        ragidx query "why were pigeons chased out of an antenna?" -k 3
         ragidx query "treaties" --where 'subject == "history" and year >= 1900'
         ragidx query --queries queries.jsonl --run run.trec -k 100
         ragidx query --vector question.npy

@@ -19,7 +19,7 @@ def command(dim: int, index: Path, as_json: bool) -> None:
     """Make an index narrower in one commit, without encoding again. `ragidx rollback` undoes it.
 
     \b
-        ragidx query "who signed the lease?" --dim 64     try it first: changes nothing
+        ragidx query "why were pigeons chased out of an antenna?" --dim 64     try it first: changes nothing
         ragidx shrink --dim 64
     """
     from ragidx.pipelines.maintain.rewrite import shrink

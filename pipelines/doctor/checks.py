@@ -50,7 +50,7 @@ _BLIND = "it does not see later tokens: use a causal method such as `method=echo
 _NEIGHBOURS = (
     "a text's vector depends on what is computed beside it: use `device=cpu`, or another version of transformers"
 )
-_LEFT = "ragidx pads right, so its vectors stand; do not pad left where other programs make vectors to compare"
+_LEFT = "ragidx pads right, so its vectors are right; do not pad left where other programs make vectors to compare"
 _ROUNDED = "use `dtype=float32`"
 
 
@@ -176,10 +176,10 @@ def _left_out(name: str, encoder: Encoder, why: str) -> Check:
 
 
 def _too_large(kind: str, used: str, place: str) -> Check:
-    told = f"the weights do not fit into the memory of '{place}'"
+    message = f"the weights do not fit into the memory of '{place}'"
     if kind == used:
-        return Check("loading", kind, status="failed", hint=f"{told}: use a smaller model, or `device=cpu`")
-    return Check("loading", kind, status="not applicable", hint=f"{told}: only {used} is looked at")
+        return Check("loading", kind, status="failed", hint=f"{message}: use a smaller model, or `device=cpu`")
+    return Check("loading", kind, status="not applicable", hint=f"{message}: only {used} is looked at")
 
 
 def _vectors(encoder: Encoder, texts: Sequence[str]) -> Floats:

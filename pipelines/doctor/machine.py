@@ -88,12 +88,12 @@ def devices(gpus: Sequence[Gpu], *, mps: bool, build: str, driver: bool, reason:
     if mps:
         return [Finding("mps", "an Apple GPU")]
     if driver and not build:
-        told = "there is an NVIDIA driver, but this torch is without CUDA"
-        return [Finding("gpu", told, "warning", "install a torch that is built with CUDA")]
+        details = "there is an NVIDIA driver, but this torch is without CUDA"
+        return [Finding("gpu", details, "warning", "install a torch that is built with CUDA")]
     if driver:
-        told = f"there is an NVIDIA driver, but torch sees no GPU{f': {reason}' if reason else ''}"
+        details = f"there is an NVIDIA driver, but torch sees no GPU{f': {reason}' if reason else ''}"
         hint = "see whether nvidia-smi lists one, and whether CUDA_VISIBLE_DEVICES hides it"
-        return [Finding("gpu", told, "warning", hint)]
+        return [Finding("gpu", details, "warning", hint)]
     return [Finding("gpu", "none: models run on the processor")]
 
 
@@ -101,8 +101,8 @@ def caches(folder: Path, *, writable: bool, hub: str, offline: bool) -> list[Fin
     """Where ragidx and the hub's client keep what took long to get, and whether a network may be used at all."""
     own = Finding("cache of ragidx", str(folder))
     if not writable:
-        told = f"{folder} cannot be written: spectra and checksums are computed again each time"
-        own = Finding(own.name, told, "warning", "make it writable, or set HOME to a folder that is")
+        details = f"{folder} cannot be written: spectra and checksums are computed again each time"
+        own = Finding(own.name, details, "warning", "make it writable, or set HOME to a folder that is")
     asked = "used only for a model named by a hub id that is not in the hub's cache"
     off = "never used: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set"
     return [own, Finding("cache of the hub", hub), Finding("network", off if offline else asked)]
@@ -117,7 +117,7 @@ def _torch(needed: Sequence[Requirement]) -> list[Finding]:
     except (ImportError, OSError) as fault:
         return [Finding("torch", f"cannot be loaded: {fault}", "warning", "install it again")]
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "ROCm" if torch.version.hip else ""
-    with warnings.catch_warnings(record=True) as told:  # torch warns where the driver is too old for it
+    with warnings.catch_warnings(record=True) as details:  # torch warns where the driver is too old for it
         warnings.simplefilter("always")
         seen = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
         gpus = [Gpu(one.name, one.total_memory, torch.cuda.is_bf16_supported()) for one in seen]
@@ -132,7 +132,7 @@ def _torch(needed: Sequence[Requirement]) -> list[Finding]:
             mps=torch.backends.mps.is_available(),
             build=build,
             driver=shutil.which("nvidia-smi") is not None or Path("/proc/driver/nvidia/version").exists(),
-            reason=str(told[-1].message).splitlines()[0] if told else "",
+            reason=str(details[-1].message).splitlines()[0] if details else "",
         ),
     ]
 
@@ -147,12 +147,12 @@ def _faiss(needed: Sequence[Requirement]) -> Finding:
     package = next((name for name in PACKAGES if version_of(name)), "")
     gpu = f"GPU code, {faiss.get_num_gpus()} seen" if hasattr(faiss, "StandardGpuResources") else "no GPU code"
     units = [word for word in faiss.get_compile_options().split() if word.startswith(("AVX", "NEON", "SVE"))]
-    told = f"{package or 'of unknown origin'}, {gpu}, {' '.join(units) or 'no vector units'}"
+    details = f"{package or 'of unknown origin'}, {gpu}, {' '.join(units) or 'no vector units'}"
     floor = next((one.floor for one in needed if one.package == package), "")
     if older(faiss.__version__, floor):
-        told = f"{faiss.__version__} ({told}), and ragidx needs {floor} or newer"
-        return Finding("faiss", told, "warning", f"pip install --upgrade '{package}>={floor}'")
-    return Finding("faiss", f"{faiss.__version__} ({told})")
+        details = f"{faiss.__version__} ({details}), and ragidx needs {floor} or newer"
+        return Finding("faiss", details, "warning", f"pip install --upgrade '{package}>={floor}'")
+    return Finding("faiss", f"{faiss.__version__} ({details})")
 
 
 def _memory() -> str:
@@ -167,7 +167,7 @@ def _caches() -> list[Finding]:
     from huggingface_hub import constants
 
     folder = Path.home() / ".cache" / "ragidx"
-    there = next(place for place in (folder, *folder.parents) if place.exists())  # a file on the way is no folder
+    there = next(place for place in (folder, *folder.parents) if place.exists())  # a parent may be a file
     return caches(
         folder,
         writable=there.is_dir() and os.access(there, os.W_OK),

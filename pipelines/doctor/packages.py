@@ -95,11 +95,11 @@ def extras(needed: Sequence[Requirement]) -> list[Finding]:
         versions = {name: version_of(name) for name in [*own, *_inherited(extra, needed)]}
         missing = [name for name, version in versions.items() if version is None]
         if missing:
-            told = f"not installed: {', '.join(missing)}"
-            found.append(Finding(f"extra '{extra}'", told, "absent", install(extra)))
+            details = f"not installed: {', '.join(missing)}"
+            found.append(Finding(f"extra '{extra}'", details, "absent", install(extra)))
         else:
-            told = ", ".join(f"{name} {version}" for name, version in versions.items())
-            found.append(Finding(f"extra '{extra}'", told))
+            details = ", ".join(f"{name} {version}" for name, version in versions.items())
+            found.append(Finding(f"extra '{extra}'", details))
         found += [one for one in (package(name, needed) for name in own if versions[name]) if one.status != "ok"]
     return found
 

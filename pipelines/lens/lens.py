@@ -172,7 +172,7 @@ def lens_hit(
     where: str | None = None,
     k: int = 10,
 ) -> HitLens:
-    """What a query and one of its hits write, and which tokens their score stands on.
+    """What a query and one of its hits write, and which tokens their score comes from.
 
     The hit's text is encoded again, for the vector before the filter, which no index keeps.
 

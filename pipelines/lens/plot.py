@@ -24,7 +24,7 @@ from ragidx.indexer.arrays import Doubles
 
 _COLOURS = {"frequent": ("#b2182b", "#f0a58f"), "rare": ("#2166ac", "#9dcae1"), "random": ("#404040", "#b8b8b8")}
 _LEFT_OUT = "#e9e4d8"
-_LOWEST = 1e-5  # a share below this stands on the lower edge
+_LOWEST = 1e-5  # a smaller share is drawn on the lower edge
 _POINTS = 1024  # directions from which on points are a bitmap, since an SVG holds each one by itself
 
 

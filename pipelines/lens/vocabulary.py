@@ -1,7 +1,7 @@
 """A model's vocabulary as the lens reads it: its unembedding matrix, the names of its tokens, and how often a corpus
 has each.
 
-Token names are shown as one printable word: a space is ▁, a byte that is no text by itself is <0xE2>, a control
+Token names are shown as one printable word: a space is ▁, a byte that is not text by itself is <0xE2>, a control
 character is escaped as in Python. The network is never loaded here: head and tokenizer are files of their own.
 """
 

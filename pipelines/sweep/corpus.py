@@ -2,7 +2,7 @@
 
 documents -> chunks -> the encoder, without a filter -> raw.f32 (n, hidden) in a temporary folder. A build stores unit
 length in float16; here both are left to the rows of the sweep, since filters that are fitted see the model's own
-lengths, and the answers that everything is compared with shall owe nothing to rounding. The sample that a filter is
+lengths, and the answers that everything is compared with must not depend on rounding. The sample that a filter is
 fitted on is the one that a build of this corpus would draw.
 """
 

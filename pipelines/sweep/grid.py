@@ -200,7 +200,7 @@ class Sweep:
             n_documents=source.n_documents,
             n_chunks=source.n_rows,
             n_queries=len(self._questions.vectors),
-            queries=self._questions.told,
+            queries=self._questions.origin,
             threads=faiss().omp_get_max_threads(),
             batch=BATCH,
             rows=tuple(rows),

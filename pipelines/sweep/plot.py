@@ -29,7 +29,7 @@ _LINES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.2, 1.5)))
 _FULL = "#555555"
 _APART = 1.12  # ticks nearer than this ratio would lie over each other
 _LEAST_RANGE = 6.0  # of an axis, from end to end: always two of 1, 2, 5, 10, and two doublings
-_NUDGE = 0.05  # of an octave, by which lines stand beside each other
+_NUDGE = 0.05  # of an octave, between lines of equal width
 _SPREAD = 0.2  # of all lines of a width, at most
 
 
@@ -170,7 +170,7 @@ def _plain(axes: Axes, base: int) -> None:
 
 
 def _scale_dimensions(lowest: Axes, top: Axes, report: SweepReport) -> None:
-    """Doublings of the width are equally far apart; ticks stand where something was measured."""
+    """Doublings of the width are equally far apart; ticks are at the measured widths."""
     from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
     ticks = _ticks(report)

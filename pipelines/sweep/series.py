@@ -111,7 +111,7 @@ def check_filters(names: Sequence[str]) -> None:
         if not FILTERS[name].nested:
             nested = ", ".join(known for known, kind in FILTERS.items() if kind.nested)
             raise SpecError(
-                f"filter '{name}' draws each width by itself: a narrower one is no prefix of a wider one",
+                f"filter '{name}' draws each width by itself: a narrower one is not a prefix of a wider one",
                 f"sweep one of {nested}",
                 where="`filter`",
             )
@@ -163,7 +163,7 @@ def _check_model(names: Sequence[str], source: SweepSource) -> None:
     wanting = [name for name in names if FILTERS[name].head]
     if wanting and source.encoder_spec is None:
         raise ModelError(
-            f"filter '{wanting[0]}' is made of a model's unembedding matrix, and the index names no model: its vectors "
+            f"filter '{wanting[0]}' is computed from a model's unembedding matrix, and the index names no model: its vectors "
             "are precomputed",
             "take truncation or pca, or name the model that made them when the index is built: "
             "ragidx build --vectors FILE --model M --rebuild",

@@ -43,13 +43,13 @@ class Questions:
     Attributes:
         vectors: (q, dim) in the space of the source's.
         judged: for each query the relevance of its documents; None where nothing is known of it.
-        told: where they are from, in words.
+        origin: where they are from, in words.
         notes: what was skipped.
     """
 
     vectors: Floats
     judged: list[Mapping[str, int]] | None
-    told: str
+    origin: str
     notes: tuple[str, ...] = ()
 
 

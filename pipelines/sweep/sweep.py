@@ -68,7 +68,7 @@ def sweep(
     Raises:
         RagidxError: of the subclass that says what to do.
     """
-    fields, made_with = _told_apart(options)
+    fields, made_with = _split(options)
     wanted = Widths(tuple(dims or ()), tuple(taus or ()))
     types = [IndexOptions(name, target_recall) for name in dict.fromkeys(index_types)]
     check_filters(filters or ())
@@ -115,7 +115,7 @@ def _check_corpus(source: str | Path, query_vectors: str | Path | None) -> None:
         )
 
 
-def _told_apart(options: SweepKeywords) -> tuple[dict[str, Any], SweepKeywords]:
+def _split(options: SweepKeywords) -> tuple[dict[str, Any], SweepKeywords]:
     """The fields of the filters that are swept, and what is said of the source.
 
     Raises:

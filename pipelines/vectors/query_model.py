@@ -66,7 +66,7 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
     says_filter = bool(options.filter)
     if have is not None:
         if asks is None or (says_filter and plan.spec.filter != have.filter):
-            return plan  # whoever compares the specs reports the difference
+            return plan  # the caller compares the specs and reports the difference
         weights = weights_fingerprint(plan.files, have.weights)
         spec = dataclasses.replace(plan.spec, filter=have.filter, weights=weights)
         return Plan(spec, plan.files, plan.options, Store.open(index))  # with the filter's own numbers
@@ -144,7 +144,7 @@ def compare(plan: Plan, sample: TextSample, where: str, *, is_last: bool = True)
         sample: texts and the vectors that were given for them.
         where: the file, for messages.
         is_last: False: there is more to come, and the beginning of a file need not be like the rest (long texts, cut
-            otherwise, may stand first); it is refused only where no cosine is near enough.
+            otherwise, may come first); it is refused only where no cosine is near enough.
 
     Raises:
         SpecError: the vectors are not the model's.

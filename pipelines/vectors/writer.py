@@ -221,7 +221,7 @@ class IndexWriter:
             SpecError: nothing that fits into the memory reaches the recall asked for.
             ValueError: this writer committed, was closed, or failed before.
         """
-        with self._writer.whole():  # from here on there is no way back: what is known of the rows goes
+        with self._writer.whole():  # cannot be undone from here on: what is known of the rows goes
             n_documents = len(np.unique(np.concatenate([self._known.documents(), *self._new_documents])))
             # What is known of a million rows takes 100 MB, which the making of an index had better use.
             self._known, self._seen, self._new_documents = KnownRows(None), DigestTable(), []
@@ -242,7 +242,7 @@ class IndexWriter:
         self._writer.close()
 
     def _repeated(self, keys: Sequence[bytes], rows: Sequence[int]) -> dict[int, str]:
-        """The rows whose ids this writer has seen, or that stand among these rows before."""
+        """The rows whose ids this writer has seen, or that come earlier among these rows."""
         mine = [keys[row] for row in rows]
         again = {row for row, number in zip(rows, self._seen.first(mine).tolist(), strict=True) if number >= 0}
         if len(set(mine)) < len(mine):

@@ -200,7 +200,7 @@ class Or(_OfParts):
 
 
 def show_name(name: str) -> str:
-    """A field name as it is typed: in backticks where it is no plain word."""
+    """A field name as it is typed: in backticks unless it is a plain word."""
     if _NAME.fullmatch(name) and name.lower() not in KEYWORDS:
         return name
     return "`" + _escaped(name, "`") + "`"

@@ -32,7 +32,7 @@ def read_csv(file: SourceFile) -> Iterator[Document]:
         try:
             yield from _documents(file, lines, encoding)
         finally:
-            lines.detach()  # whoever opened the stream closes it
+            lines.detach()  # the caller closes the stream
 
 
 def _encoding(stream: IO[bytes]) -> str:

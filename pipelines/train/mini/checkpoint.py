@@ -47,8 +47,8 @@ def load(path: Path, parameters: dict[str, torch.nn.Parameter], optimizer: torch
     if not path.is_file():
         return Progress()
     with safe_open(path, "pt") as stored:
-        told = stored.metadata()
-        progress = Progress(int(told["step"]), int(told["tokens"]), float(told["elapsed_s"]))
+        metadata = stored.metadata()
+        progress = Progress(int(metadata["step"]), int(metadata["tokens"]), float(metadata["elapsed_s"]))
         for name, parameter in parameters.items():
             parameter.data.copy_(stored.get_tensor(f"weight/{name}"))
             moments = {moment: stored.get_tensor(f"{moment}/{name}") for moment in PREFIXES[1:]}
@@ -59,5 +59,5 @@ def load(path: Path, parameters: dict[str, torch.nn.Parameter], optimizer: torch
 def weights(path: Path) -> dict[str, torch.Tensor]:
     """The weights of a checkpoint alone, by parameter name."""
     with safe_open(path, "pt") as stored:
-        names = [name for name in stored.keys() if name.startswith("weight/")]  # noqa: SIM118 - safe_open is no mapping
+        names = [name for name in stored.keys() if name.startswith("weight/")]  # noqa: SIM118 - safe_open is not a mapping
         return {name.removeprefix("weight/"): stored.get_tensor(name) for name in names}

@@ -39,10 +39,10 @@ def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Pat
     tokenizer.save_pretrained(temporary)
     tokenizer.backend_tokenizer.save(str(temporary / "tokenizer.json"), pretty=False)
     (temporary / "preset.json").write_text(json.dumps(preset, indent=2) + "\n", encoding="utf-8")
-    told = json.loads((temporary / "tokenizer_config.json").read_text("utf-8"))
-    told |= {"tokenizer_class": "PreTrainedTokenizerFast"}  # the name that older transformers know as well
-    told.pop("backend", None)
-    (temporary / "tokenizer_config.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    config = json.loads((temporary / "tokenizer_config.json").read_text("utf-8"))
+    config |= {"tokenizer_class": "PreTrainedTokenizerFast"}  # the name that older transformers know as well
+    config.pop("backend", None)
+    (temporary / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     for path in sorted(temporary.iterdir()):
         path.chmod(0o644)
         path.replace(out / path.name)

@@ -94,7 +94,7 @@ def train(
     optimizer = adam(parameters, spec)
     progress = checkpoint.load(path, parameters, optimizer)
     generator, recent, last, saved = torch.Generator(), [0.0], time.monotonic(), time.monotonic()
-    told, told_tokens = last, progress.tokens
+    shown, shown_tokens = last, progress.tokens
     while (share := share_done(spec, progress)) < 1:
         for group in optimizer.param_groups:
             group["lr"] = group["factor"] * learning_rate(spec, share)
@@ -107,11 +107,11 @@ def train(
         progress.elapsed_s, last = progress.elapsed_s + now - last, now
         recent = [*recent[-49:], loss] if progress.step > 1 else [loss]
         if progress.step % 50 == 0:
-            rate = (progress.tokens - told_tokens) / (now - told)
+            rate = (progress.tokens - shown_tokens) / (now - shown)
             left = progress.elapsed_s * (1 / max(share_done(spec, progress), 1e-9) - 1) / 60
             done = f"step {progress.step} loss {np.mean(recent):.4f} tokens {progress.tokens:,}"
             tell(f"{done} {rate:,.0f} tokens/s ETA {left:.1f} min")
-            told, told_tokens = now, progress.tokens
+            shown, shown_tokens = now, progress.tokens
         if now - saved > spec.save_every_s:
             checkpoint.save(path, parameters, optimizer, progress)
             saved = now

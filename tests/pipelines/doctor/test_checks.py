@@ -125,7 +125,7 @@ def test_padding_that_moves_positions_is_found(tiny_model: Make, monkeypatch: py
     assert [check.name for check in failed] == ["alone and padded left"]
     assert (failed[0].difference or 0) > 0.01
     assert failed[0].hint == (
-        "ragidx pads right, so its vectors stand; do not pad left where other programs make vectors to compare"
+        "ragidx pads right, so its vectors are right; do not pad left where other programs make vectors to compare"
     )
 
 

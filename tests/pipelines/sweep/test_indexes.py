@@ -140,7 +140,7 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
     qrels = tmp_path / "qrels.tsv"
     for options, message in (
         ({"filters": ["random"]},
-         "`filter`: filter 'random' draws each width by itself: a narrower one is no prefix of a wider one\n"
+         "`filter`: filter 'random' draws each width by itself: a narrower one is not a prefix of a wider one\n"
          "  hint: sweep one of embedfilter, truncation, dominant, secondary, bulk, optimal, optimal-abs, whitening,"
          " pca, none"),
         ({"filters": ["pcs"]}, "unknown filter 'pcs'; did you mean 'pca'?"),
