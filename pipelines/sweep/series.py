@@ -163,8 +163,8 @@ def _check_model(names: Sequence[str], source: SweepSource) -> None:
     wanting = [name for name in names if FILTERS[name].head]
     if wanting and source.encoder_spec is None:
         raise ModelError(
-            f"filter '{wanting[0]}' is computed from a model's unembedding matrix, and the index names no model: its vectors "
-            "are precomputed",
+            f"filter '{wanting[0]}' is computed from a model's unembedding matrix, and the index names no model: its "
+            "vectors are precomputed",
             "take truncation or pca, or name the model that made them when the index is built: "
             "ragidx build --vectors FILE --model M --rebuild",
             where="`filter`",

@@ -117,8 +117,8 @@ def test_a_filter_that_is_made_of_the_model_needs_one(name: str, given_index: Ca
         sweep(index, filters=["truncation", name], dims=[2])
 
     assert str(fault.value) == (
-        f"`filter`: filter '{name}' is computed from a model's unembedding matrix, and the index names no model: its vectors "
-        "are precomputed\n"
+        f"`filter`: filter '{name}' is computed from a model's unembedding matrix, and the index names no model: its "
+        "vectors are precomputed\n"
         "  hint: take truncation or pca, or name the model that made them when the index is built: "
         "ragidx build --vectors FILE --model M --rebuild"
     )
