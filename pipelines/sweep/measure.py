@@ -162,7 +162,7 @@ def temporary_room(path: Path) -> Iterator[None]:
         with atomic.writing(path):
             yield
     except RagidxError as fault:
-        if not fault.message.startswith("cannot write"):
+        if type(fault) is not RagidxError or not isinstance(fault.__cause__, OSError):  # not of `writing`
             raise
         raise RagidxError(
             f"the temporary folder: {fault.message}",
