@@ -61,8 +61,8 @@ def markdown(found):
         ]
         body = [
             f"| {row['setting']['model']} | {row['values']['nDCG@10']:.3f} | {row['values']['R@100']:.3f}"
-            f" | {row['values']['vector bytes']} |"
-            for row in quality
+            f" | {stored(row['values'])} |"
+            for row in {row["setting"]["model"]: row for row in quality}.values()
         ]
         parts.append("\n".join(head + body))
     for row in of(ENCODING, found):
@@ -135,7 +135,7 @@ def by_method(grid):
     ]
     for method in dict.fromkeys(method for method, _ in values):
         plain, half = values.get((method, "none"), {}), values.get((method, "tau 2, offset 1"), {})
-        cells = [f"{told(plain, name)} → {told(half, name)}" for name in QUALITIES]
+        cells = [f"{cell(plain, name)} → {cell(half, name)}" for name in QUALITIES]
         lines.append(f"| {method} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -149,7 +149,7 @@ def by_filter(grid):
     head = [f"{method}: {name}" for method in methods for name in QUALITIES]
     lines = ["| mini: filter at half the width | " + " | ".join(head) + " |", "| --- |" + " --- |" * len(head)]
     for name in names:
-        cells = [told(values.get((method, name), {}), quality) for method in methods for quality in QUALITIES]
+        cells = [cell(values.get((method, name), {}), quality) for method in methods for quality in QUALITIES]
         label = {"none": "none, full width", "tau 2, offset 1": "EmbedFilter, offset 1"}.get(name, name[:-7])
         lines.append(f"| {'EmbedFilter, middle' if label == 'embedfilter' else label} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -289,7 +289,7 @@ def decoders(found):
         ]
         for row in of_model:
             cells = [spanned(row["values"].get(name), "" if name == columns[0] else "+") for name in columns]
-            lines.append(f"| `{row['setting']['options']}` | {row['values']['vector bytes']} | {' | '.join(cells)} |")
+            lines.append(f"| `{row['setting']['options']}` | {stored(row['values'])} | {' | '.join(cells)} |")
         yield "\n".join(lines)
         yield "\n".join(verdicts(of_model))
 
@@ -326,13 +326,18 @@ def whole_grid(grid):
     """Every row of mini by method and filter; EmbedFilter in the middle was measured beside both kinds of filter."""
     lines = ["| mini: options | " + " | ".join(QUALITIES) + " | float16 bytes |", "| --- |" + " --- |" * 4]
     for options, values in {row["setting"]["options"]: row["values"] for row in grid}.items():
-        cells = [told(values, name) for name in QUALITIES]
+        cells = [cell(values, name) for name in QUALITIES]
         label = f"`{options}`" if options else "(no options: the preset)"
-        lines.append(f"| {label} | {' | '.join(cells)} | {values['vector bytes']} |")
+        lines.append(f"| {label} | {' | '.join(cells)} | {stored(values)} |")
     return "\n".join(lines)
 
 
-def told(values, name):
+def stored(values):
+    """Bytes of a vector in an index, which fills it up to a multiple of 8 numbers of 2 bytes."""
+    return -(-values["vector bytes"] // 16) * 16
+
+
+def cell(values, name):
     return f"{values[name]:.3f}" if name in values else "-"
 
 
