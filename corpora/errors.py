@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from ragidx.corpora.limits import UnreadableError
+
 _CONDITIONS = {  # ENFILE first: the system's words for EMFILE are in its own
     errno.ENFILE: ("too many open files on this machine", "close other programs, and run it again"),
     errno.EMFILE: ("too many open files", "allow more with 'ulimit -n', and run it again"),
@@ -118,31 +120,43 @@ def machine_error(fault: BaseException, where: str = "") -> MachineError | None:
     too many open files
       hint: allow more with 'ulimit -n', and run it again
     """
-    link: BaseException | None = fault
-    while link is not None:
-        code = _condition(link)
-        if code is not None:
-            return MachineError(*_CONDITIONS[code], where=where)
-        link = link.__cause__
-    return None
+    found = _matched(fault)
+    return None if found is None else MachineError(*_CONDITIONS[found[1]], where=where)
 
 
-def check_machine(fault: BaseException, where: object = "") -> None:
+def check_machine(fault: BaseException, where: object = "", path: Path | None = None) -> None:
     """Before a failure is taken for a fault of a file.
+
+    Args:
+        fault: the failure.
+        where: the file, as it is shown.
+        path: the file, whose size bounds the memory it can need; None: `where`, if that is a path.
 
     Raises:
         MachineError: it is a condition of the machine.
     """
-    found = machine_error(fault, str(where))
-    if found is not None and not (isinstance(where, os.PathLike) and _asks_too_much(fault, where)):
-        raise found from fault
+    found = _matched(fault)
+    path = path or (where if isinstance(where, Path) else None)
+    if found is not None and not (path is not None and _asks_too_much(found[0], path)):
+        raise MachineError(*_CONDITIONS[found[1]], where=str(where)) from fault
 
 
-def _asks_too_much(fault: BaseException, path: os.PathLike[str]) -> bool:
+def _matched(fault: BaseException) -> tuple[BaseException, int] | None:
+    """The first link of the chain of causes that is a condition of the machine, and its errno."""
+    link: BaseException | None = fault
+    while link is not None:
+        code = _condition(link)
+        if code is not None:
+            return link, code
+        link = link.__cause__
+    return None
+
+
+def _asks_too_much(fault: BaseException, path: Path) -> bool:
     """Whether more memory was asked for than a file of this size can hold unpacked: then the file is damaged."""
     asked = _ASKED.search(str(fault)) if isinstance(fault, MemoryError) else None
     try:
-        size = Path(path).stat().st_size
+        size = path.stat().st_size
     except OSError:
         return False
     return asked is not None and asked[1] is not None and int(asked[1]) > _MOST_UNPACKED * max(size, 1 << 16)
@@ -150,6 +164,8 @@ def _asks_too_much(fault: BaseException, path: os.PathLike[str]) -> bool:
 
 def _condition(fault: BaseException) -> int | None:
     """The errno of a condition of the machine."""
+    if isinstance(fault, UnreadableError):  # its text quotes the file; what the system said is its cause
+        return None
     text = str(fault)
     if isinstance(fault, MemoryError):
         asked = _ASKED.search(text)

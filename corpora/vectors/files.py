@@ -144,7 +144,7 @@ def _checked(file: SourceFile, batches: Iterator[VectorBatch]) -> Iterator[Vecto
             _check_unchanged(file, before)  # then the change is the fault
             if isinstance(fault, CorpusError):
                 raise
-            check_machine(fault, name)
+            check_machine(fault, name, file.source.path)
             reason = f"cannot be read: {fault.strerror or fault}" if isinstance(fault, OSError) else str(fault)
             raise CorpusError(reason, hint, where=name) from fault
         _check_unchanged(file, before)
