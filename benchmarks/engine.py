@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 from figures import record
 
+from ragidx.indexer.ann.search import search_exact
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.merging import memory_bytes
 
@@ -127,7 +128,7 @@ def search(arguments, options):
         }
         values[f"batch {batch}"]["outside of FAISS ms"] = round(1000 * statistics.median(own), 3)
         values[f"batch {batch}"]["queries/s"] = round(1000 * batch / one)
-    exact, _ = segment.search(queries[:200], 10, None, exact=True)
+    exact, _ = search_exact(segment._vectors, queries[:200], 10, None)
     found, _ = segment.search(queries[:200], 10, None)
     values["ann_recall@10 of the queries"] = round(float((found >= exact[:, 9:] - 1e-6).mean()), 3)
     values |= scan(segment, queries)
@@ -180,9 +181,8 @@ def scan(segment, queries):
     with ThreadPoolExecutor(threads) as pool:
         reading = min(timed(lambda: list(pool.map(np.sum, codes))) for _ in range(7))
     size = sum(part.nbytes for part in codes)
-    scanning = min(
-        timed(lambda query=query: segment.search(query[None], 10, None, exact=True)) for query in queries[:15]
-    )
+    vectors = segment._vectors
+    scanning = min(timed(lambda query=query: search_exact(vectors, query[None], 10, None)) for query in queries[:15])
     return {
         "scan GB/s": round(size / scanning / 1e9, 1),
         "reading GB/s": round(size / reading / 1e9, 1),

@@ -78,12 +78,7 @@ class Segment:
         _ = self.codes, self._index, self._chunks
 
     def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        allowed: NDArray[np.bool_] | None,
-        *,
-        exact: bool = False,
+        self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Scores and rows (q, k) of the k best for each query, -inf and -1 where there are no more.
 
@@ -91,12 +86,11 @@ class Segment:
             queries: (q, dim).
             k: 1 or more.
             allowed: (rows,), the rows that may be found; None: all.
-            exact: compare every vector, even if there is an index.
         """
+        queries = _filled(queries, self._dim, self._width)
         if self._moved is not None and (allowed is None or not isinstance(self._moved, DeviceLists)):
             return self._moved.search(queries, k, allowed)
-        queries = _filled(queries, self._dim, self._width)
-        if self.entry.ann is None or exact:
+        if self.entry.ann is None:
             return ann.search_exact(self._vectors, queries, k, allowed)
         made = self.entry.ann
         return ann.search(self._checked_index, made.recipe, made.effort, self._vectors, queries, k, allowed)
@@ -118,9 +112,9 @@ class Segment:
         """Search on these devices from now on: in lists if faiss can, else in all vectors by torch."""
         made = self.entry.ann
         if made is not None and DeviceLists.fits(made.recipe):
-            self._moved = DeviceLists(self._checked_index, made.recipe, made.effort, self.codes, devices)
+            self._moved = DeviceLists(self._checked_index, made.recipe, made.effort, self._mapped, devices)
         else:
-            self._moved = DeviceVectors(self.codes, devices)
+            self._moved = DeviceVectors(self._mapped, devices)
 
     @property
     def codes(self) -> Halves:
