@@ -7,7 +7,6 @@ Two readings of one tokenizer: a *text* can never become a special token, howeve
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from tokenizers import Tokenizer
 
 from ragidx.corpora.errors import ModelError, RagidxError, check_machine, panics_of
 from ragidx.indexer.devices import check_models
+from ragidx.indexer.models.files import read_object
 from ragidx.indexer.models.locate import ModelFiles
 
 _CHARS_A_TOKEN = 16
@@ -215,10 +215,9 @@ def is_plain(files: ModelFiles) -> bool:
 def _settings(folder: Path) -> dict[str, Any]:
     """The folder's tokenizer_config.json; empty where it cannot be read: transformers then say what is wrong."""
     try:
-        found = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-    except (OSError, ValueError):
+        return read_object(folder / "tokenizer_config.json")
+    except ModelError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _read_plain(folder: Path) -> TextTokenizer | None:
