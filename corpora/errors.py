@@ -106,9 +106,8 @@ def panics_of(library: str, where: object = "") -> Iterator[None]:
     except BaseException as fault:
         if not is_panic(fault):
             raise
-        first = (str(fault).splitlines() or [""])[0][:200]
         hint = "report it, and leave this file out meanwhile"
-        raise DefectError(f"a defect in {library}: {first}", hint, where=str(where)) from fault
+        raise DefectError(f"a defect in {library}: {first_line(fault)}", hint, where=str(where)) from fault
 
 
 def machine_error(fault: BaseException, where: str = "") -> MachineError | None:
@@ -174,6 +173,15 @@ def _condition(fault: BaseException) -> int | None:
     if isinstance(fault, OSError) and fault.errno is not None:
         return fault.errno if fault.errno in _CONDITIONS else None
     return next((code for code in _CONDITIONS if os.strerror(code) in text), None)
+
+
+def first_line(fault: BaseException) -> str:
+    """What a library says of a failure, in one line of 200 characters at most; its class where it says nothing.
+
+    >>> first_line(ValueError("no such thing\\nat line 3")), first_line(MemoryError())
+    ('no such thing', 'MemoryError')
+    """
+    return (str(fault).strip().splitlines() or [type(fault).__name__])[0][:200]
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> SpecError:

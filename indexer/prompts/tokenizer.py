@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from tokenizers import Tokenizer
 
-from ragidx.corpora.errors import ModelError, RagidxError, check_machine, panics_of
+from ragidx.corpora.errors import ModelError, RagidxError, check_machine, first_line, panics_of
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.models.files import read_object
 from ragidx.indexer.models.locate import ModelFiles
@@ -185,9 +185,8 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except (ValueError, OSError, KeyError, ImportError, TypeError) as fault:
         check_machine(fault, folder)
-        first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise ModelError(
-            f"the tokenizer of '{files.name}' cannot be loaded: {first}",
+            f"the tokenizer of '{files.name}' cannot be loaded: {first_line(fault)}",
             "copy its tokenizer.json and tokenizer_config.json into the model's folder",
             where=str(folder),
         ) from fault
