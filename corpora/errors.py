@@ -222,7 +222,8 @@ def lone_surrogate(text: str) -> int | None:
     (3, None)
     """
     try:
-        text.encode()
+        if not text.isascii():
+            text.encode()
     except UnicodeEncodeError as fault:
         return fault.start
     return None

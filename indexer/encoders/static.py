@@ -14,7 +14,7 @@ import numpy as np
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.encoders.protocol import Batch, TextEncoder
+from ragidx.indexer.encoders.protocol import Batch, Encoder
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.locate import ModelFiles
@@ -27,7 +27,7 @@ _FAMILIES = frozenset({"llama"})  # what they put into layer 0 is the row of the
 _GROUP = 256  # texts a batch
 
 
-class StaticEncoder(Prompted, TextEncoder):
+class StaticEncoder(Prompted, Encoder):
     """The mean of the input embeddings of a text's tokens, as an `Encoder`; on the CPU, in float32."""
 
     device = "cpu"
@@ -44,7 +44,7 @@ class StaticEncoder(Prompted, TextEncoder):
     def batches(
         self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
     ) -> Iterator[Batch]:
-        """Vectors as they come, in the texts' order; the arguments are those of `TextEncoder.batches`."""
+        """Vectors as they come, in the texts' order; the arguments are those of `Encoder.batches`."""
         for start in range(0, len(texts), _GROUP):
             rows = self.rendered(texts[start : start + _GROUP], instruction)
             vectors = np.stack([self._mean(row) for row in rows])

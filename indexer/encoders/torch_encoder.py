@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ragidx.indexer.encoders import batching, precision
 from ragidx.indexer.encoders.batching import Budget
-from ragidx.indexer.encoders.protocol import TUNE_FROM, Batch, TextEncoder
+from ragidx.indexer.encoders.protocol import TUNE_FROM, Batch, Encoder
 from ragidx.indexer.filters.filter import Filter, apply
 from ragidx.indexer.prompts.rendering import Rendered
 
@@ -54,7 +54,7 @@ _GATES: weakref.WeakSet[_Gate] = weakref.WeakSet()
 os.register_at_fork(after_in_child=lambda: [gate.open() for gate in _GATES])
 
 
-class BatchEncoder(TextEncoder):
+class BatchEncoder(Encoder):
     """The base of encoders with a network: batches are here, rendering is in the subclasses."""
 
     def __init__(self, device: str, dtype: str, *, measured: bool) -> None:
@@ -70,7 +70,7 @@ class BatchEncoder(TextEncoder):
     def batches(
         self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
     ) -> Iterator[Batch]:
-        """Vectors as they come, longest texts first; the arguments are those of `TextEncoder.batches`.
+        """Vectors as they come, longest texts first; the arguments are those of `Encoder.batches`.
 
         Queries do not tune: they are short, and their best settings are not those of documents.
         """

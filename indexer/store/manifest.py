@@ -39,9 +39,7 @@ SEGMENTS = "segments"
 DELETIONS = "deletions"
 FILES = "files"
 JOURNAL = "journal"
-PARTS = (SEGMENTS, DELETIONS, FILES, JOURNAL)
-"""The folders of an index."""
-
+PARTS = (SEGMENTS, DELETIONS, FILES, JOURNAL)  # the folders of an index
 FILE_CACHE = "sources.cache"  # a build's notes on its files; not part of any committed state
 
 MAX_DIM = 65_536
@@ -327,8 +325,7 @@ def _with_checksum(data: Mapping[str, Any]) -> bytes:
 
 
 def _canonical(data: Mapping[str, Any]) -> bytes:
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return text.encode("ascii")
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
 def _upgraded(data: object) -> object:

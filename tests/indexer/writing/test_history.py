@@ -18,7 +18,7 @@ from fault_reader import canonical
 from faults import Disk, Unreadable
 from states import content_of, texts_of
 
-from ragidx.corpora.errors import BusyError, IndexFormatError, RagidxError, SpecError
+from ragidx.corpora.errors import BusyError, IndexFormatError, SpecError
 from ragidx.indexer import atomic
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import files_of, read_manifest
@@ -386,39 +386,3 @@ def test_what_it_cannot_name_goes_and_the_rest_goes_when_it_can_be_read(replaced
     names = {path.name for path in (replaced / "segments").iterdir()}
     assert names == {"00000001-0000", "00000003-0000"}
     assert not (replaced / "manifest.2.json").exists()
-
-
-def unlistable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = Path.iterdir
-
-    def refuse(path: Path) -> Iterator[Path]:
-        if path == folder:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return listed(path)
-
-    monkeypatch.setattr(Path, "iterdir", refuse)
-
-
-@pytest.mark.parametrize("part", ["deletions", "segments", "files"])
-def test_a_commit_succeeds_where_a_folder_cannot_be_listed(
-    part: str, index: Path, kit: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (index / part).mkdir(exist_ok=True)
-    unlistable(index / part, monkeypatch)
-
-    manifest, _ = kit.build(index, STATES[0])
-
-    assert manifest == read_manifest(index)
-    assert manifest.generation == 4
-
-
-def test_an_index_folder_that_cannot_be_listed_is_named(index: Path, kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    unlistable(index, monkeypatch)
-
-    with pytest.raises(RagidxError) as caught:
-        kit.writer(index)
-
-    assert str(caught.value) == (
-        f"{index}: cannot write: Permission denied\n"
-        "  hint: make the folder writable, or choose another one with `index`"
-    )
