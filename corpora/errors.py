@@ -82,11 +82,11 @@ class MachineError(RagidxError):
 
 
 class DefectError(RagidxError):
-    """Report it: a library that ragidx uses gave up."""
+    """Report it: a library that ragidx uses panicked."""
 
 
 def is_panic(fault: BaseException) -> bool:
-    """Whether a library in Rust gave up: each has a class of its own for that, which is no `Exception`."""
+    """Whether a library in Rust panicked: each has a class of its own for that, which is no `Exception`."""
     return type(fault).__name__ == "PanicException"
 
 
@@ -99,7 +99,7 @@ def panics_of(library: str, where: object = "") -> Iterator[None]:
         where: what it was given: a document, a file.
 
     Raises:
-        DefectError: it gave up.
+        DefectError: it panicked.
     """
     try:
         yield

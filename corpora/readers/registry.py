@@ -86,7 +86,7 @@ def documents(
         exclude: the same, for what to skip.
         indexes: folders that are skipped as indexes, as in `sources`.
         on_skip: called for each skip.
-        on_source: called before a file is read; False: it is passed over without a report.
+        on_source: called before a file is read; False: it is skipped without a report.
 
     Raises:
         CorpusError: there is no such corpus.

@@ -1,9 +1,9 @@
 """Static models: a text's vector is the mean of its tokens' rows in the input embeddings, and no layer is run.
 
 Layer 0 with mean pooling needs nothing else of a model, so NumPy and one matrix are enough. Torch and transformers take
-seconds to load, a query takes milliseconds. The vectors are those of `ragidx.indexer.encoders.decoder`,
-which encodes all models that `is_static` rejects. Each text is pooled by itself, so its vector never depends on the
-others.
+seconds to load, a query takes milliseconds. The vectors are those of `ragidx.indexer.encoders.decoder`, which encodes
+all models for which `asks_for_network` names a reason. Each text is pooled by itself, so its vector never depends on
+the others.
 """
 
 from __future__ import annotations
@@ -64,11 +64,6 @@ class StaticEncoder(Prompted, Encoder):
             return np.zeros(self.hidden, np.float32)
         mean: Floats = self._table[ids].mean(axis=0)  # not by BLAS, whose threads cost more than they save here
         return mean
-
-
-def is_static(files: ModelFiles, spec: EncoderSpec) -> bool:
-    """Whether the vectors are means of input embeddings that can be read without transformers."""
-    return asks_for_network(files, spec) is None
 
 
 def asks_for_network(files: ModelFiles, spec: EncoderSpec) -> str | None:

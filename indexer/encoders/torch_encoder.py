@@ -51,7 +51,14 @@ class _Gate:
 
 
 _GATES: weakref.WeakSet[_Gate] = weakref.WeakSet()
-os.register_at_fork(after_in_child=lambda: [gate.open() for gate in _GATES])
+
+
+def _open_all() -> None:
+    for gate in _GATES:
+        gate.open()
+
+
+os.register_at_fork(after_in_child=_open_all)
 
 
 class BatchEncoder(Encoder):

@@ -99,7 +99,7 @@ class Segment:
         """Whether a search compares every row, and gives a row the same score for every k."""
         return self.entry.ann is None and self._moved is None  # a GPU adds in an order that depends on the batch
 
-    def first(self, width: int) -> Segment | Prefixes:
+    def narrowed(self, width: int) -> Segment | Prefixes:
         """A view of the same rows with the first numbers of their vectors, for a search; itself at full width."""
         if width == self._dim:
             return self
@@ -122,7 +122,7 @@ class Segment:
         codes: Halves = self._mapped[:, : self._dim]
         return codes
 
-    def let_go(self, first: int, count: int) -> None:
+    def release_pages(self, first: int, count: int) -> None:
         """Give back the memory of rows that were read through `codes` and are not needed again soon."""
         row = self._mapped.strides[0]
         start, end = HEADER_BYTES + first * row, HEADER_BYTES + (first + count) * row

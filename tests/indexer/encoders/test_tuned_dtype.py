@@ -21,6 +21,7 @@ from ragidx.indexer.encoders.protocol import TUNE_FROM
 from ragidx.indexer.encoders.torch_encoder import BatchEncoder
 
 from ...conftest import SENTENCES
+from ...fork_kit import run_forking
 
 TEXTS = [f"{SENTENCES[number % 3]} {number}" for number in range(TUNE_FROM)]
 
@@ -123,3 +124,25 @@ def test_a_query_beside_the_measurements_gets_the_vector_of_the_format_that_stay
 
     assert not auto.is_mixed
     np.testing.assert_array_equal(found, exact)
+
+
+FORKED = """
+from ragidx.indexer.encoders.torch_encoder import _Gate
+gate = _Gate()
+
+def alone():
+    with gate.passing():
+        pass
+    with gate.alone():
+        return True
+
+with gate.passing():
+    print(in_child(alone))
+with gate.alone():
+    print(in_child(alone))
+"""
+
+
+@pytest.mark.slow
+def test_a_child_that_is_forked_beside_a_forward_pass_or_a_measurement_waits_for_neither(tmp_path: Path) -> None:
+    assert run_forking(FORKED, tmp_path).split() == ["same", "same"]
