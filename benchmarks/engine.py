@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 from figures import record
 
+from ragidx.indexer.ann.search import search_exact
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.merging import memory_bytes
 
@@ -127,7 +128,7 @@ def search(arguments, options):
         }
         values[f"batch {batch}"]["outside of FAISS ms"] = round(1000 * statistics.median(own), 3)
         values[f"batch {batch}"]["queries/s"] = round(1000 * batch / one)
-    exact, _ = segment.search(queries[:200], 10, None, exact=True)
+    exact, _ = search_exact(segment.exact_index, queries[:200], 10, None)
     found, _ = segment.search(queries[:200], 10, None)
     values["ann_recall@10 of the queries"] = round(float((found >= exact[:, 9:] - 1e-6).mean()), 3)
     values |= scan(segment, queries)
@@ -154,7 +155,7 @@ class Watched:
 
 def watch(segment):
     """The index that a segment searches, watched from now on."""
-    name = "_checked_index" if segment.entry.ann else "_vectors"
+    name = "ann_index" if segment.entry.ann else "exact_index"
     segment.__dict__[name] = watched = Watched(getattr(segment, name))
     return watched
 
@@ -162,12 +163,12 @@ def watch(segment):
 def bare_call(faiss, segment):
     """The same FAISS index, called as its own examples do."""
     if segment.entry.ann is None:
-        vectors = segment._vectors
+        vectors = segment.exact_index
         return lambda block: vectors.search(block, 10)
     made = segment.entry.ann
     assert made.recipe.links is not None, "only flat and hnsw are one FAISS call"
     parameters = faiss.SearchParametersHNSW(efSearch=made.effort.at(10, 1.0).beam)
-    index = segment._checked_index
+    index = segment.ann_index
     return lambda block: index.search(block, 10, params=parameters)
 
 
@@ -180,9 +181,8 @@ def scan(segment, queries):
     with ThreadPoolExecutor(threads) as pool:
         reading = min(timed(lambda: list(pool.map(np.sum, codes))) for _ in range(7))
     size = sum(part.nbytes for part in codes)
-    scanning = min(
-        timed(lambda query=query: segment.search(query[None], 10, None, exact=True)) for query in queries[:15]
-    )
+    vectors = segment.exact_index
+    scanning = min(timed(lambda query=query: search_exact(vectors, query[None], 10, None)) for query in queries[:15])
     return {
         "scan GB/s": round(size / scanning / 1e9, 1),
         "reading GB/s": round(size / reading / 1e9, 1),

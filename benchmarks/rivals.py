@@ -37,11 +37,11 @@ def ours(vectors, folder):
             )
         writer.commit()
     (segment,) = ragidx.IndexReader.open(folder).store.segments
-    made, index = segment.entry.ann, segment._checked_index
+    made, index = segment.entry.ann, segment.ann_index
 
     def search(queries, effort):
         tried = type(made.effort)(beam=effort, lists=made.effort.lists, factor=made.effort.factor)
-        return ann.search(index, made.recipe, tried, segment._vectors, queries, K, None)[1]
+        return ann.search(index, made.recipe, tried, segment.exact_index, queries, K, None)[1]
 
     return search, str(made.recipe)
 

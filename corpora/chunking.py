@@ -19,7 +19,7 @@ from itertools import pairwise
 import tokenizers
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
-from ragidx.corpora.errors import CorpusError, SpecError, panics_of
+from ragidx.corpora.errors import CorpusError, SpecError, lone_surrogate, panics_of
 from ragidx.corpora.headings import SEPARATOR, TITLE_CHARS, Section, sections
 from ragidx.corpora.records import Chunk, Document
 from ragidx.corpora.spec import ChunkSpec
@@ -30,7 +30,6 @@ _WINDOW_CHARS_A_TOKEN = 16  # 64 takes as long for prose, and twice as long for 
 _WIDEST_CHARS_A_TOKEN = 256  # for tokenizers with few tokens in long text: runs of spaces, unknown words
 # Deep nesting is as slow in a large window; lists of this depth are cut as plain text.
 _DEEPLY_NESTED = re.compile(r"^[ \t>*+\-0-9.)]{200}", re.MULTILINE)
-_SURROGATE = re.compile("[\ud800-\udfff]")
 # One splitter is made for each budget (it copies the tokenizer: 30 ms for 30,000 words), so budgets are rounded down.
 _BUDGET_STEPS = 8
 
@@ -177,10 +176,10 @@ def _plain_copy(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 
 def _refuse_surrogates(document: Document) -> None:
-    found = _SURROGATE.search(document.text)
-    if found:
+    at = lone_surrogate(document.text)
+    if at is not None:
         raise CorpusError(
-            f"character {found.start()} is U+{ord(found[0]):04X}, half of a surrogate pair, which no tokenizer reads",
+            f"character {at} is U+{ord(document.text[at]):04X}, half of a surrogate pair, which no tokenizer reads",
             "write the text as UTF-8, or escape the whole pair",
             where=document.id,
         )

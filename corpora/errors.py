@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from ragidx.corpora.limits import UnreadableError
+
 _CONDITIONS = {  # ENFILE first: the system's words for EMFILE are in its own
     errno.ENFILE: ("too many open files on this machine", "close other programs, and run it again"),
     errno.EMFILE: ("too many open files", "allow more with 'ulimit -n', and run it again"),
@@ -80,11 +82,11 @@ class MachineError(RagidxError):
 
 
 class DefectError(RagidxError):
-    """Report it: a library that ragidx uses gave up."""
+    """Report it: a library that ragidx uses panicked."""
 
 
 def is_panic(fault: BaseException) -> bool:
-    """Whether a library in Rust gave up: each has a class of its own for that, which is no `Exception`."""
+    """Whether a library in Rust panicked: each has a class of its own for that, which is no `Exception`."""
     return type(fault).__name__ == "PanicException"
 
 
@@ -97,16 +99,15 @@ def panics_of(library: str, where: object = "") -> Iterator[None]:
         where: what it was given: a document, a file.
 
     Raises:
-        DefectError: it gave up.
+        DefectError: it panicked.
     """
     try:
         yield
     except BaseException as fault:
         if not is_panic(fault):
             raise
-        first = (str(fault).splitlines() or [""])[0][:200]
         hint = "report it, and leave this file out meanwhile"
-        raise DefectError(f"a defect in {library}: {first}", hint, where=str(where)) from fault
+        raise DefectError(f"a defect in {library}: {first_line(fault)}", hint, where=str(where)) from fault
 
 
 def machine_error(fault: BaseException, where: str = "") -> MachineError | None:
@@ -118,31 +119,43 @@ def machine_error(fault: BaseException, where: str = "") -> MachineError | None:
     too many open files
       hint: allow more with 'ulimit -n', and run it again
     """
-    link: BaseException | None = fault
-    while link is not None:
-        code = _condition(link)
-        if code is not None:
-            return MachineError(*_CONDITIONS[code], where=where)
-        link = link.__cause__
-    return None
+    found = _matched(fault)
+    return None if found is None else MachineError(*_CONDITIONS[found[1]], where=where)
 
 
-def check_machine(fault: BaseException, where: object = "") -> None:
+def check_machine(fault: BaseException, where: object = "", path: Path | None = None) -> None:
     """Before a failure is taken for a fault of a file.
+
+    Args:
+        fault: the failure.
+        where: the file, as it is shown.
+        path: the file, whose size bounds the memory it can need; None: `where`, if that is a path.
 
     Raises:
         MachineError: it is a condition of the machine.
     """
-    found = machine_error(fault, str(where))
-    if found is not None and not (isinstance(where, os.PathLike) and _asks_too_much(fault, where)):
-        raise found from fault
+    found = _matched(fault)
+    path = path or (where if isinstance(where, Path) else None)
+    if found is not None and not (path is not None and _asks_too_much(found[0], path)):
+        raise MachineError(*_CONDITIONS[found[1]], where=str(where)) from fault
 
 
-def _asks_too_much(fault: BaseException, path: os.PathLike[str]) -> bool:
+def _matched(fault: BaseException) -> tuple[BaseException, int] | None:
+    """The first link of the chain of causes that is a condition of the machine, and its errno."""
+    link: BaseException | None = fault
+    while link is not None:
+        code = _condition(link)
+        if code is not None:
+            return link, code
+        link = link.__cause__
+    return None
+
+
+def _asks_too_much(fault: BaseException, path: Path) -> bool:
     """Whether more memory was asked for than a file of this size can hold unpacked: then the file is damaged."""
     asked = _ASKED.search(str(fault)) if isinstance(fault, MemoryError) else None
     try:
-        size = Path(path).stat().st_size
+        size = path.stat().st_size
     except OSError:
         return False
     return asked is not None and asked[1] is not None and int(asked[1]) > _MOST_UNPACKED * max(size, 1 << 16)
@@ -150,6 +163,8 @@ def _asks_too_much(fault: BaseException, path: os.PathLike[str]) -> bool:
 
 def _condition(fault: BaseException) -> int | None:
     """The errno of a condition of the machine."""
+    if isinstance(fault, UnreadableError):  # its text quotes the file; what the system said is its cause
+        return None
     text = str(fault)
     if isinstance(fault, MemoryError):
         asked = _ASKED.search(text)
@@ -158,6 +173,15 @@ def _condition(fault: BaseException) -> int | None:
     if isinstance(fault, OSError) and fault.errno is not None:
         return fault.errno if fault.errno in _CONDITIONS else None
     return next((code for code in _CONDITIONS if os.strerror(code) in text), None)
+
+
+def first_line(fault: BaseException) -> str:
+    """What a library says of a failure, in one line of 200 characters at most; its class where it says nothing.
+
+    >>> first_line(ValueError("no such thing\\nat line 3")), first_line(MemoryError())
+    ('no such thing', 'MemoryError')
+    """
+    return (str(fault).strip().splitlines() or [type(fault).__name__])[0][:200]
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> SpecError:
@@ -198,7 +222,8 @@ def lone_surrogate(text: str) -> int | None:
     (3, None)
     """
     try:
-        text.encode()
+        if not text.isascii():
+            text.encode()
     except UnicodeEncodeError as fault:
         return fault.start
     return None

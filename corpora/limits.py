@@ -38,8 +38,8 @@ class ReadOptions:
     """Fields to read from structured files.
 
     Args:
-        text_field: the field that is the text; None: the first that a record has of `record_fields.TEXT_FIELDS`.
-        id_field: the field that is the id; None: the first of `record_fields.ID_FIELDS`, else the record's number.
+        text_field: the field that is the text; None: the first that a record has of `readers.fields.TEXT_FIELDS`.
+        id_field: the field that is the id; None: the first of `readers.fields.ID_FIELDS`, else the record's number.
         limits: bounds on files.
     """
 

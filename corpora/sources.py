@@ -23,7 +23,7 @@ from typing import TypeAlias
 from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore import GitIgnorePatternError
 
-from ragidx.corpora.errors import CorpusError, SpecError, check_machine
+from ragidx.corpora.errors import CorpusError, SpecError, check_machine, lone_surrogate
 from ragidx.corpora.limits import MIB, shown_bytes
 from ragidx.corpora.records import OnSkip, Skip
 
@@ -36,8 +36,8 @@ BY_RULE = frozenset(
         "hidden",
         "folder of a version control system",
         "ignored by .gitignore",
-        "not matched by --include",
-        "matched by --exclude",
+        "not matched by `include`",
+        "matched by `exclude`",
         "link to a file of the same corpus",
         "link to a folder of the same corpus",
     }
@@ -98,7 +98,7 @@ def sources(
         on_skip: called for each skip.
 
     Raises:
-        CorpusError: there is no such file or folder, or it is neither, or an index.
+        CorpusError: there is no such file or folder, or it is neither, an index, or a file whose name is not UTF-8.
         SpecError: a glob is not valid.
     """
     if str(corpus) == "-":
@@ -112,6 +112,8 @@ def sources(
             f"cannot be opened: {fault.strerror}", "give a folder, a file, or - for standard input", where=str(corpus)
         ) from fault
     if stat.S_ISREG(status.st_mode):
+        if lone_surrogate(root.name) is not None:
+            raise CorpusError("its name is not UTF-8", "rename the file", where=_printable(str(corpus)))
         return iter([Source(root.resolve(), unicodedata.normalize("NFC", root.name), status.st_size, status=status)])
     if not stat.S_ISDIR(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
@@ -238,9 +240,9 @@ class _Walk:
         if _is_ignored(shown, rules):
             return "ignored by .gitignore"
         if self._exclude is not None and self._exclude.match_file(shown):
-            return "matched by --exclude"
+            return "matched by `exclude`"
         if not is_folder and self._include is not None and not self._include.match_file(shown):
-            return "not matched by --include"
+            return "not matched by `include`"
         return ""
 
     def _fault_of(self, entry: os.DirEntry[str], status: os.stat_result) -> str:

@@ -110,8 +110,6 @@ def _typed(cls: type[Spec], name: str, hint: Any, value: object) -> object:
             return float(value)
         if isinstance(option, type) and type(value) is option:
             return value
-        if isinstance(option, type) and isinstance(value, option) and issubclass(option, Spec):
-            return value
     kinds = " or ".join(getattr(option, "__name__", str(option)) for option in options)
     raise SpecError(f"{cls.__name__}.{name} is {value!r}, not {kinds}")
 

@@ -45,7 +45,7 @@ class EncoderSpec(Spec):
 
     def __post_init__(self) -> None:
         if self.attention not in ATTENTIONS:
-            raise SpecError(f"unknown attention '{self.attention}'", f"known: {', '.join(ATTENTIONS)}")
+            raise unknown_name("attention", self.attention, ATTENTIONS)
         if self.truncate not in TRUNCATIONS:
             raise unknown_name("way to truncate", self.truncate, TRUNCATIONS)
         if self.copies is not None and self.copies < 1:
@@ -339,8 +339,8 @@ _PLAIN = ("tau", "dim", "headings")  # but for these
 
 
 def _differences(have: dict[str, Json], want: dict[str, Json], prefix: str) -> Iterator[Difference]:
-    for name, old in have.items():
-        new = want.get(name)
+    for name in have | want:
+        old, new = have.get(name), want.get(name)
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _differences(old, new, f"{prefix}{name}.")
         elif old != new:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ragidx.corpora.errors import QueryError, check_machine
+from ragidx.corpora.errors import QueryError, check_machine, first_line
 from ragidx.corpora.limits import MIB, UnreadableError
 from ragidx.corpora.readers.source_file import read_all
 from ragidx.indexer.normalize import cut_rows, l2_normalize
@@ -45,8 +45,7 @@ def read_query_vectors(path: str | Path) -> NDArray[Any]:
         check_machine(fault, where)
         raise QueryError(f"cannot be opened: {fault.strerror or fault}", _FORMS, where=where) from fault
     except _FAULTS as fault:
-        first = (str(fault).splitlines() or [type(fault).__name__])[0][:200]
-        raise QueryError(f"holds no vectors: {first}", _FORMS, where=where) from fault
+        raise QueryError(f"holds no vectors: {first_line(fault)}", _FORMS, where=where) from fault
     matrix = found[None] if found.ndim == 1 else found
     if matrix.ndim != 2 or not matrix.size:
         raise QueryError(f"holds an array of the shape {found.shape}, not (queries, width)", _FORMS, where=where)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Scalar
@@ -79,7 +80,7 @@ def check_text(text: str) -> None:
         raise UnreadableError("empty text")
     if "\0" in text:
         raise UnreadableError("NUL character in the text")
-    if has_surrogate(text):
+    if lone_surrogate(text) is not None:
         raise UnreadableError("lone surrogate in the text")
 
 
@@ -125,7 +126,7 @@ def _id(value: object, field: str) -> str:
     if not _is_id(value):
         raise UnreadableError(f"the field '{field}' is not an id but {_kind(value)}")
     name = unicodedata.normalize("NFC", str(value))
-    if has_surrogate(name):
+    if lone_surrogate(name) is not None:
         raise UnreadableError("lone surrogate in the id")
     return name
 
@@ -139,7 +140,7 @@ def _metadata(
         if name in leave or value is None:
             continue
         try:
-            if has_surrogate(name):
+            if lone_surrogate(name) is not None:
                 raise ValueError("lone surrogate")
             scalar = to_scalar(value)
         except ValueError as fault:
@@ -206,13 +207,7 @@ ToScalar: TypeAlias = Callable[[object], Scalar]
 _INT = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 _FLOAT = re.compile(r"-?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]{1,3})?")
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _INT64 = 1 << 63
-
-
-def has_surrogate(text: str) -> bool:
-    """Whether a text has a lone surrogate, which no encoding can write."""
-    return not text.isascii() and _SURROGATE.search(text) is not None
 
 
 def from_text(value: object) -> Scalar:
@@ -249,7 +244,7 @@ def from_value(value: object, *, nested_chars: int = 10_000) -> Scalar:
             raise ValueError("not a finite number")
         return float(value)
     if isinstance(value, str):
-        if has_surrogate(value):
+        if lone_surrogate(value) is not None:
             raise ValueError("lone surrogate")
         return value
     if isinstance(value, datetime.date | datetime.time):
@@ -268,7 +263,7 @@ def _nested(value: object, most: int) -> str:
         raise ValueError("not a finite number" if "Out of range" in str(fault) else str(fault)) from fault
     if len(text) > most:
         raise ValueError(f"nested values of more than {most} characters")
-    if has_surrogate(text):
+    if lone_surrogate(text) is not None:
         raise ValueError("lone surrogate")
     return text
 

@@ -86,7 +86,7 @@ def documents(
         exclude: the same, for what to skip.
         indexes: folders that are skipped as indexes, as in `sources`.
         on_skip: called for each skip.
-        on_source: called before a file is read; False: it is passed over without a report.
+        on_source: called before a file is read; False: it is skipped without a report.
 
     Raises:
         CorpusError: there is no such corpus.
@@ -121,10 +121,10 @@ def _read(source: Source, options: ReadOptions, on_skip: OnSkip, converter: Offi
             reported = True
             yield document
     except UnreadableError as fault:
-        check_machine(fault, source.name)  # a file that is left out leaves the index
+        check_machine(fault, source.name, source.path)  # a file that is left out leaves the index
         file.skip(str(fault))
     except OSError as fault:
-        check_machine(fault, source.name)
+        check_machine(fault, source.name, source.path)
         file.skip(f"cannot be read: {fault.strerror or fault}")
     if not reported:
         file.skip("holds no document")

@@ -35,13 +35,13 @@ class SourceFile:
         source: the file.
         options: which fields to take, and bounds.
         on_skip: called for each skip.
-        office: the converter of PDF and office files, shared by all files of a corpus.
+        office: the converter of PDF and office files, shared by all files of a corpus; None: no file here needs one.
     """
 
     source: Source
     options: ReadOptions
     on_skip: OnSkip
-    office: OfficeConverter
+    office: OfficeConverter | None = None
     ending: str = field(init=False)  # lower case, below .gz and .zst; "" if there is none
     packing: str | None = field(init=False)
 

@@ -80,6 +80,7 @@ def read_rst(file: SourceFile) -> Iterator[Document]:
 
 def read_office(file: SourceFile) -> Iterator[Document]:
     """A PDF or office file as Markdown."""
+    assert file.office is not None
     with file.path() as path:
         text = file.office.convert(path, file.ending)
     title = first_heading(text) if file.ending in (".docx", ".epub") else ""

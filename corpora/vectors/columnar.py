@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import types
 
+from ragidx.corpora.errors import first_line
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.fields import from_value
 from ragidx.corpora.readers.records.columnar import column_values, open_arrow
@@ -52,8 +53,8 @@ def read_columns(file: SourceFile, vector_field: str | None, dim: int | None, *,
     except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
         if isinstance(fault, OSError) and fault.errno is not None:
             raise
-        first = (str(fault).splitlines() or [type(fault).__name__])[0][:200]
-        raise UnreadableError(f"damaged {'Parquet' if is_parquet else 'Arrow'} data: {first}") from fault
+        kind = "Parquet" if is_parquet else "Arrow"
+        raise UnreadableError(f"damaged {kind} data: {first_line(fault)}") from fault
 
 
 def _parquet(file: SourceFile, vector_field: str | None, rows: _Rows) -> Iterator[VectorBatch]:

@@ -10,15 +10,14 @@ inode are compared before and after each batch. Whether a vector is finite or ze
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
 from ragidx.corpora.errors import CorpusError, check_machine
-from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
-from ragidx.corpora.readers.packed.office import OfficeConverter
+from ragidx.corpora.limits import ReadOptions, UnreadableError
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import OnSkip
 from ragidx.corpora.sources import Source, sources
@@ -44,13 +43,11 @@ class VectorOptions:
         vector_field: the column of vectors.
         id_field: the column of ids.
         text_field: the column of texts.
-        limits: bounds on files.
     """
 
     vector_field: str | None = None
     id_field: str | None = None
     text_field: str | None = None
-    limits: Limits = field(default_factory=Limits)
 
 
 def vector_batches(
@@ -82,19 +79,18 @@ def vector_batches(
         SpecError: a glob is not valid.
     """
     options = options or VectorOptions()
-    reading = ReadOptions(options.text_field, options.id_field, options.limits)
+    reading = ReadOptions(options.text_field, options.id_field)
     is_folder = Path(path).is_dir()
-    with OfficeConverter(options.limits) as office:  # a SourceFile has one; it is never started here
-        for source in _sources(path, include, exclude, indexes, on_skip):
-            file = SourceFile(source=source, options=reading, on_skip=on_skip, office=office)
-            reader = _reader(file, is_folder=is_folder)
-            if reader is None:
-                continue
-            if on_source is not None:
-                on_source(source)
-            for batch in _checked(file, reader(file, options, dim, is_folder)):
-                dim = batch.vectors.shape[1]
-                yield batch
+    for source in _sources(path, include, exclude, indexes, on_skip):
+        file = SourceFile(source=source, options=reading, on_skip=on_skip)
+        reader = _reader(file, is_folder=is_folder)
+        if reader is None:
+            continue
+        if on_source is not None:
+            on_source(source)
+        for batch in _checked(file, reader(file, options, dim, is_folder)):
+            dim = batch.vectors.shape[1]
+            yield batch
 
 
 def vector_bytes(
@@ -113,10 +109,9 @@ def _sources(
     path: str | Path, include: Sequence[str], exclude: Sequence[str], indexes: Sequence[str], on_skip: OnSkip
 ) -> Iterator[Source]:
     """As `sources`, without standard input: it has no ending to choose a reader by."""
-    name = str(path)
+    if str(path) == "-":
+        raise CorpusError("vectors are not read from standard input", _GIVE, where="-")
     try:
-        if name == "-":
-            raise CorpusError("vectors are not read from standard input", _GIVE, where=name)
         return sources(path, include=include, exclude=exclude, indexes=indexes, on_skip=on_skip)
     except CorpusError as fault:
         raise CorpusError(fault.message, _GIVE, where=fault.where) from fault
@@ -124,7 +119,7 @@ def _sources(
 
 def _reader(file: SourceFile, *, is_folder: bool) -> Reader | None:
     """The file's reader; None for another kind of file in a folder, which is skipped."""
-    if file.source.path is not None and file.ending in ENDINGS:
+    if file.ending in ENDINGS:
         return _read_npy if file.ending == _NPY else _read_columns
     if is_folder:
         file.skip("not a file of vectors")
@@ -144,7 +139,7 @@ def _checked(file: SourceFile, batches: Iterator[VectorBatch]) -> Iterator[Vecto
             _check_unchanged(file, before)  # then the change is the fault
             if isinstance(fault, CorpusError):
                 raise
-            check_machine(fault, name)
+            check_machine(fault, name, file.source.path)
             reason = f"cannot be read: {fault.strerror or fault}" if isinstance(fault, OSError) else str(fault)
             raise CorpusError(reason, hint, where=name) from fault
         _check_unchanged(file, before)

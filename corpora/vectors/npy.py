@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.errors import CorpusError, first_line
 
 _FAULTS = (ValueError, TypeError, OverflowError, SyntaxError, TokenError, EOFError, MemoryError)  # of a header
 _HINT = "write it with numpy.save, as an array of numbers"
@@ -107,7 +107,7 @@ def _header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dtype
         if version in ((2, 0), (3, 0)):  # they differ only in names of fields, which a matrix does not have
             return np.lib.format.read_array_header_2_0(file)
     except _FAULTS as fault:
-        raise _damaged((str(fault).splitlines() or [type(fault).__name__])[0][:200], name) from fault
+        raise _damaged(first_line(fault), name) from fault
     raise _damaged(f"version {version[0]}.{version[1]} of the format is not known", name)
 
 

@@ -24,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import RagidxError, check_machine, install
-from ragidx.indexer.ann.faiss_layout import HEADER, INNER_PRODUCT, check_layout, damaged, walking
+from ragidx.indexer.ann.faiss_layout import HEADER, INNER_PRODUCT, check_layout, walking
 from ragidx.indexer.ann.index_types import Recipe
 from ragidx.indexer.arrays import Ints
+from ragidx.indexer.damage import damaged
 
 Halves: TypeAlias = NDArray[np.float16]
 
@@ -249,7 +250,7 @@ def _read(path: Path, flags: int) -> Any:
         return module.read_index(str(path), flags)
     except (RuntimeError, MemoryError) as fault:
         check_machine(fault, path)
-        reason = str(fault).strip().splitlines()[-1]
+        reason = (str(fault).strip().splitlines() or [type(fault).__name__])[-1]
         raise damaged(path, f"FAISS cannot read it: {reason}") from fault
     finally:
         module.set_deserialization_vector_byte_limit(limit)

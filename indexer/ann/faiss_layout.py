@@ -17,8 +17,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ragidx.corpora.errors import IndexFormatError, check_machine
+from ragidx.corpora.errors import check_machine
 from ragidx.indexer.ann.index_types import Recipe
+from ragidx.indexer.damage import damaged
 
 HEADER = struct.Struct("<4siqqqBi")  # fourcc, dim, rows, two unused, is_trained, metric
 INNER_PRODUCT = 0  # FAISS's METRIC_INNER_PRODUCT
@@ -29,13 +30,6 @@ _FOURCC = {  # of codes, in lists or not; RaBitQ has one for 1 bit and one for m
     "RaBitQ": (b"Ixrq", b"Iwrq"),
     "RaBitQ+": (b"Ixrr", b"Iwrr"),
 }
-
-
-def damaged(path: Path, reason: str) -> IndexFormatError:
-    """The error for a damaged file."""
-    return IndexFormatError(
-        f"the file is damaged: {reason}", "put it back from a copy, or build again with `rebuild=True`", where=str(path)
-    )
 
 
 class Walk:
@@ -111,7 +105,7 @@ class Walk:
         return np.frombuffer(self._file.read(8 * found), "<u8")
 
     def end(self, bytes_before: int = 0) -> None:
-        """Check that exactly `count` more bytes follow.
+        """Check that exactly `bytes_before` more bytes follow.
 
         Raises:
             IndexFormatError: there are fewer or more.

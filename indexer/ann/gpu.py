@@ -18,10 +18,10 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.faiss_files import Halves, faiss
 from ragidx.indexer.ann.index_types import TUNED_K, Effort, Recipe
 from ragidx.indexer.ann.search import checked_queries
+from ragidx.indexer.arrays import Bools, Floats, Ints
 
 if TYPE_CHECKING:
     import torch
-from ragidx.indexer.arrays import Bools, Floats, Ints
 
 _BLOCK_BYTES = 256 << 20  # of float32 vectors and scores at once on a device
 _GPU_CODES = ("SQfp16", "SQ8", "PQ")  # in lists: what faiss has GPU code for
@@ -32,7 +32,7 @@ class DeviceVectors:
     """All vectors of a segment, in the memory of one or more devices.
 
     Args:
-        codes: (rows, dim), as they are stored.
+        codes: (rows, width), as they are stored; queries are as wide.
         devices: names as torch knows them; the rows are cut into as many runs.
     """
 
@@ -71,7 +71,7 @@ class DeviceLists:
         index: with lists, of `map_ann`.
         recipe: of the index; see `fits`.
         effort: the tuned one.
-        codes: (rows, dim), as they are stored.
+        codes: (rows, width), as they are stored; queries are as wide.
         devices: `cuda:0` ...; more than one hold the same lists each, and share the queries.
     """
 

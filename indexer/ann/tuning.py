@@ -100,7 +100,7 @@ def choose(
     best: Measured | None = None
     for recipe in filter(None, possible):
         truth = exact_answers(vectors, dim, rows, in_lists=recipe.lists is not None)
-        give_back()
+        release_memory()
         index = ann.make(recipe, vectors, dim, rows, functools.partial(on_stage, str(recipe), rows))
         measured = tune(index, recipe, truth, map_vectors(vectors, dim, rows), options.target_recall)
         if measured.recall >= options.target_recall:
@@ -131,17 +131,16 @@ def fitting(options: IndexOptions, rows: int, dim: int, max_memory: int | None) 
     return found or [None]  # exact search of a small segment is always allowed
 
 
-def exact_answers(vectors: Path, dim: int, rows: int, sample: int = SAMPLE, *, in_lists: bool = False) -> Truth:
+def exact_answers(vectors: Path, dim: int, rows: int, *, in_lists: bool = False) -> Truth:
     """Sample queries and the score of their tenth best row, in one pass over the file.
 
     Args:
         vectors: a vectors.faiss.
         dim: its width.
         rows: how many it has.
-        sample: how many queries, at most.
         in_lists: whether the index has lists.
     """
-    count = max(1, min(rows, sample, _SAMPLE_PRODUCTS // (rows * dim)))
+    count = max(1, min(rows, SAMPLE, _SAMPLE_PRODUCTS // (rows * dim)))
     queries = _questions(codes_of(vectors, dim, rows), count, in_lists=in_lists)
     k = min(TUNED_K, rows)
     best = np.full((count, k), -np.inf, np.float32)
@@ -253,7 +252,7 @@ def _megabytes(count: int) -> str:
     return f"{-(-count // 1_000_000):,} MB"
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Return unused memory of the allocators to the system; without glibc, only Arrow's."""
     pa.default_memory_pool().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; it takes milliseconds

@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from ragidx.corpora.errors import ModelError, SpecError, check_machine
+from ragidx.corpora.errors import ModelError, SpecError, check_machine, first_line
 from ragidx.indexer.encoders.backward_attention import use_strongest, watched
 from ragidx.indexer.models import lora as adapters
 from ragidx.indexer.models.locate import ModelFiles
@@ -203,9 +203,8 @@ def load_backbone(
                 "remove it, or use `attn=eager`",
                 where="`attn`",
             ) from fault
-        first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise ModelError(
-            f"'{files.name}' cannot be loaded: {first}",
+            f"'{files.name}' cannot be loaded: {first_line(fault)}",
             "ragidx loads what transformers' AutoModel loads, from safetensors, without code from the model's folder",
             where=str(files.folder),
         ) from fault

@@ -62,7 +62,7 @@ class Embedder:
             texts: what to encode.
             instruction: None for documents; for queries the instruction, or the empty string.
             raw: neither filtered nor normalised, to fit or choose a filter.
-            tune: as in `TextEncoder.batches`.
+            tune: as in `Encoder.batches`.
             names: of the texts in messages; None: their number and beginning.
         """
         project = None if raw else self.filter

@@ -134,7 +134,7 @@ def resolve(files: ModelFiles, **asked: Unpack[EncoderOptions]) -> EncoderSpec:
     return _checked(EncoderSpec.from_json(spec), files)
 
 
-def gone_on_with(old: EncoderSpec, asked: EncoderOptions) -> EncoderOptions:
+def continued_options(old: EncoderSpec, asked: EncoderOptions) -> EncoderOptions:
     """The options for `resolve` that keep unset fields as they were.
 
     Args:

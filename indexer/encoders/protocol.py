@@ -12,12 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, SpecError, lone_surrogate
+from ragidx.indexer.arrays import Floats
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.prompts.instructions import instruction as sentence_of
 from ragidx.indexer.prompts.rendering import Rendered
@@ -26,7 +27,6 @@ from ragidx.indexer.specs import EncoderSpec
 
 if TYPE_CHECKING:
     from ragidx.indexer.filters.filter import Filter
-from ragidx.indexer.arrays import Floats
 
 log = logging.getLogger("ragidx.indexer")
 
@@ -51,61 +51,7 @@ class Batch:
     n_truncated: int
 
 
-@runtime_checkable
-class Encoder(Protocol):
-    """What turns texts into vectors."""
-
-    spec: EncoderSpec
-    hidden: int
-    files: ModelFiles
-    tokenizer: TextTokenizer
-    device: str
-    dtype: str
-
-    def encode_document(self, texts: Sequence[str]) -> Floats:
-        """(n, hidden) of documents, raw."""
-        ...
-
-    def encode_query(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
-        """(n, hidden) of queries, raw. `instruction` None: the spec's own; empty: none."""
-        ...
-
-    def query_instruction(self, asked: str | None) -> str:
-        """The instruction of queries, for `batches`: the requested one, else the encoder's own; empty for none."""
-        ...
-
-    def batches(
-        self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
-    ) -> Iterator[Batch]:
-        """Vectors as they come; `instruction` None: documents. `project` is applied on the device."""
-        ...
-
-    def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
-        """What the model reads for each text; `instruction` None: documents."""
-        ...
-
-    def text_limit(self) -> int | None:
-        """The most tokens of a document that the model reads whole; None: no limit."""
-        ...
-
-    def template_content(self) -> str:
-        """The template as it is, for the index's fingerprint."""
-        ...
-
-    def encode_words(self, texts: Sequence[Sequence[str]], *, previous: bool | None = None) -> list[Floats]:
-        """(n_words, hidden) for each text: vectors of words in their context."""
-        ...
-
-    def tune(self, texts: Sequence[str]) -> None:
-        """Measure, on texts that are about to be encoded, which number format and batch size are fastest here."""
-        ...
-
-    def on_threads(self, count: int | None) -> AbstractContextManager[None]:
-        """Compute on `count` threads inside, if the model's library allows it; None changes nothing."""
-        ...
-
-
-class TextEncoder(ABC):
+class Encoder(ABC):
     """The base of all encoders: documents, queries, and checks of their vectors."""
 
     spec: EncoderSpec
@@ -170,7 +116,15 @@ class TextEncoder(ABC):
 
     @abstractmethod
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
-        """What the model reads for each text."""
+        """What the model reads for each text; `instruction` None: documents."""
+
+    @abstractmethod
+    def text_limit(self) -> int | None:
+        """The most tokens of a document that the model reads whole; None: no limit."""
+
+    @abstractmethod
+    def template_content(self) -> str:
+        """The template as it is, for the index's fingerprint."""
 
     def tune(self, texts: Sequence[str]) -> None:
         """Measure what is fastest here, on texts to be encoded next; without a network there is no choice."""

@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from ragidx.corpora.errors import ModelError, check_machine
+from ragidx.corpora.errors import ModelError, check_machine, first_line
 from ragidx.indexer.encoders import precision
 from ragidx.indexer.encoders.backbone import silence_transformers
 from ragidx.indexer.encoders.torch_encoder import BatchEncoder
@@ -122,9 +122,8 @@ def _load(files: ModelFiles, device: str, dtype: torch.dtype) -> Any:
         SafetensorError,
     ) as fault:
         check_machine(fault, files.folder)
-        first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise ModelError(
-            f"'{files.name}' cannot be loaded by sentence-transformers: {first}",
+            f"'{files.name}' cannot be loaded by sentence-transformers: {first_line(fault)}",
             "ragidx loads weights from safetensors, without code from the model's folder",
             where=str(files.folder),
         ) from fault

@@ -1,9 +1,9 @@
 """Static models: a text's vector is the mean of its tokens' rows in the input embeddings, and no layer is run.
 
 Layer 0 with mean pooling needs nothing else of a model, so NumPy and one matrix are enough. Torch and transformers take
-seconds to load, a query takes milliseconds. The vectors are those of `ragidx.indexer.encoders.decoder`,
-which encodes all models that `is_static` rejects. Each text is pooled by itself, so its vector never depends on the
-others.
+seconds to load, a query takes milliseconds. The vectors are those of `ragidx.indexer.encoders.decoder`, which encodes
+all models for which `asks_for_network` names a reason. Each text is pooled by itself, so its vector never depends on
+the others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.encoders.protocol import Batch, TextEncoder
+from ragidx.indexer.encoders.protocol import Batch, Encoder
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.locate import ModelFiles
@@ -27,7 +27,7 @@ _FAMILIES = frozenset({"llama"})  # what they put into layer 0 is the row of the
 _GROUP = 256  # texts a batch
 
 
-class StaticEncoder(Prompted, TextEncoder):
+class StaticEncoder(Prompted, Encoder):
     """The mean of the input embeddings of a text's tokens, as an `Encoder`; on the CPU, in float32."""
 
     device = "cpu"
@@ -44,7 +44,7 @@ class StaticEncoder(Prompted, TextEncoder):
     def batches(
         self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
     ) -> Iterator[Batch]:
-        """Vectors as they come, in the texts' order; the arguments are those of `TextEncoder.batches`."""
+        """Vectors as they come, in the texts' order; the arguments are those of `Encoder.batches`."""
         for start in range(0, len(texts), _GROUP):
             rows = self.rendered(texts[start : start + _GROUP], instruction)
             vectors = np.stack([self._mean(row) for row in rows])
@@ -64,11 +64,6 @@ class StaticEncoder(Prompted, TextEncoder):
             return np.zeros(self.hidden, np.float32)
         mean: Floats = self._table[ids].mean(axis=0)  # not by BLAS, whose threads cost more than they save here
         return mean
-
-
-def is_static(files: ModelFiles, spec: EncoderSpec) -> bool:
-    """Whether the vectors are means of input embeddings that can be read without transformers."""
-    return asks_for_network(files, spec) is None
 
 
 def asks_for_network(files: ModelFiles, spec: EncoderSpec) -> str | None:

@@ -2,21 +2,66 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor
 
 from ragidx.indexer.encoders import batching, precision
 from ragidx.indexer.encoders.batching import Budget
-from ragidx.indexer.encoders.protocol import TUNE_FROM, Batch, TextEncoder
+from ragidx.indexer.encoders.protocol import TUNE_FROM, Batch, Encoder
 from ragidx.indexer.filters.filter import Filter, apply
 from ragidx.indexer.prompts.rendering import Rendered
 
 
-class BatchEncoder(TextEncoder):
+class _Gate:
+    """Forward passes run side by side; measurements, which change the network, run alone."""
+
+    def __init__(self) -> None:
+        self.open()
+        _GATES.add(self)
+
+    def open(self) -> None:
+        """Nobody is inside: at first, and in a child that was forked, which has no other thread."""
+        self._inside, self._changed = 0, threading.Condition()
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """One of many inside."""
+        with self._changed:
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until all are out; nobody enters meanwhile."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._inside)
+            yield
+
+
+_GATES: weakref.WeakSet[_Gate] = weakref.WeakSet()
+
+
+def _open_all() -> None:
+    for gate in _GATES:
+        gate.open()
+
+
+os.register_at_fork(after_in_child=_open_all)
+
+
+class BatchEncoder(Encoder):
     """The base of encoders with a network: batches are here, rendering is in the subclasses."""
 
     def __init__(self, device: str, dtype: str, *, measured: bool) -> None:
@@ -24,6 +69,7 @@ class BatchEncoder(TextEncoder):
         self.dtype = dtype
         self._measured = measured  # dtype=auto
         self._tuned = False
+        self._gate = _Gate()
         self.threads: int | None = None  # None: as torch is set
         self.apart: int | None = None  # longer rows share no batch with shorter ones
         self.budget = Budget(batching.CPU_BUDGET if device == "cpu" else batching.GPU_BUDGET)
@@ -31,7 +77,7 @@ class BatchEncoder(TextEncoder):
     def batches(
         self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
     ) -> Iterator[Batch]:
-        """Vectors as they come, longest texts first; the arguments are those of `TextEncoder.batches`.
+        """Vectors as they come, longest texts first; the arguments are those of `Encoder.batches`.
 
         Queries do not tune: they are short, and their best settings are not those of documents.
         """
@@ -54,7 +100,12 @@ class BatchEncoder(TextEncoder):
         """
         if self._tuned or self.device != "cpu" or not texts:
             return
-        self._tuned = True
+        with self._gate.alone():
+            if not self._tuned:
+                self._measure(texts)
+                self._tuned = True
+
+    def _measure(self, texts: Sequence[str]) -> None:
         rows = sorted(self.rendered(texts[:512], None), key=lambda row: -row.width)
         small, _ = self._sample(rows, batching.CPU_BUDGETS[0])  # a trial costs what it reads
         self.threads = precision.best_threads(small)
@@ -95,6 +146,11 @@ class BatchEncoder(TextEncoder):
 
     def _run(self, rows: Sequence[Rendered], forward: batching.Forward) -> Iterator[Batch]:
         place = torch.device(self.device)
+
+        def passing(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
+            with self._gate.passing():
+                return forward(ids, attention, pooled)
+
         yield from batching.run(
-            rows, forward, budget=self.budget, pad=self.tokenizer.pad, device=place, apart=self.apart
+            rows, passing, budget=self.budget, pad=self.tokenizer.pad, device=place, apart=self.apart
         )

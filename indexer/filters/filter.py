@@ -171,7 +171,7 @@ def make_filter(spec: FilterSpec, source: HeadOwner, sample: Sample | None = Non
     if FILTERS[spec.name].calibrated and sample is None:
         raise SpecError(
             f"filter '{spec.name}' is fitted on a corpus, and there is none here",
-            f"build an index with it (ragidx build CORPUS --filter {spec.name}), or take a filter that needs none",
+            f"build an index with `filter={spec.name}`, or take a filter that needs none",
             where="`filter`",
         )
     return MAKERS[spec.name](spec, source, sample or Sample())

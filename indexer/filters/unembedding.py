@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from ragidx.corpora.errors import ModelError
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.checkpoint import StoredTensor
+from ragidx.indexer.models.files import keep
 from ragidx.indexer.models.locate import ModelFiles
 
 _DECODERS = frozenset({"llama"})  # known to be none, so transformers, which takes seconds to load, is not asked
@@ -90,7 +89,9 @@ def spectrum_of(files: ModelFiles) -> Spectrum:
     spectrum = _cached(cached, head.shape[1])
     if spectrum is None:
         spectrum = decompose(_gram(head))
-        _keep(cached, spectrum)
+        with contextlib.suppress(SafetensorError):
+            kept = {"directions": spectrum.directions, "values": spectrum.values}
+            keep(cached, lambda path: save_file(kept, path))
     return spectrum
 
 
@@ -134,20 +135,6 @@ def _cached(path: Path, hidden: int) -> Spectrum | None:
     except (OSError, SafetensorError, KeyError):
         return None
     return spectrum if (spectrum.directions.shape, spectrum.values.shape) == ((hidden, hidden), (hidden,)) else None
-
-
-def _keep(path: Path, spectrum: Spectrum) -> None:
-    """Best effort: a cache that cannot be written costs time, nothing else."""
-    with contextlib.suppress(OSError, SafetensorError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
-        try:
-            save_file({"directions": spectrum.directions, "values": spectrum.values}, temporary)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def _is_encoder(files: ModelFiles) -> bool:

@@ -7,7 +7,6 @@ imports it.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from ragidx.corpora.errors import ModelError, check_machine, panics_of
 from ragidx.indexer.devices import check_models
+from ragidx.indexer.models.files import AGAIN, read_json
 from ragidx.indexer.models.locate import ModelFiles
 
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -67,11 +67,9 @@ def tensors(files: ModelFiles) -> dict[str, Path]:
     index = files.folder / "model.safetensors.index.json"
     if index.is_file():
         try:
-            shards = dict(json.loads(index.read_text("utf-8"))["weight_map"])
+            shards = dict(read_json(index)["weight_map"])
         except (ValueError, TypeError, KeyError) as fault:
-            raise ModelError(
-                "it does not say which file holds which weight", "download or copy the model again", where=str(index)
-            ) from fault
+            raise ModelError("it does not say which file holds which weight", AGAIN, where=str(index)) from fault
         return {str(name): files.folder / Path(str(shard)).name for name, shard in shards.items()}
     names: dict[str, Path] = {}
     for path in files.weight_files:
@@ -121,6 +119,4 @@ def _reading(path: Path) -> Iterator[None]:
             yield
     except (SafetensorError, OSError) as fault:
         check_machine(fault, path)
-        raise ModelError(
-            f"the weights cannot be read: {fault}", "download or copy the model again", where=str(path)
-        ) from fault
+        raise ModelError(f"the weights cannot be read: {fault}", AGAIN, where=str(path)) from fault

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import difflib
 import hashlib
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.devices import check_models
+from ragidx.indexer.models.files import keep, read_object
 from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG
 from ragidx.indexer.models.lora_config import WEIGHTS as ADAPTER_WEIGHTS
 from ragidx.indexer.models.lora_config import base_name, is_adapter, read_config
@@ -88,7 +88,7 @@ class ModelFiles:
     def preset(self) -> dict[str, Any]:
         """The preset of this model: its preset.json, else by its hub id; empty without one."""
         path = self.folder / "preset.json"
-        return _json(path) if path.is_file() else published_presets().get(self.name, {})
+        return read_object(path) if path.is_file() else published_presets().get(self.name, {})
 
 
 def locate(
@@ -197,7 +197,7 @@ def _base_of(adapter: Path, name: str) -> Path:
 def _names(adapter: Path) -> list[str]:
     """What an adapter's folder calls the model under it."""
     config = adapter / "config.json"
-    return [read_config(adapter).base, str(_json(config).get("_name_or_path") or "") if config.is_file() else ""]
+    return [read_config(adapter).base, str(read_object(config).get("_name_or_path") or "") if config.is_file() else ""]
 
 
 def _check_adapter(folder: Path, name: str, model: Path, names: Sequence[str]) -> None:
@@ -262,16 +262,16 @@ def _decisive(files: ModelFiles) -> list[Path]:
 
 def _file_digest(path: Path) -> str:
     state = path.stat()
-    kept = Path.home() / ".cache" / "ragidx" / "digests"
     key = hashlib.sha256(f"{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}\0{state.st_ino}".encode()).hexdigest()
-    if state.st_size >= _WORTH_KEEPING and (kept / key).is_file():
-        return (kept / key).read_text("ascii")
+    kept = Path.home() / ".cache" / "ragidx" / "digests" / key
+    if state.st_size >= _WORTH_KEEPING:
+        with contextlib.suppress(OSError, ValueError):  # an entry that cannot be read is written again
+            if re.fullmatch("[0-9a-f]{64}", found := kept.read_text("ascii")):
+                return found
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if state.st_size >= _WORTH_KEEPING:
-        with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
-            kept.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (kept / key).write_text(digest, "ascii")
+        keep(kept, lambda temporary: temporary.write_text(digest, "ascii"))
     return digest
 
 
@@ -284,7 +284,7 @@ def _checked(model: str, folder: Path) -> ModelFiles:
             "name the folder that `save_pretrained` wrote",
             where=str(folder),
         )
-    files = ModelFiles(model, folder, _json(config) if config.is_file() else {}, modules)
+    files = ModelFiles(model, folder, read_object(config) if config.is_file() else {}, modules)
     if not files.weight_files:
         pickled = sorted(path.name for ending in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.rglob(ending))
         if pickled:
@@ -330,15 +330,3 @@ def _from_hub(model: str, revision: str | None, option: str) -> Path:
             f"name its folder with {option}, or run once with a network{bundled}",
             where=option,
         ) from fault
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text("utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as fault:
-        raise ModelError(
-            f"not readable as JSON: {fault}", "download or copy the model again", where=str(path)
-        ) from fault
-    if not isinstance(data, dict):
-        raise ModelError("not a JSON object", "download or copy the model again", where=str(path))
-    return data

@@ -8,7 +8,6 @@ read in `ragidx.indexer.models.lora`; nothing here loads torch.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -17,13 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ragidx.corpora.errors import ModelError, check_machine
+from ragidx.corpora.errors import ModelError
+from ragidx.indexer.models.files import read_object
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MERGE_WITH_PEFT = (
     "merge it once with peft, PeftModel.from_pretrained(base, folder).merge_and_unload().save_pretrained(...), "
     "and give the folder that this writes as the model"
 )
+_AGAIN = "download or copy the adapter again"
 
 # Fields under which the weights hold more, or something else, than A and B of linear layers.
 _BEYOND_LORA = (
@@ -95,7 +96,13 @@ def read_config(folder: Path) -> AdapterConfig:
         ModelError: there is none, it cannot be read, or the adapter is not plain LoRA.
     """
     path = folder / CONFIG
-    config = _json(path)
+    if not is_adapter(folder):
+        raise ModelError(
+            f"the folder has no {CONFIG}, so it holds no adapter",
+            "name the folder that `save_pretrained` of peft wrote",
+            where=str(folder),
+        )
+    config = read_object(path, _AGAIN)
     if config.get("peft_type") != "LORA":
         raise ModelError(
             f"the adapter is of the kind {config.get('peft_type')!r}, and only 'LORA' is read",
@@ -119,7 +126,7 @@ def read_config(folder: Path) -> AdapterConfig:
 
 def damaged(message: str, path: Path) -> ModelError:
     """The error for a damaged adapter file."""
-    return ModelError(message, "download or copy the adapter again", where=str(path))
+    return ModelError(message, _AGAIN, where=str(path))
 
 
 def _beyond_lora(config: Mapping[str, object]) -> Iterator[str]:
@@ -162,20 +169,3 @@ def _alpha(value: object, field: str, path: Path) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
         return float(value)
     raise damaged(f"{field} is {value!r}, where a number is expected", path)
-
-
-def _json(path: Path) -> Mapping[str, object]:
-    try:
-        config = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError as fault:
-        raise ModelError(
-            f"the folder has no {CONFIG}, so it holds no adapter",
-            "name the folder that `save_pretrained` of peft wrote",
-            where=str(path.parent),
-        ) from fault
-    except (OSError, ValueError, RecursionError) as fault:
-        check_machine(fault, path)
-        raise damaged(f"not readable as JSON: {fault}", path) from fault
-    if not isinstance(config, dict):
-        raise damaged("not a JSON object", path)
-    return config

@@ -8,10 +8,10 @@ transformer itself can that be switched off, so this module finds such files bef
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.models.files import AGAIN, read_json
 
 MODULES = "modules.json"
 
@@ -50,12 +50,9 @@ def _is_safe(place: Path, kind: str) -> bool:
 def _modules(folder: Path) -> list[tuple[str, str]]:
     """Class and folder of each module."""
     try:
-        entries = json.loads((folder / MODULES).read_text("utf-8"))
-        found = [(str(entry["type"]), str(entry["path"])) for entry in entries]
-    except (ValueError, TypeError, KeyError) as fault:
-        raise ModelError(
-            "it is not a list of modules", "download or copy the model again", where=str(folder / MODULES)
-        ) from fault
+        found = [(str(entry["type"]), str(entry["path"])) for entry in read_json(folder / MODULES)]
+    except (TypeError, KeyError) as fault:
+        raise ModelError("it is not a list of modules", AGAIN, where=str(folder / MODULES)) from fault
     for _, path in found:
         if Path(path).is_absolute() or ".." in Path(path).parts or "\0" in path:
             raise ModelError(

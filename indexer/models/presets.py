@@ -37,17 +37,17 @@ def known_models() -> list[KnownModel]:
     folder = resources.files("ragidx.indexer") / "models" / "mini"
     preset = json.loads(folder.joinpath("preset.json").read_text("utf-8"))
     config = json.loads(folder.joinpath("config.json").read_text("utf-8"))
-    rows = [KnownModel("mini", _told(preset), config["hidden_size"], "45 MB / 23 MB", "nothing: it is bundled")]
+    rows = [KnownModel("mini", _summary(preset), config["hidden_size"], "45 MB / 23 MB", "nothing: it is bundled")]
     for name, preset in published_presets().items():
         size = preset["parameters"]
         memory = f"{size * 4 / 1e9:.1f} GB / {size * 2 / 1e9:.1f} GB"
         rows.append(
-            KnownModel(name, _told(preset), preset["width"], memory, "the extra models; a download, or its folder")
+            KnownModel(name, _summary(preset), preset["width"], memory, "the extra models; a download, or its folder")
         )
     return rows
 
 
-def _told(preset: dict[str, Any]) -> str:
+def _summary(preset: dict[str, Any]) -> str:
     kept = {name: value for name, value in preset.get("filter", {}).items() if value is not None and name != "name"}
     options = ", ".join(f"{name} {value:g}" for name, value in kept.items())
     layer = f", layer {preset['layer']}" if "layer" in preset else ""

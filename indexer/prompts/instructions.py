@@ -20,7 +20,7 @@ PREFIX = "task:"
 
 
 def instruction(text: str | None) -> str | None:
-    """The sentence that a user's `--instruction` means.
+    """The sentence that a user's `instruction` means.
 
     Args:
         text: `task:NAME` for the sentence of a task; its case and its punctuation do not matter. Anything else is the

@@ -7,7 +7,6 @@ Two readings of one tokenizer: a *text* can never become a special token, howeve
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +15,9 @@ from typing import Any, Self
 
 from tokenizers import Tokenizer
 
-from ragidx.corpora.errors import ModelError, RagidxError, check_machine, panics_of
+from ragidx.corpora.errors import ModelError, RagidxError, check_machine, first_line, panics_of
 from ragidx.indexer.devices import check_models
+from ragidx.indexer.models.files import read_object
 from ragidx.indexer.models.locate import ModelFiles
 
 _CHARS_A_TOKEN = 16
@@ -185,9 +185,8 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except (ValueError, OSError, KeyError, ImportError, TypeError) as fault:
         check_machine(fault, folder)
-        first = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise ModelError(
-            f"the tokenizer of '{files.name}' cannot be loaded: {first}",
+            f"the tokenizer of '{files.name}' cannot be loaded: {first_line(fault)}",
             "copy its tokenizer.json and tokenizer_config.json into the model's folder",
             where=str(folder),
         ) from fault
@@ -215,10 +214,9 @@ def is_plain(files: ModelFiles) -> bool:
 def _settings(folder: Path) -> dict[str, Any]:
     """The folder's tokenizer_config.json; empty where it cannot be read: transformers then say what is wrong."""
     try:
-        found = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-    except (OSError, ValueError):
+        return read_object(folder / "tokenizer_config.json")
+    except ModelError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _read_plain(folder: Path) -> TextTokenizer | None:

@@ -19,10 +19,10 @@ _caches: weakref.WeakSet[BatchCache] = weakref.WeakSet()
 
 
 class BatchCache:
-    """Decoded batches by a key, at most `limit` bytes of them."""
+    """Decoded batches by a key, at most `LIMIT` bytes of them."""
 
-    def __init__(self, limit: int = LIMIT) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
+        self._limit = LIMIT
         self.clear()
         _caches.add(self)
 

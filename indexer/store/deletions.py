@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError, check_machine
+from ragidx.corpora.errors import IndexFormatError, check_machine, first_line
+from ragidx.indexer.damage import damaged
 from ragidx.indexer.store.manifest import Manifest, deletions_path, read_regular
 from ragidx.indexer.store.rows import numbers_of, true_places
 
@@ -43,7 +44,8 @@ def read_deletions(folder: Path, manifest: Manifest) -> Masks:
             _read_masks(data, manifest, dead)
         except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:  # MemoryError: a forged length
             check_machine(fault, path)
-            raise _damaged(path, fault) from fault
+            missing = isinstance(fault, FileNotFoundError)
+            raise damaged(path, "it is missing" if missing else first_line(fault)) from fault
     alive = sum(segment.rows for segment in manifest.segments) - sum(
         int(mask.sum()) for mask in dead if mask is not None
     )
@@ -81,9 +83,3 @@ def _mark(dead: Masks, number: int, n_rows: int, rows: NDArray[np.int32]) -> Non
     if mask is None:
         mask = dead[number] = np.zeros(n_rows, np.bool_)
     mask[rows] = True
-
-
-def _damaged(path: Path, fault: BaseException) -> IndexFormatError:
-    reason = "it is missing" if isinstance(fault, FileNotFoundError) else str(fault).splitlines()[0]
-    hint = "put it back from a copy, or build again with `rebuild=True`"
-    return IndexFormatError(f"the file is damaged: {reason}", hint, where=str(path))

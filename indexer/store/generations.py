@@ -16,7 +16,7 @@ from ragidx.indexer.store.manifest import (
     MANIFEST,
     Manifest,
     NewerFormatError,
-    UnreadableError,
+    UnavailableError,
     numbered_path,
     read_manifest,
 )
@@ -40,7 +40,7 @@ class Earlier:
     def unknown(self) -> tuple[int, ...]:
         """The generations whose manifest cannot be read now, but may be whole."""
         return tuple(
-            number for number, fault in self.faults.items() if isinstance(fault, (UnreadableError, NewerFormatError))
+            number for number, fault in self.faults.items() if isinstance(fault, (UnavailableError, NewerFormatError))
         )
 
 
@@ -98,7 +98,7 @@ def read_numbered(folder: Path, generation: int) -> Manifest:
     Raises:
         FileNotFoundError: there is none.
         NewerFormatError: it was written by a later version.
-        UnreadableError: the operating system cannot read it.
+        UnavailableError: the operating system cannot read it.
         IndexFormatError: it is damaged; the message says how.
     """
     path = folder / numbered_path(generation)
@@ -108,9 +108,9 @@ def read_numbered(folder: Path, generation: int) -> Manifest:
     except NewerFormatError:
         raise
     except MachineError as fault:  # its file may be whole
-        raise UnreadableError(fault.message, f"{fault.hint}; until then {lost}", where=str(path)) from fault
-    except UnreadableError as fault:
-        raise UnreadableError(fault.message, f"look at the disk; until then {lost}", where=str(path)) from fault
+        raise UnavailableError(fault.message, f"{fault.hint}; until then {lost}", where=str(path)) from fault
+    except UnavailableError as fault:
+        raise UnavailableError(fault.message, f"look at the disk; until then {lost}", where=str(path)) from fault
     except IndexFormatError as fault:
         hint = f"put it back from a copy; without it {lost}"
         raise IndexFormatError(fault.message, hint, where=str(path)) from fault

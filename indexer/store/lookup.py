@@ -1,26 +1,26 @@
 """Lookup in an index: rows by document, rows by chunk id, vectors by the hash of their text.
 
 Ids and texts are found by digest, so memory does not depend on their lengths: 70 bytes a run of adjacent rows
-(`Documents`), some 70 bytes a row (`KnownRows`), 24 bytes a row (`CommittedVectors`). Only live rows are found, but
-vectors of dead rows too.
+(`Documents`), some 70 bytes a row (`KnownRows`), 24 bytes a row (`CommittedVectors`). Documents and
+chunk ids are those of live rows; vectors are those of dead rows too.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
 
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ragidx.indexer.arrays import Bools, Floats, Ints
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
 from ragidx.indexer.store.deletions import Masks
 from ragidx.indexer.store.rows import numbers_of, places_of, true_places
 from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.store import Store
 
+_DIGEST = f"S{DIGEST_BYTES}"
 _RUN = np.dtype(
     [
         ("document", "S16"),
@@ -53,7 +53,7 @@ class Documents:
         self._table.add(key, self._count)
         self._count += 1
 
-    def load(self, number: int, segment: Segment, dead: NDArray[np.bool_] | None) -> None:
+    def load(self, number: int, segment: Segment, dead: Bools | None) -> None:
         """Note all documents of a segment that are alive."""
         first, found = 0, []
         for batch in segment.batches(["doc_id", "doc_hash"]):
@@ -73,7 +73,7 @@ class Documents:
             first += len(ids)
         self._extend(np.concatenate(found))
 
-    def match(self, documents: Digests, hashes: NDArray[np.void]) -> NDArray[np.bool_]:
+    def match(self, documents: Digests, hashes: NDArray[np.void]) -> Bools:
         """Which of these documents (digests of their ids, V16) are here with exactly these hashes."""
         runs = self._table.first(documents)
         same = np.zeros(len(documents), np.bool_)
@@ -124,7 +124,7 @@ class Documents:
         self._count += len(runs)
         self._asked = (None, [])
 
-    def _others(self) -> NDArray[np.int64]:
+    def _others(self) -> Ints:
         runs = self._runs[: self._count]
         return np.flatnonzero(~runs["kept"] & ~runs["dead"])
 
@@ -154,13 +154,13 @@ class CommittedVectors:
         self._dead = [None if mask is None else mask.copy() for mask in dead]
         self._starts = np.cumsum([0, *(segment.entry.rows for segment in segments)], dtype=np.int64)
 
-    def known(self, hashes: Sequence[bytes]) -> NDArray[np.bool_]:
+    def known(self, hashes: Sequence[bytes]) -> Bools:
         """Which of the hashes are here."""
         return self._table.first(hashes) >= 0
 
-    def get(self, hashes: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+    def get(self, hashes: Sequence[bytes]) -> dict[bytes, Floats]:
         """The vectors of those hashes that are here."""
-        found: dict[bytes, NDArray[np.float32]] = {}
+        found: dict[bytes, Floats] = {}
         numbers = self._table.first(hashes)
         owners = np.searchsorted(self._starts, numbers, "right") - 1
         for owner in np.unique(owners[numbers >= 0]).tolist():
@@ -174,8 +174,8 @@ class CommittedVectors:
         """Text hash -> row, counted through all segments: the first one that is alive, else the first."""
         table, dead_rows = DigestTable(), []
         for number, segment in enumerate(self._segments):
-            columns = [batch.column(0) for batch in segment.batches(["text_hash"])]
-            hashes = np.concatenate([np.frombuffer(column.buffers()[1], "S16", len(column)) for column in columns])
+            batches = segment.batches(["text_hash"])
+            hashes = np.concatenate([numbers_of(batch.column(0), _DIGEST) for batch in batches])
             dead = self._dead[number]
             alive = np.ones(len(hashes), np.bool_) if dead is None else ~dead
             rows = self._starts[number] + np.arange(len(hashes))
@@ -186,52 +186,48 @@ class CommittedVectors:
         return table
 
 
-Numbers: TypeAlias = NDArray[np.int64]
-
-
 class KnownRows:
     """All live rows, by their unique chunk id.
 
     Args:
-        store: the committed state; None: there is none, or it will be replaced.
+        segments: of the committed state; none: there is no such state, or it will be replaced.
+        dead: their masks.
     """
 
-    def __init__(self, store: Store | None) -> None:
-        segments = [] if store is None else store.segments
+    def __init__(self, segments: Sequence[Segment] = (), dead: Sequence[Bools | None] = ()) -> None:
         self._starts = np.cumsum([0, *(segment.entry.rows for segment in segments)], dtype=np.int64)
         total = int(self._starts[-1])
-        self._hashes: Digests = np.zeros(total, f"S{DIGEST_BYTES}")
+        self._hashes: Digests = np.zeros(total, _DIGEST)
         self._documents = np.zeros(total, np.uint64)
         self._alive = np.ones(total, np.bool_)
         self._kept = np.zeros(total, np.bool_)
         self._table = DigestTable()
         for number, segment in enumerate(segments):
-            assert store is not None
-            self._load(number, segment, store.dead[number])
+            self._load(number, segment, dead[number])
 
-    def find(self, keys: Sequence[bytes]) -> Numbers:
+    def find(self, keys: Sequence[bytes]) -> Ints:
         """The row of each chunk id, by its digest; -1 where none is alive."""
         numbers = self._table.first(keys)
         if len(self._alive):
             numbers[(numbers >= 0) & ~self._alive[numbers]] = -1
         return numbers
 
-    def hold(self, numbers: Numbers, hashes: Digests) -> NDArray[np.bool_]:
+    def hold(self, numbers: Ints, hashes: Digests) -> Bools:
         """Whether the rows hold what these hashes say; False for -1."""
         same = np.zeros(len(numbers), np.bool_)
         there = numbers >= 0
         same[there] = self._hashes[numbers[there]] == hashes[there]
         return same
 
-    def keep(self, numbers: Numbers) -> None:
+    def keep(self, numbers: Ints) -> None:
         """Mark rows, so that they are not among `others`."""
         self._kept[numbers] = True
 
-    def others(self) -> Numbers:
+    def others(self) -> Ints:
         """The rows that are alive and were not kept."""
         return np.flatnonzero(self._alive & ~self._kept)
 
-    def drop(self, numbers: Numbers) -> Iterator[tuple[int, int, int]]:
+    def drop(self, numbers: Ints) -> Iterator[tuple[int, int, int]]:
         """Forget rows: runs of neighbours as (segment, first row in it, count)."""
         self._alive[numbers] = False
         ordered = np.sort(numbers)
@@ -245,7 +241,7 @@ class KnownRows:
         """The document of each row that is alive, as `document_numbers` has it."""
         return self._documents[self._alive]
 
-    def _load(self, number: int, segment: Segment, dead: NDArray[np.bool_] | None) -> None:
+    def _load(self, number: int, segment: Segment, dead: Bools | None) -> None:
         """Read a segment's ids. Dead rows stay out of the table: a row that replaced one of them has the same id."""
         start, at = int(self._starts[number]), int(self._starts[number])
         every: list[Digests] = []
@@ -255,7 +251,7 @@ class KnownRows:
             keys = as_digests([digest(name) for name in ids.to_pylist()])
             own = keys if ids.equals(documents) else as_digests([digest(name) for name in documents.to_pylist()])
             self._documents[here] = document_numbers(own)
-            self._hashes[here] = as_digests(hashes.to_pylist())
+            self._hashes[here] = numbers_of(hashes, _DIGEST)
             every.append(keys)
             at += len(ids)
         if dead is not None:

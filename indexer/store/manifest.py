@@ -39,7 +39,8 @@ SEGMENTS = "segments"
 DELETIONS = "deletions"
 FILES = "files"
 JOURNAL = "journal"
-SEEN = "sources.cache"  # a build's notes on its files; not part of any committed state
+PARTS = (SEGMENTS, DELETIONS, FILES, JOURNAL)  # the folders of an index
+FILE_CACHE = "sources.cache"  # a build's notes on its files; not part of any committed state
 
 MAX_DIM = 65_536
 MAX_ROWS = 2**31 - 1
@@ -56,7 +57,7 @@ _KINDS = ("bool", "int", "float", "string")
 _GO_BACK = f"copy the newest manifest.<number>.json beside it over {MANIFEST}, or build again with `rebuild=True`"
 
 
-class UnreadableError(IndexFormatError):
+class UnavailableError(IndexFormatError):
     """A file exists but cannot be read; it may be whole."""
 
 
@@ -248,7 +249,7 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     Raises:
         FileNotFoundError: there is none, and nothing was ever committed.
         NewerFormatError: it was written by a later version.
-        UnreadableError: the operating system cannot read it.
+        UnavailableError: the operating system cannot read it.
         IndexFormatError: it is damaged (the message says how), or lost while copies of earlier commits exist.
     """
     path = folder / name
@@ -264,7 +265,7 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     except OSError as fault:
         check_machine(fault, path)
         reason = f"the manifest cannot be read: {fault.strerror}"
-        raise UnreadableError(reason, "look at the disk, and try again", where=str(path)) from fault
+        raise UnavailableError(reason, "look at the disk, and try again", where=str(path)) from fault
     except (ValueError, RecursionError) as fault:
         raise IndexFormatError(f"the manifest is damaged: {fault}", _GO_BACK, where=str(path)) from fault
 
@@ -324,8 +325,7 @@ def _with_checksum(data: Mapping[str, Any]) -> bytes:
 
 
 def _canonical(data: Mapping[str, Any]) -> bytes:
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return text.encode("ascii")
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
 def _upgraded(data: object) -> object:

@@ -21,13 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.errors import CorpusError, lone_surrogate
 from ragidx.corpora.records import Scalar
 
 Schema: TypeAlias = Mapping[str, str]
 """Metadata field -> one of KINDS."""
 
 META = "meta."
+NORM_TOLERANCE = 1e-3
 
 KINDS = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "string": pa.large_string()}
 
@@ -197,15 +198,10 @@ def _is_huge(value: Scalar) -> bool:
 def _not_unicode(rows: Iterable[Row]) -> CorpusError:
     for row in rows:
         strings = [row.chunk_id, row.doc_id, row.text, row.heading, *map(str, row.metadata.values()), *row.metadata]
-        try:
-            "".join(strings).encode()
-        except UnicodeEncodeError:
+        if lone_surrogate("".join(strings)) is not None:
             break
     return CorpusError(
         "holds half of a surrogate pair, which no UTF-8 file can",
         "repair the text, or skip the document with `exclude`",
         where=ascii(row.chunk_id)[1:-1],
     )
-
-
-NORM_TOLERANCE = 1e-3

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError, check_machine
+from ragidx.corpora.errors import IndexFormatError, check_machine, first_line
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import (
     ANN,
@@ -34,10 +34,10 @@ from ragidx.indexer.ann.faiss_files import (
     map_ann,
     map_vectors,
 )
-from ragidx.indexer.ann.faiss_layout import damaged
 from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, open_prefixes, prefix_files
+from ragidx.indexer.damage import damaged
 from ragidx.indexer.store import rows as columns_of
 from ragidx.indexer.store.batches import BatchCache
 from ragidx.indexer.store.manifest import CHUNKS, SEGMENTS, Manifest, SegmentEntry, stored_width
@@ -78,12 +78,7 @@ class Segment:
         _ = self.codes, self._index, self._chunks
 
     def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        allowed: NDArray[np.bool_] | None,
-        *,
-        exact: bool = False,
+        self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Scores and rows (q, k) of the k best for each query, -inf and -1 where there are no more.
 
@@ -91,36 +86,35 @@ class Segment:
             queries: (q, dim).
             k: 1 or more.
             allowed: (rows,), the rows that may be found; None: all.
-            exact: compare every vector, even if there is an index.
         """
+        queries = _filled(queries, self._dim, self._width)
         if self._moved is not None and (allowed is None or not isinstance(self._moved, DeviceLists)):
             return self._moved.search(queries, k, allowed)
-        queries = _filled(queries, self._dim, self._width)
-        if self.entry.ann is None or exact:
-            return ann.search_exact(self._vectors, queries, k, allowed)
+        if self.entry.ann is None:
+            return ann.search_exact(self.exact_index, queries, k, allowed)
         made = self.entry.ann
-        return ann.search(self._checked_index, made.recipe, made.effort, self._vectors, queries, k, allowed)
+        return ann.search(self.ann_index, made.recipe, made.effort, self.exact_index, queries, k, allowed)
 
     def is_exact(self) -> bool:
         """Whether a search compares every row, and gives a row the same score for every k."""
         return self.entry.ann is None and self._moved is None  # a GPU adds in an order that depends on the batch
 
-    def first(self, width: int) -> Segment | Prefixes:
+    def narrowed(self, width: int) -> Segment | Prefixes:
         """A view of the same rows with the first numbers of their vectors, for a search; itself at full width."""
         if width == self._dim:
             return self
         if width not in self._narrow:
             checksum = self.entry.files[VECTORS].sha256
-            self._narrow[width] = Prefixes(self, width, open_prefixes(self.folder, self._vectors, width, checksum))
+            self._narrow[width] = Prefixes(self, width, open_prefixes(self.folder, self.exact_index, width, checksum))
         return self._narrow[width]
 
     def move(self, devices: Sequence[str]) -> None:
         """Search on these devices from now on: in lists if faiss can, else in all vectors by torch."""
         made = self.entry.ann
         if made is not None and DeviceLists.fits(made.recipe):
-            self._moved = DeviceLists(self._checked_index, made.recipe, made.effort, self.codes, devices)
+            self._moved = DeviceLists(self.ann_index, made.recipe, made.effort, self._mapped, devices)
         else:
-            self._moved = DeviceVectors(self.codes, devices)
+            self._moved = DeviceVectors(self._mapped, devices)
 
     @property
     def codes(self) -> Halves:
@@ -128,7 +122,7 @@ class Segment:
         codes: Halves = self._mapped[:, : self._dim]
         return codes
 
-    def let_go(self, first: int, count: int) -> None:
+    def release_pages(self, first: int, count: int) -> None:
         """Give back the memory of rows that were read through `codes` and are not needed again soon."""
         row = self._mapped.strides[0]
         start, end = HEADER_BYTES + first * row, HEADER_BYTES + (first + count) * row
@@ -140,7 +134,7 @@ class Segment:
         wanted = self._checked(numbers)
         if not len(wanted):
             return np.zeros((0, self._dim), np.float32)
-        vectors: NDArray[np.float32] = self._vectors.reconstruct_batch(wanted)
+        vectors: NDArray[np.float32] = self.exact_index.reconstruct_batch(wanted)
         return vectors[:, : self._dim]
 
     def rows(self, numbers: Sequence[int]) -> list[Row]:
@@ -150,7 +144,7 @@ class Segment:
     def wrong_prefixes(self) -> list[Path]:
         """Narrower copies that a search would read but that do not match these vectors."""
         found = prefix_files(self.folder, self.entry.files[VECTORS].sha256)
-        return [path for path in found if is_whole(path) and not is_prefix_of(path, self._vectors)]
+        return [path for path in found if is_whole(path) and not is_prefix_of(path, self.exact_index)]
 
     def chunk_ids(self, numbers: Sequence[int]) -> list[str]:
         """The chunk ids of some rows, in the order of `numbers`."""
@@ -176,13 +170,14 @@ class Segment:
             yield self._batch(reader, number, names)
 
     @functools.cached_property
-    def _vectors(self) -> Any:
+    def exact_index(self) -> Any:
+        """FAISS's index of all vectors, mapped."""
         return map_vectors(self.folder / VECTORS, self._width, self.entry.rows)
 
     @functools.cached_property
     def _mapped(self) -> Any:
         """The vectors as an array with its own mapping of the file (`base`)."""
-        _ = self._vectors  # checks the file
+        _ = self.exact_index  # checks the file
         path = self.folder / VECTORS
         try:
             return codes_of(path, self._width, self.entry.rows)
@@ -194,11 +189,11 @@ class Segment:
     def _index(self) -> Any | None:
         if self.entry.ann is None:
             return None
-        return map_ann(self.folder / ANN, self.entry.ann.recipe, self._vectors)
+        return map_ann(self.folder / ANN, self.entry.ann.recipe, self.exact_index)
 
     @functools.cached_property
-    def _checked_index(self) -> Any:
-        """The index, with every link and row number checked once: a quarter of a second for a million rows."""
+    def ann_index(self) -> Any:
+        """The faster index, with every link and row number checked once: a quarter of a second for a million rows."""
         assert self.entry.ann is not None
         check_ann(self.folder / ANN, self.entry.ann.recipe, self._index, self.entry.rows)
         return self._index
@@ -213,7 +208,7 @@ class Segment:
             names = reader.schema.names
         except (pa.ArrowException, OSError, ValueError) as fault:  # a name that is not UTF-8 is a ValueError
             check_machine(fault, self.folder / CHUNKS)
-            raise self._damaged(f"Arrow cannot read it: {_first_line(fault)}") from fault
+            raise self._damaged(f"Arrow cannot read it: {first_line(fault)}") from fault
         if reader.num_record_batches != self._n_batches:
             raise self._damaged(f"it holds {reader.num_record_batches:,} record batches, not {self._n_batches:,}")
         if len(set(names)) != len(names) or not all(self._fits(column) for column in reader.schema):
@@ -250,7 +245,7 @@ class Segment:
             batch.validate(full=True)
         except (pa.ArrowException, OSError, ValueError) as fault:
             check_machine(fault, self.folder / CHUNKS)
-            raise self._damaged(f"record batch {number} cannot be read: {_first_line(fault)}") from fault
+            raise self._damaged(f"record batch {number} cannot be read: {first_line(fault)}") from fault
         if batch.num_rows != expected:
             raise self._damaged(f"record batch {number} holds {batch.num_rows:,} rows, not {expected:,}")
         if any(batch.column(name).null_count for name in batch.schema.names if name in FIXED.names):
@@ -294,8 +289,7 @@ class Segment:
         return wanted
 
     def _damaged(self, reason: str) -> IndexFormatError:
-        hint = "put it back from a copy, or build again with `rebuild=True`"
-        return IndexFormatError(f"the file is damaged: {reason}", hint, where=str(self.folder / CHUNKS))
+        return damaged(self.folder / CHUNKS, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +333,3 @@ def segments_of(folder: Path, manifest: Manifest) -> list[Segment]:
         Segment(folder / SEGMENTS / entry.id, entry, manifest.dim, manifest.schema, cache)
         for entry in manifest.segments
     ]
-
-
-def _first_line(fault: BaseException) -> str:
-    return str(fault).splitlines()[0] if str(fault) else type(fault).__name__

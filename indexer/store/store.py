@@ -97,7 +97,7 @@ class Store:
             return search_segments(self.segments, masks, queries, k)
         checked = ann.checked_queries(queries, stored)
         wide = k if rerank_dim is None else max(RERANKED, 4 * k)
-        narrow = [segment.first(dim) for segment in self.segments]
+        narrow = [segment.narrowed(dim) for segment in self.segments]
         found = search_segments(narrow, masks, shortened(checked, dim), wide)
         return found if rerank_dim is None else rescore(self.segments, found, checked, k, rerank_dim)
 

@@ -45,7 +45,7 @@ def search_segments(
     """The k best allowed rows of all segments for each query.
 
     Args:
-        segments: any number, or their `first` numbers, all of one width.
+        segments: any number, or narrowed ones, all of one width.
         allowed: for each segment the rows that may be found, (rows,); None: all.
         queries: (q, width).
         k: 1 or more.
@@ -157,8 +157,6 @@ def _best(
     found: list[tuple[Floats, Ints]],
 ) -> list[tuple[np.float32, Place]]:
     """The k best of what the segments found for one query."""
-    if not found:
-        return []
     every = np.sort(np.concatenate([scores for scores, _ in found]))
     last = every[-k] if len(every) >= k else np.float32(-np.inf)
     ranked: list[tuple[np.float32, Place]] = []

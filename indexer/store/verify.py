@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from ragidx.corpora.errors import IndexFormatError, check_machine
-from ragidx.indexer.ann.faiss_files import ANN, VECTORS, check_ann, map_ann, map_vectors
+from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.prefixes import is_whole, prefix_files
 from ragidx.indexer.atomic import FileEntry
+from ragidx.indexer.damage import PUT_BACK, damaged
 from ragidx.indexer.store.deletions import read_deletions
 from ragidx.indexer.store.generations import UNTOUCHED, earlier, read_numbered
 from ragidx.indexer.store.manifest import (
@@ -29,14 +30,11 @@ from ragidx.indexer.store.manifest import (
     files_of,
     numbered_path,
     read_manifest,
-    stored_width,
 )
 from ragidx.indexer.store.rows import NORM_TOLERANCE
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment, segments_of
 
 HASHED_AT_OPEN = 64 << 20
-
-_HINT = "put it back from a copy, or build again with `rebuild=True`"
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
@@ -60,18 +58,16 @@ def check_file(path: Path, entry: FileEntry, *, read: bool) -> None:
     try:
         status = path.stat(follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
-            raise IndexFormatError("it is not a plain file", _HINT, where=str(path))
+            raise IndexFormatError("it is not a plain file", PUT_BACK, where=str(path))
         if status.st_size != entry.bytes:
-            message = f"the file is damaged: it has {status.st_size:,} bytes, not {entry.bytes:,}"
-            raise IndexFormatError(message, _HINT, where=str(path))
+            raise damaged(path, f"it has {status.st_size:,} bytes, not {entry.bytes:,}")
         if read and _sha256(path) != entry.sha256:
-            message = "the file is damaged: its checksum differs from the manifest's"
-            raise IndexFormatError(message, _HINT, where=str(path))
+            raise damaged(path, "its checksum differs from the manifest's")
     except FileNotFoundError as fault:
-        raise IndexFormatError("the file is missing", _HINT, where=str(path)) from fault
+        raise IndexFormatError("the file is missing", PUT_BACK, where=str(path)) from fault
     except OSError as fault:
         check_machine(fault, path)
-        raise IndexFormatError(f"the file cannot be read: {fault.strerror}", _HINT, where=str(path)) from fault
+        raise IndexFormatError(f"the file cannot be read: {fault.strerror}", PUT_BACK, where=str(path)) from fault
 
 
 def verify(folder: Path) -> list[str]:
@@ -142,24 +138,15 @@ def _read_all(segment: Segment) -> None:
         IndexFormatError: its content is damaged.
     """
     segment.map()
-    _check_ann(segment)
+    if segment.entry.ann is not None:
+        _ = segment.ann_index  # checks every link and row number
     for start in range(0, segment.entry.rows, BATCH_ROWS):
         numbers = range(start, min(start + BATCH_ROWS, segment.entry.rows))
         segment.rows(numbers)
         lengths = np.linalg.norm(segment.vectors(numbers).astype(np.float64), axis=1)
         bad = np.flatnonzero(~(np.abs(lengths - 1) <= 2 * NORM_TOLERANCE))
         if len(bad):
-            message = f"the file is damaged: row {start + bad[0]} is not of unit length"
-            raise IndexFormatError(message, _HINT, where=str(segment.folder))
-
-
-def _check_ann(segment: Segment) -> None:
-    """Check every link and row number of the segment's index, as a search does before the first query."""
-    if segment.entry.ann is not None:
-        recipe, path = segment.entry.ann.recipe, segment.folder / ANN
-        width = stored_width(segment.entry, segment.codes.shape[1])
-        vectors = map_vectors(segment.folder / VECTORS, width, segment.entry.rows)
-        check_ann(path, recipe, map_ann(path, recipe, vectors), segment.entry.rows)
+            raise damaged(segment.folder, f"row {start + bad[0]} is not of unit length")
 
 
 def _damaged_prefixes(folder: Path, manifest: Manifest) -> list[str]:

@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
-from ragidx.indexer.ann.faiss_files import ANN, VECTORS, check_ann, map_ann, map_vectors
+from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.index_types import AUTO, MIN_ROWS, IndexOptions
 from ragidx.indexer.ann.tuning import exact_answers, tune
 from ragidx.indexer.store.manifest import (
@@ -24,6 +24,7 @@ from ragidx.indexer.store.manifest import (
     read_manifest,
     stored_width,
 )
+from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.verify import check_files, with_way_back
 from ragidx.indexer.writing.merging import memory_bytes
 from ragidx.indexer.writing.vacuum import highest_generation
@@ -111,11 +112,9 @@ def _tuned(folder: Path, entry: SegmentEntry, dim: int, options: IndexOptions) -
     if target == 1 and options.index_type == AUTO:  # as in a new index: a sample cannot show that nothing is missed
         raise _too_rough(f"a recall of 1 compares every vector, and {recipe} was made of them", folder, options)
     files, width = folder / SEGMENTS / entry.id, stored_width(entry, dim)
-    vectors = map_vectors(files / VECTORS, width, entry.rows)
-    index = map_ann(files / ANN, recipe, vectors)
-    check_ann(files / ANN, recipe, index, entry.rows)
+    segment = Segment(files, entry, dim, {})
     truth = exact_answers(files / VECTORS, width, entry.rows, in_lists=recipe.lists is not None)
-    found = tune(index, recipe, truth, vectors, target)
+    found = tune(segment.ann_index, recipe, truth, segment.exact_index, target)
     if found.recall < target:
         reached = f"the index {recipe} reaches a recall of {found.recall:.3f}, not the {target:g} asked for"
         raise _too_rough(reached, folder, options)

@@ -41,7 +41,6 @@ class Journal:
     def __init__(self, path: Path, handle: int, dim: int) -> None:
         self.path = path
         self.dim = dim
-        self.dropped_bytes = 0  # of a torn tail, at open
         self._handle = handle
         self._record = DIGEST_BYTES + 2 * dim + _CRC.size
         self._count = 0
@@ -129,21 +128,17 @@ class Journal:
 
     def _recover(self, header: bytes) -> None:
         """Read what is there, and cut off what is torn; OSErrors are the caller's."""
-        size = os.fstat(self._handle).st_size
         if os.pread(self._handle, _HEADER_BYTES, 0) != header:
             os.ftruncate(self._handle, 0)
             os.lseek(self._handle, 0, os.SEEK_SET)
             atomic.write_all(self._handle, header)
-            self.dropped_bytes = size
             return
         block = max(1, _BLOCK_BYTES // self._record)
         while records := self._whole(os.pread(self._handle, block * self._record, self._offset(self._count))):
             keys = [record[:DIGEST_BYTES] for record in records]
             self._numbers.extend(as_digests(keys), np.arange(self._count, self._count + len(keys)))
             self._count += len(keys)
-        end = self._offset(self._count)
-        self.dropped_bytes = size - end
-        os.ftruncate(self._handle, end)
+        os.ftruncate(self._handle, self._offset(self._count))
 
     def _whole(self, data: bytes) -> list[bytes]:
         """The records at the start of `data`, up to the first that is short or has a wrong crc32."""

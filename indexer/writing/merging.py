@@ -61,15 +61,13 @@ def is_full(entry: SegmentEntry, dim: int) -> bool:
     return 2 * dim * entry.rows >= MAX_VECTOR_BYTES
 
 
-def merged(
-    folder: Path, parts: Sequence[SegmentState], copier: Copier, dim: int, schema: Schema, *, most: int = MAX_SMALL
-) -> list[SegmentState]:
-    """The parts, with all small ones merged if there are more than `most` of them.
+def merged(folder: Path, parts: Sequence[SegmentState], copier: Copier, dim: int, schema: Schema) -> list[SegmentState]:
+    """The parts, with all small ones merged if there are more than `MAX_SMALL` of them.
 
     Each sixteenth small build copies at most sixteen small segments, 64 MiB of vectors each.
     """
     small = [part for part in parts if is_small(part.entry, dim)]
-    if len(small) <= most:
+    if len(small) <= MAX_SMALL:
         return list(parts)
     sources = [(Segment(folder / SEGMENTS / part.entry.id, part.entry, dim, schema), part.dead) for part in small]
     made = copier.run(sources)
@@ -165,7 +163,7 @@ class Copier:
                 table = table.take(places_of(alive))
             if len(alive):
                 self._room().add_table(table, self._cut(segment.codes[first + alive], table))
-                segment.let_go(first, block)
+                segment.release_pages(first, block)
             first += block
             yield block
 

@@ -25,12 +25,12 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.atomic import FileEntry
+from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.lock import LOCK, Lock, now
 from ragidx.indexer.store.manifest import (
-    DELETIONS,
-    FILES,
+    JOURNAL,
     MANIFEST,
-    SEGMENTS,
+    PARTS,
     Manifest,
     files_of,
     read_manifest,
@@ -41,7 +41,6 @@ from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.merging import Copier, SegmentState, derived, is_full, is_small
 from ragidx.indexer.writing.vacuum import check_folder, vacuum
 
-_PARTS = (SEGMENTS, DELETIONS, FILES)  # folders of an index
 DEAD_SHARE = 0.1  # a segment with more dead rows than this is rewritten without them
 
 
@@ -102,10 +101,7 @@ def compact(folder: Path, *, everything: bool = False, on_stage: OnStage = lambd
         BusyError: a writer holds the index.
         RagidxError: the folder cannot be written; the committed state is what it was.
     """
-    Store.open(folder)  # reports what is there if it is not an index
-    lock = Lock(folder)
-    try:
-        store = Store.open(folder)
+    with _locked(folder) as store:
         chosen = _worth_rewriting(store, everything=everything)
         if not chosen:
             vacuum(folder)  # what a killed rewrite left
@@ -113,8 +109,6 @@ def compact(folder: Path, *, everything: bool = False, on_stage: OnStage = lambd
         base = store.manifest
         as_before = Change(base.spec, base.fingerprint, base.dim, base.index, {})
         return _rewrite(store, folder, chosen, as_before, base.files, on_stage)
-    finally:
-        lock.release()
 
 
 def replace(folder: Path, decide: Decision, *, on_stage: OnStage = lambda stage, rows, done: None) -> Rewritten:
@@ -131,17 +125,12 @@ def replace(folder: Path, decide: Decision, *, on_stage: OnStage = lambda stage,
         BusyError: a writer holds the index.
         RagidxError: the folder cannot be written; the committed state is what it was.
     """
-    Store.open(folder)
-    lock = Lock(folder)
-    try:
-        store = Store.open(folder)
+    with _locked(folder) as store:
         change = decide(store)
         if change is None:
             vacuum(folder)  # what a killed rewrite left
             return unchanged(store)
         return _rewrite(store, folder, range(len(store.segments)), change, {}, on_stage)
-    finally:
-        lock.release()
 
 
 def copy(
@@ -163,7 +152,7 @@ def copy(
     missing = [path for path in (target, *target.parents) if not path.exists()]
     try:
         atomic.make_folder(target)
-        with _locked(target):
+        with _locked_vacant(target):
             _check_vacant(target)  # another writer may just have committed there
             return _rewrite(store, target, range(len(store.segments)), change, {}, on_stage)
     except BaseException:
@@ -189,7 +178,18 @@ def _worth_rewriting(store: Store, *, everything: bool) -> Sequence[int]:
 
 
 @contextlib.contextmanager
-def _locked(target: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[Store]:
+    """The committed state of an index, its lock held."""
+    committed(folder)  # reports what is there if it is not an index
+    lock = Lock(folder)
+    try:
+        yield Store.open(folder)
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _locked_vacant(target: Path) -> Iterator[None]:
     """Hold the lock of a folder that becomes an index; if the block fails, the folder is emptied.
 
     What a killed copy left is removed too. What a build left stays: the build continues from it.
@@ -202,8 +202,8 @@ def _locked(target: Path) -> Iterator[None]:
             yield
         except BaseException:
             # The lock is still held; `_rewrite` has removed the files in the folders.
-            if holds <= {LOCK, *_PARTS} and not (target / MANIFEST).exists():
-                atomic.remove_empty(target / name for name in _PARTS)
+            if holds <= {LOCK, *PARTS} - {JOURNAL} and not (target / MANIFEST).exists():
+                atomic.remove_empty(target / name for name in PARTS)
                 atomic.remove(target / LOCK)
             raise
     finally:

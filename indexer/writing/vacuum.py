@@ -22,10 +22,10 @@ from ragidx.indexer.store.generations import earlier
 from ragidx.indexer.store.lock import LOCK, Lock
 from ragidx.indexer.store.manifest import (
     DELETIONS,
+    FILE_CACHE,
     FILES,
-    JOURNAL,
     MANIFEST,
-    SEEN,
+    PARTS,
     SEGMENTS,
     Manifest,
     files_of,
@@ -84,7 +84,10 @@ def _kept_manifests(folder: Path) -> tuple[list[Manifest], tuple[int, ...]]:
 
 def _remove(folder: Path, is_left: Callable[[str], bool]) -> None:
     """Remove temporary files, and the files whose names `is_left` accepts."""
-    for path in _entries(folder):
+    entries: list[Path] = []
+    with contextlib.suppress(RagidxError):  # nothing depends on it: a commit before it has succeeded
+        entries = _entries(folder)
+    for path in entries:
         if path.name.endswith(atomic.TEMPORARY) or is_left(path.name):
             atomic.remove(path)
 
@@ -101,18 +104,19 @@ def check_folder(path: Path) -> None:
 
     Raises:
         IndexFormatError: it is a file, holds other things than an index, or a part of it is a link.
+        RagidxError: it cannot be listed.
     """
     hint = "choose another folder with `index`"
     if path.exists() and not path.is_dir():
         raise IndexFormatError("it is a file, not a folder", hint, where=str(path))
-    parts = (SEGMENTS, DELETIONS, FILES, JOURNAL)
     if path.is_dir():
-        names = {entry.name for entry in path.iterdir()}
-        ours = {name for name in names if name in (*parts, LOCK, SEEN) or _is_ours(name)}
+        with atomic.writing(path):
+            names = {entry.name for entry in path.iterdir()}
+        ours = {name for name in names if name in (*PARTS, LOCK, FILE_CACHE) or _is_ours(name)}
         is_begun = LOCK in names or any((numbered(name) or 0) > 1 for name in names)
         if MANIFEST not in names and (names - ours or (names and not is_begun)):
             raise IndexFormatError("it is not an index, and not empty", hint, where=str(path))
-    for name in parts:
+    for name in PARTS:
         if (path / name).is_symlink():
             raise IndexFormatError(f"{name!r} in it is a link, and is not followed", hint, where=str(path))
 
@@ -128,14 +132,12 @@ def _written(name: str) -> int:
 
 
 def _entries(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
-
-
-_PARTS = (SEGMENTS, DELETIONS, FILES, JOURNAL)  # folders of an index
+    with atomic.writing(folder):
+        return list(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
 
 
 @contextlib.contextmanager
-def vacated_if_refused(index: Path) -> Iterator[None]:
+def cleaned_if_refused(index: Path) -> Iterator[None]:
     """Remove the empty folders and the lock that a first build leaves when it is refused.
 
     Args:
@@ -149,12 +151,12 @@ def vacated_if_refused(index: Path) -> Iterator[None]:
         yield
     except BaseException:
         if is_vacant:
-            _vacate(index)
+            _clean(index)
             atomic.remove_empty(missing)
         raise
 
 
-def _vacate(index: Path) -> None:
+def _clean(index: Path) -> None:
     """Remove the lock and the empty folders of an index. If the folder holds other files, the lock stays."""
     if not (index / LOCK).is_file():
         return
@@ -163,7 +165,7 @@ def _vacate(index: Path) -> None:
     except RagidxError:
         return
     try:
-        atomic.remove_empty(index / name for name in _PARTS)
+        atomic.remove_empty(index / name for name in PARTS)
         with contextlib.suppress(OSError):  # the build's own failure is the one to report
             if [path.name for path in index.iterdir()] == [LOCK]:
                 atomic.remove(index / LOCK)

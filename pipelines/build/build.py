@@ -23,7 +23,7 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing.vacuum import check_folder, vacated_if_refused
+from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.chunks import Cutter, Item
 from ragidx.pipelines.build.corpus import Reading, check_removal, chunker_of, document_hash, too_long
@@ -83,7 +83,7 @@ class _Build:
         self.plan = make_plan(self.index, self.options)
         if self.plan.wants_a_sample:
             self._fit()
-        with vacated_if_refused(self.index), self._writer() as writer:
+        with cleaned_if_refused(self.index), self._writer() as writer:
             self.writer = writer
             known = writer.known_documents()
             had = writer.base is not None and not self.options.rebuild

@@ -47,7 +47,7 @@ def encode(
         progress: counts what went through the model, and the seconds, those that the caller takes included.
         tell: called after each batch.
         raw: neither filtered nor normalised.
-        tune: as in `TextEncoder.batches`.
+        tune: as in `Encoder.batches`.
 
     Raises:
         ModelError: a vector is not finite; the message names the chunk.

@@ -31,7 +31,7 @@ from ragidx.corpora.sources import Source
 from ragidx.indexer import atomic
 from ragidx.indexer.digests import DIGEST_BYTES, DigestTable, digest
 from ragidx.indexer.store.lookup import Documents
-from ragidx.indexer.store.manifest import SEEN, read_regular
+from ragidx.indexer.store.manifest import FILE_CACHE, read_regular
 
 REPEATED = "its id is another document's"
 """Why a document is skipped whose id another one had before it in the same build."""
@@ -54,7 +54,7 @@ class SeenFiles:
     """
 
     def __init__(self, index: Path, options: ReadOptions, documents: Documents, *, reread: bool = False) -> None:
-        self._path = index / SEEN
+        self._path = index / FILE_CACHE
         self._documents = documents
         self._rules = _rules_of(options)
         self._old = self._read(2 * len(documents) + _SPARE_RECORDS)

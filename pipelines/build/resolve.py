@@ -22,8 +22,8 @@ from ragidx.indexer.encoders.load import check_network
 from ragidx.indexer.encoders.methods import (
     SENTENCE_TRANSFORMERS,
     EncoderOptions,
+    continued_options,
     filter_spec,
-    gone_on_with,
     located,
 )
 from ragidx.indexer.models.locate import ModelFiles, locate, weights_fingerprint
@@ -164,7 +164,7 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
         )
     own = None if old is None else old.encoder
     files = _files(options.model, options.encoder, own)
-    encoder = methods.resolve(files, **(options.encoder if own is None else gone_on_with(own, options.encoder)))
+    encoder = methods.resolve(files, **(options.encoder if own is None else continued_options(own, options.encoder)))
     spec = IndexSpec(
         encoder=encoder,
         filter=old.filter if old and not options.filter else filter_spec(files, encoder, **options.filter),

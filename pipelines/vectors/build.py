@@ -20,7 +20,7 @@ from ragidx.corpora.vectors.batch import check_width
 from ragidx.corpora.vectors.files import VectorBatch, VectorOptions, vector_batches, vector_bytes
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
-from ragidx.indexer.writing.vacuum import vacated_if_refused
+from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.pipelines.build.corpus import check_removal, index_in
 from ragidx.pipelines.build.options import (
     QUERY_OPTIONS,
@@ -115,7 +115,7 @@ class _Build:
         plan = self._model(old, dim if old is None else old.dim)
         self.report.encode_seconds = 0.0 if plan is None else time.perf_counter() - asked
         with (
-            vacated_if_refused(self.index),
+            cleaned_if_refused(self.index),
             IndexWriter(
                 self.index,
                 dim,

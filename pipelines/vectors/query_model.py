@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.digests import digest
-from ragidx.indexer.encoders.methods import gone_on_with
+from ragidx.indexer.encoders.methods import continued_options
 from ragidx.indexer.models.locate import weights_fingerprint
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec, IndexSpec
@@ -58,7 +58,7 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
     have = None if old is None else IndexSpec.from_json(dict(old.spec), where=str(index))
     asks = None if have is None else have.encoder
     if asks is not None:
-        options = dataclasses.replace(options, encoder=gone_on_with(asks, options.encoder))
+        options = dataclasses.replace(options, encoder=continued_options(asks, options.encoder))
     try:
         plan = resolve(options)
     except ModelError as fault:

@@ -118,7 +118,7 @@ class IndexWriter:
         )
         try:
             self._base = None if replace or self._writer.base is None else Store.open(self.path)
-            self._known = KnownRows(self._base)
+            self._known = KnownRows() if self._base is None else KnownRows(self._base.segments, self._base.dead)
         except BaseException:
             self._writer.close()
             raise
@@ -224,7 +224,7 @@ class IndexWriter:
         with self._writer.whole():  # cannot be undone from here on: what is known of the rows goes
             n_documents = len(np.unique(np.concatenate([self._known.documents(), *self._new_documents])))
             # What is known of a million rows takes 100 MB, which the making of an index had better use.
-            self._known, self._seen, self._new_documents = KnownRows(None), DigestTable(), []
+            self._known, self._seen, self._new_documents = KnownRows(), DigestTable(), []
             manifest = self._writer.commit(notes or {}, n_documents)
         return WriteReport(
             generation=manifest.generation,

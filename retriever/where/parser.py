@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ragidx.corpora.errors import QueryError
+from ragidx.corpora.errors import QueryError, lone_surrogate
 from ragidx.retriever.where.conditions import (
     KEYWORDS,
     And,
@@ -285,7 +285,7 @@ def _unescaped(text: str, at: int, typed: str) -> str:
         return _ESCAPES[code]
 
     value = re.sub(r"\\(?:(u[0-9a-fA-F]{4})|(.))", escape, typed[1:-1], flags=re.DOTALL)
-    if re.search("[\ud800-\udfff]", value):
+    if lone_surrogate(value) is not None:
         raise _fault(text, at, "the text holds half of a surrogate pair", "write the character itself")
     return value
 

@@ -76,6 +76,16 @@ def test_a_name_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
     assert walk(tmp_path) == ([], {"a\ufffd.txt": "its name is not UTF-8"})
 
 
+def test_one_file_whose_name_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"a\xff.txt")
+    path.write_text("x")
+
+    with pytest.raises(CorpusError) as caught:
+        walk(path)
+
+    assert str(caught.value) == f"{tmp_path}/a\ufffd.txt: its name is not UTF-8\n  hint: rename the file"
+
+
 def test_hidden_and_version_control_folders_are_left_out(tmp_path: Path) -> None:
     plant(tmp_path, ".git/config", ".hidden.txt", "CVS/Root", "_darcs/x", "a/.x/y.txt", "a/b.txt")
 
@@ -135,7 +145,7 @@ def test_include_keeps_what_one_glob_matches(tmp_path: Path) -> None:
     names, skips = walk(tmp_path, include=["*.md", "docs/"])
 
     assert names == ["a.md", "docs/c.rst", "docs/d.md"]
-    assert skips == {"b.txt": "not matched by --include"}
+    assert skips == {"b.txt": "not matched by `include`"}
 
 
 def test_exclude_leaves_out_files_and_whole_folders(tmp_path: Path) -> None:
@@ -144,7 +154,7 @@ def test_exclude_leaves_out_files_and_whole_folders(tmp_path: Path) -> None:
     names, skips = walk(tmp_path, exclude=["*.txt", "old/"])
 
     assert names == ["a.md"]
-    assert skips == {"b.txt": "matched by --exclude", "old/": "matched by --exclude"}
+    assert skips == {"b.txt": "matched by `exclude`", "old/": "matched by `exclude`"}
 
 
 A_SEGMENT = f"{SEGMENTS}/{segment_id(1, 0)}/vectors.faiss"
@@ -222,7 +232,7 @@ def test_what_somebody_leaves_out_is_so_also_where_it_is_an_index(tmp_path: Path
     assert skips == {
         ".gitignore": "hidden",
         ".hidden/": "hidden",
-        "excluded/": "matched by --exclude",
+        "excluded/": "matched by `exclude`",
         "ignored/": "ignored by .gitignore",
     }
 

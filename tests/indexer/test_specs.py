@@ -168,6 +168,14 @@ def test_differences_name_the_field_in_the_users_words() -> None:
     ]
 
 
+def test_a_field_that_the_index_does_not_store_is_a_difference() -> None:
+    have = IndexSpec(encoder=None, precomputed=Precomputed())
+    want = dataclasses.replace(have, precomputed=Precomputed(given_dim=8))
+
+    assert differences(have, want) == [Difference("given_dim", None, 8)]
+    assert differences(want, have) == [Difference("given_dim", 8, None)]
+
+
 @pytest.mark.parametrize(
     ("now", "message"),
     [
@@ -226,7 +234,7 @@ def test_a_moved_model_with_the_same_weights_is_no_difference() -> None:
             lambda: FilterSpec(name="none", tau=2),
             "`filter`: filter 'none' keeps all raw coordinates\n  hint: remove `tau`, `dim` and `filter_offset`",
         ),
-        (lambda: EncoderSpec(attention="up"), "unknown attention 'up'\n  hint: known: causal, bidirectional"),
+        (lambda: EncoderSpec(attention="up"), "unknown attention 'up'\n  hint: known: bidirectional, causal"),
         (lambda: EncoderSpec(max_length=0), "`max_length`: a length of 0 tokens holds nothing\n  hint: give 1 or more"),
         (lambda: ChunkSpec(size=0), "`chunk_size`: a chunk of 0 tokens holds nothing\n  hint: give at least 1"),
         (

@@ -42,10 +42,10 @@ def main() -> None:
     try:
         converters = _converters()
     except (ImportError, OSError, MemoryError) as fault:
-        _tell(answers, error=f"{type(fault).__name__}: {fault}")
+        _send(answers, error=f"{type(fault).__name__}: {fault}")
         return
     sys.addaudithook(_refuse)
-    _tell(answers, ready=True)
+    _send(answers, ready=True)
     for line in requests:
         request = json.loads(line)
         _limit_cpu(limits["timeout_s"])
@@ -74,19 +74,19 @@ def _answer(answers: BinaryIO, converter: Any, request: dict[str, str], text_byt
             text = converter.convert(stream, StreamInfo(extension=request["ending"])).markdown
         data = text.encode("utf-8", "replace")
     except MemoryError:
-        _tell(answers, error="memory")
+        _send(answers, error="memory")
     except Exception as fault:  # noqa: BLE001  # the libraries raise anything; this process contains it
-        _tell(answers, error=f"{type(fault).__name__}: {fault}")
+        _send(answers, error=f"{type(fault).__name__}: {fault}")
     else:
         if len(data) > text_bytes:
-            _tell(answers, error="text")
+            _send(answers, error="text")
             return
-        _tell(answers, bytes=len(data))
+        _send(answers, bytes=len(data))
         answers.write(data)
         answers.flush()
 
 
-def _tell(answers: BinaryIO, **message: object) -> None:
+def _send(answers: BinaryIO, **message: object) -> None:
     answers.write(json.dumps(message).encode() + b"\n")
     answers.flush()
 

@@ -17,20 +17,22 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types
 
+from ragidx.corpora.errors import first_line
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.fields import Record, from_value, record_documents, text_field
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
 
 _BATCH_ROWS = 256
+_FILE_MARK = b"ARROW1"
+_FEATHER_1_MARK = b"FEA1"
 
 
 def read_parquet(file: SourceFile) -> Iterator[Document]:
     """One Document a row, row group by row group."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with file.path() as path:
         try:
             with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as parquet:
@@ -38,19 +40,17 @@ def read_parquet(file: SourceFile) -> Iterator[Document]:
                 batches = parquet.iter_batches(batch_size=_BATCH_ROWS, columns=names, use_threads=False)
                 yield from _documents(file, names, batches)
         except (pa.ArrowException, OSError) as fault:
-            raise UnreadableError(f"damaged Parquet data: {_first_line(fault)}") from fault
+            raise UnreadableError(f"damaged Parquet data: {first_line(fault)}") from fault
 
 
 def read_arrow(file: SourceFile) -> Iterator[Document]:
     """One Document a row of an Arrow IPC file or stream; Feather is the same."""
-    import pyarrow as pa
-
     with file.path() as path:
         try:
             with open_arrow(path) as (schema, batches):
                 yield from _documents(file, kept_columns(file, schema), (batch for batch, _ in batches))
         except (pa.ArrowException, OSError) as fault:
-            raise UnreadableError(f"damaged Arrow data: {_first_line(fault)}") from fault
+            raise UnreadableError(f"damaged Arrow data: {first_line(fault)}") from fault
 
 
 def _documents(file: SourceFile, names: list[str], batches: Iterator[Any]) -> Iterator[Document]:
@@ -86,9 +86,6 @@ def kept_columns(file: SourceFile, schema: Any) -> list[str]:
 
 
 def _is_kept(kind: Any) -> bool:
-    import pyarrow as pa
-    from pyarrow import types
-
     if types.is_dictionary(kind):
         return _is_kept(kind.value_type)
     if isinstance(kind, pa.BaseExtensionType):
@@ -124,9 +121,6 @@ def column_values(file: SourceFile, name: str, column: Any, before: int) -> list
 
 def _python_values(column: Any) -> list[object]:
     """Missing numbers are often written as NaN: they become None."""
-    import pyarrow as pa
-    from pyarrow import types
-
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
     if types.is_timestamp(column.type):
@@ -138,14 +132,6 @@ def _python_values(column: Any) -> list[object]:
         column = column.cast(pa.time64("us"), safe=False)
     values: list[object] = column.to_pylist()
     return [None if isinstance(value, float) and math.isnan(value) else value for value in values]
-
-
-def _first_line(fault: BaseException) -> str:
-    return (str(fault).splitlines() or [type(fault).__name__])[0][:200]
-
-
-_FILE_MARK = b"ARROW1"
-_FEATHER_1_MARK = b"FEA1"
 
 
 @contextmanager

@@ -14,9 +14,10 @@ import itertools
 from collections.abc import Iterator
 from typing import IO, Any
 
+from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.limits import UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import sample_encoding
-from ragidx.corpora.readers.fields import Record, from_text, has_surrogate, record_documents, text_field
+from ragidx.corpora.readers.fields import Record, from_text, record_documents, text_field
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
 
@@ -93,7 +94,7 @@ def _records(file: SourceFile, rows: Any, names: list[str], before: int, encodin
         number += 1
         if len(row) != len(names):
             file.skip(f"{len(row)} cells where the header has {len(names)}", at)
-        elif any(map(has_surrogate, row)):
+        elif any(lone_surrogate(cell) is not None for cell in row):
             file.skip(f"cannot be decoded as {encoding}", at)
         else:
             yield Record(number, at, {name: cell or None for name, cell in zip(names, row, strict=True) if name})

@@ -23,7 +23,7 @@ from ragidx.corpora.records import Document
 
 _LISTS = ("documents", "data", "records")
 _DISCARD_BYTES = 1 << 20
-_BLANK_BYTES = 1 << 20  # blank lines at the top that are passed over, to see what a file is
+_BLANK_BYTES = 1 << 20  # blank lines at the top that are skipped, to see what a file is
 
 
 def read_json_lines(file: SourceFile) -> Iterator[Document]:

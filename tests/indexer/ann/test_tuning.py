@@ -53,7 +53,8 @@ def test_exact_answers_are_those_of_numpy(stored, monkeypatch):
     monkeypatch.setattr(ann, "_BLOCK_BYTES", 4 * DIM * 300)  # rows come in several blocks
     vectors, path = stored
 
-    truth = exact_answers(path, DIM, ROWS, 50)
+    monkeypatch.setattr(tuning, "SAMPLE", 50)
+    truth = exact_answers(path, DIM, ROWS)
 
     scores = truth.queries @ vectors.reconstruct_n(0, ROWS).T
     assert truth.queries.shape == (50, DIM)

@@ -16,9 +16,9 @@ from ragidx.indexer.encoders.methods import (
     METHODS,
     SENTENCE_TRANSFORMERS,
     EncoderOptions,
+    continued_options,
     default_filter,
     filter_spec,
-    gone_on_with,
     resolve,
 )
 from ragidx.indexer.models.locate import ModelFiles, locate
@@ -214,8 +214,8 @@ def test_a_poolers_file_is_part_of_the_spec(tiny_model: Callable[..., Path], tmp
 def test_what_is_left_out_stays_as_it_was_unless_the_method_is_another() -> None:
     old = EncoderSpec(model="m", method="echo", template="echo-copies", copies=3, layer=2, instruction="i")
 
-    kept = gone_on_with(old, {"method": "echo", "layer": 1, "pooling": None})
-    copies, template = gone_on_with(old, {"copies": 2}), gone_on_with(old, {"template": "echo"})
+    kept = continued_options(old, {"method": "echo", "layer": 1, "pooling": None})
+    copies, template = continued_options(old, {"copies": 2}), continued_options(old, {"template": "echo"})
 
     assert {name: kept[name] for name in ("template", "copies", "layer", "pooling", "instruction")} == {
         "template": "echo-copies",
@@ -226,10 +226,10 @@ def test_what_is_left_out_stays_as_it_was_unless_the_method_is_another() -> None
     }
     assert ("template" in copies, copies["copies"]) == (False, 2)
     assert ("copies" in template, template["template"]) == (False, "echo")
-    assert gone_on_with(old, {"method": "classical", "layer": None}) == {"method": "classical"}
+    assert continued_options(old, {"method": "classical", "layer": None}) == {"method": "classical"}
 
 
 def test_a_model_with_its_own_modules_keeps_the_little_that_can_be_said_of_it() -> None:
     old = EncoderSpec(model="m", method=SENTENCE_TRANSFORMERS, pooling="own", instruction="i", max_length=9)
 
-    assert gone_on_with(old, {"max_length": 7}) == {"instruction": "i", "max_length": 7}
+    assert continued_options(old, {"max_length": 7}) == {"instruction": "i", "max_length": 7}

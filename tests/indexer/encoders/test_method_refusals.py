@@ -68,7 +68,7 @@ def test_copies_where_the_template_does_not_repeat_are_refused(
         ),
         (
             {"attention": "both"},
-            "unknown attention 'both'\n  hint: known: causal, bidirectional",
+            "unknown attention 'both'\n  hint: known: bidirectional, causal",
         ),
         (
             {"truncate": "start"},

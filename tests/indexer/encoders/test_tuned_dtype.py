@@ -6,6 +6,7 @@ Which format is faster depends on the machine, so the clock is set: products in 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ragidx.indexer.encoders.protocol import TUNE_FROM
 from ragidx.indexer.encoders.torch_encoder import BatchEncoder
 
 from ...conftest import SENTENCES
+from ...fork_kit import run_forking
 
 TEXTS = [f"{SENTENCES[number % 3]} {number}" for number in range(TUNE_FROM)]
 
@@ -100,3 +102,47 @@ def test_a_named_dtype_never_changes(timed: Callable[..., Timed], dtype: str) ->
 
     assert named.n_asked > 0  # threads and batches
     assert (named.encoder.dtype, named.is_mixed) == (dtype, dtype == "mixed")
+
+
+def test_a_query_beside_the_measurements_gets_the_vector_of_the_format_that_stays(
+    timed: Callable[..., Timed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    auto, asked = timed(), []
+    exact = auto.encoder.encode_query(["why?"])
+
+    def seconds(forward: Callable[[], Tensor]) -> float:
+        if auto.is_mixed and not asked:
+            asked.append(pool.submit(auto.encoder.encode_query, ["why?"]))
+            wait(asked, timeout=0.5)
+        return 1.0
+
+    monkeypatch.setattr(precision, "_seconds", seconds)
+
+    with ThreadPoolExecutor(1) as pool:
+        auto.encoder.tune(TEXTS[:8])
+        found = asked[0].result()
+
+    assert not auto.is_mixed
+    np.testing.assert_array_equal(found, exact)
+
+
+FORKED = """
+from ragidx.indexer.encoders.torch_encoder import _Gate
+gate = _Gate()
+
+def alone():
+    with gate.passing():
+        pass
+    with gate.alone():
+        return True
+
+with gate.passing():
+    print(in_child(alone))
+with gate.alone():
+    print(in_child(alone))
+"""
+
+
+@pytest.mark.slow
+def test_a_child_that_is_forked_beside_a_forward_pass_or_a_measurement_waits_for_neither(tmp_path: Path) -> None:
+    assert run_forking(FORKED, tmp_path).split() == ["same", "same"]

@@ -319,6 +319,6 @@ def test_a_fitted_filter_without_a_corpus_is_refused(name: str, model: Any) -> N
         make_filter(FilterSpec(name=name, dim=4), model)
 
     assert str(fault.value) == (
-        f"`filter`: filter '{name}' is fitted on a corpus, and there is none here\n  hint: build an index with it"
-        f" (ragidx build CORPUS --filter {name}), or take a filter that needs none"
+        f"`filter`: filter '{name}' is fitted on a corpus, and there is none here\n"
+        f"  hint: build an index with `filter={name}`, or take a filter that needs none"
     )

@@ -188,8 +188,16 @@ def test_rows_that_pad_the_vocabulary_belong_to_the_matrix(tiny_model: Callable[
     np.testing.assert_allclose(values, torch.linalg.svdvals(head.to(torch.float64)).numpy(), rtol=1e-8)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"weight_map": 7}', "{}"])
-def test_a_broken_list_of_shards_is_refused(text: str, tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "not readable as JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        *((text, "it does not say which file holds which weight") for text in ("[]", '{"weight_map": 7}', "{}")),
+    ],
+)
+def test_a_broken_list_of_shards_is_refused(
+    text: str, reason: str, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
     folder = tmp_path / "sharded"
     shutil.copytree(tiny_model("llama"), folder)
     (folder / "model.safetensors.index.json").write_text(text)
@@ -198,8 +206,7 @@ def test_a_broken_list_of_shards_is_refused(text: str, tiny_model: Callable[...,
         find_unembedding(locate(str(folder)))
 
     assert str(fault.value) == (
-        f"{folder / 'model.safetensors.index.json'}: it does not say which file holds which weight\n"
-        "  hint: download or copy the model again"
+        f"{folder / 'model.safetensors.index.json'}: {reason}\n  hint: download or copy the model again"
     )
 
 

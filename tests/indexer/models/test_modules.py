@@ -84,13 +84,18 @@ def test_pickled_weights_that_nothing_reads_are_no_obstacle(plain: Path) -> None
     assert weights_fingerprint(locate(str(folder))) == before
 
 
-@pytest.mark.parametrize("written", ['{"path": ""}', "[1]", "not JSON"])
-def test_a_list_of_modules_that_is_none_is_refused(plain: Path, written: str) -> None:
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ('{"path": ""}', "it is not a list of modules"),
+        ("[1]", "it is not a list of modules"),
+        ("not JSON", "not readable as JSON: Expecting value: line 1 column 1 (char 0)"),
+    ],
+)
+def test_a_list_of_modules_that_is_none_is_refused(plain: Path, written: str, reason: str) -> None:
     (plain / "modules.json").write_text(written)
 
-    assert refused(plain) == (
-        f"{plain / 'modules.json'}: it is not a list of modules\n  hint: download or copy the model again"
-    )
+    assert refused(plain) == f"{plain / 'modules.json'}: {reason}\n  hint: download or copy the model again"
 
 
 @pytest.mark.parametrize("path", ["../other", "/other"])

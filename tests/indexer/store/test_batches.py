@@ -107,7 +107,8 @@ def test_what_is_kept_has_no_more_bytes_than_the_limit(index, reads):
 
 
 def test_what_was_used_longest_ago_goes_first():
-    cache = BatchCache(limit=30)
+    cache = BatchCache()
+    cache._limit = 30
     for name in ("a", "b", "a", "c"):
         cache.get(name, lambda: batch_of(12))
     decoded: list[str] = []
@@ -118,7 +119,8 @@ def test_what_was_used_longest_ago_goes_first():
 
 
 def test_a_batch_beyond_the_limit_is_given_and_not_kept():
-    cache = BatchCache(limit=30)
+    cache = BatchCache()
+    cache._limit = 30
     cache.get("small", lambda: batch_of(20))
 
     assert cache.get("large", lambda: batch_of(31)).num_rows == 31

@@ -191,6 +191,21 @@ def test_deletions_of_rows_that_are_not_there(index):
     )
 
 
+def test_a_failure_without_words_is_called_by_its_class(index, monkeypatch):
+    def fail(*_):
+        raise ValueError
+
+    monkeypatch.setattr("ragidx.indexer.store.deletions._read_masks", fail)
+    path = next((index / "deletions").iterdir())
+
+    assert refused(index) == f"{path}: the file is damaged: ValueError\n{WAY_BACK}"
+
+    monkeypatch.setattr(faiss, "read_index", lambda *_: (_ for _ in ()).throw(RuntimeError))
+    path = index / SEGMENT / "vectors.faiss"
+
+    assert refused(index) == f"{path}: the file is damaged: FAISS cannot read it: RuntimeError\n{PUT_BACK}"
+
+
 def test_a_blob_that_is_not_there(index):
     store = Store.open(index)
 

@@ -19,7 +19,7 @@ from fault_reader import sign
 
 import ragidx
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.store.manifest import SEEN
+from ragidx.indexer.store.manifest import FILE_CACHE
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.build.report import BuildReport
 
@@ -44,7 +44,7 @@ def _same(one: Path, other: Path) -> None:
 
 def _times(index: Path) -> dict[str, int]:
     """Of all files that belong to a state; the cache of files that were read is noted when they have settled."""
-    files = [path for path in index.rglob("*") if path.is_file() and path.name not in ("LOCK", SEEN)]
+    files = [path for path in index.rglob("*") if path.is_file() and path.name not in ("LOCK", FILE_CACHE)]
     return {str(path): path.stat().st_mtime_ns for path in files}
 
 

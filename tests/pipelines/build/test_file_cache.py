@@ -17,7 +17,7 @@ import ragidx
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers import source_file
-from ragidx.indexer.store.manifest import SEEN
+from ragidx.indexer.store.manifest import FILE_CACHE
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.build import file_cache as seen
@@ -307,7 +307,7 @@ def _folder(file: Path) -> None:
 def test_a_damaged_cache_costs_reading_and_nothing_else(corpus: Path, index: Path, damage: Any) -> None:
     (corpus / "a.txt").write_text("Ants march.")
     _settle()
-    damage(index / SEEN)
+    damage(index / FILE_CACHE)
     assert _counts(ragidx.build(corpus, index)) == (0, 2, 0, 1, 0)
     assert _counts(ragidx.build(corpus, index)) == ((0 if damage is _folder else 3), 3, 0, 0, 0)
     assert _texts(index)["a.txt:0-11"] == "Ants march."

@@ -12,7 +12,7 @@ import ragidx
 from ragidx.corpora.errors import CorpusError
 from ragidx.indexer.store.lock import LOCK, Lock
 from ragidx.indexer.store.manifest import JOURNAL, SEGMENTS
-from ragidx.indexer.writing.vacuum import vacated_if_refused
+from ragidx.indexer.writing.vacuum import cleaned_if_refused
 
 from ..conftest import Done
 
@@ -25,7 +25,7 @@ def _refuse(index: Path, begin: Callable[[Path], None]) -> None:
     """A build that begins, and ends with an error."""
 
     def build() -> None:
-        with vacated_if_refused(index):
+        with cleaned_if_refused(index):
             begin(index)
             raise _Refused
 

@@ -163,7 +163,7 @@ UNKNOWN_ATTN = (
             "--template: the template has an unknown placeholder '{texd}'\n"
             "  hint: known: {text}, {instruction}, {bos}, {eos}",
         ),
-        ("--attention sideways", "unknown attention 'sideways'\n  hint: known: causal, bidirectional"),
+        ("--attention sideways", "unknown attention 'sideways'\n  hint: known: bidirectional, causal"),
         ("--device cude", "unknown device 'cude'; did you mean 'cuda'?\n  hint: known: auto, cpu, cuda, mps"),
         (
             "--dtype float23",
