@@ -6,6 +6,7 @@ The order is that of docs/design.md: a package may import those to its left, nev
 from __future__ import annotations
 
 import ast
+import fnmatch
 import functools
 import subprocess
 import sys
@@ -162,6 +163,13 @@ def test_a_module_is_not_named_after_a_package_that_it_imports() -> None:
             for alias in node.names
         }
         assert path.stem not in imported
+
+
+def test_every_folder_of_tests_is_collected(pytestconfig: pytest.Config) -> None:
+    skipped = pytestconfig.getini("norecursedirs")
+    folders = {file.parent for file in (ROOT / "tests").rglob("test_*.py")}
+
+    assert [folder for folder in folders if any(fnmatch.fnmatch(folder.name, pattern) for pattern in skipped)] == []
 
 
 def test_modules_and_tests_stay_short_enough_to_read() -> None:
