@@ -12,7 +12,7 @@ from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli import describe as words
 from ragidx.pipelines.cli import plan_tables as forecast_tables
-from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips
+from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips, with_options
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     ann_options,
@@ -103,7 +103,7 @@ def command(
     with interrupts.reported(lambda: _what_next(line)), line:
         report = build(corpus, index, on_progress=line.callback, **options)
     if as_json:
-        console.print_json(report.to_json())
+        console.print_json(with_options(report.to_json()))
     else:
         _tell(report)
 
@@ -122,7 +122,7 @@ def _plan(corpus: str, index: Path, options: BuildKeywords, *, as_json: bool) ->
     with ProgressLine(as_json=as_json) as line:
         found = forecast(corpus, index, on_progress=line.callback, **options)
     if as_json:
-        console.print_json(found.to_json())
+        console.print_json(with_options(found.to_json()))
     else:
         forecast_tables.print_forecast(found)
 

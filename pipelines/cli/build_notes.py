@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import MIN_ROWS
 from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console
-from ragidx.pipelines.cli.help import as_options
+from ragidx.pipelines.cli.help import as_options, reasons
 
 _REASONS = 12  # shown on a terminal; a broken export can have as many as it has records
 
@@ -29,6 +31,11 @@ def tell_removed(r: BuildReport) -> None:
         console.note(
             f"Removed: {r.n_removed:,}; `ragidx rollback {last}` brings {what} back while generation {last} is kept."
         )
+
+
+def with_options(data: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of a build or a plan, its reasons for skipping in the command line's words."""
+    return data | {name: reasons(data[name]) for name in ("skipped", "skipped_places") if name in data}
 
 
 def tell_skips(r: BuildReport) -> None:

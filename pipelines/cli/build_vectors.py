@@ -58,14 +58,14 @@ def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, op
     with interrupts.reported(lambda: interrupts.START_AGAIN), line:
         report = build_vectors(vectors, index, on_progress=line.callback, vector_field=vector_field, **taken)
     if as_json:
-        console.print_json(report.to_json())
+        console.print_json(with_options(report.to_json()))
     else:
         _tell(report)
 
 
 def _tell(r: BuildReport) -> None:
     """The report on stdout; what was skipped, on stderr."""
-    from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips
+    from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips, with_options
 
     made_by = "" if r.spec.precomputed is None else r.spec.precomputed.made_by
     gone = f", {r.n_removed:,} removed" if r.n_removed else ""

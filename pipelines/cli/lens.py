@@ -15,7 +15,7 @@ from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, FILTER_OPTIONS
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.pipelines.build.report import Skips
 from ragidx.pipelines.cli import console, lens_tables
-from ragidx.pipelines.cli.help import GroupedCommand
+from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (
     UnicodeText,
     device_option,
@@ -180,7 +180,7 @@ def _show_spectrum(text: str | None, index: Path | None, as_json: bool, options:
         lens_tables.print_spectrum(report)
     for reason, count in skips.counts.items():
         if reason not in BY_RULE:
-            console.note(f"Skipped: {count:,} x {reason}")
+            console.note(f"Skipped: {count:,} x {as_options(reason)}")
     if out is not None:
         console.note(f"Written: {out}")
 

@@ -10,6 +10,7 @@ from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import FLAT, MIN_ROWS
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli.help import reasons
 
 if TYPE_CHECKING:
     from ragidx.pipelines.plan.footprint import Room, WidthRoom
@@ -150,7 +151,8 @@ def _fields(f: Forecast) -> list[tuple[str, str]]:
         fields.append(("cut", f"{_range(f.truncated)} longer than the model reads"))
     if f.empty.value:
         fields.append(("empty", f"{_range(f.empty)} without text"))
-    fields += [("skipped", f"{count:,} x {reason}") for reason, count in f.skipped.items() if reason not in BY_RULE]
+    skipped = reasons({reason: count for reason, count in f.skipped.items() if reason not in BY_RULE})
+    fields += [("skipped", f"{count:,} x {reason}") for reason, count in skipped.items()]
     fields.append(("speed", _speed(f)))
     fields += [
         ("time", _time(f)),

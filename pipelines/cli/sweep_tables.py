@@ -45,7 +45,7 @@ def print_report(report: SweepReport) -> None:
     room = min(console.width(sys.stdout), 120)
     for line in _explained(r):
         click.echo(textwrap.fill(line, room))
-    click.echo(textwrap.fill(r.recommendation(), room))
+    click.echo(textwrap.fill(as_options(r.recommendation()), room))
     for note in r.notes:
         console.note(as_options(note))
 

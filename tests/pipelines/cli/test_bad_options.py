@@ -81,6 +81,11 @@ def test_an_index_is_no_corpus(run: Run) -> None:
             "condition, character 8: 'year' is a number, and 'a' is text\n  year > 'a'\n         ^\n"
             "  hint: compare it with a number, without quotes\n",
         ),
+        (
+            "`year` >= 1900 and `model` == 3",
+            "condition, character 20: unknown field 'model'\n  `year` >= 1900 and `model` == 3\n"
+            "                     ^\n  hint: fields: doc_id, heading, subject, title, year\n",
+        ),
         ("", "condition: the condition is empty\n  hint: write one such as year >= 1900, or remove it\n"),
     ],
 )
