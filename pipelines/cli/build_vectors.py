@@ -12,6 +12,7 @@ from ragidx.pipelines.build.options import QUERY_OPTIONS, BuildKeywords, StoreKe
 from ragidx.pipelines.build.report import BuildReport, Queries
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips, with_options
 from ragidx.pipelines.cli.progress import ProgressLine
 
 _TAKEN = tuple(StoreKeywords.__annotations__)
@@ -65,8 +66,6 @@ def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, op
 
 def _tell(r: BuildReport) -> None:
     """The report on stdout; what was skipped, on stderr."""
-    from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips, with_options
-
     made_by = "" if r.spec.precomputed is None else r.spec.precomputed.made_by
     gone = f", {r.n_removed:,} removed" if r.n_removed else ""
     checking = f" (and {r.encode_seconds:.1f} s for the model)" if r.encode_seconds else ""

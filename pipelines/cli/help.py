@@ -143,4 +143,5 @@ def _options() -> dict[str, str]:
         "taus": "--tau",
         "filters": "--filter",
         "index_types": "--index-type",
+        "group_size": "--tokens",
     }

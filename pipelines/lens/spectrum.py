@@ -166,7 +166,7 @@ def spectrum(
     if (corpus is None) == (index is None):
         raise SpecError("tokens are counted in a corpus or in an index", "give one of `corpus` and `index`")
     if group_size < 1:
-        raise SpecError(f"groups of {group_size} tokens hold none", "give 1 or more", where="`tokens`")
+        raise SpecError(f"groups of {group_size} tokens hold none", "give 1 or more", where="`group_size`")
     store = None if index is None else Store.open(index)
     own = None if store is None else IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
     files = _files(model, revision, own, str(index))
@@ -276,7 +276,7 @@ def _chosen(counts: Counts, vocabulary: Vocabulary, size: int, seed: int, source
     if seen.size < 2 * size:
         raise CorpusError(
             f"{seen.size:,} different tokens were counted; {size:,} frequent and {size:,} rare ones need {2 * size:,}",
-            f"count a larger corpus, or ask for at most {seen.size // 2:,} with --tokens",
+            f"count a larger corpus, or ask for at most {seen.size // 2:,} with `group_size`",
             where=source,
         )
     drawn = np.random.default_rng(seed)

@@ -114,7 +114,7 @@ def test_a_plan_of_standard_input_is_refused(run: Run) -> None:
     assert run("build", "-", "--plan", stdin=b"text") == (
         2,
         "",
-        "Error: --plan: standard input can be read once, and a plan would leave nothing of it for the build\n"
+        "Error: standard input: it can be read once, and a plan would leave nothing of it for the build\n"
         "  hint: write it to a file, and plan with that\n",
     )
 
