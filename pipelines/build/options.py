@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.indexer.ann.index_types import memory_size
+from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
 from ragidx.indexer.devices import RunOptions, check_device, check_dtype, check_implementation
 from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, FILTER_OPTIONS, EncoderOptions, FilterFields, FilterOptions
 
@@ -128,6 +128,27 @@ def build_options(door: str = "build", /, **given: Unpack[BuildKeywords]) -> Bui
     if members.get("max_memory") is not None:
         members["max_memory"] = memory_size(members["max_memory"])
     return BuildOptions(**members)
+
+
+def index_options(
+    own: IndexOptions,
+    index_type: str | None,
+    target_recall: float | None,
+    max_memory: int | str | None,
+    dim: int | None,
+) -> IndexOptions:
+    """Which index large segments get: what was asked for, else the index's own; `dim` None: the width is not checked.
+
+    Raises:
+        SpecError: a value is unknown, out of range, or does not suit the width.
+    """
+    options = IndexOptions(
+        own.index_type if index_type is None else index_type,
+        own.target_recall if target_recall is None else target_recall,
+        own.max_memory if max_memory is None else memory_size(max_memory),
+    )
+    check_index_type(options.index_type, dim)  # also where no segment is large enough for it yet
+    return options
 
 
 QUERY_OPTIONS = tuple(QueryKeywords.__annotations__)

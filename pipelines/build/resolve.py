@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.ann.index_types import AUTO, IndexOptions, check_index_type
+from ragidx.indexer.ann.index_types import AUTO, INDEX_TYPES, IndexOptions, check_index_type
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.load import check_network
 from ragidx.indexer.encoders.methods import (
@@ -31,7 +31,7 @@ from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.specs import FILTERS, EncoderSpec, IndexSpec, differences, mismatch
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build.options import BuildOptions, ChunkOptions
+from ragidx.pipelines.build.options import BuildOptions, ChunkOptions, index_options
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
@@ -64,6 +64,11 @@ class Plan:
 
         o = self.options
         return encoder_of(self.files, self.encoder_spec, device=o.device, dtype=o.dtype, attn=o.attn)
+
+    @property
+    def loaded(self) -> Encoder | None:
+        """The model, where something asked for it: an idle build loads none."""
+        return vars(self).get("encoder")
 
     @functools.cached_property
     def filter(self) -> Filter | None:
@@ -115,13 +120,12 @@ class Plan:
 
     def index_options(self) -> IndexOptions:
         """Which index large segments get: what was asked for, else the index's own."""
-        own = IndexOptions() if self.stored is None else self.stored.manifest.index
-        o = self.options
-        return IndexOptions(
-            self.spec.index_type,
-            own.target_recall if o.target_recall is None else o.target_recall,
-            own.max_memory if o.max_memory is None else o.max_memory,
-        )
+        own, dim, o = IndexOptions(), None, self.options
+        if self.stored is not None:
+            own, dim = self.stored.manifest.index, self.stored.manifest.dim
+        elif self.spec.index_type not in INDEX_TYPES:  # the width of a model may be known to its network alone
+            dim = self.spec.filter.width(self.hidden)
+        return index_options(own, self.spec.index_type, o.target_recall, o.max_memory, dim)
 
     def blobs(self) -> dict[str, bytes]:
         """Files that the index keeps beside its vectors."""
