@@ -71,7 +71,6 @@ class SweepKeywords(EncoderOptions, FilterFields, RunOptions, ChunkOptions, Corp
     """Those of a build that `sweep` takes, too; widths, filters and index types are arguments of its own."""
 
     model: str | None
-    reread: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -175,10 +175,13 @@ def _parts(room: Room) -> str:
 
 
 def _speed(f: Forecast) -> str:
+    from ragidx.indexer.encoders.protocol import TUNE_FROM  # loads numpy, which no --help needs
+
     s = f.speed
     if s is None:
         return "nothing to encode"
-    untuned = "" if s.tuned or s.device != "cpu" or f.to_encode.value < 256 else "; the build tunes, and may be faster"
+    is_small = f.to_encode.value < TUNE_FROM
+    untuned = "" if s.tuned or s.device != "cpu" or is_small else "; the build tunes, and may be faster"
     return (
         f"{s.tokens_per_s:,.0f} tokens/s ({s.device}, {s.dtype}): the median of {s.n_groups} measured, "
         f"{console.plural(s.n_chunks, 'chunk')}, {s.low:,.0f} to {s.high:,.0f}{untuned}"

@@ -81,7 +81,7 @@ def test_a_name_that_no_build_takes_is_refused_with_the_near_miss(door: str, cal
     with pytest.raises(SpecError) as fault:
         call(tmp_path, chunk_sise=3)  # type: ignore[operator]
 
-    known = ", ".join(sorted(BuildKeywords.__annotations__))
+    known = ", ".join(sorted((SweepKeywords if door == "sweep" else BuildKeywords).__annotations__))
     assert str(fault.value) == (
         f"{door} takes no such option: 'chunk_sise'; did you mean 'chunk_size'?\n  hint: known: {known}"
     )
