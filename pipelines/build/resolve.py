@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,11 +180,22 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
     )
     changes = [] if old is None else differences(old, spec)
     if changes:
-        raise mismatch(changes, spec.index_type, where)
+        raise _narrower(mismatch(changes, spec.index_type, where), options, stored, {one.field for one in changes})
     plan = Plan(spec, files, options, stored)
     check_network(files, plan.encoder_spec, device=options.device, dtype=options.dtype, attn=options.attn)
     plan.index_options()  # what is wrong with them shows now
     return plan
+
+
+def _narrower(fault: SpecError, options: BuildOptions, stored: Store | None, fields: set[str]) -> SpecError:
+    """The error, with the command that makes an index narrower where that is all that was asked for."""
+    dim = options.filter.get("dim")
+    if stored is None or dim is None or dim >= stored.manifest.dim or not fields <= {"filter.dim", "filter.tau"}:
+        return fault
+    command = f"ragidx shrink --dim {dim} --index {shlex.quote(str(stored.path))}"
+    return SpecError(
+        fault.message, f"{fault.hint}; '{command}' makes it narrower, and encodes nothing", where=fault.where
+    )
 
 
 def _stored(index: Path) -> Store | None:

@@ -12,7 +12,7 @@ from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli import describe as words
 from ragidx.pipelines.cli import plan_tables as forecast_tables
-from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips, with_options
+from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips, tell_vectors, with_options
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     ann_options,
@@ -94,6 +94,8 @@ def command(
         given.build(vectors, vector_field, index, as_json, options)
         return
     assert corpus is not None
+    if not as_json:
+        tell_vectors(corpus)
     if plan:
         _plan(corpus, index, options, as_json=as_json)
         return

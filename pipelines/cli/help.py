@@ -29,7 +29,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 RUN = "Run"
 _INDEX = ("info", "verify", "history", "compact", "shrink")  # commands whose only place is the index
-_MEANT = {"query": ": put the question in quotes"} | dict.fromkeys(_INDEX, ": name the index with --index FOLDER")
+_MEANT = dict.fromkeys(_INDEX, ": name the index with --index FOLDER") | {
+    "query": ": put the question in quotes",
+    "build": ": one corpus at a time; put the folders below one folder",
+    "delete": ": name it with --id",
+}
 OTHERWISE = {("query", "dim"): "Hit", ("query", "instruction"): "Question", ("query", "pooler"): "Model"}
 
 

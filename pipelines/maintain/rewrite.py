@@ -158,7 +158,8 @@ def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -
     if not 1 <= dim <= stored:
         raise SpecError(
             f"dim {dim:,} is not from 1 to {stored:,}, the dimensions stored in the index",
-            f"give at most {stored:,}; for more, build again with a larger `dim`",
+            f"give at most {stored:,}; for more, build again with a larger `dim` and `rebuild=True`, or go back "
+            "with `ragidx rollback` if it was shrunk",
             where="`dim`",
         )
     if not FILTERS[spec.filter.name].nested:

@@ -102,7 +102,11 @@ class IndexWriter:
         self.path, self.dim = Path(path), dim
         old = None if replace else committed_or_none(self.path)
         asks = None if queries is None else queries.spec
-        self.spec = spec_of_vectors(old, dim, index_type=index_type, made_by=made_by, queries=asks, where=str(path))
+        try:
+            self.spec = spec_of_vectors(old, dim, index_type=index_type, made_by=made_by, queries=asks, where=str(path))
+        except SpecError as fault:  # its hint is that of a build
+            hint = fault.hint.replace("`rebuild=True`", "`replace=True`")
+            raise SpecError(fault.message, hint, where=fault.where) from fault
         self.stored_dim = dim if old is None else old.dim
         own = IndexOptions() if old is None else old.index
         blobs = {} if queries is None else queries.blobs()

@@ -81,8 +81,12 @@ def test_a_corpus_that_has_become_empty_leaves_the_index_as_it_was(run: Run, ind
     shutil.rmtree("corpus")
     Path("corpus").mkdir()
 
-    assert run("build", "corpus").status == 2
-
+    assert run("build", "corpus") == (
+        2,
+        "",
+        "Error: corpus: the corpus is empty: there is no file in it\n"
+        "  hint: name a folder with documents; the index is unchanged, to empty it use `ragidx delete`\n",
+    )
     check_still_answers(run)
 
 
