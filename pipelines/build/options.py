@@ -80,7 +80,10 @@ class BuildOptions:
     Args:
         model: mini, a folder, or a hub id.
         encoder, filter, chunk: the options of each that were given, None never.
-        strict, reread, allow_removal, rebuild: as in `BuildKeywords`; the others as in the groups there.
+        index_type, target_recall, max_memory: as in `AnnOptions`; the last in bytes.
+        device, dtype, attn: as in `RunOptions`.
+        include, exclude, text_field, id_field: as in `CorpusOptions`.
+        strict, reread, allow_removal, rebuild: as in `BuildKeywords`.
     """
 
     model: str | None = None

@@ -33,14 +33,13 @@ from ragidx.indexer.specs import FILTERS, EncoderSpec, IndexSpec, differences, m
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.build.options import BuildOptions, ChunkOptions, index_options
+from ragidx.retriever.retriever import FILTER_FILE, stored_filter
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
     from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.filters.fitting import Sample
-
-FILTER_FILE = "filter.safetensors"
 
 
 @dataclass
@@ -74,12 +73,10 @@ class Plan:
     @functools.cached_property
     def filter(self) -> Filter | None:
         """The filter: the index's own where there is one, so that every vector went through the same numbers."""
-        from ragidx.indexer.filters.filter import Filter, make_filter
+        from ragidx.indexer.filters.filter import make_filter
 
-        if self.spec.filter.name == "none":
-            return None
         if self.stored is not None:
-            return Filter.from_bytes(self.stored.blob(FILTER_FILE))
+            return stored_filter(self.stored, self.spec.filter)
         return make_filter(self.spec.filter, self)
 
     @property

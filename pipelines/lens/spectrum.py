@@ -29,7 +29,7 @@ from ragidx.indexer.prompts.tokenizer import load_tokenizer
 from ragidx.indexer.specs import FILTERS, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.lens.vocabulary import Counts, Vocabulary
-from ragidx.retriever.retriever import FILTER_FILE
+from ragidx.retriever.retriever import stored_filter
 
 _EDGES = (1, 5, 10)  # per cent of the directions at each end
 
@@ -245,9 +245,7 @@ def _files(model: str | None, revision: str | None, own: IndexSpec | None, index
 
 def _made(spec: FilterSpec, vocabulary: Vocabulary, store: Store | None) -> Filter | None:
     """The filter: the index's own, or made again, which one that is fitted on a corpus cannot be; None for `none`."""
-    if store is None or spec.name == "none":
-        return make_filter(spec, vocabulary)
-    return Filter.from_bytes(store.blob(FILTER_FILE))
+    return make_filter(spec, vocabulary) if store is None else stored_filter(store, spec)
 
 
 def _kept_columns(spec: FilterSpec, made: Filter | None) -> tuple[int, ...] | None:

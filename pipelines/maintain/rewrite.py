@@ -23,7 +23,8 @@ from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.rewrite import Change, Rewritten
 from ragidx.pipelines.build.options import index_options
 from ragidx.pipelines.build.report import made_in
-from ragidx.pipelines.build.resolve import FILTER_FILE, fingerprint_of
+from ragidx.pipelines.build.resolve import fingerprint_of
+from ragidx.retriever.retriever import FILTER_FILE
 
 
 @dataclass(frozen=True)
