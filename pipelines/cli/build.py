@@ -9,9 +9,7 @@ import click
 
 from ragidx.pipelines.build.options import BuildKeywords
 from ragidx.pipelines.build.report import BuildReport
-from ragidx.pipelines.cli import console, interrupts
-from ragidx.pipelines.cli import describe as words
-from ragidx.pipelines.cli import plan_tables as forecast_tables
+from ragidx.pipelines.cli import console, describe, interrupts, plan_tables
 from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips, tell_vectors, with_options
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
@@ -87,11 +85,11 @@ def command(
         ragidx build --vectors vectors.parquet
         ragidx build --vectors vectors.parquet --model models/all-MiniLM-L6-v2
     """
-    from ragidx.pipelines.cli import build_vectors as given
+    from ragidx.pipelines.cli import build_vectors
 
-    given.check_usage(corpus, vectors, vector_field)
+    build_vectors.check_usage(corpus, vectors, vector_field)
     if vectors is not None:
-        given.build(vectors, vector_field, index, as_json, options)
+        build_vectors.build(vectors, vector_field, index, as_json, options)
         return
     assert corpus is not None
     if not as_json:
@@ -126,7 +124,7 @@ def _plan(corpus: str, index: Path, options: BuildKeywords, *, as_json: bool) ->
     if as_json:
         console.print_json(with_options(found.to_json()))
     else:
-        forecast_tables.print_forecast(found)
+        plan_tables.print_forecast(found)
 
 
 def _tell(report: BuildReport) -> None:
@@ -138,16 +136,16 @@ def _tell(report: BuildReport) -> None:
     console.print_fields(
         [
             ("index", f"{r.index}  (generation {r.generation}{'' if r.committed else ', unchanged'})"),
-            ("model", f"{r.model}: {words.encoder(r.spec.encoder)}"),
-            ("filter", words.filter_(r.spec.filter, r.dim) + fitted),
+            ("model", f"{r.model}: {describe.encoder(r.spec.encoder)}"),
+            ("filter", describe.filter_(r.spec.filter, r.dim) + fitted),
             (
                 "documents",
                 f"{r.n_documents:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} unchanged"
                 f"{gone}{unopened}",
             ),
             ("chunks", f"{r.n_chunks:,}: {_chunks(r)}"),
-            *words.searched_field(r.index_type, r.made, r.recall),
-            ("size", words.size(r.index_bytes, r.n_chunks, "chunk")),
+            *describe.searched_field(r.index_type, r.made, r.recall),
+            ("size", describe.size(r.index_bytes, r.n_chunks, "chunk")),
             ("time", f"{r.seconds:.1f} s{_encoding(r)}"),
         ]
     )

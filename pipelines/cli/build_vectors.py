@@ -10,8 +10,7 @@ from click.core import ParameterSource
 
 from ragidx.pipelines.build.options import QUERY_OPTIONS, BuildKeywords, StoreKeywords
 from ragidx.pipelines.build.report import BuildReport, Queries
-from ragidx.pipelines.cli import console, interrupts
-from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli import console, describe, interrupts
 from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips, with_options
 from ragidx.pipelines.cli.progress import ProgressLine
 
@@ -80,8 +79,8 @@ def _tell(r: BuildReport) -> None:
                 f"{r.n_chunks:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} unchanged{gone}",
             ),
             ("documents", f"{r.n_documents:,}"),
-            *words.searched_field(r.index_type, r.made, r.recall),
-            ("size", words.size(r.index_bytes, r.n_chunks, "row")),
+            *describe.searched_field(r.index_type, r.made, r.recall),
+            ("size", describe.size(r.index_bytes, r.n_chunks, "row")),
             ("time", f"{seconds:.1f} s{_rate(r, seconds)}{checking}"),
         ]
     )

@@ -8,8 +8,7 @@ import click
 
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import FLAT, MIN_ROWS
-from ragidx.pipelines.cli import console
-from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import reasons
 
 if TYPE_CHECKING:
@@ -134,8 +133,8 @@ def _fields(f: Forecast) -> list[tuple[str, str]]:
     gone = f", {f.removed:,} removed" if f.removed else ""
     fields = [
         ("corpus", f"{f.corpus}: {console.plural(f.n_files, 'file')}, {console.n_bytes(f.corpus_bytes)}, {read}"),
-        ("model", f"{f.model}: {words.encoder(f.encoder)}"),
-        ("filter", words.filter_(f.filter, f.dim)),
+        ("model", f"{f.model}: {describe.encoder(f.encoder)}"),
+        ("filter", describe.filter_(f.filter, f.dim)),
         (
             "documents",
             f"{_range(f.documents)}: {f.added.value:,} new, {f.changed.value:,} changed, "

@@ -128,7 +128,7 @@ def _writer(index: str | Path, store: Store) -> StoreWriter:
 
 
 def _choose(store: Store, ids: Sequence[str], where: str | None) -> tuple[list[NDArray[np.bool_]], DeleteReport]:
-    """What ids and condition mean in this index: for each segment a mask (rows,) of what goes, and the report before it.
+    """What ids and condition mean in this index: for each segment a mask (rows,) of what goes, and the report of it.
 
     Raises:
         QueryError: as `delete`.

@@ -19,6 +19,7 @@ from ragidx.corpora.sources import Source
 from ragidx.corpora.vectors.batch import check_width
 from ragidx.corpora.vectors.files import VectorBatch, VectorOptions, vector_batches, vector_bytes
 from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.writing.vacuum import vacated_if_refused
 from ragidx.pipelines.build.corpus import check_removal, index_in
@@ -38,7 +39,6 @@ from ragidx.pipelines.vectors.writer import IndexWriter
 
 if TYPE_CHECKING:
     from ragidx.pipelines.build.resolve import Plan
-from ragidx.indexer.store.generations import committed_or_none
 
 
 class VectorKeywords(QueryKeywords, StoreKeywords, total=False):

@@ -12,7 +12,7 @@ import pytest
 import ragidx
 from ragidx.indexer.specs import FILTERS, FilterSpec
 from ragidx.pipelines.build.report import Progress
-from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli import describe
 from ragidx.pipelines.cli.progress import ProgressLine
 
 Run = Callable[..., tuple[int, str, str]]
@@ -156,4 +156,4 @@ def test_the_help_names_every_filter(run: Run) -> None:
 
 def test_every_filter_has_words() -> None:
     for name in FILTERS:
-        assert words.filter_(FilterSpec(name=name), 5).lower().startswith(name)
+        assert describe.filter_(FilterSpec(name=name), 5).lower().startswith(name)
