@@ -21,7 +21,6 @@ QUESTIONS = (
     "what makes an old chocolate bar turn grey and is it safe to eat",
     "Which ship passage let foreign fish and jellyfish spread from one sea into another?",
 )
-CONDITION = 'subject == "history" and year < 1000'
 
 
 @dataclass(frozen=True)

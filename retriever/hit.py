@@ -36,5 +36,5 @@ class Hit:
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """All fields; stable, documented in the README."""
+        """All fields; stable, documented in docs/query.md."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)} | {"metadata": dict(self.metadata)}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, QueryError, lone_surrogate
 from ragidx.indexer.devices import check_device
-from ragidx.indexer.specs import EncoderSpec
+from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.options import search_options
@@ -28,9 +28,17 @@ from ragidx.retriever.reader import IndexReader
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
     from ragidx.indexer.encoders.protocol import Encoder
+    from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.models.locate import ModelFiles
 
 FILTER_FILE = "filter.safetensors"
+
+
+def stored_filter(store: Store, spec: FilterSpec) -> Filter | None:
+    """The filter that an index keeps; None for `none`."""
+    from ragidx.indexer.filters.filter import Filter
+
+    return None if spec.name == "none" else Filter.from_bytes(store.blob(FILTER_FILE))
 
 
 class Retriever:
@@ -168,10 +176,8 @@ class Retriever:
     def embedder(self) -> Embedder:
         """What makes the index's vectors: its encoder and the filter that it keeps."""
         from ragidx.indexer.encoders.embedder import Embedder
-        from ragidx.indexer.filters.filter import Filter
 
-        stored = None if self.spec.filter.name == "none" else Filter.from_bytes(self.store.blob(FILTER_FILE))
-        return Embedder(self.encoder, stored)
+        return Embedder(self.encoder, stored_filter(self.store, self.spec.filter))
 
     def _load(self) -> Encoder:
         spec = self.spec.encoder

@@ -20,7 +20,6 @@ from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.records import Document, Skip
 from ragidx.corpora.sources import Source
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused
@@ -34,7 +33,6 @@ from ragidx.pipelines.build.report import INDEXING, BuildReport, OnProgress, Pro
 from ragidx.pipelines.build.resolve import make_plan
 
 if TYPE_CHECKING:
-    from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.store.lookup import Documents
     from ragidx.indexer.store.manifest import Manifest
 
@@ -74,7 +72,6 @@ class _Build:
         self._tell = Teller(on_progress, self.progress)
         self.skips = Skips(self.options.strict)
         self._cutter: Cutter | None = None
-        self._encoder: Encoder | None = None
         self._fitted: dict[bytes, Floats] = {}  # vectors of the sample the filter was fitted on
 
     def run(self) -> BuildReport:
@@ -196,13 +193,7 @@ class _Build:
         return self._cutter
 
     def _chunker(self) -> Chunker:
-        return chunker_of(self._loaded(), self.plan.spec.chunk)
-
-    def _loaded(self) -> Encoder:
-        """The encoder, loaded when the first text needs it: an idle build loads no model."""
-        if self._encoder is None:
-            self._encoder = self.plan.encoder
-        return self._encoder
+        return chunker_of(self.plan.encoder, self.plan.spec.chunk)
 
     def _index(self, window: Sequence[Item]) -> None:
         """Encode what has no vector yet, and give the window's rows to the writer in their order."""
@@ -226,8 +217,7 @@ class _Build:
         found: dict[bytes, Floats] = {}
         if not items:
             return found
-        embedder = Embedder(self._loaded(), self.plan.filter)
-        for keys, vectors in encode(items, embedder, self.progress, self._tell):
+        for keys, vectors in encode(items, self.plan.embedder, self.progress, self._tell):
             self.writer.remember(keys, vectors)
             found |= zip(keys, vectors, strict=True)
             self.progress.n_chunks += len(keys)
@@ -240,11 +230,11 @@ class _Build:
                 self._count_truncated(items)
 
     def _count_truncated(self, items: Sequence[Item]) -> None:
-        found = too_long(items, self._loaded(), self.plan.spec.chunk)
+        found = too_long(items, self.plan.encoder, self.plan.spec.chunk)
         self.report.n_truncated += len(found)
         if found and self.options.strict:
             raise StrictError(
-                f"the document has more than the {self._loaded().text_limit()} tokens that the model reads",
+                f"the document has more than the {self.plan.encoder.text_limit()} tokens that the model reads",
                 "cut documents with `chunk_size`, or build without `strict=True`",
                 where=found[0].row.doc_id,
             )
@@ -269,14 +259,14 @@ class _Build:
 
     def _notes(self) -> dict[str, Any]:
         """What the manifest keeps of this build."""
-        r = self.report
+        r, encoder = self.report, self.plan.loaded
         return {
             "corpus": str(self.corpus),
             "skipped": dict(self.skips.counts),
             # of the index, at most: some of those before may be gone, unless each was looked at again
             "truncated": r.n_truncated + (0 if self._looks_again else self._cut_before),
-            "device": self._encoder.device if self._encoder else "",
-            "dtype": self._encoder.dtype if self._encoder else "",
+            "device": encoder.device if encoder else "",
+            "dtype": encoder.dtype if encoder else "",
         }
 
     def _finish(self) -> None:
@@ -287,8 +277,8 @@ class _Build:
         r.take_index(store.manifest)
         r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places
         r.index_bytes = sum(entry.bytes for entry in files_of(store.manifest).values())
-        if self._encoder is not None:
-            r.device, r.dtype = self._encoder.device, self._encoder.dtype
+        if (encoder := self.plan.loaded) is not None:
+            r.device, r.dtype = encoder.device, encoder.dtype
         r.n_encoded, r.n_tokens = self.progress.n_encoded, self.progress.n_tokens
         r.encode_seconds, r.seconds = self.progress.seconds, time.perf_counter() - self._started
         self.progress.total_bytes = self.progress.total_bytes or self.progress.n_bytes

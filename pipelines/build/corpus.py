@@ -22,6 +22,7 @@ from ragidx.corpora.records import Document, OnSkip
 from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.digests import digest
+from ragidx.indexer.store.manifest import MANIFEST
 from ragidx.pipelines.build.chunks import Item
 from ragidx.pipelines.build.options import BuildOptions
 from ragidx.pipelines.build.report import Skips
@@ -88,13 +89,14 @@ class Reading:
         """
         if n_documents:
             return
+        is_index = (self.index / MANIFEST).is_file()
+        kept = "; the index is unchanged, to empty it use `ragidx delete`" if is_index else ""
         if not skips.total():
-            raise CorpusError(
-                "the corpus is empty: there is no file in it", "name a folder with documents", where=str(self.corpus)
-            )
+            hint = f"name a folder with documents{kept}"
+            raise CorpusError("the corpus is empty: there is no file in it", hint, where=str(self.corpus))
         raise CorpusError(
             f"the corpus has no readable document ({skips.shown()})",
-            "see `ragidx build --help` for the formats; `include` and `exclude` choose files",
+            f"see `ragidx build --help` for the formats; `include` and `exclude` choose files{kept}",
             where=str(self.corpus),
         )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.indexer.ann.index_types import memory_size
+from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
 from ragidx.indexer.devices import RunOptions, check_device, check_dtype, check_implementation
 from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, FILTER_OPTIONS, EncoderOptions, FilterFields, FilterOptions
 
@@ -71,7 +71,6 @@ class SweepKeywords(EncoderOptions, FilterFields, RunOptions, ChunkOptions, Corp
     """Those of a build that `sweep` takes, too; widths, filters and index types are arguments of its own."""
 
     model: str | None
-    reread: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +80,10 @@ class BuildOptions:
     Args:
         model: mini, a folder, or a hub id.
         encoder, filter, chunk: the options of each that were given, None never.
-        strict, reread, allow_removal, rebuild: as in `BuildKeywords`; the others as in the groups there.
+        index_type, target_recall, max_memory: as in `AnnOptions`; the last in bytes.
+        device, dtype, attn: as in `RunOptions`.
+        include, exclude, text_field, id_field: as in `CorpusOptions`.
+        strict, reread, allow_removal, rebuild: as in `BuildKeywords`.
     """
 
     model: str | None = None
@@ -128,6 +130,27 @@ def build_options(door: str = "build", /, **given: Unpack[BuildKeywords]) -> Bui
     if members.get("max_memory") is not None:
         members["max_memory"] = memory_size(members["max_memory"])
     return BuildOptions(**members)
+
+
+def index_options(
+    own: IndexOptions,
+    index_type: str | None,
+    target_recall: float | None,
+    max_memory: int | str | None,
+    dim: int | None,
+) -> IndexOptions:
+    """Which index large segments get: what was asked for, else the index's own; `dim` None: the width is not checked.
+
+    Raises:
+        SpecError: a value is unknown, out of range, or does not suit the width.
+    """
+    options = IndexOptions(
+        own.index_type if index_type is None else index_type,
+        own.target_recall if target_recall is None else target_recall,
+        own.max_memory if max_memory is None else memory_size(max_memory),
+    )
+    check_index_type(options.index_type, dim)  # also where no segment is large enough for it yet
+    return options
 
 
 QUERY_OPTIONS = tuple(QueryKeywords.__annotations__)

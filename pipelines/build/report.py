@@ -206,7 +206,7 @@ class BuildReport:
     n_fitted: int = 0
     n_tokens: int = 0
     n_truncated: int = 0
-    n_empty: int = 0  # documents whose vector would be zero or that gave no chunk
+    n_empty: int = 0  # documents without a chunk
     skipped: dict[str, int] = field(default_factory=dict)
     skipped_places: dict[str, list[str]] = field(default_factory=dict)
     seconds: float = 0.0
@@ -222,7 +222,7 @@ class BuildReport:
     over_memory: OverMemory | None = None  # where a search needs a MiB more than was allowed, or more
 
     def to_json(self) -> dict[str, Any]:
-        """All fields, and of the spec model, method, encoder and filter; stable, documented in the README.
+        """All fields, and of the spec model, method, encoder and filter; stable, documented in docs/build.md.
 
         `queries`, `given_dim` and `over_memory` are there where they say something.
         """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.ann.index_types import AUTO, IndexOptions, check_index_type
+from ragidx.indexer.ann.index_types import AUTO, INDEX_TYPES, IndexOptions, check_index_type
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.load import check_network
 from ragidx.indexer.encoders.methods import (
@@ -31,15 +32,14 @@ from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.specs import FILTERS, EncoderSpec, IndexSpec, differences, mismatch
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build.options import BuildOptions, ChunkOptions
+from ragidx.pipelines.build.options import BuildOptions, ChunkOptions, index_options
+from ragidx.retriever.retriever import FILTER_FILE, stored_filter
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
     from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.filters.fitting import Sample
-
-FILTER_FILE = "filter.safetensors"
 
 
 @dataclass
@@ -65,15 +65,18 @@ class Plan:
         o = self.options
         return encoder_of(self.files, self.encoder_spec, device=o.device, dtype=o.dtype, attn=o.attn)
 
+    @property
+    def loaded(self) -> Encoder | None:
+        """The model, where something asked for it: an idle build loads none."""
+        return vars(self).get("encoder")
+
     @functools.cached_property
     def filter(self) -> Filter | None:
         """The filter: the index's own where there is one, so that every vector went through the same numbers."""
-        from ragidx.indexer.filters.filter import Filter, make_filter
+        from ragidx.indexer.filters.filter import make_filter
 
-        if self.spec.filter.name == "none":
-            return None
         if self.stored is not None:
-            return Filter.from_bytes(self.stored.blob(FILTER_FILE))
+            return stored_filter(self.stored, self.spec.filter)
         return make_filter(self.spec.filter, self)
 
     @property
@@ -115,13 +118,12 @@ class Plan:
 
     def index_options(self) -> IndexOptions:
         """Which index large segments get: what was asked for, else the index's own."""
-        own = IndexOptions() if self.stored is None else self.stored.manifest.index
-        o = self.options
-        return IndexOptions(
-            self.spec.index_type,
-            own.target_recall if o.target_recall is None else o.target_recall,
-            own.max_memory if o.max_memory is None else o.max_memory,
-        )
+        own, dim, o = IndexOptions(), None, self.options
+        if self.stored is not None:
+            own, dim = self.stored.manifest.index, self.stored.manifest.dim
+        elif self.spec.index_type not in INDEX_TYPES:  # the width of a model may be known to its network alone
+            dim = self.spec.filter.width(self.hidden)
+        return index_options(own, self.spec.index_type, o.target_recall, o.max_memory, dim)
 
     def blobs(self) -> dict[str, bytes]:
         """Files that the index keeps beside its vectors."""
@@ -175,11 +177,22 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
     )
     changes = [] if old is None else differences(old, spec)
     if changes:
-        raise mismatch(changes, spec.index_type, where)
+        raise _narrower(mismatch(changes, spec.index_type, where), options, stored, {one.field for one in changes})
     plan = Plan(spec, files, options, stored)
     check_network(files, plan.encoder_spec, device=options.device, dtype=options.dtype, attn=options.attn)
     plan.index_options()  # what is wrong with them shows now
     return plan
+
+
+def _narrower(fault: SpecError, options: BuildOptions, stored: Store | None, fields: set[str]) -> SpecError:
+    """The error, with the command that makes an index narrower where that is all that was asked for."""
+    dim = options.filter.get("dim")
+    if stored is None or dim is None or dim >= stored.manifest.dim or not fields <= {"filter.dim", "filter.tau"}:
+        return fault
+    command = f"ragidx shrink --dim {dim} --index {shlex.quote(str(stored.path))}"
+    return SpecError(
+        fault.message, f"{fault.hint}; '{command}' makes it narrower, and encodes nothing", where=fault.where
+    )
 
 
 def _stored(index: Path) -> Store | None:

@@ -9,10 +9,8 @@ import click
 
 from ragidx.pipelines.build.options import BuildKeywords
 from ragidx.pipelines.build.report import BuildReport
-from ragidx.pipelines.cli import console, interrupts
-from ragidx.pipelines.cli import describe as words
-from ragidx.pipelines.cli import plan_tables as forecast_tables
-from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips
+from ragidx.pipelines.cli import console, describe, interrupts, plan_tables
+from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips, tell_vectors, with_options
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     ann_options,
@@ -87,13 +85,15 @@ def command(
         ragidx build --vectors vectors.parquet
         ragidx build --vectors vectors.parquet --model models/all-MiniLM-L6-v2
     """
-    from ragidx.pipelines.cli import build_vectors as given
+    from ragidx.pipelines.cli import build_vectors
 
-    given.check_usage(corpus, vectors, vector_field)
+    build_vectors.check_usage(corpus, vectors, vector_field)
     if vectors is not None:
-        given.build(vectors, vector_field, index, as_json, options)
+        build_vectors.build(vectors, vector_field, index, as_json, options)
         return
     assert corpus is not None
+    if not as_json:
+        tell_vectors(corpus)
     if plan:
         _plan(corpus, index, options, as_json=as_json)
         return
@@ -103,7 +103,7 @@ def command(
     with interrupts.reported(lambda: _what_next(line)), line:
         report = build(corpus, index, on_progress=line.callback, **options)
     if as_json:
-        console.print_json(report.to_json())
+        console.print_json(with_options(report.to_json()))
     else:
         _tell(report)
 
@@ -122,9 +122,9 @@ def _plan(corpus: str, index: Path, options: BuildKeywords, *, as_json: bool) ->
     with ProgressLine(as_json=as_json) as line:
         found = forecast(corpus, index, on_progress=line.callback, **options)
     if as_json:
-        console.print_json(found.to_json())
+        console.print_json(with_options(found.to_json()))
     else:
-        forecast_tables.print_forecast(found)
+        plan_tables.print_forecast(found)
 
 
 def _tell(report: BuildReport) -> None:
@@ -136,16 +136,16 @@ def _tell(report: BuildReport) -> None:
     console.print_fields(
         [
             ("index", f"{r.index}  (generation {r.generation}{'' if r.committed else ', unchanged'})"),
-            ("model", f"{r.model}: {words.encoder(r.spec.encoder)}"),
-            ("filter", words.filter_(r.spec.filter, r.dim) + fitted),
+            ("model", f"{r.model}: {describe.encoder(r.spec.encoder)}"),
+            ("filter", describe.filter_(r.spec.filter, r.dim) + fitted),
             (
                 "documents",
                 f"{r.n_documents:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} unchanged"
                 f"{gone}{unopened}",
             ),
             ("chunks", f"{r.n_chunks:,}: {_chunks(r)}"),
-            *words.searched_field(r.index_type, r.made, r.recall),
-            ("size", words.size(r.index_bytes, r.n_chunks, "chunk")),
+            *describe.searched_field(r.index_type, r.made, r.recall),
+            ("size", describe.size(r.index_bytes, r.n_chunks, "chunk")),
             ("time", f"{r.seconds:.1f} s{_encoding(r)}"),
         ]
     )

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+from typing import Any
+
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import MIN_ROWS
 from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console
-from ragidx.pipelines.cli.help import as_options
+from ragidx.pipelines.cli.help import as_options, reasons
 
+_TABLES = {".parquet": "parquet", ".arrow": "feather", ".feather": "feather"}
 _REASONS = 12  # shown on a terminal; a broken export can have as many as it has records
+
+
+def tell_vectors(corpus: str) -> None:
+    """On stderr: the file has a column of vectors, of which a build of texts makes metadata."""
+    path = Path(corpus)
+    if path.suffix.lower() not in _TABLES or not path.is_file():
+        return
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    from ragidx.corpora.vectors.fields import is_vectors
+
+    with contextlib.suppress(pa.ArrowException, OSError):
+        schema = dataset.dataset(path, format=_TABLES[path.suffix.lower()]).schema
+        name = next((field.name for field in schema if is_vectors(field.type)), None)
+        if name is not None:
+            console.note(
+                f"The column '{name}' holds vectors, and the texts are encoded; --vectors indexes the vectors."
+            )
 
 
 def tell_memory(r: BuildReport) -> None:
@@ -29,6 +53,11 @@ def tell_removed(r: BuildReport) -> None:
         console.note(
             f"Removed: {r.n_removed:,}; `ragidx rollback {last}` brings {what} back while generation {last} is kept."
         )
+
+
+def with_options(data: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of a build or a plan, its reasons for skipping in the command line's words."""
+    return data | {name: reasons(data[name]) for name in ("skipped", "skipped_places") if name in data}
 
 
 def tell_skips(r: BuildReport) -> None:

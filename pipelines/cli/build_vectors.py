@@ -10,8 +10,8 @@ from click.core import ParameterSource
 
 from ragidx.pipelines.build.options import QUERY_OPTIONS, BuildKeywords, StoreKeywords
 from ragidx.pipelines.build.report import BuildReport, Queries
-from ragidx.pipelines.cli import console, interrupts
-from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli import console, describe, interrupts
+from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips, with_options
 from ragidx.pipelines.cli.progress import ProgressLine
 
 _TAKEN = tuple(StoreKeywords.__annotations__)
@@ -58,15 +58,13 @@ def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, op
     with interrupts.reported(lambda: interrupts.START_AGAIN), line:
         report = build_vectors(vectors, index, on_progress=line.callback, vector_field=vector_field, **taken)
     if as_json:
-        console.print_json(report.to_json())
+        console.print_json(with_options(report.to_json()))
     else:
         _tell(report)
 
 
 def _tell(r: BuildReport) -> None:
     """The report on stdout; what was skipped, on stderr."""
-    from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips
-
     made_by = "" if r.spec.precomputed is None else r.spec.precomputed.made_by
     gone = f", {r.n_removed:,} removed" if r.n_removed else ""
     checking = f" (and {r.encode_seconds:.1f} s for the model)" if r.encode_seconds else ""
@@ -81,8 +79,8 @@ def _tell(r: BuildReport) -> None:
                 f"{r.n_chunks:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} unchanged{gone}",
             ),
             ("documents", f"{r.n_documents:,}"),
-            *words.searched_field(r.index_type, r.made, r.recall),
-            ("size", words.size(r.index_bytes, r.n_chunks, "row")),
+            *describe.searched_field(r.index_type, r.made, r.recall),
+            ("size", describe.size(r.index_bytes, r.n_chunks, "row")),
             ("time", f"{seconds:.1f} s{_rate(r, seconds)}{checking}"),
         ]
     )

@@ -55,6 +55,8 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
     unchanged = "" if report.committed else ", unchanged"
     rows.append(("index", f"{index} (generation {report.generation}{unchanged}): {left}"))
     console.print_fields(rows)
+    if where is not None and not report.n_chunks:
+        console.note("Nothing matches --where.")
     if report.n_in_corpus:
         one = report.n_in_corpus == 1
         console.note(

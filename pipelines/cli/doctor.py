@@ -8,8 +8,7 @@ from typing import Unpack
 import click
 
 from ragidx.indexer.encoders.methods import EncoderOptions
-from ragidx.pipelines.cli import console
-from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (
     encoder_options,
@@ -74,7 +73,7 @@ def _tell(report: Report) -> None:
     console.print_fields(
         [
             ("model", report.model),
-            ("encoder", words.encoder(report.encoder)),
+            ("encoder", describe.encoder(report.encoder)),
             ("a build here", f"{report.device}, {report.dtype}" if report.device else "not possible"),
         ]
     )

@@ -5,9 +5,12 @@ from __future__ import annotations
 import difflib
 import functools
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import click
+
+from ragidx.corpora.errors import RagidxError
 
 GROUPED_FROM = 12  # options; shorter lists are read whole
 
@@ -26,7 +29,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 RUN = "Run"
 _INDEX = ("info", "verify", "history", "compact", "shrink")  # commands whose only place is the index
-_MEANT = {"query": ": put the question in quotes"} | dict.fromkeys(_INDEX, ": name the index with --index FOLDER")
+_MEANT = dict.fromkeys(_INDEX, ": name the index with --index FOLDER") | {
+    "query": ": put the question in quotes",
+    "build": ": one corpus at a time; put the folders below one folder",
+    "delete": ": name it with --id",
+}
 OTHERWISE = {("query", "dim"): "Hit", ("query", "instruction"): "Question", ("query", "pooler"): "Model"}
 
 
@@ -93,15 +100,30 @@ def nearest(name: str, known: list[str]) -> str:
 
 
 def as_options(text: str) -> str:
-    """A message of the library, which names fields, as the command line names them.
+    """A message of the library, which names fields, as the command line names them; what it quotes stays as it is.
 
     >>> as_options("give one of `tau` and `dim`, or `filter=none`; or `layer_norm=False`, `rebuild=True`, `text`")
     'give one of --tau and --dim, or --filter none; or --no-layer-norm, --rebuild, `text`'
+    >>> as_options("the model's `dim`: no folder '/tmp/`dim`'")
+    "the model's --dim: no folder '/tmp/`dim`'"
     """
     return _FIELD.sub(_as_option, text)
 
 
-_FIELD = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
+def error_text(fault: RagidxError) -> str:
+    """An error as `as_options`; a place is one field or what a user typed, and a condition's error repeats it."""
+    if fault.where.startswith("condition"):
+        return str(fault)
+    where = as_options(fault.where) if _FIELD.fullmatch(fault.where) else fault.where
+    return str(RagidxError(as_options(fault.message), as_options(fault.hint), where=where))
+
+
+def reasons(skipped: Mapping[str, Any]) -> dict[str, Any]:
+    """What was skipped by reason, each as `as_options`."""
+    return {as_options(reason): value for reason, value in skipped.items()}
+
+
+_FIELD = re.compile(r"""(?<!\w)(?:'.*?'|".*?")(?!\w)|`([a-z_]+)(?:=([^`]*))?`""")  # or a quotation
 
 
 def _as_option(found: re.Match[str]) -> str:
@@ -125,4 +147,5 @@ def _options() -> dict[str, str]:
         "taus": "--tau",
         "filters": "--filter",
         "index_types": "--index-type",
+        "group_size": "--tokens",
     }

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragidx.pipelines.cli import console
-from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import index_option, json_option
 
@@ -44,12 +43,12 @@ def command(index: Path, as_json: bool) -> None:
                 f"{console.plural(manifest.n_documents, 'document')}, {console.plural(manifest.n_chunks, 'chunk')}"
                 f" in {console.plural(len(manifest.segments), 'segment')}",
             ),
-            ("vectors", f"{manifest.dim} x {spec.vectors}, {words.index(manifest)}"),
-            ("size", words.size(size, manifest.n_chunks, "chunk")),
-            ("model", words.model(spec)),
-            ("encoder", words.encoder(spec.encoder)),
-            ("filter", words.filter_(spec.filter, manifest.dim)),
-            ("chunks", words.chunks(spec.chunk) if spec.precomputed is None else "one per row"),
+            ("vectors", f"{manifest.dim} x {spec.vectors}, {describe.index(manifest)}"),
+            ("size", describe.size(size, manifest.n_chunks, "chunk")),
+            ("model", describe.model(spec)),
+            ("encoder", describe.encoder(spec.encoder)),
+            ("filter", describe.filter_(spec.filter, manifest.dim)),
+            ("chunks", describe.chunks(spec.chunk) if spec.precomputed is None else "one per row"),
             *_cut(manifest),
             ("metadata", fields),
             ("fingerprint", manifest.fingerprint),

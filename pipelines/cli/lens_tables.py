@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragidx.pipelines.cli import console
-from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli import console, describe
 
 if TYPE_CHECKING:
     from ragidx.pipelines.lens.lens import HitLens, Lens, SpectrumReport, TextLens
@@ -45,8 +44,8 @@ def print_hit(seen: HitLens) -> None:
 def _how(seen: TextLens | HitLens) -> list[tuple[str, str]]:
     """How the vectors were made."""
     return [
-        ("model", f"{seen.model}: {words.encoder(seen.encoder)}"),
-        ("filter", words.filter_(seen.filter, seen.dim)),
+        ("model", f"{seen.model}: {describe.encoder(seen.encoder)}"),
+        ("filter", describe.filter_(seen.filter, seen.dim)),
     ]
 
 
@@ -92,7 +91,7 @@ def print_spectrum(report: SpectrumReport) -> None:
                 f"{r.n_tokens:,} tokens, {r.n_distinct:,} of them different, in {console.plural(r.n_texts, 'text')} of"
                 f" {r.source}",
             ),
-            ("filter", words.filter_(r.filter, r.dim)),
+            ("filter", describe.filter_(r.filter, r.dim)),
             (
                 "average",
                 f"its logits have a correlation of {r.fit:.2f} with log p" + (", mean subtracted" if r.centred else ""),

@@ -17,7 +17,7 @@ import click
 from ragidx import __version__
 from ragidx.corpora.errors import RagidxError, is_panic, machine_error
 from ragidx.pipelines.cli import interrupts
-from ragidx.pipelines.cli.help import as_options, nearest
+from ragidx.pipelines.cli.help import error_text, nearest
 
 COMMANDS = {
     "build": "Make or update the index of a corpus.",
@@ -105,7 +105,7 @@ def _run(args: list[str] | None) -> None:
     except RagidxError as fault:
         _debug()
         _leave_if_interrupted()
-        _tell(f"Error: {as_options(str(fault))}")
+        _tell(f"Error: {error_text(fault)}")
         _leave(fault.exit_code)
     except BaseException as fault:  # the outermost place: a defect is one line too, unless RAGIDX_DEBUG=1
         if not (isinstance(fault, Exception) or is_panic(fault)):

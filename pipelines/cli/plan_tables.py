@@ -8,9 +8,8 @@ import click
 
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import FLAT, MIN_ROWS
-from ragidx.pipelines.cli import console
-from ragidx.pipelines.cli import describe as words
-from ragidx.pipelines.cli.help import as_options
+from ragidx.pipelines.cli import console, describe
+from ragidx.pipelines.cli.help import reasons
 
 if TYPE_CHECKING:
     from ragidx.pipelines.plan.footprint import Room, WidthRoom
@@ -134,8 +133,8 @@ def _fields(f: Forecast) -> list[tuple[str, str]]:
     gone = f", {f.removed:,} removed" if f.removed else ""
     fields = [
         ("corpus", f"{f.corpus}: {console.plural(f.n_files, 'file')}, {console.n_bytes(f.corpus_bytes)}, {read}"),
-        ("model", f"{f.model}: {words.encoder(f.encoder)}"),
-        ("filter", words.filter_(f.filter, f.dim)),
+        ("model", f"{f.model}: {describe.encoder(f.encoder)}"),
+        ("filter", describe.filter_(f.filter, f.dim)),
         (
             "documents",
             f"{_range(f.documents)}: {f.added.value:,} new, {f.changed.value:,} changed, "
@@ -151,9 +150,8 @@ def _fields(f: Forecast) -> list[tuple[str, str]]:
         fields.append(("cut", f"{_range(f.truncated)} longer than the model reads"))
     if f.empty.value:
         fields.append(("empty", f"{_range(f.empty)} without text"))
-    fields += [
-        ("skipped", f"{count:,} x {as_options(reason)}") for reason, count in f.skipped.items() if reason not in BY_RULE
-    ]
+    skipped = reasons({reason: count for reason, count in f.skipped.items() if reason not in BY_RULE})
+    fields += [("skipped", f"{count:,} x {reason}") for reason, count in skipped.items()]
     fields.append(("speed", _speed(f)))
     fields += [
         ("time", _time(f)),
@@ -176,10 +174,13 @@ def _parts(room: Room) -> str:
 
 
 def _speed(f: Forecast) -> str:
+    from ragidx.indexer.encoders.protocol import TUNE_FROM  # loads numpy, which no --help needs
+
     s = f.speed
     if s is None:
         return "nothing to encode"
-    untuned = "" if s.tuned or s.device != "cpu" or f.to_encode.value < 256 else "; the build tunes, and may be faster"
+    is_small = f.to_encode.value < TUNE_FROM
+    untuned = "" if s.tuned or s.device != "cpu" or is_small else "; the build tunes, and may be faster"
     return (
         f"{s.tokens_per_s:,.0f} tokens/s ({s.device}, {s.dtype}): the median of {s.n_groups} measured, "
         f"{console.plural(s.n_chunks, 'chunk')}, {s.low:,.0f} to {s.high:,.0f}{untuned}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -16,6 +17,7 @@ from ragidx.retriever.hit import Hit
 
 if TYPE_CHECKING:
     from ragidx.retriever.options import SearchKeywords  # loads numpy and FAISS's files, which no --help needs
+    from ragidx.retriever.retriever import Retriever
 
 
 @click.command("query", cls=GroupedCommand)
@@ -47,7 +49,10 @@ if TYPE_CHECKING:
 )
 @click.option("--queries", type=click.Path(path_type=Path), metavar="FILE", help="Queries in BEIR form (JSON lines).")
 @click.option(
-    "--run", type=click.Path(path_type=Path), metavar="FILE", help="Write a TREC run of documents for --queries."
+    "--run",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a TREC run of documents for --queries; - for stdout.",
 )
 @device_option
 @dtype_option
@@ -84,8 +89,14 @@ def command(
 
     if (queries is None) != (run is None):
         raise click.UsageError("--queries and --run go together")
-    if (text, vector, queries).count(None) != 2:
+    asking = {"a question": text, "--vector": vector, "--queries": queries}
+    named = [name for name, value in asking.items() if value is not None]
+    if len(named) > 1:
+        raise click.UsageError(f"{' and '.join(named)} exclude each other: remove all but one")
+    if not named:
         raise click.UsageError("give a question, or --vector FILE, or --queries FILE with --run FILE")
+    if str(run) == "-" and as_json:
+        raise click.UsageError("--run - and --json both write to standard output: remove one")
     if vector is not None:
         _refuse_encoding(instruction, model, adapters, pooler, dtype)
         _answer_vectors(index, vector, asked, device, as_json)
@@ -171,7 +182,7 @@ def _answer_vectors(
 
 
 def _answer_file(
-    retriever: object,
+    retriever: Retriever,
     queries: Path,
     run: Path,
     instruction: str | None,
@@ -179,12 +190,17 @@ def _answer_file(
     as_json: bool,
 ) -> None:
     from ragidx.corpora.evalsets import load_queries, write_run
-    from ragidx.retriever.retriever import Retriever
 
-    assert isinstance(retriever, Retriever)
     texts = load_queries(queries)
     found = retriever.search_documents(list(texts.values()), instruction=instruction, **asked)
-    write_run(run, list(zip(texts, found, strict=True)))
+    answers = list(zip(texts, found, strict=True))
+    if str(run) == "-":
+        with tempfile.TemporaryDirectory(prefix="ragidx-run-") as folder:
+            write_run(Path(folder) / "run", answers)
+            click.echo((Path(folder) / "run").read_text(encoding="utf-8"), nl=False)
+        console.note(f"{console.plural(len(texts), 'query', 'queries')} answered")
+        return
+    write_run(run, answers)
     if as_json:
         console.print_json({"queries": len(texts), "run": str(run), "k": asked["k"], "documents": sum(map(len, found))})
     else:

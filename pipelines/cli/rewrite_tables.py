@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from ragidx.pipelines.cli import console, interrupts
-from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli import console, describe, interrupts
 
 if TYPE_CHECKING:
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
@@ -77,7 +76,7 @@ def tell(report: ReshapeReport, *, as_json: bool) -> None:
     rows = [
         ("index", f"{r.index} (generation {r.generation}{unchanged})"),
         ("holds", f"{console.plural(r.n_chunks, 'chunk')} in {console.plural(r.n_segments, 'segment')}"),
-        ("vectors", f"{r.dim} numbers, {words.searched(r.index_type, r.made, r.recall)}"),
+        ("vectors", f"{r.dim} numbers, {describe.searched(r.index_type, r.made, r.recall)}"),
     ]
     if r.committed:
         dropped = f", {console.plural(r.n_dropped, 'dead row')} dropped" if r.n_dropped else ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from ragidx.indexer.ann.index_types import FLAT, INDEX_TYPES
+from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, INDEX_TYPES
 from ragidx.indexer.specs import FILTERS
 from ragidx.pipelines.cli import console, interrupts, sweep_tables
 from ragidx.pipelines.cli.help import GroupedCommand
@@ -90,7 +90,7 @@ _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
 @click.option(
     "--target-recall",
     type=float,
-    default=0.95,
+    default=DEFAULT_RECALL,
     show_default=True,
     metavar="R",
     help="ann_recall@10 to tune approximate indexes to.",

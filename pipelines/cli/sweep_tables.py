@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragidx.pipelines.cli import console
-from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import as_options
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def print_report(report: SweepReport) -> None:
     room = min(console.width(sys.stdout), 120)
     for line in _explained(r):
         click.echo(textwrap.fill(line, room))
-    click.echo(textwrap.fill(r.recommendation(), room))
+    click.echo(textwrap.fill(as_options(r.recommendation()), room))
     for note in r.notes:
         console.note(as_options(note))
 
@@ -54,7 +53,7 @@ def _model(report: SweepReport) -> str:
     spec = report.encoder
     if spec is None:
         return "none: precomputed vectors" + (f", made by {report.model}" if report.model else "")
-    return f"{report.model}: {words.encoder(spec)}"
+    return f"{report.model}: {describe.encoder(spec)}"
 
 
 def _table(report: SweepReport) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from ragidx.corpora.errors import ModelError, RagidxError, SpecError
-from ragidx.indexer.devices import check_models
+from ragidx.indexer.devices import check_device, check_dtype, check_implementation, check_models
 from ragidx.indexer.encoders.load import check_network
 from ragidx.indexer.encoders.methods import EncoderOptions, default_filter, located, resolve
 from ragidx.indexer.filters.unembedding import find_unembedding
@@ -41,6 +41,9 @@ def examine(
         ModelError: there is no such model. One that cannot be loaded, or needs an extra, is a failed check.
         SpecError: an unknown name, a value out of range, or options without a model.
     """
+    check_device(device)
+    check_dtype(dtype)
+    check_implementation(attn)
     if model is None:
         given = [name for name, value in options.items() if value not in (None, ())]
         if given:

@@ -19,7 +19,7 @@ from pathlib import Path
 from ragidx import __version__
 from ragidx.corpora.errors import RagidxError, install
 from ragidx.indexer.devices import missing_models
-from ragidx.pipelines.doctor import packages as installed
+from ragidx.pipelines.doctor import packages
 from ragidx.pipelines.doctor.packages import Requirement, older, version_of
 from ragidx.pipelines.doctor.report import Finding
 from ragidx.pipelines.resources import allowed_bytes, allowed_cores, usable_cores
@@ -36,16 +36,16 @@ class Gpu:
 
 def findings() -> list[Finding]:
     """Everything that can be found without a model, in a second or two."""
-    needed = installed.requirements()
+    needed = packages.requirements()
     return [
         Finding("ragidx", __version__),
         Finding("python", f"{platform.python_version()}, {platform.system()} {platform.machine()}"),
         processor(os.cpu_count() or 1, usable_cores(), allowed_cores()),
         Finding("memory", _memory()),
         *_torch(needed),
-        *installed.core(needed),
+        *packages.core(needed),
         _faiss(needed),
-        *installed.extras(needed),
+        *packages.extras(needed),
         *_caches(),
     ]
 
@@ -121,7 +121,7 @@ def _torch(needed: Sequence[Requirement]) -> list[Finding]:
         warnings.simplefilter("always")
         seen = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
         gpus = [Gpu(one.name, one.total_memory, torch.cuda.is_bf16_supported()) for one in seen]
-    head = installed.package("torch", needed)
+    head = packages.package("torch", needed)
     return [
         dataclasses.replace(
             head, value=f"{head.value}, {build or 'without CUDA'}, {torch.backends.cpu.get_cpu_capability()}"

@@ -62,17 +62,17 @@ class Difference:
         return "better" if self.mean > 0 else "worse"
 
 
-def ndcg(ranking: Sequence[str], judged: Mapping[str, int], k: int = K) -> float:
+def ndcg(ranking: Sequence[str], judged: Mapping[str, int]) -> float:
     """Of one query: its documents, best first, and the relevance of those that were judged.
 
     >>> round(ndcg(["b", "a"], {"a": 1}), 4)
     0.6309
     """
-    best = sorted((gain for gain in judged.values() if gain > 0), reverse=True)[:k]
+    best = sorted((gain for gain in judged.values() if gain > 0), reverse=True)[:K]
     if not best:
         return 0.0
-    discounts = 1 / np.log2(np.arange(2, k + 2))
-    found = np.array([max(0, judged.get(name, 0)) for name in ranking[:k]], np.float64)
+    discounts = 1 / np.log2(np.arange(2, K + 2))
+    found = np.array([max(0, judged.get(name, 0)) for name in ranking[:K]], np.float64)
     return float(found @ discounts[: len(found)] / (np.array(best) @ discounts[: len(best)]))
 
 

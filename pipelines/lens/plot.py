@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ragidx.indexer.arrays import Doubles
 from ragidx.pipelines.lens.spectrum import SpectrumReport, TokenGroup
 from ragidx.pipelines.pictures import check_plot, saved, style
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-from ragidx.indexer.arrays import Doubles
 
 _COLOURS = {"frequent": ("#b2182b", "#f0a58f"), "rare": ("#2166ac", "#9dcae1"), "random": ("#404040", "#b8b8b8")}
 _LEFT_OUT = "#e9e4d8"

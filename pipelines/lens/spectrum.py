@@ -29,7 +29,7 @@ from ragidx.indexer.prompts.tokenizer import load_tokenizer
 from ragidx.indexer.specs import FILTERS, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.lens.vocabulary import Counts, Vocabulary
-from ragidx.retriever.retriever import FILTER_FILE
+from ragidx.retriever.retriever import stored_filter
 
 _EDGES = (1, 5, 10)  # per cent of the directions at each end
 
@@ -166,7 +166,7 @@ def spectrum(
     if (corpus is None) == (index is None):
         raise SpecError("tokens are counted in a corpus or in an index", "give one of `corpus` and `index`")
     if group_size < 1:
-        raise SpecError(f"groups of {group_size} tokens hold none", "give 1 or more", where="`tokens`")
+        raise SpecError(f"groups of {group_size} tokens hold none", "give 1 or more", where="`group_size`")
     store = None if index is None else Store.open(index)
     own = None if store is None else IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
     files = _files(model, revision, own, str(index))
@@ -245,9 +245,7 @@ def _files(model: str | None, revision: str | None, own: IndexSpec | None, index
 
 def _made(spec: FilterSpec, vocabulary: Vocabulary, store: Store | None) -> Filter | None:
     """The filter: the index's own, or made again, which one that is fitted on a corpus cannot be; None for `none`."""
-    if store is None or spec.name == "none":
-        return make_filter(spec, vocabulary)
-    return Filter.from_bytes(store.blob(FILTER_FILE))
+    return make_filter(spec, vocabulary) if store is None else stored_filter(store, spec)
 
 
 def _kept_columns(spec: FilterSpec, made: Filter | None) -> tuple[int, ...] | None:
@@ -276,7 +274,7 @@ def _chosen(counts: Counts, vocabulary: Vocabulary, size: int, seed: int, source
     if seen.size < 2 * size:
         raise CorpusError(
             f"{seen.size:,} different tokens were counted; {size:,} frequent and {size:,} rare ones need {2 * size:,}",
-            f"count a larger corpus, or ask for at most {seen.size // 2:,} with --tokens",
+            f"count a larger corpus, or ask for at most {seen.size // 2:,} with `group_size`",
             where=source,
         )
     drawn = np.random.default_rng(seed)

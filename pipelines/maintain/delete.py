@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import BusyError, QueryError, RagidxError
 from ragidx.corpora.sources import sources
 from ragidx.indexer.specs import holds_precomputed
-from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.writer import StoreWriter
@@ -96,16 +95,22 @@ def delete(
         raise QueryError("nothing says what to delete", "give `ids` or `where`")
     store = Store.open(index)
     if dry_run:
-        return _report(_choose(store, ids, where), store.manifest, committed=False)
+        return _choose(store, ids, where)[1]
     with _writer(index, store) as writer:
         if writer.base is None or writer.base.generation != store.manifest.generation:
             raise BusyError("the index was committed to meanwhile", "run it again", where=str(index))
-        chosen = _choose(store, ids, where)
-        for number, mask in enumerate(chosen.masks):
+        masks, report = _choose(store, ids, where)
+        for number, mask in enumerate(masks):
             writer.delete_rows((number, first, count) for first, count in _runs(mask))
         notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
-        manifest = writer.commit(notes, max(0, store.manifest.n_documents - chosen.n_documents))
-    return _report(chosen, manifest, committed=manifest.generation != store.manifest.generation)
+        manifest = writer.commit(notes, max(0, report.left_documents - report.n_documents))
+    return dataclasses.replace(
+        report,
+        generation=manifest.generation,
+        committed=manifest.generation != report.generation,
+        left_documents=manifest.n_documents,
+        left_chunks=manifest.n_chunks,
+    )
 
 
 def _writer(index: str | Path, store: Store) -> StoreWriter:
@@ -122,21 +127,8 @@ def _writer(index: str | Path, store: Store) -> StoreWriter:
     )
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """What is to be deleted: for each segment a mask (rows,) of rows that are alive, and what that makes."""
-
-    masks: list[NDArray[np.bool_]]
-    n_documents: int
-    n_partly: int
-    n_chunks: int
-    n_matched: int
-    documents: list[str]
-    n_in_corpus: int
-
-
-def _choose(store: Store, ids: Sequence[str], where: str | None) -> _Chosen:
-    """What ids and condition mean in this index.
+def _choose(store: Store, ids: Sequence[str], where: str | None) -> tuple[list[NDArray[np.bool_]], DeleteReport]:
+    """What ids and condition mean in this index: for each segment a mask (rows,) of what goes, and the report of it.
 
     Raises:
         QueryError: as `delete`.
@@ -162,14 +154,18 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> _Chosen:
     names = [documents[number].as_py() for number in touched.tolist()]
     n_whole = int((n_chosen[touched] == n_alive[touched]).sum())
     ends = np.cumsum([segment.entry.rows for segment in store.segments])[:-1]
-    return _Chosen(
-        masks=np.split(chosen, ends) if store.segments else [],
+    manifest = store.manifest
+    return np.split(chosen, ends) if store.segments else [], DeleteReport(
         n_documents=n_whole,
         n_partly=len(touched) - n_whole,
         n_chunks=int(chosen.sum()),
         n_matched=n_matched,
         documents=names[:_SHOWN],
-        n_in_corpus=0 if is_given else _n_in_corpus(store.manifest.notes.get("corpus"), names),
+        generation=manifest.generation,
+        committed=False,
+        left_documents=manifest.n_documents,
+        left_chunks=manifest.n_chunks,
+        n_in_corpus=0 if is_given else _n_in_corpus(manifest.notes.get("corpus"), names),
     )
 
 
@@ -274,18 +270,3 @@ def _runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
     steps = np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))
     starts, ends = np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)
     return list(zip(starts.tolist(), (ends - starts).tolist(), strict=True))
-
-
-def _report(chosen: _Chosen, manifest: Manifest, *, committed: bool) -> DeleteReport:
-    return DeleteReport(
-        n_documents=chosen.n_documents,
-        n_partly=chosen.n_partly,
-        n_chunks=chosen.n_chunks,
-        n_matched=chosen.n_matched,
-        documents=chosen.documents,
-        generation=manifest.generation,
-        committed=committed,
-        left_documents=manifest.n_documents,
-        left_chunks=manifest.n_chunks,
-        n_in_corpus=chosen.n_in_corpus,
-    )

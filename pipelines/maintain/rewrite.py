@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.specs import FILTERS, IndexSpec
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.rewrite import Change, Rewritten
+from ragidx.pipelines.build.options import index_options
 from ragidx.pipelines.build.report import made_in
-from ragidx.pipelines.build.resolve import FILTER_FILE, fingerprint_of
+from ragidx.pipelines.build.resolve import fingerprint_of
+from ragidx.retriever.retriever import FILTER_FILE
 
 
 @dataclass(frozen=True)
@@ -144,14 +145,9 @@ def _change(
     base = store.manifest
     spec = IndexSpec.from_json(dict(base.spec), where=str(store.path))
     blobs = {name: store.blob(name) for name in base.files}
-    options = IndexOptions(
-        base.index.index_type if index_type is None else index_type,
-        base.index.target_recall if target_recall is None else target_recall,
-        base.index.max_memory if max_memory is None else memory_size(max_memory),
-    )
     if dim != base.dim:
         spec, blobs = _narrower(spec, blobs, base.dim, dim)
-    check_index_type(options.index_type, dim)  # also where no segment is large enough for it yet
+    options = index_options(base.index, index_type, target_recall, max_memory, dim)
     spec = dataclasses.replace(spec, index_type=options.index_type)
     return Change(spec.to_json(), fingerprint_of(spec, blobs), dim, options, blobs)
 
@@ -163,7 +159,8 @@ def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -
     if not 1 <= dim <= stored:
         raise SpecError(
             f"dim {dim:,} is not from 1 to {stored:,}, the dimensions stored in the index",
-            f"give at most {stored:,}; for more, build again with a larger `dim`",
+            f"give at most {stored:,}; for more, build again with a larger `dim` and `rebuild=True`, or go back "
+            "with `ragidx rollback` if it was shrunk",
             where="`dim`",
         )
     if not FILTERS[spec.filter.name].nested:

@@ -43,8 +43,9 @@ class Knowledge(contextlib.ExitStack):
         super().__init__()
         store = plan.stored
         self._committed = None if store is None else CommittedVectors(store.segments, store.dead)
-        for number, segment in enumerate([] if store is None else store.segments):
-            self._documents.load(number, segment, None if store is None else store.dead[number])
+        if store is not None:
+            for number, (segment, dead) in enumerate(zip(store.segments, store.dead, strict=True)):
+                self._documents.load(number, segment, dead)
         self._journal = self._journal_of(plan, index)
 
     def of_document(self, document: Document) -> str:

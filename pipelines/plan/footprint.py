@@ -1,4 +1,4 @@
-"""Room: what an index would take on the disk and in memory, for the chosen index type and width and for others.
+"""Footprint: what an index would take on the disk and in memory, for the chosen index type and width and for others.
 
     counts and a sample of rows -> bytes
 

@@ -130,9 +130,9 @@ def forecast(
     asked = build_options(**options)
     if str(corpus) == "-":
         raise SpecError(
-            "standard input can be read once, and a plan would leave nothing of it for the build",
+            "it can be read once, and a plan would leave nothing of it for the build",
             "write it to a file, and plan with that",
-            where="--plan",
+            where="standard input",
         )
     return _Forecaster(Reading(corpus, Path(index), asked), on_progress).run()
 
@@ -204,13 +204,13 @@ class _Forecaster:
                 n_chars += len(document.text)
                 if part.source is None or n_cut_chars < _PART_CHARS:
                     n_cut_chars += len(document.text)
-                    self._count(self._cutting().submit(document, document_hash(document)), cut)
+                    self._count(self._cutting().submit(document, document_hash(document)), cut, part.share)
             self._tell()
         if self._cutter is not None:
-            self._count(self._cutter.drain(), cut)
+            self._count(self._cutter.drain(), cut, part.share)
         whole_texts = self.plan.spec.chunk.size is None
         for name, count in cut.items():
-            a_document = name == "empty" or (whole_texts and name != "text_bytes")
+            a_document = name == "empty" or (whole_texts and name not in ("text_bytes", "tokens"))
             part.counts[name] += count * (part.share if a_document else n_chars / max(1, n_cut_chars))
 
     def _documents(self, part: Part) -> Iterator[Document]:
@@ -237,8 +237,8 @@ class _Forecaster:
         self._ids.add(key, 0)
         return False
 
-    def _count(self, cut: Iterable[list[Item]], counts: Counter[str]) -> None:
-        """What documents that are cut add, one list a document."""
+    def _count(self, cut: Iterable[list[Item]], counts: Counter[str], share: float) -> None:
+        """What documents that are cut add, one list a document; `share`: of a document that each is."""
         for items in cut:
             if not items:
                 counts["empty"] += 1
@@ -249,10 +249,12 @@ class _Forecaster:
             fresh = self.knowledge.fresh(items)
             counts["chunks"] += len(items)
             counts["text_bytes"] += sum(len(item.row.text.encode("utf-8", "surrogatepass")) for item in items)
-            counts["truncated"] += len(too_long(items, encoder, self.plan.spec.chunk))
+            n_truncated = len(too_long(items, encoder, self.plan.spec.chunk))
+            read = _share_read(items[0], encoder, share) if self.plan.spec.chunk.size is None else 1.0
+            counts["truncated"] += n_truncated if read == 1 else len(items)
             counts["to_encode"] += len(fresh)
             started = time.perf_counter()
-            counts["tokens"] += _n_tokens(encoder, [item.text for item in fresh])
+            counts["tokens"] += round(read * _n_tokens(encoder, [item.text for item in fresh]))
             self._count_seconds += time.perf_counter() - started
             self._texts.add(fresh)
             self.progress.n_cut += len(items)
@@ -343,6 +345,15 @@ class _Drawn:
     def texts(self) -> list[str]:
         """Those that were chosen, by rising hash."""
         return [text for _, text in sorted(self._held, reverse=True)]
+
+
+def _share_read(item: Item, encoder: Encoder, share: float) -> float:
+    """Of the tokens of a block that is a share of a whole document: those before the model's limit, evenly taken."""
+    limit = encoder.text_limit()
+    if share == 1 or limit is None:
+        return 1.0
+    ids = encoder.tokenizer.ids([encoder.tokenizer.head(item.text, limit)])[0]
+    return min(1.0, share * limit / max(1, min(len(ids), limit)))
 
 
 def _n_tokens(encoder: Encoder, texts: Sequence[str]) -> int:

@@ -230,7 +230,7 @@ def _put(kind: _Kind, file: Source, block: bytes, folder: str) -> Source:
 
 
 def _blocks(kind: _Kind, file: Source, places: list[int]) -> Iterator[tuple[float, bytes]]:
-    """Blocks of whole lines, each with its bytes in the file; none of a damaged file, or of UTF-16."""
+    """Blocks of whole lines, each with its bytes in the file; none of a damaged file, of UTF-16 its beginning."""
     import pyarrow as pa
 
     assert file.path is not None
@@ -239,7 +239,9 @@ def _blocks(kind: _Kind, file: Source, places: list[int]) -> Iterator[tuple[floa
         if kind.packing:
             unpacked = pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), _PACKINGS[kind.packing])
             stream = io.BufferedReader(unpacked, _BLOCK_BYTES)
-        if stream.peek(2)[:2] in _UTF_16:
+        if stream.peek(2)[:2] in _UTF_16:  # where a line ends is known to its reader alone
+            text = stream.read(len(places) * _BLOCK_BYTES).decode("utf-16", "ignore")
+            yield min(packed.tell(), file.size), text[: text.rfind("\n") + 1 or None].encode("utf-16")
             return
         if not kind.packing and kind.ending not in _TABLES:
             yield from ((len(block), block) for block in _entered(stream, file.size, places, kind.n_places(file)))

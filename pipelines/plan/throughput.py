@@ -50,10 +50,6 @@ class Speed:
     dtype: str
     tuned: bool
 
-    def seconds(self, n_tokens: float) -> float:
-        """To encode so many tokens."""
-        return n_tokens / self.tokens_per_s
-
 
 def measure(encoder: Encoder, texts: Sequence[str], project: Filter | None, *, tune: bool) -> Speed:
     """The speed of encoding some texts.

@@ -1,7 +1,7 @@
 """The rows of a sweep: each width of each series, laid out, made into every index type, searched and compared.
 
 source, questions and series -> SweepReport. Each row is measured on files of its own, which are gone when it is done;
-the reference has none. Where vectors come from is `sweep_source`'s, what a width is `sweep_series`'.
+the reference has none. Where vectors come from is `source`'s, what a width is `series`'.
 """
 
 from __future__ import annotations

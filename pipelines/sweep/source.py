@@ -21,12 +21,11 @@ from ragidx.corpora.errors import CorpusError, ModelError, SpecError
 from ragidx.corpora.evalsets import Qrels, load_qrels, load_queries
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.encoders.protocol import Encoder
-from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.filters.fitting import Sample, lowest
 from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.query_vectors import read_query_vectors, unit_queries
-from ragidx.retriever.retriever import FILTER_FILE, Retriever
+from ragidx.retriever.retriever import Retriever, stored_filter
 
 HELD_OUT = 256  # chunks that ask where there are no queries, at most a tenth of all
 
@@ -244,7 +243,8 @@ class IndexSource(SweepSource):
         self._instruction: str | None = options.get("instruction")
         self._store, self.name, self.spec = store, str(path), self._retriever.spec
         self.dim, self.n_documents = store.manifest.dim, store.manifest.n_documents
-        self.hidden = self.dim if self.is_raw else Filter.from_bytes(store.blob(FILTER_FILE)).hidden
+        kept = stored_filter(store, self.spec.filter)
+        self.hidden = self.dim if kept is None else kept.hidden
         pairs = zip(store.segments, store.dead, strict=True)
         self._rows = [np.arange(s.entry.rows) if dead is None else np.flatnonzero(~dead) for s, dead in pairs]
         self._kept = np.ones(sum(map(len, self._rows)), np.bool_)

@@ -15,7 +15,7 @@ from typing import Any, Unpack, cast
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
 from ragidx.indexer.store.manifest import MANIFEST
-from ragidx.pipelines.build.options import SweepKeywords
+from ragidx.pipelines.build.options import SweepKeywords, check_names
 from ragidx.pipelines.build.report import OnProgress
 from ragidx.pipelines.sweep.corpus import CorpusSource
 from ragidx.pipelines.sweep.files import check_out, write_out
@@ -26,7 +26,6 @@ from ragidx.pipelines.sweep.source import IndexSource, SweepSource, evaluation_o
 
 _FILTER_FIELDS = ("offset", "seed", "sample", "topk")
 _NPY = (".npy", ".npy.gz", ".npy.zst")
-_OF_A_BUILD = ("strict", "rebuild", "max_memory")
 _NAMED_OTHERWISE = {"tau": "taus", "dim": "dims", "filter": "filters", "index_type": "index_types"}
 
 
@@ -119,14 +118,12 @@ def _split(options: SweepKeywords) -> tuple[dict[str, Any], SweepKeywords]:
     """The fields of the filters that are swept, and what is said of the source.
 
     Raises:
-        SpecError: an option of a build that is none of a sweep.
+        SpecError: an option that no sweep takes.
     """
     given: dict[str, Any] = dict(options)
     for name, own in _NAMED_OTHERWISE.items():
         if given.pop(name, None) is not None:
             raise SpecError(f"a sweep has no {name}: it takes several", f"give {own}, a list", where="sweep")
-    for name in _OF_A_BUILD:
-        if given.pop(name, None):
-            raise SpecError(f"a sweep has no {name}: it builds nothing that stays", "remove it", where="sweep")
+    check_names("sweep", given, SweepKeywords.__annotations__)
     fields = {name: given.pop(f"filter_{name}", None) for name in _FILTER_FIELDS}
     return fields, cast(SweepKeywords, given)

@@ -19,6 +19,7 @@ from ragidx.corpora.sources import Source
 from ragidx.corpora.vectors.batch import check_width
 from ragidx.corpora.vectors.files import VectorBatch, VectorOptions, vector_batches, vector_bytes
 from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.pipelines.build.corpus import check_removal, index_in
@@ -33,12 +34,11 @@ from ragidx.pipelines.build.options import (
 from ragidx.pipelines.build.report import BuildReport, OnProgress, Progress, Queries, Skips, Teller
 from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample, compare, model_of_queries
 from ragidx.pipelines.vectors.rows import VectorRows
-from ragidx.pipelines.vectors.spec import check_given
+from ragidx.pipelines.vectors.spec import check_given, spec_of_vectors
 from ragidx.pipelines.vectors.writer import IndexWriter
 
 if TYPE_CHECKING:
     from ragidx.pipelines.build.resolve import Plan
-from ragidx.indexer.store.generations import committed_or_none
 
 
 class VectorKeywords(QueryKeywords, StoreKeywords, total=False):
@@ -113,6 +113,10 @@ class _Build:
             check_width(dim, old.dim, "the file", first.file)
         asked = time.perf_counter()
         plan = self._model(old, dim if old is None else old.dim)
+        asks = None if plan is None else plan.spec
+        spec_of_vectors(  # what does not go into the index is refused in the words of a build
+            old, dim, index_type=o.index_type, made_by=self._made_by, queries=asks, where=str(self.index)
+        )
         self.report.encode_seconds = 0.0 if plan is None else time.perf_counter() - asked
         with (
             cleaned_if_refused(self.index),

@@ -6,7 +6,7 @@ import dataclasses
 
 from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
+from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.specs import Difference, FilterSpec, IndexSpec, Precomputed, differences, mismatch
 from ragidx.indexer.store.manifest import Manifest
 
@@ -74,24 +74,6 @@ def _changes(have: IndexSpec, want: IndexSpec) -> list[Difference]:
     named, made_by = have.precomputed.made_by, want.precomputed.made_by
     changes = differences(dataclasses.replace(have, precomputed=want.precomputed), want)
     return ([Difference("made_by", named, made_by)] if made_by != named else []) + changes
-
-
-def index_options(
-    old: Manifest | None, spec: IndexSpec, dim: int, target_recall: float | None, max_memory: int | str | None
-) -> IndexOptions:
-    """Which index large segments get: what was asked for, else the index's own, else the default.
-
-    Raises:
-        SpecError: a value is unknown, out of range, or does not suit the width.
-    """
-    own = IndexOptions() if old is None else old.index
-    options = IndexOptions(
-        spec.index_type,
-        own.target_recall if target_recall is None else target_recall,
-        own.max_memory if max_memory is None else memory_size(max_memory),
-    )
-    check_index_type(options.index_type, dim)
-    return options
 
 
 def check_given(manifest: Manifest, where: str) -> tuple[IndexSpec, Precomputed]:

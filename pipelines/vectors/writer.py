@@ -25,18 +25,20 @@ from numpy.typing import ArrayLike, NDArray
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.spec import Json
 from ragidx.corpora.vectors.batch import MAX_WIDTH, batch_rows
+from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
 from ragidx.indexer.normalize import UnitRows, cut_rows, l2_normalize
+from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lookup import KnownRows, document_numbers
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.pipelines.build.options import index_options
 from ragidx.pipelines.vectors.rows import NOTHING_ADDED, VectorRows, checked_rows, names_of, shown
-from ragidx.pipelines.vectors.spec import index_options, spec_of_vectors
+from ragidx.pipelines.vectors.spec import spec_of_vectors
 
 if TYPE_CHECKING:
     from ragidx.pipelines.build.resolve import Plan
-from ragidx.indexer.store.generations import committed_or_none
 
 SEEN_BEFORE = "the id was seen before"
 
@@ -100,8 +102,13 @@ class IndexWriter:
         self.path, self.dim = Path(path), dim
         old = None if replace else committed_or_none(self.path)
         asks = None if queries is None else queries.spec
-        self.spec = spec_of_vectors(old, dim, index_type=index_type, made_by=made_by, queries=asks, where=str(path))
+        try:
+            self.spec = spec_of_vectors(old, dim, index_type=index_type, made_by=made_by, queries=asks, where=str(path))
+        except SpecError as fault:  # its hint is that of a build
+            hint = fault.hint.replace("`rebuild=True`", "`replace=True`")
+            raise SpecError(fault.message, hint, where=fault.where) from fault
         self.stored_dim = dim if old is None else old.dim
+        own = IndexOptions() if old is None else old.index
         blobs = {} if queries is None else queries.blobs()
         if old is not None and old.files:
             store = Store.open(self.path)
@@ -111,7 +118,7 @@ class IndexWriter:
             spec=self.spec.to_json(),
             fingerprint=self.spec.fingerprint(),
             dim=self.stored_dim,
-            index=index_options(old, self.spec, self.stored_dim, target_recall, max_memory),
+            index=index_options(own, self.spec.index_type, target_recall, max_memory, self.stored_dim),
             blobs=blobs,
             replace=replace,
             journal=False,

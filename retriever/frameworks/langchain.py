@@ -83,7 +83,7 @@ class RagidxRetriever(BaseRetriever):
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **options: Unpack[CallKeywords]
     ) -> list[Document]:
-        # The base class's own does not hand options on.
+        # The base class's own does not pass options to the call above.
         return await run_in_executor(
             None, self._get_relevant_documents, query, run_manager=run_manager.get_sync(), **options
         )
@@ -98,9 +98,8 @@ class RagidxEmbeddings(Embeddings):
 
     Args:
         model: mini, a folder, or a hub id.
-        tau, dim, filter_offset: which part of the spectrum EmbedFilter keeps; `filter="none"` keeps the raw
-        coordinates.
-            All left out: the model's preset.
+        tau, dim, filter_offset, filter: which part of the spectrum EmbedFilter keeps; `filter="none"` keeps the raw
+            coordinates. If none is given: the model's preset.
         options: further arguments of `ragidx.load_encoder`.
     """
 

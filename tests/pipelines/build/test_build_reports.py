@@ -47,7 +47,7 @@ def test_whole_documents_longer_than_the_model_are_cut_and_counted(tmp_path: Pat
 
 
 def test_an_unknown_option_is_named(small_corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="build takes no such option: got an unexpected keyword argument 'metod'"):
+    with pytest.raises(SpecError, match="build takes no such option: 'metod'; did you mean 'method'"):
         ragidx.build(small_corpus, tmp_path / "index", metod="echo")
 
 

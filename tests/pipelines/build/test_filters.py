@@ -17,7 +17,7 @@ from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.specs import FILTERS, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.build.report import Progress
-from ragidx.pipelines.build.resolve import FILTER_FILE
+from ragidx.retriever.retriever import FILTER_FILE
 
 from .conftest import FITTED, WORDS
 

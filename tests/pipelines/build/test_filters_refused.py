@@ -42,7 +42,7 @@ def test_standard_input_goes_into_an_index_whose_filter_is_fitted(
     ragidx.build(corpus, tmp_path / "index", **tiny, filter="pca", dim=9)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "one"}\n')))
 
-    assert ragidx.build("-", tmp_path / "index").n_added == 1
+    assert ragidx.build("-", tmp_path / "index", allow_removal=True).n_added == 1
 
 
 @pytest.mark.parametrize("name", ["whitening", "pca"])

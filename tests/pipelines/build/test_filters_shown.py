@@ -12,7 +12,7 @@ import pytest
 import ragidx
 from ragidx.indexer.specs import FILTERS, FilterSpec
 from ragidx.pipelines.build.report import Progress
-from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli import describe
 from ragidx.pipelines.cli.progress import ProgressLine
 
 Run = Callable[..., tuple[int, str, str]]
@@ -129,7 +129,7 @@ def test_the_line_of_a_fit_counts_the_sample(
     ("where", "told"),
     [
         ("fit_filter.fit_filter", "the filter was not fitted, and the same command starts again"),
-        ("build._Build._flush", "encoded chunks are kept, and the same command continues"),
+        ("build._Build._index", "encoded chunks are kept, and the same command continues"),
     ],
 )
 def test_an_interrupted_build_says_what_is_kept(
@@ -156,4 +156,4 @@ def test_the_help_names_every_filter(run: Run) -> None:
 
 def test_every_filter_has_words() -> None:
     for name in FILTERS:
-        assert words.filter_(FilterSpec(name=name), 5).lower().startswith(name)
+        assert describe.filter_(FilterSpec(name=name), 5).lower().startswith(name)

@@ -81,7 +81,7 @@ def test_a_name_that_no_build_takes_is_refused_with_the_near_miss(door: str, cal
     with pytest.raises(SpecError) as fault:
         call(tmp_path, chunk_sise=3)  # type: ignore[operator]
 
-    known = ", ".join(sorted(BuildKeywords.__annotations__))
+    known = ", ".join(sorted((SweepKeywords if door == "sweep" else BuildKeywords).__annotations__))
     assert str(fault.value) == (
         f"{door} takes no such option: 'chunk_sise'; did you mean 'chunk_size'?\n  hint: known: {known}"
     )
@@ -99,3 +99,16 @@ def test_a_plan_follows_from_options_alone_where_no_index_is_gone_on_with() -> N
     assert (plan.spec.encoder.method, plan.spec.filter.tau, plan.spec.chunk.size) == ("echo", 4, None)
     assert plan.stored is None
     assert dataclasses.replace(plan.spec, index_type="flat").fingerprint() == plan.fingerprint()
+
+
+@pytest.mark.parametrize(("dim", "is_told"), [(128, True), (256, False)])
+def test_a_narrower_width_of_an_index_names_the_command_that_encodes_nothing(
+    dim: int, is_told: bool, small_corpus: Path, tmp_path: Path
+) -> None:
+    ragidx.build(small_corpus, tmp_path / "index", dim=192)
+
+    with pytest.raises(SpecError) as fault:
+        ragidx.build(small_corpus, tmp_path / "index", dim=dim)
+
+    told = f"; 'ragidx shrink --dim {dim} --index {tmp_path / 'index'}' makes it narrower, and encodes nothing"
+    assert fault.value.hint.endswith(told) == is_told

@@ -81,8 +81,12 @@ def test_a_corpus_that_has_become_empty_leaves_the_index_as_it_was(run: Run, ind
     shutil.rmtree("corpus")
     Path("corpus").mkdir()
 
-    assert run("build", "corpus").status == 2
-
+    assert run("build", "corpus") == (
+        2,
+        "",
+        "Error: corpus: the corpus is empty: there is no file in it\n"
+        "  hint: name a folder with documents; the index is unchanged, to empty it use `ragidx delete`\n",
+    )
     check_still_answers(run)
 
 
@@ -243,3 +247,19 @@ def test_strict_does_not_mind_what_the_user_wants_left_out(run: Run, small_corpu
     done = run("build", "corpus", *TINY, "--strict", "--exclude", "*.xyz")  # what the hint above says
 
     assert documents_of(done) == 6
+
+
+@pytest.mark.parametrize("more", [(), ("--plan",)])
+def test_a_reason_names_options_in_every_form_of_output_and_leaves_quotations_alone(
+    run: Run, folder: Path, more: tuple[str, ...]
+) -> None:
+    reason = "the field 'text' is missing (found: '`dim`'); say which one to read with --text-field"
+    (folder / "corpus").mkdir()
+    (folder / "corpus/a.jsonl").write_text('{"`dim`": "bees"}\n')
+    (folder / "corpus/b.txt").write_text("bees")
+
+    done = run("build", "corpus", *more, "--json")
+
+    assert json.loads(done.out)["skipped"] == {reason: 1}
+    done = run("build", "corpus", *more)
+    assert f"1 x {reason}" in done.out + done.err

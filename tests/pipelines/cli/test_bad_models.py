@@ -136,3 +136,12 @@ def test_a_model_of_the_hub_is_not_asked_for_offline(run_process: Run, small_cor
         "  hint: name its folder with --model, or run once with a network; "
         "the bundled model needs none: --model mini\n",
     )
+
+
+@pytest.mark.usefixtures("small_corpus")
+def test_a_name_in_backticks_is_shown_as_it_was_typed(run: Run) -> None:
+    done = run("build", "corpus", "--model", "./`dim`")
+
+    assert done.status == 2
+    assert "`dim`" in done.err
+    assert "--dim" not in done.err

@@ -49,7 +49,8 @@ def test_more_hits_than_there_are_gives_all_of_them_and_says_so(
         ("query what is this", "unexpected argument 'is': put the question in quotes"),
         ("info other-index", "unexpected argument 'other-index': name the index with --index FOLDER"),
         ("verify other-index", "unexpected argument 'other-index': name the index with --index FOLDER"),
-        ("build corpus more", "unexpected argument 'more'"),
+        ("build corpus more", "unexpected argument 'more': one corpus at a time; put the folders below one folder"),
+        ("delete a.txt", "unexpected argument 'a.txt': name it with --id"),
     ],
 )
 def test_an_argument_without_a_place_is_an_error_that_says_what_to_type(run: Run, arguments: str, message: str) -> None:
@@ -80,6 +81,11 @@ def test_an_index_is_no_corpus(run: Run) -> None:
             "year > 'a'",
             "condition, character 8: 'year' is a number, and 'a' is text\n  year > 'a'\n         ^\n"
             "  hint: compare it with a number, without quotes\n",
+        ),
+        (
+            "`year` >= 1900 and `model` == 3",
+            "condition, character 20: unknown field 'model'\n  `year` >= 1900 and `model` == 3\n"
+            "                     ^\n  hint: fields: doc_id, heading, subject, title, year\n",
         ),
         ("", "condition: the condition is empty\n  hint: write one such as year >= 1900, or remove it\n"),
     ],
@@ -226,6 +232,10 @@ def test_a_name_that_may_be_right_elsewhere_is_no_matter_where_nothing_is_encode
     ("args", "message"),
     [
         (["query"], "give a question, or --vector FILE, or --queries FILE with --run FILE"),
+        (
+            ["query", "--queries", "q", "--run", "-", "--json"],
+            "--run - and --json both write to standard output: remove one",
+        ),
         (["query", "x", "-k", "0"], "Invalid value for '-k': 0 is not in the range x>=1."),
         (["query", "--queries", "q.jsonl"], "--queries and --run go together"),
         (["build"], "give CORPUS or --vectors FILE"),

@@ -75,3 +75,13 @@ def test_a_limit_that_the_index_does_not_keep_is_an_error_that_names_the_way(
     )
     made = run("reindex", "other", "--index", "graph", "--index-type", "auto", "--max-memory", "1000000")
     assert (made.status, options(folder / "other")) == (0, IndexOptions("auto", 0.5, 1_000_000))
+
+
+def test_a_type_that_does_not_suit_the_width_is_refused_before_a_text_is_encoded(
+    small_corpus: Path, run: Callable[..., Any], folder: Path
+) -> None:
+    status, out, err = run("build", "corpus", "--index-type", "IVF64,PQ7")
+
+    assert (status, out) == (2, "")
+    assert "PQ7" in err
+    assert not (folder / "ragidx-index").exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ragidx
-from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli import describe
 
 from ..conftest import Done
 from .conftest import QUESTION, TINY
@@ -199,8 +199,8 @@ def test_a_kept_generation_whose_manifest_is_damaged_is_told_and_the_rest_goes_o
     ],
 )
 def test_an_index_type_is_named_beside_what_segments_have(asked: str, made: list[str], told: str) -> None:
-    assert words.searched(asked, made, None) == told
+    assert describe.searched(asked, made, None) == told
 
 
 def test_bytes_of_a_row_are_shown_from_a_thousand_rows_on() -> None:
-    assert [words.size(2048, rows, "chunk") for rows in (999, 1000)] == ["2.0 KiB", "2.0 KiB, 2 bytes a chunk"]
+    assert [describe.size(2048, rows, "chunk") for rows in (999, 1000)] == ["2.0 KiB", "2.0 KiB, 2 bytes a chunk"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ragidx.pipelines.build.report import PLANNING
-from ragidx.pipelines.cli import plan_tables as forecast_tables
+from ragidx.pipelines.cli import plan_tables
 from ragidx.pipelines.cli.plan_tables import advice, duration
 from ragidx.pipelines.plan.plan import Forecast, forecast
 from ragidx.pipelines.plan.sample import Estimate
@@ -114,7 +114,7 @@ def test_a_plan_of_standard_input_is_refused(run: Run) -> None:
     assert run("build", "-", "--plan", stdin=b"text") == (
         2,
         "",
-        "Error: --plan: standard input can be read once, and a plan would leave nothing of it for the build\n"
+        "Error: standard input: it can be read once, and a plan would leave nothing of it for the build\n"
         "  hint: write it to a file, and plan with that\n",
     )
 
@@ -145,7 +145,7 @@ def test_the_parts_of_the_disk_add_up(found: Forecast, capsys: pytest.CaptureFix
     graph = (dataclasses.replace(first, exact=False, recipe="HNSW16"), *others)
     parts = {"index_bytes": 10 * kib, "vector_bytes": 1 * kib, "text_bytes": 2 * kib, "filter_bytes": 3 * kib}
 
-    forecast_tables.print_forecast(_with_room(found, **parts, index_types=graph))
+    plan_tables.print_forecast(_with_room(found, **parts, index_types=graph))
 
     told = "disk       10.0 KiB: vectors 1.0 KiB, texts 2.0 KiB, the filter 3.0 KiB, HNSW16 4.0 KiB; "
     assert told in capsys.readouterr().out
@@ -184,7 +184,7 @@ def test_advice_where_a_narrower_index_fits_names_the_mildest_tau_that_does(foun
 
 def test_an_estimate_is_shown_with_its_range(found: Forecast, capsys: pytest.CaptureFixture[str]) -> None:
     sampled = dataclasses.replace(found, share_read=0.1, chunks=Estimate(4000, 3800, 4300), removed=None)
-    forecast_tables.print_forecast(sampled)
+    plan_tables.print_forecast(sampled)
 
     out = capsys.readouterr().out
     assert "10 % read, a sample; the rest is estimated" in out
@@ -192,7 +192,7 @@ def test_an_estimate_is_shown_with_its_range(found: Forecast, capsys: pytest.Cap
 
 
 def test_the_time_is_without_the_making_of_an_index(found: Forecast, capsys: pytest.CaptureFixture[str]) -> None:
-    forecast_tables.print_forecast(dataclasses.replace(found, index_recipe="HNSW16"))
+    plan_tables.print_forecast(dataclasses.replace(found, index_recipe="HNSW16"))
 
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("time"))
     assert line.endswith(" of it encoding; making HNSW16 comes on top")
@@ -202,7 +202,7 @@ def test_where_memory_is_limited_each_index_type_says_whether_it_fits(
     found: Forecast, capsys: pytest.CaptureFixture[str]
 ) -> None:
     types = tuple(dataclasses.replace(one, fits=one.index_type != "flat") for one in found.room.index_types)
-    forecast_tables.print_forecast(_with_room(found, max_memory=3 << 20, index_types=types))
+    plan_tables.print_forecast(_with_room(found, max_memory=3 << 20, index_types=types))
 
     lines = capsys.readouterr().out.splitlines()
     head = next(number for number, line in enumerate(lines) if line.startswith("index type"))
@@ -233,7 +233,7 @@ def test_a_plan_with_little_memory_for_a_small_index_says_whether_its_vectors_fi
 def test_a_speed_that_tuning_may_better_says_so(found: Forecast, capsys: pytest.CaptureFixture[str]) -> None:
     many = dataclasses.replace(found, to_encode=Estimate(4000, 4000, 4000))
     assert many.speed is not None
-    forecast_tables.print_forecast(dataclasses.replace(many, speed=dataclasses.replace(many.speed, tuned=False)))
+    plan_tables.print_forecast(dataclasses.replace(many, speed=dataclasses.replace(many.speed, tuned=False)))
 
     assert "; the build tunes, and may be faster\n" in capsys.readouterr().out
 

@@ -115,3 +115,14 @@ def test_a_file_of_queries_for_machines_says_what_was_written(run: Run) -> None:
 
     assert (done.status, done.err) == (0, "")
     assert json.loads(done.out) == {"queries": 1, "run": "run.trec", "k": 4, "documents": 4}
+
+
+@pytest.mark.usefixtures("index")
+def test_a_run_may_go_to_standard_output(run: Run) -> None:
+    Path("queries.jsonl").write_text('{"_id": "q", "text": "dancing bees"}\n')
+    run("query", "--queries", "queries.jsonl", "--run", "run.trec", "-k", "4")
+
+    done = run("query", "--queries", "queries.jsonl", "--run", "-", "-k", "4")
+
+    assert done == (0, Path("run.trec").read_text(), "1 query answered\n")
+    assert not Path("-").exists()

@@ -14,8 +14,7 @@ import pytest
 import ragidx
 from ragidx.indexer.ann import index_types, tuning
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.cli import console
-from ragidx.pipelines.cli import describe as words
+from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli import rewrite_tables as reshaped
 
 from ..conftest import Done
@@ -252,17 +251,17 @@ def test_each_segment_starts_its_own_bar(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_what_segments_have_is_told_in_short() -> None:
-    assert words.searched("flat", ["flat", "flat"], None) == "flat"
-    assert words.searched("auto", [], None) == "auto"
-    assert words.searched("auto", ["HNSW16", "flat", "HNSW16"], 0.9567) == (
+    assert describe.searched("flat", ["flat", "flat"], None) == "flat"
+    assert describe.searched("auto", [], None) == "auto"
+    assert describe.searched("auto", ["HNSW16", "flat", "HNSW16"], 0.9567) == (
         "auto: HNSW16 2x, flat, ann_recall@10 0.957 measured"
     )
 
 
 def test_a_report_of_a_build_names_how_it_is_searched_where_not_all_vectors_are_compared() -> None:
-    assert words.searched_field("auto", ["flat"], None) == []
-    assert words.searched_field("auto", [], None) == []
-    assert words.searched_field("hnsw", ["HNSW16", "flat"], 0.96) == [
+    assert describe.searched_field("auto", ["flat"], None) == []
+    assert describe.searched_field("auto", [], None) == []
+    assert describe.searched_field("hnsw", ["HNSW16", "flat"], 0.96) == [
         ("searched", "hnsw: HNSW16, flat, ann_recall@10 0.960 measured")
     ]
 

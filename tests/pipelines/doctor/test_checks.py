@@ -311,3 +311,10 @@ def test_options_of_a_model_without_a_model_are_an_error() -> None:
         "`max_length`: it says how a model is run, and no model is named\n"
         "  hint: add `model=mini`, a folder or a hub id"
     )
+
+
+@pytest.mark.parametrize("model", [None, "mini"])
+@pytest.mark.parametrize("wrong", [{"device": "cuba"}, {"dtype": "float33"}, {"attn": "spda"}])
+def test_a_machine_that_there_is_not_is_no_failed_check(model: str | None, wrong: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=r"unknown (device|dtype|attention implementation)"):
+        examine(model, **wrong)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import ragidx
-from ragidx.pipelines.doctor import packages as installed
+from ragidx.pipelines.doctor import packages
 from ragidx.pipelines.doctor import report as diagnosis
 from ragidx.pipelines.doctor.machine import Gpu, caches, devices, findings, processor, threads
 from ragidx.pipelines.doctor.packages import core, extras, package, requirements
@@ -282,6 +282,6 @@ def test_no_faiss_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_examples_of_the_docstrings_are_true() -> None:
-    for module in (diagnosis, installed):
+    for module in (diagnosis, packages):
         assert doctest.testmod(module).failed == 0
         assert doctest.testmod(module).attempted > 0

@@ -246,10 +246,10 @@ def test_a_group_needs_a_token_and_a_corpus_enough_of_them(small_corpus: Path, t
         spectrum(tiny, corpus=small_corpus)
 
     n = spectrum(tiny, corpus=small_corpus, group_size=1).n_distinct
-    assert str(none.value) == "`tokens`: groups of 0 tokens hold none\n  hint: give 1 or more"
+    assert str(none.value) == "`group_size`: groups of 0 tokens hold none\n  hint: give 1 or more"
     assert str(few.value) == (
         f"{small_corpus}: {n} different tokens were counted; 100 frequent and 100 rare ones need 200\n"
-        f"  hint: count a larger corpus, or ask for at most {n // 2} with --tokens"
+        f"  hint: count a larger corpus, or ask for at most {n // 2} with `group_size`"
     )
     assert spectrum(tiny, corpus=small_corpus, group_size=n // 2).n_distinct == n
 

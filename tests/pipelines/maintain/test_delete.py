@@ -361,3 +361,10 @@ def test_what_is_deleted_is_what_a_list_comprehension_says(
     assert (report.n_chunks, report.n_documents) == (len(expected), len(before - after))
     assert (report.left_chunks, report.left_documents) == (len(left), len(after))
     assert report.n_partly == len({owners[n] for n in expected} & after)
+
+
+def test_the_command_says_where_nothing_matches(given: Path, run: Run) -> None:
+    done = run("delete", "--where", "year < 0")
+
+    assert (done.status, done.err) == (0, "Nothing matches --where.\n")
+    assert done.out.startswith("deleted  0 documents, 0 chunks\n")

@@ -16,8 +16,8 @@ from ragidx.indexer.specs import FilterSpec
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
-from ragidx.pipelines.build.resolve import FILTER_FILE
 from ragidx.pipelines.maintain.rewrite import compact, reindex, shrink
+from ragidx.retriever.retriever import FILTER_FILE
 
 from .conftest import INDEX, files, spec_of, vectors
 

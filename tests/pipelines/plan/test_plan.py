@@ -300,6 +300,6 @@ def test_standard_input_is_refused(tmp_path: Path) -> None:
         forecast("-", tmp_path / "index")
 
     assert str(fault.value) == (
-        "--plan: standard input can be read once, and a plan would leave nothing of it for the build\n"
+        "standard input: it can be read once, and a plan would leave nothing of it for the build\n"
         "  hint: write it to a file, and plan with that"
     )

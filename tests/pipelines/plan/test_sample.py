@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import ragidx
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.readers.registry import read
 from ragidx.corpora.records import Document, Skip
+from ragidx.indexer.encoders.load import load_encoder
 from ragidx.pipelines.build.corpus import Reading
 from ragidx.pipelines.build.options import build_options
 from ragidx.pipelines.plan import sample
@@ -157,13 +158,16 @@ def test_blocks_of_a_long_text_are_shares_of_one_document(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_a_text_in_utf_16_is_read_whole(tmp_path: Path) -> None:
+def test_of_a_text_in_utf_16_the_beginning_is_read_for_its_share(tmp_path: Path) -> None:
     path = tmp_path / "wide.txt"
-    path.write_text("".join(f"{text_of(n, 9)}\n" for n in range(500)), "utf-16")
+    path.write_text("".join(f"{text_of(n, 9)} \N{HONEYBEE}\n" for n in range(500)), "utf-16")
 
     ((part, (document,), skips),) = _sample(path)
 
-    assert (document.text, skips, part.share) == (path.read_text("utf-16"), [], 1)
+    assert (path.read_text("utf-16").startswith(document.text), skips) == (True, [])
+    assert part.share == part.n_bytes / path.stat().st_size
+    assert len(document.text) / len(path.read_text("utf-16")) == pytest.approx(part.share, abs=0.02)
+    assert part.n_bytes <= 10_000
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -263,3 +267,22 @@ def test_the_range_holds_the_truth_nine_times_of_ten(n_parts: int) -> None:
         held.append(found.low <= chunks.sum() <= found.high)
 
     assert np.mean(held) == pytest.approx(0.9, abs=0.04)
+
+
+@pytest.mark.usefixtures("sampled")
+@pytest.mark.parametrize("limit", [1_000_000, 3_000, 128])
+def test_the_tokens_of_a_long_text_that_is_not_cut_are_all_that_the_model_reads(
+    limit: int, tmp_path: Path, tiny: dict[str, Any], tiny_model: Callable[..., Path]
+) -> None:
+    path = tmp_path / "long.txt"
+    path.write_text("".join(f"{text_of(n, 9)}\n" for n in range(2_000)))
+    model = tiny_model("llama", max_position_embeddings=limit)
+    options = tiny | {"model": str(model), "chunk_size": "none", "tau": None, "filter": "none"}
+
+    found = forecast(path, tmp_path / "index", **options)
+
+    encoder = load_encoder(str(model), method="classical", device="cpu", dtype="float32")
+    (row,) = encoder.rendered([path.read_text()], None)
+    assert found.share_read < 1
+    assert found.tokens.value == pytest.approx(row.n_tokens, rel=0.1)
+    assert found.truncated.value == row.truncated

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES
+from ragidx.pipelines.build.options import SweepKeywords
 from ragidx.pipelines.sweep.measure import lay
 from ragidx.pipelines.sweep.series import Widths, series_of
 from ragidx.pipelines.sweep.source import IndexSource
@@ -24,6 +25,8 @@ from ragidx.pipelines.sweep.sweep import sweep
 from .conftest import random_rows, widths_of
 
 pytestmark = pytest.mark.usefixtures("briefly")
+
+KNOWN = ", ".join(sorted(SweepKeywords.__annotations__))
 
 
 def test_flat_is_exact_at_every_width_and_full_width_overlaps_wholly(given_index: Callable[..., Path]) -> None:
@@ -150,7 +153,9 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
          " corpus in place of the index"),
         ({"layer": 0}, "layer cannot be chosen"),
         ({"tau": 2}, "sweep: a sweep has no tau: it takes several\n  hint: give taus, a list"),
-        ({"strict": True}, "sweep: a sweep has no strict: it builds nothing that stays\n  hint: remove it"),
+        ({"strict": True}, f"sweep takes no such option: 'strict'\n  hint: known: {KNOWN}"),
+        ({"allow_removal": True}, f"sweep takes no such option: 'allow_removal'\n  hint: known: {KNOWN}"),
+        ({"bogus": 1}, f"sweep takes no such option: 'bogus'\n  hint: known: {KNOWN}"),
         ({"filters": ["truncation"], "filter_seed": 1},
          "`filter_seed`: none of the filters that are swept (truncation) has the option seed\n  hint: remove"
          " `filter_seed`"),

@@ -229,7 +229,7 @@ def test_a_writer_of_another_width_or_type_is_refused(tmp_path: Path) -> None:
     assert str(fault.value) == (
         f"{tmp_path / 'index'}: the index was built with other options: `index_type` is 'flat' in the index, "
         "'hnsw' now\n"
-        "  hint: remove the option to update the index, or replace the index with `rebuild=True`; "
+        "  hint: remove the option to update the index, or replace the index with `replace=True`; "
         f"'ragidx reindex DIR --index {tmp_path / 'index'} --index-type hnsw' makes one of that type beside it, and "
         "encodes nothing"
     )
