@@ -33,6 +33,7 @@ Run: TypeAlias = dict[str, dict[str, float]]
 
 _ENDINGS = ("", ".gz", ".zst")
 _FAULTS_SHOWN = 10
+_A_QUERY = 'write one JSON object a line: {"_id": "q1", "text": "..."}'
 _T = TypeVar("_T")
 
 
@@ -249,9 +250,9 @@ def _query(line: str, seen: dict[str, object]) -> tuple[str, str]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as fault:
-        raise _FaultError(f"the line is not JSON ({fault})", "write one JSON object a line") from fault
+        raise _FaultError(f"the line is not JSON ({fault})", _A_QUERY) from fault
     if not isinstance(record, dict):
-        raise _FaultError(f"the line is not a JSON object but {line[:40]}", "write one JSON object a line")
+        raise _FaultError(f"the line is not a JSON object but {line[:40]}", _A_QUERY)
     found = ", ".join(f"'{name}'" for name in record) or "none"
     query_id = record.get("_id", record.get("id"))
     if query_id is None:

@@ -51,7 +51,7 @@ def check_width(width: int, dim: int, field: str) -> None:
     if not 1 <= width <= dim:
         raise QueryError(
             f"{field.replace('_', ' ')} {width:,} is not from 1 to {dim:,}, the dimensions stored in the index",
-            f"give at most {dim:,}; for more, build again with a larger `dim`",
+            f"give at most {dim:,}; for more, build again with a larger `dim` and `rebuild=True`",
             where=f"`{field}`",
         )
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.protocol import Batch, Encoder, check_finite, check_texts, collect
-from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.normalize import l2_normalize
+
+if TYPE_CHECKING:
+    from ragidx.indexer.filters.filter import Filter
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries, load_sts, read_run, write_run
 
+A_QUERY = 'write one JSON object a line: {"_id": "q1", "text": "..."}'
 QUERIES = '{"_id": "q1", "text": "who signed?"}\n\n{"id": 7, "text": "a\u2028b", "metadata": {}}\r\n'
 
 
@@ -55,10 +56,10 @@ def test_a_byte_order_mark_is_no_part_of_the_first_query(tmp_path: Path) -> None
             "  hint: rename the field that holds the query to 'text'",
         ),
         ("{}", "the field '_id' is missing (found: none)\n  hint: give every query '_id' and 'text'"),
-        ("[1]", "the line is not a JSON object but [1]\n  hint: write one JSON object a line"),
+        ("[1]", f"the line is not a JSON object but [1]\n  hint: {A_QUERY}"),
         (
             '{"_id": ',
-            "the line is not JSON (Expecting value: line 1 column 9 (char 8))\n  hint: write one JSON object a line",
+            f"the line is not JSON (Expecting value: line 1 column 9 (char 8))\n  hint: {A_QUERY}",
         ),
         (
             '{"_id": 1.5, "text": "x"}',

@@ -49,7 +49,7 @@ def test_options_made_once_serve_many_searches(index: Path) -> None:
         (
             {"dim": 5},
             "`dim`: dim 5 is not from 1 to 4, the dimensions stored in the index\n"
-            "  hint: give at most 4; for more, build again with a larger `dim`",
+            "  hint: give at most 4; for more, build again with a larger `dim` and `rebuild=True`",
         ),
     ],
 )

@@ -317,9 +317,8 @@ def test_a_width_that_is_not_stored_is_refused_by_its_field(width, field, messag
     with pytest.raises(QueryError) as caught:
         check_width(width, 8, field)
 
-    assert (
-        str(caught.value) == f"`{field}`: {message}\n  hint: give at most 8; for more, build again with a larger `dim`"
-    )
+    hint = "give at most 8; for more, build again with a larger `dim` and `rebuild=True`"
+    assert str(caught.value) == f"`{field}`: {message}\n  hint: {hint}"
 
 
 @pytest.mark.parametrize(
@@ -328,12 +327,12 @@ def test_a_width_that_is_not_stored_is_refused_by_its_field(width, field, messag
         (
             {"dim": 9},
             "`dim`: dim 9 is not from 1 to 8, the dimensions stored in the index\n"
-            "  hint: give at most 8; for more, build again with a larger `dim`",
+            "  hint: give at most 8; for more, build again with a larger `dim` and `rebuild=True`",
         ),
         (
             {"dim": 4, "rerank_dim": 9},
             "`rerank_dim`: rerank dim 9 is not from 1 to 8, the dimensions stored in the index\n"
-            "  hint: give at most 8; for more, build again with a larger `dim`",
+            "  hint: give at most 8; for more, build again with a larger `dim` and `rebuild=True`",
         ),
         (
             {"dim": 4, "rerank_dim": 4},
