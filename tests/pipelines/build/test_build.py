@@ -62,6 +62,7 @@ def echo_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "index"
 
 
+@pytest.mark.slow
 def test_a_corpus_becomes_an_index_with_one_chunk_for_each_short_document(small_corpus: Path, tmp_path: Path) -> None:
     report = ragidx.build(small_corpus, tmp_path / "index")
 
@@ -94,6 +95,7 @@ def test_the_same_corpus_again_encodes_nothing_and_commits_nothing(small_corpus:
     assert _times(tmp_path / "index") == before
 
 
+@pytest.mark.slow
 def test_an_index_in_the_corpus_is_no_part_of_it_also_while_it_is_begun(small_corpus: Path, echo_index: Path) -> None:
     shutil.copytree(echo_index, small_corpus / "old" / "echo")
 
@@ -105,6 +107,7 @@ def test_an_index_in_the_corpus_is_no_part_of_it_also_while_it_is_begun(small_co
     assert first.skipped_places == {"a ragidx index": ["in[d]ex/", "old/echo/"]}
 
 
+@pytest.mark.slow
 def test_an_idle_build_loads_no_model(small_corpus: Path, tmp_path: Path) -> None:
     ragidx.build(small_corpus, tmp_path / "index")
     code = (
@@ -118,6 +121,7 @@ def test_an_idle_build_loads_no_model(small_corpus: Path, tmp_path: Path) -> Non
     assert done.stdout == "6 []\n"
 
 
+@pytest.mark.slow
 def test_a_changed_document_alone_is_encoded_again(small_corpus: Path, tmp_path: Path) -> None:
     ragidx.build(small_corpus, tmp_path / "index")
     (small_corpus / "lease.txt").write_text("The lease was torn up.\n")
@@ -129,6 +133,7 @@ def test_a_changed_document_alone_is_encoded_again(small_corpus: Path, tmp_path:
     _same(tmp_path / "index", tmp_path / "fresh")
 
 
+@pytest.mark.slow
 def test_of_a_changed_document_the_changed_chunks_alone_are_encoded(small_corpus: Path, tmp_path: Path) -> None:
     paragraphs = [f"Paragraph {n} tells of {'many ' * 30}things numbered {n}." for n in range(6)]
     (small_corpus / "long.txt").write_text("\n\n".join(paragraphs))
@@ -142,6 +147,7 @@ def test_of_a_changed_document_the_changed_chunks_alone_are_encoded(small_corpus
     assert _counts(report) == (0, 1, 6, 0, 1, 5)
 
 
+@pytest.mark.slow
 def test_new_metadata_alone_change_a_document_without_encoding(small_corpus: Path, tmp_path: Path) -> None:
     ragidx.build(small_corpus, tmp_path / "index")
     text = (small_corpus / "mill.md").read_text().replace("1790", "1791")
@@ -176,6 +182,7 @@ def test_equal_texts_are_encoded_once(tmp_path: Path) -> None:
     assert (report.n_chunks, report.n_encoded, report.n_reused) == (3, 1, 2)
 
 
+@pytest.mark.slow
 def test_a_renamed_document_keeps_its_vectors(small_corpus: Path, tmp_path: Path) -> None:
     ragidx.build(small_corpus, tmp_path / "index")
     (small_corpus / "lease.txt").rename(small_corpus / "contract.txt")
@@ -185,6 +192,7 @@ def test_a_renamed_document_keeps_its_vectors(small_corpus: Path, tmp_path: Path
     assert _counts(report) == (1, 0, 5, 1, 0, 1)
 
 
+@pytest.mark.slow
 def test_options_that_are_left_out_are_the_indexs_own(small_corpus: Path, tmp_path: Path) -> None:
     ragidx.build(small_corpus, tmp_path / "index", method="echo", dim=32, chunk_size=64)
     (small_corpus / "new.txt").write_text("Something new.")
@@ -249,6 +257,7 @@ def test_a_wide_build_cut_to_a_prefix_equals_the_narrow_build(
         np.testing.assert_allclose(prefix, theirs[key], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_headings_can_stand_in_front_of_what_is_encoded(small_corpus: Path, tmp_path: Path) -> None:
     plain = ragidx.build(small_corpus, tmp_path / "plain")
     ragidx.build(small_corpus, tmp_path / "headed", headings=True)
@@ -311,6 +320,7 @@ def test_a_build_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(wait_s: f
     _same(index, tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_an_index_goes_on_whichever_way_its_tau_was_written(tmp_path: Path) -> None:
     corpus, index = tmp_path / "one.txt", tmp_path / "index"
     corpus.write_text("One text.")

@@ -12,6 +12,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.pipelines.build.report import Progress
 
 
+@pytest.mark.slow
 def test_strict_ends_at_the_first_thing_left_out_and_commits_nothing(small_corpus: Path, tmp_path: Path) -> None:
     ragidx.build(small_corpus, tmp_path / "index")
     (small_corpus / "broken.jsonl").write_text('{"text": "fine"}\n{"text": \n')
@@ -37,6 +38,7 @@ def test_what_is_left_out_is_counted_with_its_places(small_corpus: Path, tmp_pat
     }
 
 
+@pytest.mark.slow
 def test_whole_documents_longer_than_the_model_are_cut_and_counted(tmp_path: Path, small_corpus: Path) -> None:
     (small_corpus / "long.txt").write_text("word " * 3000)
 
@@ -75,6 +77,7 @@ def test_progress_grows_and_ends_with_everything(small_corpus: Path, tmp_path: P
     assert seen == sorted(seen)
 
 
+@pytest.mark.slow
 def test_a_text_that_the_model_makes_nothing_of_is_in_no_count_of_chunks(tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()

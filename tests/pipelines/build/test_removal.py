@@ -69,6 +69,7 @@ def test_a_plan_of_such_a_build_is_refused_in_the_same_words(run: Run) -> None:
     assert run("build", "mill", "--plan", "--allow-removal").status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("barns")
 def test_with_allow_removal_the_same_build_takes_what_was_encoded_from_the_journal(run: Run) -> None:
     corpus_of("mill", 5)

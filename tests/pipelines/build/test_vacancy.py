@@ -127,6 +127,7 @@ def test_vectors_of_which_none_can_be_taken_leave_no_index(folder: Path) -> None
     assert _names(folder) == ["v.npy"]
 
 
+@pytest.mark.slow
 def test_a_build_that_is_refused_after_it_has_encoded_keeps_what_it_encoded(
     small_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
