@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
@@ -57,8 +58,7 @@ def passage(text: str, query: str, length: int = _PASSAGE) -> str:
         return line
     wanted = {_stem(word) for word in _WORD.findall(query)} - _STOP
     found = [(m.start(), stem) for m in _WORD.finditer(line) if (stem := _stem(m[0])) in wanted]
-    starts = [0] + [m.end() for m in re.finditer(r"[.!?] ", line)]
-    best = max(starts, key=lambda at: (sum(map(len, {w for s, w in found if at <= s < at + length})), -at))
+    best = _best_start([0] + [m.end() for m in re.finditer(r"[.!?] ", line)], found, length)
     end = best + length
     if end >= len(line):
         best, end = max(0, len(line) - length), len(line)
@@ -66,6 +66,34 @@ def passage(text: str, query: str, length: int = _PASSAGE) -> str:
     else:
         end = line.rfind(" ", best, end)
     return f"{'… ' if best else ''}{line[best:end]}{' …' if end < len(line) else ''}"
+
+
+def _best_start(starts: Sequence[int], found: Sequence[tuple[int, str]], length: int) -> int:
+    """The first of the starts with the most letters of different words in the `length` characters from there.
+
+    One pass, since a passage may have a hundred thousand sentences.
+
+    Args:
+        starts: rising.
+        found: places and words, rising.
+        length: of the window.
+    """
+    best, most, letters, first, last = starts[0], -1, 0, 0, 0
+    inside = Counter[str]()
+    for start in starts:
+        while last < len(found) and found[last][0] < start + length:
+            word = found[last][1]
+            letters += 0 if inside[word] else len(word)
+            inside[word] += 1
+            last += 1
+        while first < last and found[first][0] < start:
+            word = found[first][1]
+            inside[word] -= 1
+            letters -= 0 if inside[word] else len(word)
+            first += 1
+        if letters > most:
+            best, most = start, letters
+    return best
 
 
 def _stem(word: str) -> str:

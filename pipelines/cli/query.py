@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import sys
 import tempfile
 import textwrap
@@ -18,6 +20,9 @@ from ragidx.retriever.hit import Hit
 if TYPE_CHECKING:
     from ragidx.retriever.options import SearchKeywords  # loads numpy and FAISS's files, which no --help needs
     from ragidx.retriever.retriever import Retriever
+
+
+_BLOCK = 256  # queries that are answered at once
 
 
 @click.command("query", cls=GroupedCommand)
@@ -47,7 +52,12 @@ if TYPE_CHECKING:
     metavar="N",
     help="With --dim: compare the found chunks again, by the first N numbers.",
 )
-@click.option("--queries", type=click.Path(path_type=Path), metavar="FILE", help="Queries in BEIR form (JSON lines).")
+@click.option(
+    "--queries",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Answer each query of a file in BEIR form (JSON lines).",
+)
 @click.option(
     "--run",
     type=click.Path(path_type=Path),
@@ -73,7 +83,10 @@ def command(
     as_json: bool,
     **asked: Unpack[SearchKeywords],
 ) -> None:
-    """Print the hits for TEXT, best first; or for vectors; or answer a file of queries with a TREC run.
+    """Print the hits for TEXT, best first; or for vectors; or for each line of a file of queries.
+
+    --queries prints a line of JSON for each query: {"id", "query", "hits"}. With --run it writes a TREC run instead, in
+    which a document counts by its best chunk.
 
     --device encodes the question; auto takes a GPU if there is one. The search runs on the CPU, except with --device
     cuda or cuda:N: then on the GPU, for as many segments as fit its memory. --dim compares on the CPU.
@@ -82,19 +95,20 @@ def command(
     \b
         ragidx query "why were pigeons chased out of an antenna?" -k 3
         ragidx query "treaties" --where 'subject == "history" and year >= 1900'
+        ragidx query --queries queries.jsonl > hits.jsonl
         ragidx query --queries queries.jsonl --run run.trec -k 100
         ragidx query --vector question.npy
     """
     from ragidx.retriever.retriever import Retriever
 
-    if (queries is None) != (run is None):
-        raise click.UsageError("--queries and --run go together")
+    if run is not None and queries is None:
+        raise click.UsageError("--run needs --queries: it holds the answers to a file of queries")
     asking = {"a question": text, "--vector": vector, "--queries": queries}
     named = [name for name, value in asking.items() if value is not None]
     if len(named) > 1:
         raise click.UsageError(f"{' and '.join(named)} exclude each other: remove all but one")
     if not named:
-        raise click.UsageError("give a question, or --vector FILE, or --queries FILE with --run FILE")
+        raise click.UsageError("give a question, or --vector FILE, or --queries FILE")
     if str(run) == "-" and as_json:
         raise click.UsageError("--run - and --json both write to standard output: remove one")
     if vector is not None:
@@ -102,8 +116,11 @@ def command(
         _answer_vectors(index, vector, asked, device, as_json)
         return
     retriever = Retriever.open(index, model=model, adapters=adapters or None, pooler=pooler, device=device, dtype=dtype)
-    if queries is not None and run is not None:
-        _answer_file(retriever, queries, run, instruction, asked, as_json)
+    if queries is not None:
+        if run is None:
+            _answer_lines(retriever, queries, instruction, asked)
+        else:
+            _answer_file(retriever, queries, run, instruction, asked, as_json)
         return
     assert text is not None
     hits = retriever.search(text, instruction=instruction, **asked)
@@ -179,6 +196,17 @@ def _answer_vectors(
         if len(answers) > 1:
             click.echo(f"{'' if number == 1 else chr(10)}query {number}")
         _show(hits, "", asked)
+
+
+def _answer_lines(retriever: Retriever, queries: Path, instruction: str | None, asked: SearchKeywords) -> None:
+    """A line of JSON for each query."""
+    from ragidx.corpora.evalsets import load_queries
+
+    waiting = iter(load_queries(queries).items())
+    while block := list(itertools.islice(waiting, _BLOCK)):
+        found = retriever.search_batch([text for _, text in block], instruction=instruction, **asked)
+        for (name, text), hits in zip(block, found, strict=True):
+            click.echo(json.dumps({"id": name, "query": text, "hits": [hit.to_json() for hit in hits]}))
 
 
 def _answer_file(

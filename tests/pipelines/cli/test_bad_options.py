@@ -231,13 +231,13 @@ def test_a_name_that_may_be_right_elsewhere_is_no_matter_where_nothing_is_encode
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["query"], "give a question, or --vector FILE, or --queries FILE with --run FILE"),
+        (["query"], "give a question, or --vector FILE, or --queries FILE"),
         (
             ["query", "--queries", "q", "--run", "-", "--json"],
             "--run - and --json both write to standard output: remove one",
         ),
         (["query", "x", "-k", "0"], "Invalid value for '-k': 0 is not in the range x>=1."),
-        (["query", "--queries", "q.jsonl"], "--queries and --run go together"),
+        (["query", "--run", "run.trec"], "--run needs --queries: it holds the answers to a file of queries"),
         (["build"], "give CORPUS or --vectors FILE"),
         (
             ["build", "corpus", "--chunk-size", "some"],

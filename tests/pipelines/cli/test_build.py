@@ -158,7 +158,7 @@ def test_fields_and_globs_choose_what_is_read(run: Run, small_corpus: Path) -> N
     done = run("build", "corpus", "--include", "*.csv", "--text-field", "words", "--id-field", "song", "--json")
 
     report = json.loads(done.out)
-    assert (report["n_documents"], report["skipped"]) == (1, {"not matched by `include`": 4})
+    assert (report["n_documents"], report["skipped"]) == (1, {"not matched by --include": 4})
     assert [hit["doc_id"] for hit in hits_of(run("query", "air", "-k", "1", "--json"))] == ["songs.csv#lark"]
 
 

@@ -108,6 +108,23 @@ def test_a_file_of_queries_becomes_a_trec_run_in_which_a_documents_best_chunk_co
 
 
 @pytest.mark.usefixtures("index")
+def test_a_file_of_queries_alone_is_answered_in_lines_of_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragidx.pipelines.cli.query._BLOCK", 2)
+    texts = {"q2": "dancing bees", "q1": "old mill", "q3": "caf\u00e9"}
+    Path("queries.jsonl").write_text("".join(json.dumps({"_id": name, "text": texts[name]}) + "\n" for name in texts))
+
+    done = run("query", "--queries", "queries.jsonl", "-k", "2")
+
+    assert (done.status, done.err) == (0, "")
+    found = [json.loads(line) for line in done.out.splitlines()]
+    assert [(one["id"], one["query"]) for one in found] == list(texts.items())
+    for one in found:
+        alone = hits_of(run("query", one["query"], "-k", "2", "--json"))
+        assert [hit["chunk_id"] for hit in one["hits"]] == [hit["chunk_id"] for hit in alone]
+        assert [hit["score"] for hit in one["hits"]] == pytest.approx([hit["score"] for hit in alone], abs=1e-6)
+
+
+@pytest.mark.usefixtures("index")
 def test_a_file_of_queries_for_machines_says_what_was_written(run: Run) -> None:
     Path("queries.jsonl").write_text('{"_id": "q", "text": "dancing bees"}\n')
 

@@ -187,7 +187,8 @@ def test_info_tells_apart_what_large_and_small_segments_have(run: Run) -> None:
         (
             ("shrink", "--dim", "300"),
             "Error: --dim: dim 300 is not from 1 to 255, the dimensions stored in the index\n"
-            "  hint: give at most 255; for more, build again with a larger --dim and --rebuild\n",
+            "  hint: give at most 255; for more, build again with a larger --dim and --rebuild, "
+            "or go back with `ragidx rollback` if it was shrunk\n",
         ),
         (("reindex",), "Error: Missing argument 'DIR'.\n"),
         (

@@ -19,8 +19,11 @@ from typing import TextIO
 
 import click
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ragidx
+from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.main import COMMANDS, cli
 
 from ..conftest import Done
@@ -243,3 +246,26 @@ def test_a_table_is_aligned_by_what_a_terminal_shows(capsys: pytest.CaptureFixtu
     print_table(["token", "logit"], [["東京", "1"], ["e\u0301té", "2"], ["a", "3"]])
 
     assert capsys.readouterr().out.splitlines() == ["token  logit", "東京   1", "e\u0301té    2", "a      3"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["mill", "sea", "river"])), max_size=20, unique=True),
+    st.sets(st.integers(0, 60), min_size=1),
+    st.integers(1, 30),
+)
+def test_the_passage_begins_where_most_letters_of_different_words_follow(
+    found: list[tuple[int, str]], places: set[int], length: int
+) -> None:
+    starts = sorted(places)
+
+    def worth(start: int) -> int:
+        return sum(map(len, {word for place, word in found if start <= place < start + length}))
+
+    assert console._best_start(starts, sorted(found), length) == max(starts, key=lambda at: (worth(at), -at))
+
+
+@pytest.mark.slow
+def test_a_passage_of_many_sentences_is_shown_at_once() -> None:
+    text = "The mill is by the river. " * 30_000 + "A lease was signed."
+
+    assert "lease" in console.passage(text, "who signed the lease?")

@@ -127,7 +127,7 @@ def test_an_index_of_a_model_answers_vectors_and_shorter_ones_too(run: Run, fold
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ((), "give a question, or --vector FILE, or --queries FILE with --run FILE"),
+        ((), "give a question, or --vector FILE, or --queries FILE"),
         (("words", "--vector", "q.npy"), "a question and --vector exclude each other: remove all but one"),
         (
             ("--vector", "q.npy", "--instruction", "i"),

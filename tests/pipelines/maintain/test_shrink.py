@@ -208,7 +208,8 @@ def test_a_width_that_the_index_does_not_have_is_refused(dim: int) -> None:
             refuse()
         assert str(fault.value) == (
             f"`dim`: dim {dim} is not from 1 to 255, the dimensions stored in the index\n"
-            "  hint: give at most 255; for more, build again with a larger `dim` and `rebuild=True`"
+            "  hint: give at most 255; for more, build again with a larger `dim` and `rebuild=True`, "
+            "or go back with `ragidx rollback` if it was shrunk"
         )
     assert files(INDEX) == before
     assert not Path("narrow").exists()
