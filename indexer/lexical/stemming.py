@@ -20,7 +20,7 @@ from ragidx.indexer.lexical.analyzer import tokens
 AUTO, NONE = "auto", "none"
 
 _LEAST = 0.12  # share of function words in running text; lists, tables and code have less
-_AHEAD = 1.25  # the first language against the second: Danish and Norwegian share many words
+_AHEAD = 1.25  # the first language against the second; a word that n languages have counts 1 / n for each
 
 Stem = Callable[[str], str]
 
@@ -58,13 +58,15 @@ def guess_language(texts: Iterable[str]) -> str:
     >>> guess_language(["7f 3a 9c", "x = y"])
     'none'
     """
-    total, found = 0, Counter[str]()
+    n_words, shares, ranks = 0, Counter[str](), Counter[str]()
     for text in texts:
         for token in tokens(text):
-            total += 1
-            found.update(_function_words().get(token.casefold(), ()))
-    (best, count), (_, second) = [*found.most_common(2), ("", 0), ("", 0)][:2]
-    return best if count >= max(1, _LEAST * total) and count >= _AHEAD * second else NONE
+            n_words += 1
+            known = _function_words().get(token.casefold(), ())
+            shares.update(known)
+            ranks.update(dict.fromkeys(known, 1 / len(known)) if known else {})
+    (best, rank), (_, second) = [*ranks.most_common(2), ("", 0.0), ("", 0.0)][:2]
+    return best if shares[best] > _LEAST * n_words and rank > _AHEAD * second else NONE
 
 
 @functools.cache
