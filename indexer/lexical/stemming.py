@@ -20,6 +20,7 @@ from ragidx.indexer.lexical.analyzer import tokens
 AUTO, NONE = "auto", "none"
 
 _LEAST = 0.12  # share of function words in running text; lists, tables and code have less
+_DIFFERENT = 4  # function words: the variables of a program are not Spanish
 _AHEAD = 1.25  # the first language against the second; a word that n languages have counts 1 / n for each
 
 Stem = Callable[[str], str]
@@ -58,15 +59,16 @@ def guess_language(texts: Iterable[str]) -> str:
     >>> guess_language(["7f 3a 9c", "x = y"])
     'none'
     """
-    n_words, shares, ranks = 0, Counter[str](), Counter[str]()
-    for text in texts:
-        for token in tokens(text):
-            n_words += 1
-            known = _function_words().get(token.casefold(), ())
-            shares.update(known)
-            ranks.update(dict.fromkeys(known, 1 / len(known)) if known else {})
+    seen = Counter(token.casefold() for text in texts for token in tokens(text))
+    shares, ranks, different = Counter[str](), Counter[str](), Counter[str]()
+    for word in seen.keys() & _function_words().keys():
+        for language in (known := _function_words()[word]):
+            shares[language] += seen[word]
+            ranks[language] += seen[word] / len(known)
+            different[language] += 1
     (best, rank), (_, second) = [*ranks.most_common(2), ("", 0.0), ("", 0.0)][:2]
-    return best if shares[best] > _LEAST * n_words and rank > _AHEAD * second else NONE
+    is_text = shares[best] > _LEAST * seen.total() and different[best] >= _DIFFERENT
+    return best if is_text and rank > _AHEAD * second else NONE
 
 
 @functools.cache
