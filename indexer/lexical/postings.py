@@ -81,6 +81,7 @@ class PostingsWriter:
         self._ends: list[int] = []
         self._n_rows = 0
         self._sizes: list[int] = []  # postings of each block
+        self._folder = folder
         with atomic.writing(folder):
             self._spilled = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by __exit__
 
@@ -120,16 +121,16 @@ class PostingsWriter:
             plain = numbers >= 0
             sizes = [len(part) for part in parts]
             rows = np.concatenate([rows[plain], np.repeat(rows[several], sizes)])
-            numbers = np.concatenate([numbers[plain], [number for part in parts for number in part]])
+            numbers = np.concatenate([numbers[plain], np.array([one for part in parts for one in part], np.int64)])
         pairs, counts = np.unique((rows << 32) | (numbers + 1), return_counts=True)
         found = np.empty(len(pairs), _RECORD)
         found["row"], found["term"], found["count"] = pairs >> 32, pairs & 0xFFFFFFFF, counts
         filled, first = np.unique(found["row"], return_index=True)
         of_rows = np.empty(len(filled), _RECORD)  # the postings of the empty term
         of_rows["row"], of_rows["term"] = filled, 0
-        of_rows["count"] = np.add.reduceat(counts, first) if len(first) else []
+        of_rows["count"] = np.add.reduceat(counts, first) if len(first) else 0
         block = np.concatenate([of_rows, found])
-        with atomic.writing(Path(str(self._spilled.name)), block.nbytes):
+        with atomic.writing(self._folder, block.nbytes):
             self._spilled.write(block.tobytes())
         self._sizes.append(len(block))
         self._n_rows += len(lengths)
@@ -197,7 +198,9 @@ def _lists(offsets: Ints, values: NDArray[Any]) -> Any:
         pa.uint32(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.uint32))]
     )
     places = pa.py_buffer(np.ascontiguousarray(offsets, np.int64))
-    return pa.LargeListArray.from_buffers(SCHEMA.field("gaps").type, len(offsets) - 1, [None, places], children=[numbers])
+    return pa.LargeListArray.from_buffers(
+        SCHEMA.field("gaps").type, len(offsets) - 1, [None, places], children=[numbers]
+    )
 
 
 class Found(NamedTuple):

@@ -20,7 +20,7 @@ from ragidx.indexer.lexical.analyzer import tokens
 AUTO, NONE = "auto", "none"
 
 _LEAST = 0.12  # share of function words in running text; lists, tables and code have less
-_DIFFERENT = 4  # function words: the variables of a program are not Spanish
+_DIFFERENT = 3  # function words: the variables of a program are not Spanish
 _AHEAD = 1.25  # the first language against the second; a word that n languages have counts 1 / n for each
 
 Stem = Callable[[str], str]
