@@ -1,4 +1,4 @@
-"""Names of array types; shapes are in the docstrings of the functions."""
+"""Names of array types; shapes are in the docstrings of the functions. And the numbers of Arrow arrays."""
 
 from __future__ import annotations
 

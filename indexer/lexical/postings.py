@@ -1,6 +1,6 @@
 """Postings: which rows of a segment hold a term, and how often. One file, written once.
 
-    lexical.arrow    Arrow IPC, zstd; one row a term, sorted by the term's UTF-8 bytes; some 64 K postings a batch
+    lexical.arrow    Arrow IPC, zstd; one row a term, sorted by the term's UTF-8 bytes; some 16 K postings a batch
         term    large_string, unique
         gaps    large_list<uint32>: the first row plus 1, then the distance to the row before; at least 1
         counts  large_list<uint32>: how often the term occurs in that row; at least 1
@@ -12,7 +12,9 @@ answer.
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.indexer import atomic
@@ -38,7 +41,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-_BATCH_POSTINGS = 1 << 16
+_BATCH_POSTINGS = 1 << 14  # a question reads a batch for each of its terms
 _BLOCK_TOKENS = 1 << 20  # held while a file is written: they are sorted in memory
 _GATHERED = 1 << 22  # postings that are merged at once
 _RECORD = np.dtype([("term", "<u4"), ("row", "<u4"), ("count", "<u4")])
@@ -145,7 +148,7 @@ class PostingsWriter:
         stored = np.memmap(self._spilled, _RECORD, "r+", shape=(total,))
         sizes = np.zeros(len(rank), np.int64)
         starts = np.cumsum([0, *self._sizes])
-        blocks = [stored[start:end] for start, end in zip(starts[:-1], starts[1:], strict=True)]
+        blocks = [stored[start:end] for start, end in itertools.pairwise(starts)]
         for block in blocks:
             ranks = rank[block["term"]]
             order = np.argsort(ranks, kind="stable")
@@ -279,7 +282,7 @@ class Postings:
         first: str = terms[0].as_py()
         return first
 
-    @functools.lru_cache(maxsize=64)  # noqa: B019
+    @functools.lru_cache(maxsize=256)  # noqa: B019
     def _batch(self, number: int) -> _Batch:
         return _Batch(_checked(self._reader(), number), self._n_rows)
 
@@ -299,17 +302,15 @@ class _Batch:
             raise ValueError("a term has more rows than counts, or fewer")
         if not (np.diff(self._offsets) > 0).all():
             raise ValueError("a term has no row")
-        names = self.terms.to_pylist()
-        if any(one >= other for one, other in zip(names, names[1:], strict=False)):
+        if not pc.all(pc.less(self.terms.slice(0, len(gaps) - 1), self.terms.slice(1)), min_count=0).as_py():
             raise ValueError("its terms are not sorted")
-        self._places = {name: place for place, name in enumerate(names)}
         self._gaps = numbers_of(gaps.values, "<u4")
         self._counts = numbers_of(counts.values, "<u4")
         self._n_rows = n_rows
 
     def get(self, term: str) -> Found | None:
-        place = self._places.get(term)
-        return None if place is None else self.postings(place)
+        place = bisect.bisect_left(range(len(self.terms)), term, key=lambda at: self.terms[at].as_py())
+        return self.postings(place) if place < len(self.terms) and self.terms[place].as_py() == term else None
 
     def postings(self, place: int) -> Found:
         part = slice(int(self._offsets[place]), int(self._offsets[place + 1]))

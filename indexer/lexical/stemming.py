@@ -60,23 +60,25 @@ def guess_language(texts: Iterable[str]) -> str:
     'none'
     """
     seen = Counter(token.casefold() for text in texts for token in tokens(text))
-    shares, ranks, different = Counter[str](), Counter[str](), Counter[str]()
+    shares, different, ranks = Counter[str](), Counter[str](), dict.fromkeys(languages(), 0.0)
     for word in seen.keys() & _function_words().keys():
         for language in (known := _function_words()[word]):
             shares[language] += seen[word]
             ranks[language] += seen[word] / len(known)
             different[language] += 1
-    (best, rank), (_, second) = [*ranks.most_common(2), ("", 0.0), ("", 0.0)][:2]
+    best, second = sorted(ranks, key=lambda language: -ranks[language])[:2]
     is_text = shares[best] > _LEAST * seen.total() and different[best] >= _DIFFERENT
-    return best if is_text and rank > _AHEAD * second else NONE
+    return best if is_text and ranks[best] > _AHEAD * ranks[second] else NONE
 
 
 @functools.cache
 def _function_words() -> dict[str, list[str]]:
-    """Word -> the languages that have it."""
+    """Word -> the languages that have it, of those that the installed stemmers know."""
     data = importlib.resources.files(__package__ or "").joinpath("function_words.toml").read_text("utf-8")
     found: dict[str, list[str]] = {}
     for language, words in tomllib.loads(data).items():
+        if language not in languages():
+            continue
         for word in dict.fromkeys(words.split()):
             found.setdefault(word, []).append(language)
     return found
