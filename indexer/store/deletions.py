@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import IndexFormatError, check_machine, first_line
+from ragidx.indexer.arrays import numbers_of
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.store.manifest import Manifest, deletions_path, read_regular
-from ragidx.indexer.store.rows import numbers_of, true_places
+from ragidx.indexer.store.rows import true_places
 
 Masks: TypeAlias = list[NDArray[np.bool_] | None]
 

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ragidx.indexer.arrays import Bools, Floats, Ints
+from ragidx.indexer.arrays import Bools, Floats, Ints, numbers_of
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
 from ragidx.indexer.store.deletions import Masks
-from ragidx.indexer.store.rows import numbers_of, places_of, true_places
+from ragidx.indexer.store.rows import places_of, true_places
 from ragidx.indexer.store.segment import Segment
 
 _DIGEST = f"S{DIGEST_BYTES}"

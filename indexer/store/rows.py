@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import CorpusError, lone_surrogate
 from ragidx.corpora.records import Scalar
+from ragidx.indexer.arrays import numbers_of
 
 Schema: TypeAlias = Mapping[str, str]
 """Metadata field -> one of KINDS."""
@@ -79,14 +80,6 @@ def kind_of(value: Scalar) -> str | None:
         case str():
             return "string"
     raise TypeError(f"metadata value {value!r} is a {type(value).__name__}, not a scalar")
-
-
-def numbers_of(column: Any, kind: str) -> NDArray[Any]:
-    """The numbers of an Arrow array of fixed width without nulls, not copied; `to_numpy` would import pandas, too."""
-    width = np.dtype(kind).itemsize
-    if not len(column):
-        return np.zeros(0, kind)
-    return np.frombuffer(column.buffers()[1], kind, len(column), width * column.offset)
 
 
 def true_places(mask: Any) -> NDArray[np.uint64]:

@@ -1,0 +1,147 @@
+"""Postings: what is written is found, in any blocks; damaged files are named and give no answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ragidx.indexer.lexical import postings
+from ragidx.indexer.lexical.analyzer import Analyzer
+from ragidx.indexer.lexical.postings import LEXICAL, SCHEMA, Postings, write_postings
+
+PLAIN = Analyzer()
+TEXTS = ["the mill by the river", "", "a river, a mill, a river", "snake_case and max.rows", "火山"]
+
+
+def write(folder: Path, texts: list[str]) -> Postings:
+    path = folder / LEXICAL
+    path.unlink(missing_ok=True)
+    write_postings(path, [texts], PLAIN)
+    return Postings(path, len(texts))
+
+
+def test_a_term_has_its_rows_and_counts(tmp_path: Path) -> None:
+    found = write(tmp_path, TEXTS)
+
+    river = found.find("river")
+    assert river is not None
+    assert (river.rows.tolist(), river.counts.tolist()) == ([0, 2], [1, 2])
+    assert found.find("snake") is not None
+    assert found.find("absent") is None
+    assert found.lengths.tolist() == [5, 0, 6, 7, 1]
+
+
+def test_no_text_has_no_term(tmp_path: Path) -> None:
+    found = write(tmp_path, ["", "..."])
+
+    assert found.find("river") is None
+    assert found.lengths.tolist() == [0, 0]
+    found.read_all()
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(alphabet="abc_. é火", max_size=30), max_size=30), st.sampled_from([1, 7, 1 << 20]))
+def test_every_term_of_any_texts_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: list[str], block: int
+) -> None:
+    monkeypatch.setattr(postings, "_BLOCK_TOKENS", block)
+    monkeypatch.setattr(postings, "_GATHERED", block)
+    monkeypatch.setattr(postings, "_BATCH_POSTINGS", min(block, 5))
+    counted = [Counter(PLAIN(text)) for text in texts]
+
+    found = write(tmp_path, texts)
+
+    found.read_all()
+    assert found.lengths.tolist() == [one.total() for one in counted]
+    for term in {term for one in counted for term in one}:
+        hit = found.find(term)
+        assert hit is not None
+        expected = {row: one[term] for row, one in enumerate(counted) if term in one}
+        assert dict(zip(hit.rows.tolist(), hit.counts.tolist(), strict=True)) == expected
+
+
+def test_one_word_a_million_times_is_counted(tmp_path: Path) -> None:
+    found = write(tmp_path, ["no " * 1_000_000, "no"])
+
+    hit = found.find("no")
+    assert hit is not None
+    assert hit.counts.tolist() == [1_000_000, 1]
+
+
+def test_the_file_is_the_same_however_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, TEXTS)
+    once = (tmp_path / LEXICAL).read_bytes()
+    monkeypatch.setattr(postings, "_BLOCK_TOKENS", 3)
+
+    write(tmp_path, TEXTS)
+
+    assert (tmp_path / LEXICAL).read_bytes() == once
+
+
+def forge(path: Path, rows: list[tuple[str, list[int], list[int]]], schema: pa.Schema = SCHEMA) -> None:
+    with pa.ipc.new_file(str(path), schema) as file:
+        columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
+        file.write_batch(pa.record_batch(columns, schema=schema))
+
+
+GOOD = [("", [1, 1], [1, 2]), ("a", [1, 1], [1, 1]), ("b", [2], [1])]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("", [1, 1], [1, 2]), ("b", [2], [1]), ("a", [1, 1], [1, 1])], "not sorted"),
+        ([("", [1, 1], [1, 2]), ("a", [2], [1]), ("a", [2], [1])], "not sorted"),
+        ([("", [1, 1], [1, 2]), ("a", [1, 2], [1, 1]), ("b", [2], [1])], "cannot be"),
+        ([("", [1, 1], [1, 2]), ("a", [1, 0], [1, 1]), ("b", [2], [1])], "cannot be"),
+        ([("", [1, 1], [1, 2]), ("a", [1, 1], [0, 1]), ("b", [2], [1])], "cannot be"),
+        ([("", [1, 1], [1, 2]), ("a", [1, 1], [1]), ("b", [2], [1])], "more rows than counts"),
+        ([("", [1, 1], [1, 2]), ("a", [], []), ("b", [2], [1])], "no row"),
+        ([("", [1, 1], [1, 2]), ("a", [1, 1], [2, 1]), ("b", [2], [1])], "do not add up"),
+        ([("", [1, 1], [1, 3]), ("a", [1, 1], [1, 1]), ("b", [2], [1])], "do not add up"),
+        ([("", [1], [1]), ("a", [1, 1], [1, 1]), ("b", [2], [1])], "do not add up"),
+    ],
+)
+def test_a_forged_file_is_named(tmp_path: Path, rows: list[tuple[str, list[int], list[int]]], message: str) -> None:
+    path = tmp_path / LEXICAL
+    forge(path, GOOD)
+    Postings(path, 2).read_all()
+
+    forge(path, rows)
+
+    with pytest.raises(ValueError, match=message):
+        Postings(path, 2).read_all()
+
+
+def test_other_columns_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / LEXICAL
+    forge(path, [("a", [1], [1])], pa.schema([("word", pa.string()), *list(SCHEMA)[1:]]))
+
+    with pytest.raises(ValueError, match="columns"):
+        Postings(path, 2)
+
+
+def test_terms_are_sorted_across_batches(tmp_path: Path) -> None:
+    path = tmp_path / LEXICAL
+    batches = [pa.record_batch([[term], [[1]], [[1]]], schema=SCHEMA) for term in ("", "b", "a")]
+    with pa.ipc.new_file(str(path), SCHEMA) as file:
+        for batch in batches:
+            file.write_batch(batch)
+
+    with pytest.raises(ValueError, match="do not follow"):
+        Postings(path, 1).read_all()
+
+
+def test_rows_out_of_range_give_no_answer(tmp_path: Path) -> None:
+    path = tmp_path / LEXICAL
+    forge(path, GOOD)
+
+    with pytest.raises(ValueError, match="cannot be"):
+        Postings(path, 1).find("b")
+    assert np.array_equal(Postings(path, 2).lengths, [1, 2])
