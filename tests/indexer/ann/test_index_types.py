@@ -65,6 +65,7 @@ def test_a_factory_string_is_read_as_faiss_reads_it(text, recipe):
     assert str(recipe) == text
 
 
+@pytest.mark.slow
 @given(recipes)
 def test_a_recipe_prints_as_the_factory_string_that_parses_back(recipe):
     assert Recipe.parse(str(recipe)) == recipe

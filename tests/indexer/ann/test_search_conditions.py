@@ -104,6 +104,7 @@ def test_the_recall_under_a_condition_is_the_one_asked_for(
         assert all(len(set(one)) == k for one in rows.tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factory", QUICK)
 def test_what_a_condition_leaves_is_the_same_alone_and_in_a_batch_and_in_blocks(
     stored, queries, allowed, monkeypatch, factory

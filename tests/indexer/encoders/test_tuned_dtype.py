@@ -104,6 +104,7 @@ def test_a_named_dtype_never_changes(timed: Callable[..., Timed], dtype: str) ->
     assert (named.encoder.dtype, named.is_mixed) == (dtype, dtype == "mixed")
 
 
+@pytest.mark.slow
 def test_a_query_beside_the_measurements_gets_the_vector_of_the_format_that_stays(
     timed: Callable[..., Timed], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_words_that_no_live_row_has_give_none(tmp_path: Path) -> None:
 TEXT = st.text(alphabet="ab c", max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(TEXT, st.booleans(), st.integers(0, 2)), min_size=1, max_size=20), TEXT)
 def test_scores_depend_on_live_rows_alone(tmp_path: Path, rows: list[tuple[str, bool, int]], question: str) -> None:

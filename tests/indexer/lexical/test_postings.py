@@ -45,6 +45,7 @@ def test_no_text_has_no_term(tmp_path: Path) -> None:
     found.read_all()
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(alphabet="abc_. é火", max_size=30), max_size=30), st.sampled_from([1, 7, 1 << 20]))
 def test_every_term_of_any_texts_is_found(

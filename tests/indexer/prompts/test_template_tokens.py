@@ -134,6 +134,7 @@ def test_what_is_too_long_is_cut_in_the_text_and_the_prompt_stays_whole(
         assert row.ids[-1:] == empty.ids[-1:]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(max_size=80), name=st.sampled_from(["classical", "echo", "echo-trained"]))
 def test_the_pooled_span_holds_exactly_the_texts_tokens(text: str, name: str, tokenizer: TextTokenizer) -> None:

@@ -72,6 +72,7 @@ def test_equal_scores_stand_in_the_order_of_their_chunk_ids_before_and_after(
         compact(index)
 
 
+@pytest.mark.slow
 def test_rows_past_a_record_batch_keep_their_order(
     tmp_path: Path, add: Callable[..., Manifest], delete: Callable[..., Manifest]
 ) -> None:

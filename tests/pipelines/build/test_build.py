@@ -84,6 +84,7 @@ def test_a_corpus_becomes_an_index_with_one_chunk_for_each_short_document(small_
     assert dict(rows[4].metadata)["year"] == 1790
 
 
+@pytest.mark.slow
 def test_the_same_corpus_again_encodes_nothing_and_commits_nothing(small_corpus: Path, tmp_path: Path) -> None:
     first = ragidx.build(small_corpus, tmp_path / "index")
     before = _times(tmp_path / "index")
@@ -160,6 +161,7 @@ def test_new_metadata_alone_change_a_document_without_encoding(small_corpus: Pat
     assert hit.metadata["year"] == 1791
 
 
+@pytest.mark.slow
 def test_a_document_that_is_gone_from_the_corpus_is_gone_from_the_index(small_corpus: Path, tmp_path: Path) -> None:
     ragidx.build(small_corpus, tmp_path / "index")
     (small_corpus / "lease.txt").unlink()
@@ -233,6 +235,7 @@ def test_another_model_for_an_index_is_an_error(
         ragidx.build(small_corpus, echo_index, model=str(tiny_model("llama")))
 
 
+@pytest.mark.slow
 def test_rebuild_replaces_the_index(small_corpus: Path, echo_index: Path, tmp_path: Path) -> None:
     shutil.copytree(echo_index, tmp_path / "index")
 

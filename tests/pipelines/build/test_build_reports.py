@@ -53,6 +53,7 @@ def test_an_unknown_option_is_named(small_corpus: Path, tmp_path: Path) -> None:
         ragidx.build(small_corpus, tmp_path / "index", metod="echo")
 
 
+@pytest.mark.slow
 def test_an_emptied_corpus_does_not_empty_the_index(small_corpus: Path, tmp_path: Path) -> None:
     ragidx.build(small_corpus, tmp_path / "index")
     for path in small_corpus.iterdir():
@@ -64,6 +65,7 @@ def test_an_emptied_corpus_does_not_empty_the_index(small_corpus: Path, tmp_path
     assert Store.open(tmp_path / "index").manifest.n_chunks == 6
 
 
+@pytest.mark.slow
 def test_progress_grows_and_ends_with_everything(small_corpus: Path, tmp_path: Path) -> None:
     seen: list[tuple[int, int, bool]] = []
 

@@ -101,6 +101,7 @@ def test_a_plan_follows_from_options_alone_where_no_index_is_gone_on_with() -> N
     assert dataclasses.replace(plan.spec, index_type="flat").fingerprint() == plan.fingerprint()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dim", "is_told"), [(128, True), (256, False)])
 def test_a_narrower_width_of_an_index_names_the_command_that_encodes_nothing(
     dim: int, is_told: bool, small_corpus: Path, tmp_path: Path

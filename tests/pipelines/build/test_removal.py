@@ -47,6 +47,7 @@ def barns(folder: Path, run: Run) -> Path:
     return folder / "ragidx-index"
 
 
+@pytest.mark.slow
 def test_another_corpus_does_not_empty_an_index(barns: Path, run: Run) -> None:
     corpus_of("mill", 5)
 
@@ -58,6 +59,7 @@ def test_another_corpus_does_not_empty_an_index(barns: Path, run: Run) -> None:
     assert (manifest.generation, manifest.n_documents) == (1, 12)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("barns")
 def test_a_plan_of_such_a_build_is_refused_in_the_same_words(run: Run) -> None:
     corpus_of("mill", 5)
@@ -82,6 +84,7 @@ def test_with_allow_removal_the_same_build_takes_what_was_encoded_from_the_journ
     assert (report["n_encoded"], report["n_reused"]) == (0, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("barns")
 def test_a_rebuild_replaces_the_index(run: Run) -> None:
     corpus_of("mill", 5)
@@ -89,6 +92,7 @@ def test_a_rebuild_replaces_the_index(run: Run) -> None:
     assert run("build", "mill", "--rebuild").status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "left", "refused"), [(12, 6, False), (12, 5, True), (10, 4, True), (9, 1, False)])
 def test_more_than_half_of_ten_documents_or_more_is_too_much(
     before: int, left: int, refused: bool, folder: Path
@@ -104,6 +108,7 @@ def test_more_than_half_of_ten_documents_or_more_is_too_much(
         assert ragidx.build("barn", folder / "index").n_removed == before - left
 
 
+@pytest.mark.slow
 def test_changed_documents_are_not_removed_and_count_as_documents_of_the_index(folder: Path) -> None:
     ragidx.build(corpus_of("barn", 12), folder / "index")
     for path in Path("barn").iterdir():

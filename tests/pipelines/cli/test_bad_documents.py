@@ -249,6 +249,7 @@ def test_strict_does_not_mind_what_the_user_wants_left_out(run: Run, small_corpu
     assert documents_of(done) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--plan",)])
 def test_a_reason_names_options_in_every_form_of_output_and_leaves_quotations_alone(
     run: Run, folder: Path, more: tuple[str, ...]

@@ -89,6 +89,7 @@ def test_a_missing_package_names_the_extra(package: str, what: str, monkeypatch:
     )
 
 
+@pytest.mark.slow
 def test_spearman_compares_orders_and_gives_ties_their_mean_rank() -> None:
     assert spearman([1, 2, 3], [0.1, 0.5, 9.0]) == pytest.approx(1.0)
     assert spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1.0)

@@ -351,6 +351,7 @@ def document_texts(corpus: Path) -> list[str]:
     return [document.text for document in documents(corpus, on_skip=lambda skip: None)]
 
 
+@pytest.mark.slow
 def test_an_index_of_precomputed_vectors_has_no_tokens(tmp_path: Path) -> None:
     with IndexWriter(tmp_path / "index", dim=2) as writer:
         writer.add(["a"], [[1.0, 0.0]])
