@@ -47,8 +47,8 @@ def allowed_bytes(mount: Path = _MOUNT, membership: str | None = None) -> int | 
 def _groups(controller: str, mount: Path, membership: str | None) -> Iterator[Path]:
     """The folder of this process's group and those of the groups around it, each of which can set a limit.
 
-    A container often names the path that its group has outside, which is not there inside: its limits then lie in
-    the folder that stands for the root.
+    A container often names the path of its group on the host, which does not exist inside: its limits are then in the
+    folder at the root of the mount.
     """
     text = _read(Path("/proc/self/cgroup")) if membership is None else membership
     for line in text.splitlines():

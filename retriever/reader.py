@@ -1,9 +1,9 @@
 """IndexReader: a committed state of an index, searched with vectors.
 
 query vectors (q, dim), of any length but zero -> unit length -> search each segment -> merge -> hits. A reader is a
-snapshot: what is committed later does not change it, and `refresh` gives a reader of the newest state. An index of
-given vectors that was shrunk takes query vectors as wide as those were, too, and cuts them as it did those. Questions
-in words, and the models that encode them, are `Retriever`'s.
+snapshot: what is committed later does not change it, and `refresh` gives a reader of the newest state. If an index of
+precomputed vectors was shrunk, query vectors may have the old width: they are cut as the stored vectors were.
+`Retriever` takes questions in words, and loads the model that encodes them.
 """
 
 from __future__ import annotations

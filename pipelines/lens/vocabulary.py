@@ -51,7 +51,7 @@ class Vocabulary:
 
     Attributes:
         files: the model.
-        head: where the matrix lies.
+        head: the tensor that holds the matrix.
         hidden: its width d.
         n_named: the rows that the tokenizer has a token for; a head may have more.
 

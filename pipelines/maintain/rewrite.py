@@ -32,7 +32,7 @@ class ReshapeReport:
     """What became of an index.
 
     Attributes:
-        index: where it lies.
+        index: its folder.
         generation: of the committed state.
         committed: whether anything was done.
         dim: numbers a vector.
@@ -115,7 +115,7 @@ def reindex(
 
     Args:
         index: the index folder, which is only read.
-        target: a folder that is empty or not there yet, outside the index; where this fails, it is so again.
+        target: a folder outside the index that is empty or does not exist; after a failure it is as before.
         dim: numbers a vector; None: as many as there are.
         index_type: a name or a factory string; None: as it was.
         target_recall: as in a build; None: as it was.

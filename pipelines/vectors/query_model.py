@@ -1,8 +1,8 @@
 """Questions for precomputed vectors: which model encodes them, and whether it made the vectors.
 
-model and options -> Plan of an ordinary build, whose encoder and filter questions then go through. Texts that stand
-beside the vectors are encoded again and compared with them: no vector is made for the index here. What loads the
-model is `model_of_queries` where only that knows its width, and `compare`.
+model and options -> Plan of an ordinary build, whose encoder and filter make the vectors of questions. Texts that come
+with the vectors are encoded and compared with them; these new vectors are not stored. `compare` loads the model, and so
+does `model_of_queries` where nothing else gives its width.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writing an index of vectors that one already has: rows in by id, one commit at the end.
+"""Writing an index of precomputed vectors: rows in by id, one commit at the end.
 
     with IndexWriter("index/", dim=384) as writer:
         writer.add(ids, vectors, texts, metadata)      vectors (n, dim), of any length but zero
