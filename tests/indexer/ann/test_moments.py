@@ -1,0 +1,103 @@
+"""Moments: the mean and spread of cosines agree with those of a scan, also after deletions and where all are alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragidx.indexer.ann.moments import Spread, merged_spread, moments_of, spread_of
+from ragidx.indexer.arrays import Floats
+
+DIM = 12
+
+
+def vectors(seed: int, n: int, common: float) -> Floats:
+    """Of length 1, stored as float16; `common` is how much all share one direction."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.standard_normal((n, DIM)) + common
+    return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float16).astype(np.float32)
+
+
+def queries(seed: int, common: float) -> Floats:
+    return vectors(seed + 1, 3, common)
+
+
+def assert_same(found: Spread, expected: Spread) -> None:
+    assert found.n == expected.n
+    assert found.mean == pytest.approx(expected.mean, abs=1e-7)
+    assert found.deviation == pytest.approx(expected.deviation, rel=1e-6, abs=1e-8)
+
+
+def scanned(stored: Floats, asked: Floats) -> Spread:
+    """In float64, since a float32 product of 12 numbers is rounded more than the spread."""
+    scores = asked.astype(np.float64) @ stored.astype(np.float64).T
+    return Spread(len(stored), scores.mean(axis=1), len(stored) * scores.var(axis=1))
+
+
+def test_by_hand() -> None:
+    stored = np.array([[1, 0], [0, 1], [0, 1]], np.float32)
+
+    found = moments_of([stored], 2).spread(np.array([[1, 0], [0, 1]], np.float32))
+
+    assert found.mean == pytest.approx([1 / 3, 2 / 3])
+    assert found.deviation == pytest.approx([np.sqrt(2) / 3] * 2)
+
+
+@given(st.integers(0, 999), st.lists(st.integers(0, 40), min_size=1, max_size=4), st.sampled_from([0.0, 3.0, 30.0]))
+def test_blocks_agree_with_a_scan(seed: int, sizes: list[int], common: float) -> None:
+    if not sum(sizes):
+        return
+    stored, asked = vectors(seed, sum(sizes), common), queries(seed, common)
+    blocks = np.split(stored, np.cumsum(sizes)[:-1])
+
+    assert_same(moments_of(blocks, DIM).spread(asked), scanned(stored, asked))
+
+
+@given(st.integers(0, 999), st.integers(2, 60), st.sampled_from([0.0, 3.0, 30.0]), st.data())
+def test_deleted_rows_leave_nothing_behind(seed: int, n: int, common: float, data: st.DataObject) -> None:
+    dead = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
+    if dead.all():
+        return
+    stored, asked = vectors(seed, n, common), queries(seed, common)
+
+    left = moments_of([stored], DIM) - moments_of([stored[dead]], DIM)
+
+    assert_same(left.spread(asked), scanned(stored[~dead], asked))
+
+
+def test_without_any_row_there_is_no_spread() -> None:
+    stored = vectors(0, 3, 0.0)
+
+    found = (moments_of([stored], DIM) - moments_of([stored], DIM)).spread(queries(0, 0.0))
+
+    assert (found.n, found.mean.tolist(), found.deviation.tolist()) == (0, [0.0] * 3, [0.0] * 3)
+
+
+@given(st.integers(0, 999), st.lists(st.integers(0, 20), min_size=1, max_size=4))
+def test_parts_that_were_scanned_and_parts_that_were_not_add_up(seed: int, sizes: list[int]) -> None:
+    if not sum(sizes):
+        return
+    stored, asked = vectors(seed, sum(sizes), 3.0), queries(seed, 3.0)
+    blocks = np.split(stored, np.cumsum(sizes)[:-1])
+    parts = [
+        moments_of([block], DIM).spread(asked) if number % 2 else scanned(block, asked) if len(block) else None
+        for number, block in enumerate(blocks)
+    ]
+
+    assert_same(merged_spread([part for part in parts if part is not None]), scanned(stored, asked))
+
+
+def test_a_scan_leaves_dead_rows_out() -> None:
+    scores = np.array([[0.1, 0.9, 0.3]], np.float32)
+
+    found = spread_of(scores, np.array([False, True, False]))
+
+    assert (found.n, found.mean[0], found.deviation[0]) == (2, pytest.approx(0.2), pytest.approx(0.1))
+
+
+def test_rows_that_are_all_alike_have_no_spread() -> None:
+    stored = np.repeat(vectors(5, 1, 0.0), 1_000, axis=0)
+
+    assert moments_of([stored[:300], stored[300:]], DIM).spread(queries(5, 0.0)).deviation.tolist() == [0.0] * 3
