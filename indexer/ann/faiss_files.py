@@ -106,11 +106,17 @@ def write(index: Any, sink: Callable[[bytes], int]) -> None:
     module.write_index(index, module.PyCallbackIOWriter(sink), flags)
 
 
-def map_vectors(path: Path, dim: int, rows: int) -> Any:
+def map_vectors(path: Path, dim: int, rows: int, tail: int = 0) -> Any:
     """The exact index in `path`, mapped.
 
+    Args:
+        path: of the file.
+        dim: width of the vectors.
+        rows: how many there are.
+        tail: bytes after the rows, which FAISS does not read.
+
     Raises:
-        IndexFormatError: it is another kind of index, or not of (rows, dim).
+        IndexFormatError: it is another kind of index, not of (rows, dim), or longer or shorter.
     """
     module = faiss()
     with walking(path) as walk:
@@ -118,7 +124,7 @@ def map_vectors(path: Path, dim: int, rows: int) -> Any:
         kind, _, _, *sizes = walk.fields(_QUANTIZER)
         if kind != module.ScalarQuantizer.QT_fp16 or sizes != [dim, 2 * dim, 0, 2 * dim * rows]:
             raise damaged(path, f"it is not a float16 index of {rows:,} rows and {dim:,} dimensions")
-        walk.end(2 * dim * rows)
+        walk.end(2 * dim * rows + tail)
     index = _read(path, module.IO_FLAG_MMAP_IFC)
     fitting = (
         type(index) is module.IndexScalarQuantizer

@@ -193,11 +193,13 @@ class IndexOptions:
         index_type: a name in `INDEX_TYPES`, or a factory string.
         target_recall: ann_recall@10 against exact search; the search effort is tuned to it.
         max_memory: bytes that all indexes may take in memory together; None: no limit.
+        lexical: the stemmer of the lexical part: auto, none or a language; off: no lexical part.
     """
 
     index_type: str = AUTO
     target_recall: float = DEFAULT_RECALL
     max_memory: int | None = None
+    lexical: str = AUTO
 
     def __post_init__(self) -> None:
         check_index_type(self.index_type)

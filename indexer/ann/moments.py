@@ -4,6 +4,8 @@ n vectors x (d,), their mean m and scatter S = sum (x - m)(x - m)'. For a query 
 the sum of squared distances from it q'Sq. S is centred: the vectors of many decoders have cosines near 0.99 that spread
 by 0.005, and the difference of two sums of squares would lose those digits. All sums are float64. Chan, Golub and
 LeVeque 1979 for the merging of two parts.
+
+    moments-<generation>.bin    float64, little-endian: m (d), then the rows of S from the diagonal on, d (d + 1) / 2
 """
 
 from __future__ import annotations
@@ -14,7 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ragidx.indexer.ann import index_types
 from ragidx.indexer.arrays import Bools, Doubles, Floats
+
+_ROUNDING = 1e-7  # of float32 scores, relative: a deviation below it is none
+_ROWS_A_NUMBER = 8  # the file has a quarter of the bytes of the vectors, at most
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,16 @@ class Spread:
     def deviation(self) -> Doubles:
         """(q,) the standard deviation of the scores; 0 where all are equal, up to rounding."""
         found = np.sqrt(self.squares / max(1, self.n))
-        return np.where(found > 1e-9 * np.abs(self.mean), found, 0.0)
+        return np.where(found > _ROUNDING * np.abs(self.mean), found, 0.0)
+
+    def without(self, other: Spread) -> Spread:
+        """That of the rows which are left without the other ones, which are some of these."""
+        n = self.n - other.n
+        if n <= 0:
+            return Spread(0, np.zeros_like(self.mean), np.zeros_like(self.squares))
+        mean = self.mean + (self.mean - other.mean) * (other.n / n)
+        squares = self.squares - other.squares - (self.mean - other.mean) ** 2 * (self.n * other.n / n)
+        return Spread(n, mean, np.maximum(squares, 0))
 
 
 @dataclass(frozen=True)
@@ -45,7 +60,7 @@ class Moments:
     Attributes:
         n: how many vectors.
         mean: (d,); zeros if there is none.
-        scatter: (d, d).
+        scatter: (d, d); below the diagonal it is not read.
     """
 
     n: int
@@ -54,26 +69,50 @@ class Moments:
 
     def __add__(self, other: Moments) -> Moments:
         """Those of both sets of vectors together."""
-        return self._joined(other, 1)
-
-    def __sub__(self, other: Moments) -> Moments:
-        """Those of the vectors that are left without the other ones, which are some of these."""
-        return self._joined(other, -1)
+        n = self.n + other.n
+        if not n:
+            return self
+        apart = other.mean - self.mean
+        scatter = self.scatter + other.scatter + np.outer(apart, apart * (self.n * other.n / n))
+        return Moments(n, self.mean + apart * (other.n / n), scatter)
 
     def spread(self, queries: Floats) -> Spread:
         """Of the products of the vectors with queries (q, d)."""
         asked = queries.astype(np.float64)
-        squares = np.einsum("qd,qd->q", asked @ self.scatter, asked)
+        upper = np.einsum("qd,qd->q", asked @ np.triu(self.scatter), asked)
+        squares = 2 * upper - (asked**2) @ np.diagonal(self.scatter)
         return Spread(self.n, asked @ self.mean, np.maximum(squares, 0))
 
-    def _joined(self, other: Moments, sign: int) -> Moments:
-        n = self.n + sign * other.n
-        if n <= 0:
-            return Moments(0, np.zeros_like(self.mean), np.zeros_like(self.scatter))
-        apart = other.mean - self.mean
-        mean = self.mean + apart * (sign * other.n / n)
-        between = np.outer(apart, apart) * (sign * self.n * other.n / n)
-        return Moments(n, mean, self.scatter + sign * other.scatter + between)
+    def to_bytes(self) -> bytes:
+        """As the file holds them."""
+        rows = [row[number:] for number, row in enumerate(self.scatter)]
+        return np.concatenate([self.mean, *rows]).astype("<f8").tobytes()
+
+    @staticmethod
+    def n_bytes(dim: int) -> int:
+        """Bytes of the moments of vectors (dim,)."""
+        return 8 * (dim + dim * (dim + 1) // 2)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, n: int, dim: int) -> Moments:
+        """The inverse of `to_bytes`, of n vectors (d,).
+
+        Raises:
+            ValueError: they cannot be the moments of vectors of length 1.
+        """
+        numbers = np.frombuffer(data, "<f8")
+        if len(data) != cls.n_bytes(dim) or not np.isfinite(numbers).all():
+            raise ValueError(f"it does not hold the moments of {dim:,} dimensions")
+        scatter, start = np.zeros((dim, dim)), dim
+        for row in range(dim):
+            scatter[row, row:] = numbers[start : start + dim - row]
+            start += dim - row
+        return cls(n, numbers[:dim].copy(), scatter)
+
+
+def wants_moments(rows: int, dim: int) -> bool:
+    """Whether a segment keeps its moments: below, a scan takes a few ms, and they would take many bytes."""
+    return rows >= max(index_types.MIN_ROWS, _ROWS_A_NUMBER * dim)
 
 
 def moments_of(blocks: Iterable[Floats], dim: int) -> Moments:

@@ -4,7 +4,9 @@
 to one float16 step in each number. The file is made in one pass at the first search of that width, and kept beside the
 vectors: reading a few columns of a wide file is many times slower than reading a narrow file.
 
-    segments/<id>/prefix-<width>-<sha256[:16] of vectors.faiss>-<its own sha256[:16]>.faiss    as vectors.faiss
+    segments/<id>/prefix-<width>-<sha256[:16] of vectors.faiss>-<its own sha256[:16]>.faiss
+
+It is a file as vectors.faiss; where there are many rows, their moments follow its end.
 
 No manifest names it, and it can be made again. A copy of other vectors has another name and is never opened. If the
 folder cannot be written, the copy is kept in memory. Readers may make the same file at once: each writes its own and
@@ -15,10 +17,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +30,7 @@ from ragidx.corpora.errors import IndexFormatError, MachineError, QueryError, Ra
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, codes_of, exact_index, map_vectors, vectors_header
 from ragidx.indexer.ann.index_types import padded
+from ragidx.indexer.ann.moments import Moments, moments_of, wants_moments
 from ragidx.indexer.normalize import l2_normalize
 
 _BLOCK_ROWS = 16_384
@@ -56,8 +60,15 @@ def check_width(width: int, dim: int, field: str) -> None:
         )
 
 
-def open_prefixes(folder: Path, vectors: Any, width: int, checksum: str) -> Any:
-    """The exact index of the first `width` numbers of a segment's vectors, made if it is not there yet.
+class Prefix(NamedTuple):
+    """The exact index of narrower vectors, and their moments; None where there are few rows."""
+
+    index: Any
+    moments: Moments | None
+
+
+def open_prefixes(folder: Path, vectors: Any, width: int, checksum: str) -> Prefix:
+    """The first `width` numbers of a segment's vectors, as an index, made if it is not there yet.
 
     Args:
         folder: of the segment; its files may be gone already.
@@ -66,21 +77,44 @@ def open_prefixes(folder: Path, vectors: Any, width: int, checksum: str) -> Any:
         checksum: sha256 of the file of the vectors, as the manifest has it.
     """
     rows = int(vectors.ntotal)
+    tail = _tail(rows, width)
     for path in sorted(folder.glob(f"prefix-{width}-{checksum[:16]}-*.faiss")):
-        with contextlib.suppress(IndexFormatError, MachineError):
+        with contextlib.suppress(IndexFormatError, MachineError, ValueError):
             if is_whole(path):
-                return map_vectors(path, padded(width), rows)
+                return _opened(path, width, rows, tail)
     temporary = folder / f".prefix-{width}.{atomic.unique()}{atomic.TEMPORARY}"
     try:
         with atomic.create(temporary) as file:
             file.write(vectors_header(padded(width), rows))
             for block in _blocks(vectors, width):
                 file.write(block)
+            if tail:
+                file.write(_moments(vectors, width).to_bytes())
         path = folder / f"prefix-{width}-{checksum[:16]}-{file.entry.sha256[:16]}.faiss"
         atomic.replace(temporary, path)
-        return map_vectors(path, padded(width), rows)
+        return _opened(path, width, rows, tail)
     except RagidxError:  # read-only, full, or removed by a writer
-        return exact_index(padded(width), _blocks(vectors, width))
+        made = _moments(vectors, width) if tail else None
+        return Prefix(exact_index(padded(width), _blocks(vectors, width)), made)
+
+
+def _tail(rows: int, width: int) -> int:
+    """Bytes of the moments at the end of a file."""
+    return Moments.n_bytes(width) if wants_moments(rows, width) else 0
+
+
+def _opened(path: Path, width: int, rows: int, tail: int) -> Prefix:
+    index = map_vectors(path, padded(width), rows, tail)
+    if not tail:
+        return Prefix(index, None)
+    with path.open("rb") as file:
+        file.seek(-tail, os.SEEK_END)
+        return Prefix(index, Moments.from_bytes(file.read(), rows, width))
+
+
+def _moments(vectors: Any, width: int) -> Moments:
+    """Of the rows as they are stored."""
+    return moments_of((block[:, :width].astype(np.float32) for block in _blocks(vectors, width)), width)
 
 
 def _blocks(vectors: Any, width: int) -> Iterator[Halves]:
@@ -108,7 +142,8 @@ def is_prefix_of(path: Path, vectors: Any) -> bool:
     if not 1 <= width <= vectors.d:
         return False
     try:
-        map_vectors(path, padded(width), rows)
+        at_end = path.stat().st_size - HEADER_BYTES - 2 * padded(width) * rows
+        map_vectors(path, padded(width), rows, _tail(rows, width) if at_end else 0)  # older copies have no moments
     except IndexFormatError:
         return False
     codes, start = codes_of(path, padded(width), rows), 0

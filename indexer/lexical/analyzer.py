@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 
+VERSION = 1  # of these rules: other rules make other terms
 MAX_TOKEN = 255  # characters of a token that are kept: nobody asks for more, and a term is held in memory
 
 # In ASCII, all but letters, digits, `_` and dots separates tokens; a table is ten times faster than a regex.

@@ -1,18 +1,19 @@
 """Postings: which rows of a segment hold a term, and how often. One file, written once.
 
-    lexical.arrow    Arrow IPC, zstd; one row a term, sorted by the term's UTF-8 bytes; some 16 K postings a batch
+    lexical-<generation>.arrow    Arrow IPC, zstd; a row a term, sorted by its UTF-8 bytes; 16 K postings a batch
         term    large_string, unique
         gaps    large_list<uint32>: the first row plus 1, then the distance to the row before; at least 1
         counts  large_list<uint32>: how often the term occurs in that row; at least 1
 
 The empty term, which no text has, comes first: its rows are those with any term, its counts are their lengths in terms.
-So the file needs no second table. Every batch is checked when it is read: a damaged file is an error, never a wrong
-answer.
+So the file needs no second table. The file belongs to one segment: row r is row r of its vectors. Every batch is
+checked when it is read: a damaged file is an error, never a wrong answer.
 """
 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import functools
 import itertools
 import tempfile
@@ -25,12 +26,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ragidx.corpora.errors import check_machine, first_line
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Ints, numbers_of
 from ragidx.indexer.atomic import FileEntry, NewFile
+from ragidx.indexer.damage import damaged
 from ragidx.indexer.lexical.analyzer import Analyzer, tokens
 
-LEXICAL = "lexical.arrow"
 LENGTHS = ""  # the term whose counts are the lengths of the rows
 
 SCHEMA = pa.schema(
@@ -219,16 +221,20 @@ class Postings:
     Args:
         path: of the file.
         n_rows: of the segment.
+
+    Raises:
+        IndexFormatError: the file is missing or damaged; so for each method.
     """
 
     def __init__(self, path: Path, n_rows: int) -> None:
-        self._n_rows = n_rows
-        with pa.memory_map(str(path)) as file:
-            self._data = file.read_buffer()
-        reader = self._reader()
-        if reader.schema != SCHEMA:
-            raise ValueError("its columns are not term, gaps and counts")
-        self.n_batches: int = reader.num_record_batches
+        self._path, self._n_rows = path, n_rows
+        with self._reading():
+            with pa.memory_map(str(path)) as file:
+                self._data = file.read_buffer()
+            reader = self._reader()
+            if reader.schema != SCHEMA:
+                raise ValueError("its columns are not term, gaps and counts")
+            self.n_batches: int = reader.num_record_batches
 
     @functools.cached_property
     def lengths(self) -> Uints:
@@ -239,23 +245,20 @@ class Postings:
         return found
 
     def find(self, term: str) -> Found | None:
-        """The rows of a term, None if no row has it.
-
-        Raises:
-            ValueError: the file is damaged; the text says how.
-        """
+        """The rows of a term, None if no row has it."""
         low, high = 0, self.n_batches  # the batch is in [low, high)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._first(middle) <= term else (low, middle)
-        return self._batch(low).get(term) if high else None
+        with self._reading():
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if self._first(middle) <= term else (low, middle)
+            return self._batch(low).get(term) if high else None
 
     def read_all(self) -> None:
-        """Read and check everything, also across batches.
+        """Read and check everything, also across batches."""
+        with self._reading():
+            self._check_batches()
 
-        Raises:
-            ValueError: the file is damaged; the text says how.
-        """
+    def _check_batches(self) -> None:
         lengths = np.zeros(self._n_rows, np.int64)
         before: str | None = None
         for number in range(self.n_batches):
@@ -269,6 +272,15 @@ class Postings:
                     lengths[found.rows] += found.counts
         if not np.array_equal(lengths, self.lengths):
             raise ValueError("its counts do not add up to the lengths of the rows")
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Name the file, where the block finds that it is damaged."""
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as fault:  # MemoryError: a forged length
+            check_machine(fault, self._path)
+            raise damaged(self._path, first_line(fault)) from fault
 
     def _reader(self, fields: list[int] | None = None) -> Any:
         options = None if fields is None else pa.ipc.IpcReadOptions(included_fields=fields)

@@ -23,18 +23,16 @@ from typing import Any
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, SpecError, check_machine
 from ragidx.corpora.spec import Json
-from ragidx.indexer.ann.faiss_files import ANN, HEADER_BYTES, VECTORS
-from ragidx.indexer.ann.index_types import Effort, IndexOptions, Recipe, padded
+from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.atomic import FileEntry
+from ragidx.indexer.lexical.spec import LexicalSpec
+from ragidx.indexer.store.entries import MAX_BYTES, SegmentEntry, check_width, parse_file, parse_segment
 from ragidx.indexer.store.json_checks import fields_of, integer, list_of, mapping, refuse, share, string
 
-__all__ = ["FORMAT", "FileEntry", "Manifest", "NewerFormatError", "SegmentEntry", "manifest_bytes", "read_manifest"]
-
-FORMAT = 2
+FORMAT = 3
 KEPT = 3  # generations whose files are kept
 
 MANIFEST = "manifest.json"
-CHUNKS = "chunks.arrow"
 SEGMENTS = "segments"
 DELETIONS = "deletions"
 FILES = "files"
@@ -43,16 +41,13 @@ PARTS = (SEGMENTS, DELETIONS, FILES, JOURNAL)  # the folders of an index
 FILE_CACHE = "sources.cache"  # a build's notes on its files; not part of any committed state
 
 MAX_DIM = 65_536
-MAX_ROWS = 2**31 - 1
-_MAX_BYTES = 2**53  # what JSON numbers hold exactly
 _MAX_MANIFEST_BYTES = 256 << 20
 
-_SEGMENT_ID = re.compile(r"[0-9]{8,16}-[0-9]{4,9}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FINGERPRINT = re.compile(r"[A-Za-z0-9]{16,128}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _CREATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _NUMBERED = re.compile(r"manifest\.([1-9][0-9]{0,15})\.json")
+_LANGUAGE = re.compile(r"[a-z][a-z_]{0,39}")
 _KINDS = ("bool", "int", "float", "string")
 _GO_BACK = f"copy the newest manifest.<number>.json beside it over {MANIFEST}, or build again with `rebuild=True`"
 
@@ -63,42 +58,6 @@ class UnavailableError(IndexFormatError):
 
 class NewerFormatError(IndexFormatError):
     """Upgrade ragidx: the index was written by a later version."""
-
-
-@dataclass(frozen=True, slots=True)
-class AnnEntry:
-    """The index of a segment's vectors, and its measured recall.
-
-    Attributes:
-        recipe: how the index was made.
-        effort: how hard it is searched.
-        recall: ann_recall@10 at this effort; None: not measured.
-        sample: rows used for the measurement.
-    """
-
-    recipe: Recipe
-    effort: Effort
-    recall: float | None = None
-    sample: int = 0
-
-    def to_json(self) -> dict[str, Json]:
-        """The recipe as its factory string."""
-        return {"factory": str(self.recipe), **asdict(self.effort), "recall": self.recall, "sample": self.sample}
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentEntry:
-    """A segment in the manifest; without `ann` a search compares all of its vectors."""
-
-    id: str
-    rows: int
-    files: Mapping[str, FileEntry]
-    ann: AnnEntry | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        files = {name: asdict(entry) for name, entry in self.files.items()}
-        return {"id": self.id, "rows": self.rows, "files": files, "ann": self.ann.to_json() if self.ann else None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +72,7 @@ class Manifest:
     index: IndexOptions
     schema: Mapping[str, str]  # metadata field -> bool, int, float or string
     segments: tuple[SegmentEntry, ...]
+    lexical: LexicalSpec | None = None  # how texts become terms; None: no segment has postings
     files: Mapping[str, FileEntry]  # what belongs to the spec, such as the matrix of a filter
     deletions: FileEntry | None  # None: no row is dead
     n_chunks: int  # rows that are not dead
@@ -128,6 +88,7 @@ class Manifest:
         data["index"] = asdict(self.index)
         data["files"] = {name: asdict(entry) for name, entry in self.files.items()}
         data["deletions"] = asdict(self.deletions) if self.deletions else None
+        data["lexical"] = asdict(self.lexical) if self.lexical else None
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
 
     @classmethod
@@ -138,13 +99,16 @@ class Manifest:
             ValueError: a field is wrong; the text says which.
         """
         found = fields_of(_upgraded(data), "manifest", {column.name for column in fields(cls)})
-        segments = tuple(_segment(item) for item in list_of(found["segments"], "segments"))
+        segments = tuple(parse_segment(item) for item in list_of(found["segments"], "segments"))
         if len({segment.id for segment in segments}) != len(segments):
             refuse("segments", "two have the same id")
         total = sum(segment.rows for segment in segments)
         dim = integer(found["dim"], "dim", 1, MAX_DIM)
+        lexical = None if found["lexical"] is None else _lexical(found["lexical"])
         for segment in segments:
-            _check_width(segment, dim)
+            check_width(segment, dim)
+            if (segment.lexical is None) != (lexical is None):
+                refuse(f"segment {segment.id}: files", "it has postings, or none, against the field 'lexical'")
         return cls(
             generation=integer(found["generation"], "generation", 1, 10**15),
             created=string(found["created"], "created", _CREATED.fullmatch),
@@ -157,39 +121,23 @@ class Manifest:
                 for name, kind in mapping(found["schema"], "schema").items()
             },
             segments=segments,
+            lexical=lexical,
             files={
-                string(name, "files", is_file_name): _file(entry, f"files.{name}")
+                string(name, "files", is_file_name): parse_file(entry, f"files.{name}")
                 for name, entry in mapping(found["files"], "files").items()
             },
-            deletions=None if found["deletions"] is None else _file(found["deletions"], "deletions"),
+            deletions=None if found["deletions"] is None else parse_file(found["deletions"], "deletions"),
             n_chunks=integer(found["n_chunks"], "n_chunks", 0, total),
-            n_documents=integer(found["n_documents"], "n_documents", 0, _MAX_BYTES),
+            n_documents=integer(found["n_documents"], "n_documents", 0, MAX_BYTES),
             notes=mapping(found["notes"], "notes"),
             format=integer(found["format"], "format", FORMAT, FORMAT),
             ragidx=string(found["ragidx"], "ragidx", lambda text: len(text) < 100),
         )
 
 
-def stored_width(segment: SegmentEntry, dim: int) -> int:
-    """Numbers of a vector in a segment's file: `dim` and padding zeros, in format 1 `dim` alone.
-
-    Raises:
-        ValueError: the file has another size.
-    """
-    for width in (padded(dim), dim):
-        if segment.files[VECTORS].bytes == HEADER_BYTES + 2 * width * segment.rows:
-            return width
-    raise ValueError(f"{VECTORS} cannot hold {segment.rows:,} rows of {dim:,} dimensions")
-
-
 def segment_id(generation: int, number: int) -> str:
     """The id of the `number`-th new segment of a generation."""
     return f"{generation:08d}-{number:04d}"
-
-
-def is_segment_id(name: str) -> bool:
-    """Whether a folder of this name below `segments` is a segment of ragidx."""
-    return _SEGMENT_ID.fullmatch(name) is not None
 
 
 def is_file_name(name: str) -> bool:
@@ -298,7 +246,7 @@ def parse_manifest(data: bytes) -> Manifest:
     found = json.loads(data, parse_constant=lambda name: refuse("manifest", f"{name} is not JSON"))
     if not isinstance(found, dict):
         refuse("manifest", "it is not an object")
-    version = integer(found.get("format"), "format", 1, _MAX_BYTES)
+    version = integer(found.get("format"), "format", 1, MAX_BYTES)
     if version > FORMAT:
         writer = found.get("ragidx")
         by = f" (written by ragidx {writer[:20]!a})" if isinstance(writer, str) else ""
@@ -329,13 +277,16 @@ def _canonical(data: Mapping[str, Any]) -> bytes:
 
 
 def _upgraded(data: object) -> object:
-    """A manifest of format 1 in the present format; other faults are found when it is parsed."""
-    if not isinstance(data, dict) or data.get("format") != 1:
+    """A manifest of an older format in the present one; other faults are found when it is parsed."""
+    if not isinstance(data, dict) or data.get("format") not in (1, 2):
         return data
+    found = {**data, "format": FORMAT, "lexical": None}
+    if data["format"] == 2:
+        if isinstance(options := data.get("index"), dict):
+            found["index"] = {**options, "lexical": IndexOptions().lexical}
+        return found
     graph = {"factory": "HNSW32", "beam": 64, "lists": 0, "factor": 1, "recall": None, "sample": 0}
-    found = {name: value for name, value in data.items() if name != "index_type"}
-    found["format"] = FORMAT
-    found["index"] = {**asdict(IndexOptions()), "index_type": data.get("index_type")}
+    found["index"] = {**asdict(IndexOptions()), "index_type": found.pop("index_type", None)}
     made = graph if data.get("index_type") == "hnsw" else None
     if isinstance(segments := data.get("segments"), list):
         found["segments"] = [{**one, "ann": made} if isinstance(one, dict) else one for one in segments]
@@ -349,52 +300,17 @@ def _options(data: object) -> IndexOptions:
         return IndexOptions(
             string(found["index_type"], "index.index_type", lambda text: len(text) < 100),
             share(found["target_recall"], "index.target_recall"),
-            None if memory is None else integer(memory, "index.max_memory", 1, _MAX_BYTES),
+            None if memory is None else integer(memory, "index.max_memory", 1, MAX_BYTES),
+            string(found["lexical"], "index.lexical", _LANGUAGE.fullmatch),
         )
     except SpecError as fault:
         refuse("index", fault.message)
 
 
-def _segment(data: object) -> SegmentEntry:
-    found = fields_of(data, "segment", {"id", "rows", "files", "ann"})
-    name = string(found["id"], "segment.id", _SEGMENT_ID.fullmatch)
-    made = None if found["ann"] is None else _ann(found["ann"], f"segment {name}: ann")
-    files = fields_of(found["files"], f"segment {name}: files", {CHUNKS, VECTORS} | ({ANN} if made else set()))
-    return SegmentEntry(
-        name,
-        integer(found["rows"], f"segment {name}: rows", 1, MAX_ROWS),
-        {file: _file(entry, f"segment {name}: {file}") for file, entry in files.items()},
-        made,
-    )
-
-
-def _ann(data: object, where: str) -> AnnEntry:
-    efforts = {column.name for column in fields(Effort)}
-    found = fields_of(data, where, {"factory", "recall", "sample", *efforts})
-    try:
-        recipe = Recipe.parse(string(found["factory"], f"{where}.factory", lambda text: len(text) < 100))
-    except SpecError as fault:
-        refuse(where, fault.message)
-    return AnnEntry(
-        recipe,
-        Effort(**{effort: integer(found[effort], f"{where}.{effort}", 0, MAX_ROWS) for effort in efforts}),
-        None if found["recall"] is None else share(found["recall"], f"{where}.recall"),
-        integer(found["sample"], f"{where}.sample", 0, MAX_ROWS),
-    )
-
-
-def _check_width(segment: SegmentEntry, dim: int) -> None:
-    try:
-        width = stored_width(segment, dim)
-        if segment.ann is not None:
-            segment.ann.recipe.check(width)
-    except (SpecError, ValueError) as fault:
-        refuse(f"segment {segment.id}", getattr(fault, "message", str(fault)))
-
-
-def _file(data: object, where: str) -> FileEntry:
-    found = fields_of(data, where, {"bytes", "sha256"})
-    return FileEntry(
-        integer(found["bytes"], f"{where}: bytes", 0, _MAX_BYTES),
-        string(found["sha256"], f"{where}: sha256", _SHA256.fullmatch),
+def _lexical(data: object) -> LexicalSpec:
+    found = fields_of(data, "lexical", {column.name for column in fields(LexicalSpec)})
+    return LexicalSpec(
+        string(found["stemmer"], "lexical.stemmer", _LANGUAGE.fullmatch),
+        string(found["stemmer_version"], "lexical.stemmer_version", lambda text: len(text) < 100),
+        integer(found["analyzer"], "lexical.analyzer", 1, MAX_BYTES),
     )

@@ -3,6 +3,7 @@
     chunk_id, doc_id, text, heading    large_string
     start, end                         int64, characters of the document, end excluded
     text_hash, doc_hash                fixed_size_binary(16): of what was encoded; of the document as it was read
+    line, page                         int32, of the first character in its file, from 1; null where there is none
     meta.<field>                       bool, int64, double or large_string, null where a document lacks the field
 
 A field whose values differ in type widens: int to double, anything else to string (true, 12, 1.5, as Arrow prints).
@@ -47,6 +48,10 @@ FIXED = pa.schema(
 )
 
 
+PLACES = pa.schema([pa.field("line", pa.int32()), pa.field("page", pa.int32())])  # of format 3 on
+COLUMNS = pa.schema([*FIXED, *PLACES])
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One chunk as the index keeps it. Metadata that are None are not kept: reading gives a mapping without them."""
@@ -60,6 +65,8 @@ class Row:
     text_hash: bytes
     doc_hash: bytes
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    line: int | None = None
+    page: int | None = None
 
 
 def kind_of(value: Scalar) -> str | None:
@@ -136,13 +143,13 @@ def convert(array: Any, kind: str) -> Any:
 
 
 def fixed_arrays(rows: Sequence[Row]) -> list[Any]:
-    """The columns of FIXED for these rows.
+    """The columns of COLUMNS for these rows.
 
     Raises:
         CorpusError: a string cannot be written as UTF-8.
     """
     try:
-        return [pa.array([getattr(row, column.name) for row in rows], column.type) for column in FIXED]
+        return [pa.array([getattr(row, column.name) for row in rows], column.type) for column in COLUMNS]
     except UnicodeEncodeError as fault:
         raise _not_unicode(rows) from fault
 
@@ -158,11 +165,11 @@ def metadata_arrays(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def rows_of(batch: Any) -> list[Row]:
-    """The rows of a record batch or table with all columns of FIXED."""
+    """The rows of a record batch or table with all columns of COLUMNS."""
     names = [name for name in batch.schema.names if name.startswith(META)]
     return [
         Row(
-            **{column: record[column] for column in FIXED.names},
+            **{column: record[column] for column in COLUMNS.names},
             metadata={name.removeprefix(META): record[name] for name in names if record[name] is not None},
         )
         for record in batch.to_pylist()

@@ -2,6 +2,7 @@
 
     segments/<id>/vectors.faiss    (rows, dim) float16, unit length      segments/<id>/chunks.arrow    the columns
     segments/<id>/ann.faiss        a faster index of the vectors, in large segments
+    segments/<id>/lexical-*.arrow  the postings                            moments-*.bin    of the vectors
 
 Row r of one is row r of the others. `chunks.arrow` is an Arrow IPC file, zstd, 256 rows in each record batch but the
 last, so that one hit decodes one batch. The files are mapped, and the mappings kept, not the file handles: an open
@@ -36,12 +37,15 @@ from ragidx.indexer.ann.faiss_files import (
 )
 from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
 from ragidx.indexer.ann.index_types import padded
+from ragidx.indexer.ann.moments import Moments
 from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, open_prefixes, prefix_files
 from ragidx.indexer.damage import damaged
+from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.store import rows as columns_of
 from ragidx.indexer.store.batches import BatchCache
-from ragidx.indexer.store.manifest import CHUNKS, SEGMENTS, Manifest, SegmentEntry, stored_width
-from ragidx.indexer.store.rows import FIXED, KINDS, META, Row, Schema
+from ragidx.indexer.store.entries import CHUNKS, SegmentEntry, stored_width
+from ragidx.indexer.store.manifest import SEGMENTS, Manifest
+from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, Row, Schema
 
 BATCH_ROWS = 256
 
@@ -63,7 +67,7 @@ class Segment:
         self.folder = folder
         self.entry = entry
         self._cache = cache or BatchCache()
-        self._dim = dim
+        self.dim = dim
         self._width = stored_width(entry, dim)
         self._kinds = schema
         self._moved: DeviceVectors | DeviceLists | None = None
@@ -75,7 +79,7 @@ class Segment:
         Raises:
             IndexFormatError: a file is not what the manifest says.
         """
-        _ = self.codes, self._index, self._chunks
+        _ = self.codes, self._index, self._chunks, self.postings, self._moments
 
     def search(
         self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None
@@ -87,7 +91,7 @@ class Segment:
             k: 1 or more.
             allowed: (rows,), the rows that may be found; None: all.
         """
-        queries = _filled(queries, self._dim, self._width)
+        queries = _filled(queries, self.dim, self._width)
         if self._moved is not None and (allowed is None or not isinstance(self._moved, DeviceLists)):
             return self._moved.search(queries, k, allowed)
         if self.entry.ann is None:
@@ -101,11 +105,11 @@ class Segment:
 
     def narrowed(self, width: int) -> Segment | Prefixes:
         """A view of the same rows with the first numbers of their vectors, for a search; itself at full width."""
-        if width == self._dim:
+        if width == self.dim:
             return self
         if width not in self._narrow:
             checksum = self.entry.files[VECTORS].sha256
-            self._narrow[width] = Prefixes(self, width, open_prefixes(self.folder, self.exact_index, width, checksum))
+            self._narrow[width] = Prefixes(self, width, *open_prefixes(self.folder, self.exact_index, width, checksum))
         return self._narrow[width]
 
     def move(self, devices: Sequence[str]) -> None:
@@ -119,7 +123,7 @@ class Segment:
     @property
     def codes(self) -> Halves:
         """The stored vectors, mapped, (rows, dim) float16."""
-        codes: Halves = self._mapped[:, : self._dim]
+        codes: Halves = self._mapped[:, : self.dim]
         return codes
 
     def release_pages(self, first: int, count: int) -> None:
@@ -133,9 +137,9 @@ class Segment:
         """The stored vectors of some rows, (n, dim)."""
         wanted = self._checked(numbers)
         if not len(wanted):
-            return np.zeros((0, self._dim), np.float32)
+            return np.zeros((0, self.dim), np.float32)
         vectors: NDArray[np.float32] = self.exact_index.reconstruct_batch(wanted)
-        return vectors[:, : self._dim]
+        return vectors[:, : self.dim]
 
     def rows(self, numbers: Sequence[int]) -> list[Row]:
         """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
@@ -148,8 +152,12 @@ class Segment:
 
     def chunk_ids(self, numbers: Sequence[int]) -> list[str]:
         """The chunk ids of some rows, in the order of `numbers`."""
-        ids: list[str] = self._take(numbers, ["chunk_id"]).column(0).to_pylist()
-        return ids
+        return self.strings("chunk_id", numbers)
+
+    def strings(self, name: str, numbers: Sequence[int]) -> list[str]:
+        """One of the fixed columns of text, of some rows, in the order of `numbers`."""
+        found: list[str] = self._take(numbers, [name]).column(0).to_pylist()
+        return found
 
     def columns(self, names: Sequence[str]) -> Any:
         """A pyarrow.Table of whole columns, in the index's kinds; a field that this segment lacks is all null.
@@ -168,6 +176,34 @@ class Segment:
         reader = self._reader(names)
         for number in range(self._n_batches):
             yield self._batch(reader, number, names)
+
+    @functools.cached_property
+    def postings(self) -> Postings | None:
+        """The words of the rows; None: the index has no lexical part."""
+        name = self.entry.lexical
+        return None if name is None else Postings(self.folder / name, self.entry.rows)
+
+    @functools.cached_property
+    def moments(self) -> Moments | None:
+        """The moments of the vectors, where the segment keeps them."""
+        if self._moments is None or self.entry.moments is None:
+            return None
+        try:
+            return Moments.from_bytes(self._moments.tobytes(), self.entry.rows, self.dim)
+        except ValueError as fault:
+            raise damaged(self.folder / self.entry.moments, str(fault)) from fault
+
+    @functools.cached_property
+    def _moments(self) -> NDArray[np.uint8] | None:
+        """The bytes of the moments, mapped."""
+        if self.entry.moments is None:
+            return None
+        path = self.folder / self.entry.moments
+        try:
+            return np.memmap(path, np.uint8, "r")
+        except (OSError, ValueError) as fault:
+            check_machine(fault, path)
+            raise damaged(path, f"it cannot be mapped: {fault}") from fault
 
     @functools.cached_property
     def exact_index(self) -> Any:
@@ -218,8 +254,8 @@ class Segment:
         return data
 
     def _fits(self, column: Any) -> bool:
-        if column.name in FIXED.names:
-            return bool(column.type == FIXED.field(column.name).type)
+        if column.name in COLUMNS.names:
+            return bool(column.type == COLUMNS.field(column.name).type)
         kind, name = columns_of.kind_of_type(column.type), column.name.removeprefix(META)
         known = column.name.startswith(META) and kind is not None and name in self._kinds
         return known and columns_of.widen(str(kind), self._kinds[name]) == self._kinds[name]
@@ -250,12 +286,12 @@ class Segment:
             raise self._damaged(f"record batch {number} holds {batch.num_rows:,} rows, not {expected:,}")
         if any(batch.column(name).null_count for name in batch.schema.names if name in FIXED.names):
             raise self._damaged(f"record batch {number} has empty cells in a column that has none")
-        wanted = [*FIXED.names, *(META + name for name in self._kinds)] if names is None else list(names)
+        wanted = [*COLUMNS.names, *(META + name for name in self._kinds)] if names is None else list(names)
         return pa.record_batch([self._column(batch, name) for name in wanted], names=wanted)
 
     def _column(self, batch: Any, name: str) -> Any:
-        if name in FIXED.names:
-            return batch.column(name)
+        if name in COLUMNS.names:  # an index of an older format has no places
+            return batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.int32())
         field = name.removeprefix(META)
         if not name.startswith(META) or field not in self._kinds:
             raise ValueError(f"the index has no column {name!r}")
@@ -298,7 +334,8 @@ class Prefixes:
 
     segment: Segment
     width: int
-    index: Any  # of `open_prefixes`
+    index: Any  # of `open_prefixes`, as the moments
+    moments: Moments | None
 
     @property
     def entry(self) -> SegmentEntry:
@@ -314,6 +351,11 @@ class Prefixes:
     def is_exact(self) -> bool:
         """Every row is compared."""
         return True
+
+    def vectors(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
+        """As of a segment, (n, width)."""
+        found: NDArray[np.float32] = self.index.reconstruct_batch(np.asarray(numbers, np.int64))
+        return found[:, : self.width]
 
     def chunk_ids(self, numbers: Sequence[int]) -> list[str]:
         """As of the segment."""

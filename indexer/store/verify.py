@@ -140,6 +140,9 @@ def _read_all(segment: Segment) -> None:
     segment.map()
     if segment.entry.ann is not None:
         _ = segment.ann_index  # checks every link and row number
+    _ = segment.moments
+    if segment.postings is not None:
+        segment.postings.read_all()
     for start in range(0, segment.entry.rows, BATCH_ROWS):
         numbers = range(start, min(start + BATCH_ROWS, segment.entry.rows))
         segment.rows(numbers)

@@ -15,14 +15,12 @@ from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.index_types import AUTO, MIN_ROWS, IndexOptions
 from ragidx.indexer.ann.tuning import exact_answers, tune
+from ragidx.indexer.store.entries import AnnEntry, SegmentEntry, stored_width
 from ragidx.indexer.store.manifest import (
     SEGMENTS,
-    AnnEntry,
     Manifest,
     NewerFormatError,
-    SegmentEntry,
     read_manifest,
-    stored_width,
 )
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.verify import check_files, with_way_back

@@ -15,10 +15,10 @@ import pyarrow as pa
 from ragidx.indexer import atomic
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.store.deletions import SCHEMA, Masks
+from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.manifest import (
     MANIFEST,
     Manifest,
-    SegmentEntry,
     blob_path,
     deletions_path,
     file_entry,

@@ -1,12 +1,14 @@
 """The segments of a commit: those that stay, those that are new, and small ones merged into one.
 
 A part is a segment with its dead rows. `merged` copies the live rows of many small parts into new segments: columns in
-batches, vectors in blocks. `derived` makes the indexes of new segments. The caller chooses the parts.
+batches, vectors in blocks. `derived` makes the indexes of new segments, and postings where they are missing. The caller
+chooses the parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +22,12 @@ from ragidx.indexer.ann.faiss_files import ANN, VECTORS, Halves
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.ann.tuning import OnStage
-from ragidx.indexer.store.manifest import SEGMENTS, SegmentEntry, segment_id
-from ragidx.indexer.store.rows import FIXED, META, Schema, places_of
+from ragidx.indexer.lexical.spec import LexicalSpec, decided
+from ragidx.indexer.store.entries import SegmentEntry
+from ragidx.indexer.store.manifest import SEGMENTS, segment_id
+from ragidx.indexer.store.rows import COLUMNS, META, Schema, places_of
 from ragidx.indexer.store.segment import Segment
+from ragidx.indexer.writing.lexical_files import lexical_entry, sample_texts
 from ragidx.indexer.writing.segment_writer import SegmentWriter, derive
 
 MAX_VECTOR_BYTES = 2 << 30  # of one segment: a graph is built in memory
@@ -43,6 +48,25 @@ class SegmentState(NamedTuple):
     entry: SegmentEntry
     dead: NDArray[np.bool_] | None
     fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the segments of a commit have in common.
+
+    Attributes:
+        generation: that is being made.
+        dim: width of the vectors.
+        schema: kinds of metadata.
+        index: the user's options.
+        lexical_before: what the postings of segments that are not fresh were made by.
+    """
+
+    generation: int
+    dim: int
+    schema: Schema
+    index: IndexOptions
+    lexical_before: LexicalSpec | None
 
 
 def memory_bytes(segment: SegmentEntry) -> int:
@@ -80,22 +104,32 @@ def merged(folder: Path, parts: Sequence[SegmentState], copier: Copier, dim: int
 
 
 def derived(
-    folder: Path, parts: Sequence[SegmentState], dim: int, options: IndexOptions, on_stage: OnStage
-) -> list[SegmentState]:
-    """The parts, with the indexes of the new ones made. These share the memory that the others leave, by their rows.
+    folder: Path, parts: Sequence[SegmentState], form: Form, on_stage: OnStage
+) -> tuple[list[SegmentState], LexicalSpec | None]:
+    """The parts, with the indexes of the new ones made, and the lexical spec, with postings by it in every part.
+
+    The new ones share the memory that the others leave, by their rows.
 
     Raises:
         SpecError: no index that fits into the memory reaches the recall.
+        RagidxError: the disk is full or failed.
     """
+    options = form.index
     taken = sum(memory_bytes(part.entry) for part in parts if not part.fresh)
     limits = iter(shares([part.entry.rows for part in parts if part.fresh], options.max_memory, taken))
-    made = []
+    segments = []
     for part in parts:
         entry = part.entry
         if part.fresh:
-            entry = derive(folder / SEGMENTS / entry.id, entry, dim, options, next(limits), on_stage)
-        made.append(part._replace(entry=entry))
-    return made
+            entry = derive(folder / SEGMENTS / entry.id, entry, form.dim, options, next(limits), on_stage)
+        segments.append(Segment(folder / SEGMENTS / entry.id, entry, form.dim, form.schema))
+    spec = decided(options.lexical, form.lexical_before, lambda: sample_texts(segments))
+    keep = spec == form.lexical_before
+    made = [
+        part._replace(entry=lexical_entry(segment, spec, form.generation, on_stage, keep=keep))
+        for part, segment in zip(parts, segments, strict=True)
+    ]
+    return made, spec
 
 
 def shares(parts: Sequence[int], max_memory: int | None, taken: int = 0) -> list[int | None]:
@@ -153,7 +187,7 @@ class Copier:
 
     def _copy(self, segment: Segment, dead: NDArray[np.bool_] | None) -> Iterator[int]:
         """The live rows of one segment; gives the number of rows that were read, block by block."""
-        names = [*FIXED.names, *(META + name for name in sorted(self._schema))]
+        names = [*COLUMNS.names, *(META + name for name in sorted(self._schema))]
         first = 0
         for group in _groups(segment.batches(names)):
             table = pa.Table.from_batches(group)

@@ -25,6 +25,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.atomic import FileEntry
+from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.lock import LOCK, Lock, now
 from ragidx.indexer.store.manifest import (
@@ -38,7 +39,7 @@ from ragidx.indexer.store.manifest import (
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
 from ragidx.indexer.writing.history import ROLLED_BACK
-from ragidx.indexer.writing.merging import Copier, SegmentState, derived, is_full, is_small
+from ragidx.indexer.writing.merging import Copier, Form, SegmentState, derived, is_full, is_small
 from ragidx.indexer.writing.vacuum import check_folder, vacuum
 
 DEAD_SHARE = 0.1  # a segment with more dead rows than this is rewritten without them
@@ -268,8 +269,9 @@ def _rewrite(
         made = copier.run([(store.segments[number], store.dead[number]) for number in chosen])
         parts = [SegmentState(base.segments[number], store.dead[number]) for number in others]
         parts += [SegmentState(entry, None, fresh=True) for entry in made]
-        parts = derived(target, parts, change.dim, change.index, on_stage)
-        manifest = _manifest(base, target, generation, change, parts, kept)
+        form = Form(generation, change.dim, base.schema, change.index, base.lexical)
+        parts, lexical = derived(target, parts, form, on_stage)
+        manifest = _manifest(base, target, generation, change, parts, lexical, kept)
         commit(target, manifest)
     finally:
         vacuum(target)  # files of generations no longer kept; after a failure, the files written here
@@ -282,6 +284,7 @@ def _manifest(
     generation: int,
     change: Change,
     parts: Sequence[SegmentState],
+    lexical: LexicalSpec | None,
     kept: Mapping[str, FileEntry],
 ) -> Manifest:
     """The new state."""
@@ -295,6 +298,7 @@ def _manifest(
         dim=change.dim,
         index=change.index,
         segments=segments,
+        lexical=lexical,
         files={**kept, **write_blobs(target, change.blobs)},
         deletions=write_deletions(target, generation, segments, [part.dead for part in parts]),
         notes={name: note for name, note in base.notes.items() if name != ROLLED_BACK},  # this is not a rollback

@@ -23,8 +23,8 @@ from ragidx.indexer.ann.index_types import IndexOptions, padded
 from ragidx.indexer.ann.tuning import OnStage, choose
 from ragidx.indexer.atomic import FileEntry, NewFile
 from ragidx.indexer.store import rows
-from ragidx.indexer.store.manifest import CHUNKS, AnnEntry, SegmentEntry
-from ragidx.indexer.store.rows import FIXED, KINDS, META, NORM_TOLERANCE, Row, Schema
+from ragidx.indexer.store.entries import CHUNKS, AnnEntry, SegmentEntry
+from ragidx.indexer.store.rows import COLUMNS, KINDS, META, NORM_TOLERANCE, Row, Schema
 from ragidx.indexer.store.segment import BATCH_ROWS
 
 SETTLED_BYTES = 16 << 20  # of columns, held before the kinds of metadata are settled
@@ -32,7 +32,7 @@ SETTLED_BYTES = 16 << 20  # of columns, held before the kinds of metadata are se
 _CODE_BYTES = 1 << 20  # of vectors, written at once
 _ROW_BYTES = 64  # of what a row has besides its strings
 
-Block = tuple[list[Any], dict[str, Any]]  # the columns of FIXED, and of metadata, of up to 256 rows
+Block = tuple[list[Any], dict[str, Any]]  # COLUMNS, and of metadata, of up to 256 rows
 
 
 class SegmentWriter:
@@ -152,10 +152,10 @@ class SegmentWriter:
     def _take(self, table: Any) -> None:
         """Whole batches of columns."""
         for batch in table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS):
-            fields = {name.removeprefix(META): batch.column(name) for name in batch.schema.names[len(FIXED.names) :]}
+            fields = {name.removeprefix(META): batch.column(name) for name in batch.schema.names[len(COLUMNS.names) :]}
             present = {name: column for name, column in fields.items() if column.null_count < len(column)}
             self._held_bytes += batch.nbytes
-            self._hold(([batch.column(name) for name in FIXED.names], present))
+            self._hold(([batch.column(name) for name in COLUMNS.names], present))
 
     def _hold(self, block: Block) -> None:
         found = {name: rows.kind_of_type(array.type) or "string" for name, array in block[1].items()}
@@ -170,7 +170,7 @@ class SegmentWriter:
 
     def _settle(self) -> None:
         """Settle the kinds of metadata as those found so far; later columns are written as they come."""
-        fields = [*FIXED, *(pa.field(META + name, KINDS[kind]) for name, kind in sorted(self.schema.items()))]
+        fields = [*COLUMNS, *(pa.field(META + name, KINDS[kind]) for name, kind in sorted(self.schema.items()))]
         self._arrow_schema = pa.schema(fields)
         self._file = NewFile(self.folder / CHUNKS)
         options = pa.ipc.IpcWriteOptions(compression="zstd")

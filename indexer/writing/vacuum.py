@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, MachineError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.prefixes import is_foreign
+from ragidx.indexer.store.entries import generation_of_file, is_segment_id
 from ragidx.indexer.store.generations import earlier
 from ragidx.indexer.store.lock import LOCK, Lock
 from ragidx.indexer.store.manifest import (
@@ -29,7 +30,6 @@ from ragidx.indexer.store.manifest import (
     SEGMENTS,
     Manifest,
     files_of,
-    is_segment_id,
     numbered,
     read_manifest,
 )
@@ -56,6 +56,7 @@ def vacuum(folder: Path) -> None:
     )
     for segment, checksum in segments.items():  # copies that a reader left half written, or made of other vectors
         _remove(folder / SEGMENTS / segment, functools.partial(is_foreign, checksum=checksum))
+        _remove(folder / SEGMENTS / segment, functools.partial(_is_old, f"{SEGMENTS}/{segment}", named, newest))
     _remove(
         folder / DELETIONS,
         lambda name: (
@@ -66,6 +67,12 @@ def vacuum(folder: Path) -> None:
         folder / FILES,
         lambda name: bool(_BLOB.fullmatch(name)) and f"{FILES}/{name}" not in named and not unknown,
     )
+
+
+def _is_old(folder: str, named: Collection[str], newest: int, name: str) -> bool:
+    """Whether a file in a segment was made again since, or by a writer that was killed."""
+    generation = generation_of_file(name)
+    return generation is not None and f"{folder}/{name}" not in named and generation > newest
 
 
 def _kept_manifests(folder: Path) -> tuple[list[Manifest], tuple[int, ...]]:

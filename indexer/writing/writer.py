@@ -32,7 +32,9 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import load_faiss
 from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
+from ragidx.indexer.lexical.spec import LexicalSpec, decided
 from ragidx.indexer.store.deletions import Masks, read_deletions
+from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.lock import Lock, now
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import (
@@ -40,7 +42,6 @@ from ragidx.indexer.store.manifest import (
     MAX_DIM,
     SEGMENTS,
     Manifest,
-    SegmentEntry,
     file_entry,
     is_file_name,
     is_fingerprint,
@@ -51,7 +52,8 @@ from ragidx.indexer.store.segment import Segment, segments_of
 from ragidx.indexer.writing.base_state import read_base, retuned
 from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
 from ragidx.indexer.writing.journal import Journal
-from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, Copier, SegmentState, derived, merged
+from ragidx.indexer.writing.lexical_files import sample_texts
+from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, Copier, Form, SegmentState, derived, merged
 from ragidx.indexer.writing.segment_writer import SegmentWriter
 from ragidx.indexer.writing.vacuum import check_folder, vacuum
 
@@ -341,7 +343,13 @@ class StoreWriter:
             and not (self._replace or self._finished or self._current or self._deleted)
             and (base.n_documents, dict(base.spec), base.index) == (n_documents, self._spec, self._index)
             and base.files == {name: file_entry(data) for name, data in self._blobs.items()}
+            and base.lexical == decided(self._index.lexical, base.lexical, lambda: sample_texts(self._segments))
         )
+
+    @property
+    def _lexical_before(self) -> LexicalSpec | None:
+        """What the postings of the segments that stay were made by."""
+        return None if self.base is None or self._replace else self.base.lexical
 
     def _write_state(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
         """Write what the new manifest names besides the segments; a segment without live rows is dropped."""
@@ -361,7 +369,8 @@ class StoreWriter:
         schema = union(*schemas)
         copier = Copier(self.path, self._generation, len(self._finished), schema, self._dim, self._on_stage)
         parts = merged(self.path, parts, copier, self._dim, schema)
-        parts = derived(self.path, parts, self._dim, self._index, self._on_stage)
+        form = Form(self._generation, self._dim, schema, self._index, self._lexical_before)
+        parts, lexical = derived(self.path, parts, form, self._on_stage)
         segments = tuple(part.entry for part in parts)
         return Manifest(
             generation=self._generation,
@@ -372,6 +381,7 @@ class StoreWriter:
             index=self._index,
             schema=schema,
             segments=segments,
+            lexical=lexical,
             files=write_blobs(self.path, self._blobs),
             deletions=write_deletions(self.path, self._generation, segments, [part.dead for part in parts]),
             n_chunks=sum(entry.rows - (0 if mask is None else int(mask.sum())) for entry, mask, _ in parts),

@@ -25,7 +25,8 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import FLAT, INDEX_TYPES, IndexOptions, Recipe, footprint_of, padded
 from ragidx.indexer.ann.tuning import fitting
 from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS
-from ragidx.indexer.store.manifest import CHUNKS, files_of
+from ragidx.indexer.store.entries import CHUNKS
+from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.segment import BATCH_ROWS
 from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, memory_bytes, shares

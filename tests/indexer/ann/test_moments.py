@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragidx.indexer.ann.moments import Spread, merged_spread, moments_of, spread_of
+from ragidx.indexer.ann.moments import Moments, Spread, merged_spread, moments_of, spread_of, wants_moments
 from ragidx.indexer.arrays import Floats
 
 DIM = 12
@@ -62,15 +62,40 @@ def test_deleted_rows_leave_nothing_behind(seed: int, n: int, common: float, dat
         return
     stored, asked = vectors(seed, n, common), queries(seed, common)
 
-    left = moments_of([stored], DIM) - moments_of([stored[dead]], DIM)
+    every = moments_of([stored], DIM).spread(asked)
+    left = every.without(scanned(stored[dead], asked)) if dead.any() else every
 
-    assert_same(left.spread(asked), scanned(stored[~dead], asked))
+    assert_same(left, scanned(stored[~dead], asked))
+
+
+@given(st.integers(0, 999), st.integers(1, 60), st.sampled_from([0.0, 30.0]))
+def test_a_file_gives_back_what_was_written(seed: int, n: int, common: float) -> None:
+    made, asked = moments_of([vectors(seed, n, common)], DIM), queries(seed, common)
+
+    data = made.to_bytes()
+    found = Moments.from_bytes(data, n, DIM)
+
+    assert len(data) == 8 * (DIM + DIM * (DIM + 1) // 2)
+    assert found.mean.tolist() == made.mean.tolist()
+    assert found.spread(asked).squares.tolist() == made.spread(asked).squares.tolist()
+
+
+@pytest.mark.parametrize("data", [b"", b"\0" * 8, np.full(DIM + DIM * (DIM + 1) // 2, np.nan).tobytes()])
+def test_a_file_that_holds_no_moments_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="it does not hold the moments of 12 dimensions"):
+        Moments.from_bytes(data, 3, DIM)
+
+
+def test_small_segments_and_very_wide_ones_keep_none() -> None:
+    assert [wants_moments(rows, 256) for rows in (9_999, 10_000)] == [False, True]
+    assert [wants_moments(rows, 4096) for rows in (32_767, 32_768)] == [False, True]
 
 
 def test_without_any_row_there_is_no_spread() -> None:
     stored = vectors(0, 3, 0.0)
 
-    found = (moments_of([stored], DIM) - moments_of([stored], DIM)).spread(queries(0, 0.0))
+    asked = queries(0, 0.0)
+    found = moments_of([stored], DIM).spread(asked).without(scanned(stored, asked))
 
     assert (found.n, found.mean.tolist(), found.deviation.tolist()) == (0, [0.0] * 3, [0.0] * 3)
 

@@ -11,16 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.lexical import postings
 from ragidx.indexer.lexical.analyzer import Analyzer
-from ragidx.indexer.lexical.postings import LEXICAL, SCHEMA, Postings, write_postings
+from ragidx.indexer.lexical.postings import SCHEMA, Postings, write_postings
 
 PLAIN = Analyzer()
 TEXTS = ["the mill by the river", "", "a river, a mill, a river", "snake_case and max.rows", "火山"]
 
 
 def write(folder: Path, texts: list[str]) -> Postings:
-    path = folder / LEXICAL
+    path = folder / "lexical.arrow"
     path.unlink(missing_ok=True)
     write_postings(path, [texts], PLAIN)
     return Postings(path, len(texts))
@@ -77,12 +78,12 @@ def test_one_word_a_million_times_is_counted(tmp_path: Path) -> None:
 
 def test_the_file_is_the_same_however_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, TEXTS)
-    once = (tmp_path / LEXICAL).read_bytes()
+    once = (tmp_path / "lexical.arrow").read_bytes()
     monkeypatch.setattr(postings, "_BLOCK_TOKENS", 3)
 
     write(tmp_path, TEXTS)
 
-    assert (tmp_path / LEXICAL).read_bytes() == once
+    assert (tmp_path / "lexical.arrow").read_bytes() == once
 
 
 def forge(path: Path, rows: list[tuple[str, list[int], list[int]]], schema: pa.Schema = SCHEMA) -> None:
@@ -110,39 +111,39 @@ GOOD = [("", [1, 1], [1, 2]), ("a", [1, 1], [1, 1]), ("b", [2], [1])]
     ],
 )
 def test_a_forged_file_is_named(tmp_path: Path, rows: list[tuple[str, list[int], list[int]]], message: str) -> None:
-    path = tmp_path / LEXICAL
+    path = tmp_path / "lexical.arrow"
     forge(path, GOOD)
     Postings(path, 2).read_all()
 
     forge(path, rows)
 
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(IndexFormatError, match=message):
         Postings(path, 2).read_all()
 
 
 def test_other_columns_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / LEXICAL
+    path = tmp_path / "lexical.arrow"
     forge(path, [("a", [1], [1])], pa.schema([("word", pa.string()), *list(SCHEMA)[1:]]))
 
-    with pytest.raises(ValueError, match="columns"):
+    with pytest.raises(IndexFormatError, match="columns"):
         Postings(path, 2)
 
 
 def test_terms_are_sorted_across_batches(tmp_path: Path) -> None:
-    path = tmp_path / LEXICAL
+    path = tmp_path / "lexical.arrow"
     batches = [pa.record_batch([[term], [[1]], [[1]]], schema=SCHEMA) for term in ("", "b", "a")]
     with pa.ipc.new_file(str(path), SCHEMA) as file:
         for batch in batches:
             file.write_batch(batch)
 
-    with pytest.raises(ValueError, match="do not follow"):
+    with pytest.raises(IndexFormatError, match="do not follow"):
         Postings(path, 1).read_all()
 
 
 def test_rows_out_of_range_give_no_answer(tmp_path: Path) -> None:
-    path = tmp_path / LEXICAL
+    path = tmp_path / "lexical.arrow"
     forge(path, GOOD)
 
-    with pytest.raises(ValueError, match="cannot be"):
+    with pytest.raises(IndexFormatError, match="cannot be"):
         Postings(path, 1).find("b")
     assert np.array_equal(Postings(path, 2).lengths, [1, 2])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import ModelError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, VECTORS, vectors_header
-from ragidx.indexer.store.manifest import CHUNKS
+from ragidx.indexer.store.entries import CHUNKS
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify

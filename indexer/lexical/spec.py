@@ -1,0 +1,73 @@
+"""The lexical spec: how an index turns text into terms. It is outside of the fingerprint, for no vector depends on it.
+
+An index has one. It is written with its postings, and read with them: terms of another analyser or of another version
+of the stemmers would be other terms. What was asked for (`auto`, `none`, a language, `off`) is an option of the index;
+`decided` turns it into a spec once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.lexical.analyzer import VERSION, Analyzer
+from ragidx.indexer.lexical.stemming import AUTO, NONE, guess_language, stemmer, stemmer_version
+
+OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalSpec:
+    """How texts become terms.
+
+    Attributes:
+        stemmer: a language, or `none`.
+        stemmer_version: of the stemmers that made the postings; empty without one.
+        analyzer: number of the rules for words.
+    """
+
+    stemmer: str
+    stemmer_version: str
+    analyzer: int
+
+    @classmethod
+    def of(cls, language: str) -> LexicalSpec:
+        """The spec that this installation makes for a language, or `none`."""
+        return cls(language, "" if language == NONE else stemmer_version(), VERSION)
+
+    def make_analyzer(self) -> Analyzer:
+        """The analyser of this spec.
+
+        Raises:
+            SpecError: its version of the rules or of the stemmers is not installed.
+        """
+        here = LexicalSpec.of(self.stemmer)
+        for name, made, found in (
+            ("stemmers of version", self.stemmer_version, here.stemmer_version),
+            ("word rules of version", self.analyzer, here.analyzer),
+        ):
+            if made != found:
+                raise SpecError(
+                    f"the lexical part of the index was made with {name} {made}; here is {found}",
+                    "build again, which makes it anew and encodes nothing; or search with `mode='dense'`",
+                )
+        return Analyzer(stemmer(self.stemmer))
+
+
+def decided(asked: str, own: LexicalSpec | None, sample: Callable[[], Iterable[str]]) -> LexicalSpec | None:
+    """The spec of an index from now on; None: no lexical part.
+
+    Args:
+        asked: `auto`, `none`, a language or `off`.
+        own: what the index has.
+        sample: gives some of its texts; called only to guess their language.
+    """
+    if asked == OFF:
+        return None
+    if asked != AUTO:
+        return LexicalSpec.of(asked)
+    if own is not None:
+        return LexicalSpec.of(own.stemmer)
+    texts = [text for text in sample() if text.strip()]
+    return LexicalSpec.of(guess_language(texts)) if texts else None  # vectors without texts have nothing to search
