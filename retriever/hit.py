@@ -5,9 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragidx.corpora.records import Scalar
+
+
+class Span(NamedTuple):
+    """A place in a document: characters, end excluded."""
+
+    doc_id: str
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +24,19 @@ class Hit:
 
     Attributes:
         rank: 1 for the best.
-        score: cosine of query and chunk, higher is better.
+        score: what hits are ordered by, higher is better: a cosine, BM25, or the fusion of both.
         text: of the chunk; `document[start:end]`.
         doc_id: the document's id.
         chunk_id: the chunk's id.
         start, end: characters of the document, end excluded.
         heading: heading path of the chunk, empty where there is none.
         metadata: the document's.
+        dense: cosine of query and chunk; None in lexical search.
+        bm25: BM25 of the chunk; None in dense search, and where no word of the question is in the index.
+        line: of `start` in the file, from 1; None where the text is not that of a file.
+        page: of `start` in the file, from 1; None where it has no pages.
+        context: the text with the chunks of the document around it; None unless it was asked for.
+        also: where else the same passage stands, or nearly the same: hits that were folded into this one.
     """
 
     rank: int
@@ -34,7 +48,14 @@ class Hit:
     end: int
     heading: str = ""
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    dense: float | None = None
+    bm25: float | None = None
+    line: int | None = None
+    page: int | None = None
+    context: str | None = None
+    also: tuple[Span, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """All fields; stable, documented in docs/query.md."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)} | {"metadata": dict(self.metadata)}
+        found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return found | {"metadata": dict(self.metadata), "also": [span._asdict() for span in self.also]}

@@ -8,9 +8,9 @@ precomputed vectors was shrunk, query vectors may have the old width: they are c
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +23,12 @@ from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.manifest import read_manifest
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.store.topk import Found, Place
+from ragidx.indexer.store.topk import Place
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.options import SearchOptions, search_options
+from ragidx.retriever.options import RankKeywords, SearchKeywords, SearchOptions, search_options
 from ragidx.retriever.query_vectors import unit_queries
+from ragidx.retriever.ranking import Queries, Rank, is_too_low, rank
+from ragidx.retriever.shaping import shaped_hits
 from ragidx.retriever.where.masks import matching_rows, schema_of
 
 
@@ -94,70 +96,53 @@ class IndexReader:
         return self.store.manifest.n_chunks
 
     def search(
-        self,
-        vectors: ArrayLike,
-        k: int = 10,
-        where: str | None = None,
-        *,
-        dim: int | None = None,
-        rerank_dim: int | None = None,
+        self, vectors: ArrayLike, k: int = 10, where: str | None = None, **options: Unpack[SearchKeywords]
     ) -> list[list[Hit]]:
-        """The k best chunks for each query, best first; fewer only if the index, or `where`, has no more.
+        """The k best chunks for each query, best first; fewer only if the index, or the options, leave no more.
 
         Args:
             vectors: (q, dim) numbers; brought to length 1. Of an index of precomputed vectors that was shrunk, also
                 (q, as many as were given): cut to the first `dim`.
             k: 1 or more.
             where: a condition on metadata, such as `subject == "history" and year >= 1900`.
-            dim: compare only the first `dim` numbers; None: all.
-            rerank_dim: compare what was found so again, by this many numbers; None: not again.
+            options: `SearchKeywords`: dim, rerank_dim, min_score, per_document, fold, mmr, context. A vector has no
+                words, so the search is dense.
 
         Raises:
-            QueryError: a vector is zero, not finite or of another width, k is not a whole number from 1 on, or the
-                condition is wrong.
+            QueryError: a vector is zero, not finite or of another width, an option is out of range, or the condition is
+                wrong.
         """
-        options = search_options(self.store, k, where, dim=dim, rerank_dim=rerank_dim)
-        return self.hits(self._queries(vectors), options)
+        asked = search_options(self.store, k, where, **options)
+        return self.hits(Queries(vectors=self._unit(vectors)), asked)
 
     def search_documents(
-        self,
-        vectors: ArrayLike,
-        k: int = 10,
-        where: str | None = None,
-        *,
-        dim: int | None = None,
-        rerank_dim: int | None = None,
+        self, vectors: ArrayLike, k: int = 10, where: str | None = None, **options: Unpack[RankKeywords]
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each query as (document id, score): a document's best chunk counts.
 
         Args and errors are those of `search`.
         """
-        options = search_options(self.store, k, where, dim=dim, rerank_dim=rerank_dim)
-        return self.documents(self._queries(vectors), options)
+        asked = search_options(self.store, k, where, **options)
+        return self.documents(Queries(vectors=self._unit(vectors)), asked)
 
-    def hits(self, queries: NDArray[np.float32], options: SearchOptions) -> list[list[Hit]]:
-        """As `search`, of queries (q, dim) of length 1, and of options made by this reader."""
-        scores, places = self._search(options)(queries, options.k)
-        rows = iter(self.store.rows([place for of_query in places for place in of_query]))
-        return [
-            [_hit(rank, float(scores[number, rank - 1]), next(rows)) for rank in range(1, len(of_query) + 1)]
-            for number, of_query in enumerate(places)
-        ]
+    def hits(self, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
+        """As `search`, of queries as the options need them, and of options made for this index."""
+        return shaped_hits(self.store, self._rank(queries, options), len(queries), options)
 
-    def documents(self, queries: NDArray[np.float32], options: SearchOptions) -> list[list[tuple[str, float]]]:
-        """As `search_documents`, of queries (q, dim) of length 1, and of options made by this reader."""
-        search = self._search(options)
-        answers: list[list[tuple[str, float]]] = [[] for _ in queries]
+    def documents(self, queries: Queries, options: SearchOptions) -> list[list[tuple[str, float]]]:
+        """As `search_documents`, likewise."""
+        rank = self._rank(queries, options)
+        answers: list[list[tuple[str, float]]] = [[] for _ in range(len(queries))]
         waiting, wide = list(range(len(queries))), options.k
         while waiting:
-            scores, places = search(queries[waiting], wide)
             short = []
-            for number, query in enumerate(waiting):
+            for query, ranked in zip(waiting, rank(waiting, wide), strict=True):
                 best: dict[str, float] = {}
-                for doc_id, score in zip(self._document_ids(places[number]), scores[number], strict=False):
-                    best.setdefault(doc_id, float(score))
+                kept = [one for one in ranked if not is_too_low(one, options)]
+                for doc_id, one in zip(self._document_ids([one.place for one in kept]), kept, strict=True):
+                    best.setdefault(doc_id, one.score)
                 answers[query] = list(best.items())[: options.k]
-                if len(best) < options.k and len(places[number]) == wide:
+                if len(best) < options.k and len(ranked) == wide:
                     short.append(query)
             waiting, wide = short, wide * 4
         return answers
@@ -188,12 +173,12 @@ class IndexReader:
             raise QueryError(f"the index has no chunk '{missing[0]}'{more}", "ids are those that queries show")
         return self.store.rows([found[name] for name in chunk_ids])
 
-    def _search(self, options: SearchOptions) -> Callable[[NDArray[np.float32], int], Found]:
-        """The search of the store for queries and k, with all else that the options say."""
-        allowed = None if options.where is None else matching_rows(self.store, options.where)
-        return functools.partial(self.store.search, allowed=allowed, dim=options.dim, rerank_dim=options.rerank_dim)
+    def _rank(self, queries: Queries, options: SearchOptions) -> Rank:
+        """The search for some of the queries, by their numbers, and k, with all else that the options say."""
+        masks = self.store.masks(None if options.where is None else matching_rows(self.store, options.where))
+        return lambda numbers, k: rank(self.store, queries.of(numbers), k, masks, options)
 
-    def _queries(self, vectors: ArrayLike) -> NDArray[np.float32]:
+    def _unit(self, vectors: ArrayLike) -> NDArray[np.float32]:
         """(q, dim) of length 1."""
         precomputed = self.spec.precomputed
         given_dim = None if precomputed is None else precomputed.given_dim
@@ -219,17 +204,3 @@ class IndexReader:
                     if dead is None or not dead[first + row]:
                         yield (number, first + row), values[row].as_py()
                 first += len(values)
-
-
-def _hit(rank: int, score: float, row: Row) -> Hit:
-    return Hit(
-        rank=rank,
-        score=score,
-        text=row.text,
-        doc_id=row.doc_id,
-        chunk_id=row.chunk_id,
-        start=row.start,
-        end=row.end,
-        heading=row.heading,
-        metadata=row.metadata,
-    )

@@ -12,7 +12,7 @@ import functools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ from ragidx.indexer.devices import check_device
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.options import search_options
+from ragidx.retriever.options import RankKeywords, SearchKeywords, SearchOptions, search_options
+from ragidx.retriever.ranking import Queries, needs_vectors
 from ragidx.retriever.reader import IndexReader
 
 if TYPE_CHECKING:
@@ -97,26 +98,24 @@ class Retriever:
         k: int = 10,
         instruction: str | None = None,
         where: str | None = None,
-        *,
-        dim: int | None = None,
-        rerank_dim: int | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> list[Hit]:
-        """The k best chunks for a question, best first; fewer only if the index, or `where`, has no more.
+        """The k best chunks for a question, best first; fewer only if the index, or the options, leave no more.
 
         Args:
-            query: the question.
+            query: the question; it is text, and no query language: quotes, `+`, `-` and `field:value` mean nothing.
             k: 1 or more.
-            instruction: the task sentence put before it; None: the index's own; empty: none.
+            instruction: the task sentence put before it for the model; None: the index's own; empty: none.
             where: a condition on metadata, such as `subject == "history" and year >= 1900`.
-            dim: compare only the first `dim` numbers of the vectors; None: all.
-            rerank_dim: compare what was found so again, by this many numbers; None: not again.
+            options: `SearchKeywords`: mode (by default hybrid where the index has a lexical part), weight, fusion, dim,
+                rerank_dim, min_score, min_z, per_document, fold, mmr, context.
 
         Raises:
-            QueryError: the question is empty, k is not a whole number from 1 on, or the condition is wrong.
+            QueryError: the question is empty, an option is out of range, or the condition is wrong.
             ModelError: the index's model is not here, or is another.
+            SpecError: the lexical part was made with another version of the stemmers.
         """
-        options = search_options(self.store, k, where, dim=dim, rerank_dim=rerank_dim)
-        return self.reader.hits(self._vectors([query], instruction), options)[0]
+        return self.search_batch([query], k, instruction, where, **options)[0]
 
     def search_batch(
         self,
@@ -124,13 +123,11 @@ class Retriever:
         k: int = 10,
         instruction: str | None = None,
         where: str | None = None,
-        *,
-        dim: int | None = None,
-        rerank_dim: int | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> list[list[Hit]]:
         """As `search`, for many questions at once: they are encoded and searched in batches."""
-        options = search_options(self.store, k, where, dim=dim, rerank_dim=rerank_dim)
-        return self.reader.hits(self._vectors(queries, instruction), options)
+        asked = self.options(k, where, **options)
+        return self.reader.hits(self._queries(queries, instruction, asked), asked)
 
     def search_documents(
         self,
@@ -138,13 +135,20 @@ class Retriever:
         k: int = 10,
         instruction: str | None = None,
         where: str | None = None,
-        *,
-        dim: int | None = None,
-        rerank_dim: int | None = None,
+        **options: Unpack[RankKeywords],
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question as (document id, score): a document's best chunk counts."""
-        options = search_options(self.store, k, where, dim=dim, rerank_dim=rerank_dim)
-        return self.reader.documents(self._vectors(queries, instruction), options)
+        asked = self.options(k, where, **options)
+        return self.reader.documents(self._queries(queries, instruction, asked), asked)
+
+    def options(self, k: int = 10, where: str | None = None, **options: Unpack[SearchKeywords]) -> SearchOptions:
+        """The options of a search in this index, with its defaults: which mode a question is answered in, for example.
+
+        Raises:
+            QueryError: as `search`.
+        """
+        encodes = self.spec.encoder is not None
+        return search_options(self.store, k, where, in_words=True, encodes=encodes, **options)
 
     def encode(self, queries: Sequence[str], instruction: str | None = None) -> NDArray[np.float32]:
         """(q, dim) float32 of unit length: questions as the index wants them.
@@ -214,8 +218,8 @@ class Retriever:
             )
         return encoder
 
-    def _vectors(self, queries: Sequence[str], instruction: str | None) -> NDArray[np.float32]:
-        """As `encode`; what is wrong with a question is reported before a model is loaded for it."""
+    def _queries(self, queries: Sequence[str], instruction: str | None, options: SearchOptions) -> Queries:
+        """What the search needs of questions; what is wrong with one is reported before a model is loaded for it."""
         if isinstance(queries, str):
             raise TypeError("expected a list of queries, got one string")
         for number, query in enumerate(queries, start=1):
@@ -227,7 +231,7 @@ class Retriever:
             at = lone_surrogate(query)
             if at is not None:
                 raise QueryError(f"the query is not Unicode text at character {at}", "write it in UTF-8", where=place)
-        return self.encode(queries, instruction)
+        return Queries(self.encode(queries, instruction) if needs_vectors(options) else None, queries)
 
 
 def _extras(files: ModelFiles) -> str:

@@ -99,6 +99,10 @@ class Segment:
         made = self.entry.ann
         return ann.search(self.ann_index, made.recipe, made.effort, self.exact_index, queries, k, allowed)
 
+    def scan(self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+        """The k best scores (q, k) as of an exact search; with k = rows those of all rows, in no useful order."""
+        return ann.search_exact(self.exact_index, _filled(queries, self.dim, self._width), k, allowed)[0]
+
     def is_exact(self) -> bool:
         """Whether a search compares every row, and gives a row the same score for every k."""
         return self.entry.ann is None and self._moved is None  # a GPU adds in an order that depends on the batch
@@ -347,6 +351,10 @@ class Prefixes:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """As of a segment, for queries (q, width)."""
         return ann.search_exact(self.index, _filled(queries, self.width, padded(self.width)), k, allowed)
+
+    def scan(self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+        """As of a segment."""
+        return self.search(queries, k, allowed)[0]
 
     def is_exact(self) -> bool:
         """Every row is compared."""

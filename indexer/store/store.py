@@ -9,6 +9,7 @@ Writing is in `ragidx.indexer.writing`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,13 +24,12 @@ from ragidx.indexer.store.deletions import Masks, read_deletions
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.manifest import Manifest, blob_path, read_regular
 from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.scores import LexicalPart
 from ragidx.indexer.store.segment import Segment, segments_of
-from ragidx.indexer.store.topk import Found, Place, rescore, search_segments
+from ragidx.indexer.store.topk import RERANKED, Found, Place, rescore, search_segments
 from ragidx.indexer.store.verify import check_file, check_files, verify, with_way_back
 
 __all__ = ["Found", "Place", "Row", "Store"]
-
-RERANKED = 100  # at least so many places are compared again
 
 ROOM_SHARE = 0.8  # of a GPU's free memory that vectors may take; the rest is for scores, and for the encoder
 
@@ -90,9 +90,14 @@ class Store:
         Raises:
             QueryError: the queries have another dimension than the index, or a width is out of range.
         """
+        check_widths(self.manifest.dim, dim, rerank_dim)
+        return self.search_live(queries, k, self.masks(allowed), dim=dim, rerank_dim=rerank_dim)
+
+    def search_live(
+        self, queries: NDArray[np.float32], k: int, masks: Masks, *, dim: int | None, rerank_dim: int | None
+    ) -> Found:
+        """As `search`, of widths that were checked and the rows of `masks`."""
         stored = self.manifest.dim
-        check_widths(stored, dim, rerank_dim)
-        masks = self._masks(allowed)
         if dim is None:
             return search_segments(self.segments, masks, queries, k)
         checked = ann.checked_queries(queries, stored)
@@ -100,6 +105,15 @@ class Store:
         narrow = [segment.narrowed(dim) for segment in self.segments]
         found = search_segments(narrow, masks, shortened(checked, dim), wide)
         return found if rerank_dim is None else rescore(self.segments, found, checked, k, rerank_dim)
+
+    @functools.cached_property
+    def lexical(self) -> LexicalPart | None:
+        """The lexical part; None: the index has none, or no text."""
+        spec = self.manifest.lexical
+        if spec is None or not self.segments:
+            return None
+        found = LexicalPart(spec, self.segments, self.dead)
+        return found if found.statistics.n_terms else None
 
     def move(self, device: str) -> int:
         """Search on a GPU from now on, with as many segments as fit into its memory, the first ones first.
@@ -147,7 +161,8 @@ class Store:
         """Read the whole index; one line for each fault."""
         return verify(self.path)
 
-    def _masks(self, allowed: Sequence[NDArray[np.bool_]] | None) -> Masks:
+    def masks(self, allowed: Sequence[NDArray[np.bool_]] | None) -> Masks:
+        """The rows of each segment that are alive and allowed; None: all of them."""
         masks: Masks = []
         for number, segment in enumerate(self.segments):
             mask, dead = None if allowed is None else allowed[number], self.dead[number]

@@ -21,6 +21,7 @@ from ragidx.indexer.store.segment import Prefixes, Segment
 Searched: TypeAlias = Segment | Prefixes
 Place: TypeAlias = tuple[int, int]  # number of the segment, row
 
+RERANKED = 100  # at least so many places are compared again
 _BLOCK = 1 << 22  # scores held at once: 48 MiB with their rows
 
 
@@ -143,7 +144,7 @@ def rescore(segments: Sequence[Segment], found: Found, queries: Floats, k: int, 
             if rows:
                 products = _cosines(shortened(segment.vectors(rows), width) @ asked[row])
                 ranked.extend((score, (number, one)) for score, one in zip(products, rows, strict=True))
-        best = _by_chunk_id(segments, ranked)[:wide]
+        best = by_chunk_id(segments, ranked)[:wide]
         scores[row, : len(best)] = [score for score, _ in best]
         places.append([place for _, place in best])
     return Found(scores, places)
@@ -164,7 +165,7 @@ def _best(
         scores, rows = _with_ties(segments[number], allowed[number], query, last, part)
         chosen = (rows >= 0) & (scores >= last)
         ranked.extend((score, (number, int(row))) for score, row in zip(scores[chosen], rows[chosen], strict=True))
-    return _by_chunk_id(segments, ranked)[:k]
+    return by_chunk_id(segments, ranked)[:k]
 
 
 def _with_ties(
@@ -183,9 +184,7 @@ def _with_ties(
     return scores, rows
 
 
-def _by_chunk_id(
-    segments: Sequence[Searched], ranked: list[tuple[np.float32, Place]]
-) -> list[tuple[np.float32, Place]]:
+def by_chunk_id(segments: Sequence[Searched], ranked: list[tuple[np.float32, Place]]) -> list[tuple[np.float32, Place]]:
     """Sorted by score; chunk ids are read only of rows that share theirs with another."""
     values, counts = np.unique(np.array([score for score, _ in ranked], np.float32), return_counts=True)
     shared = set(values[counts > 1].tolist())

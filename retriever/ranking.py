@@ -1,0 +1,111 @@
+"""Ranking: the chunks of an index for some queries, as the options of a search say.
+
+queries and k -> ranked chunks, by cosines, BM25 or both (`fusion`). A smallest cosine that few chunks reach is turned
+into a mask of those chunks: then no search has to go through all others to find that out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.store.deletions import Masks
+from ragidx.indexer.store.store import Store
+from ragidx.retriever.fusion import DENSE, HYBRID, LEXICAL, Scored, rank_dense, rank_hybrid, rank_lexical, with_cosines
+from ragidx.retriever.options import SearchOptions
+
+Rank = Callable[[Sequence[int], int], list[list[Scored]]]
+"""The k best for some of the queries, by their numbers."""
+
+_FEW = 100  # chunks: a smallest cosine that fewer reach becomes a mask
+
+
+@dataclass(frozen=True)
+class Queries:
+    """What is asked, in the forms that a search needs.
+
+    Attributes:
+        vectors: (q, dim) of length 1; None: nothing is compared by cosine.
+        texts: q questions; None: they are not in words.
+    """
+
+    vectors: Floats | None = None
+    texts: Sequence[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts or ()) if self.vectors is None else len(self.vectors)
+
+    def of(self, numbers: Sequence[int]) -> Queries:
+        """Some of them."""
+        return Queries(
+            None if self.vectors is None else self.vectors[list(numbers)],
+            None if self.texts is None else [self.texts[number] for number in numbers],
+        )
+
+
+def needs_vectors(options: SearchOptions) -> bool:
+    """Whether a question has to be encoded."""
+    return options.mode != LEXICAL or options.min_score is not None
+
+
+def is_too_low(scored: Scored, options: SearchOptions) -> bool:
+    """Whether a chunk has a smaller score than a hit may have."""
+    too_far = options.min_score is not None and scored.dense is not None and scored.dense < options.min_score
+    return too_far or is_last(scored, options)
+
+
+def is_last(scored: Scored, options: SearchOptions) -> bool:
+    """Whether no chunk from this one on can be a hit, for scores fall."""
+    if options.min_z is not None and scored.score < options.min_z:
+        return True
+    return options.mode == DENSE and options.min_score is not None and scored.score < options.min_score
+
+
+def rank(store: Store, queries: Queries, k: int, masks: Masks, options: SearchOptions) -> list[list[Scored]]:
+    """The k best chunks for each query.
+
+    Args:
+        store: the index.
+        queries: with vectors where `needs_vectors`, with texts where the mode is not dense.
+        k: 1 or more.
+        masks: rows that may be found.
+        options: of the search.
+    """
+    if options.mode == DENSE or options.min_score is None or queries.vectors is None:
+        return _ranked(store, queries, k, masks, options)
+    found = []
+    for number in range(len(queries)):
+        one = queries.of([number])
+        found += _ranked(store, one, k, _near(store, one, masks, options), options)
+    return found
+
+
+def _near(store: Store, query: Queries, masks: Masks, options: SearchOptions) -> Masks:
+    """The masks without chunks below the smallest cosine, where few are above it."""
+    assert query.vectors is not None
+    assert options.min_score is not None
+    (best,) = rank_dense(store, query.vectors, _FEW, masks, options.widths)
+    if len(best) == _FEW and not is_too_low(best[-1], options):
+        return masks
+    near: Masks = [np.zeros(segment.entry.rows, np.bool_) for segment in store.segments]
+    for one in best:
+        mask = near[one.place[0]]
+        if mask is not None and not is_too_low(one, options):
+            mask[one.place[1]] = True
+    return near
+
+
+def _ranked(store: Store, queries: Queries, k: int, masks: Masks, options: SearchOptions) -> list[list[Scored]]:
+    if options.mode == LEXICAL:
+        found = list(rank_lexical(store, queries.texts or (), k, masks))
+        if queries.vectors is None:
+            return found
+        return [with_cosines(store, one, query) for one, query in zip(found, queries.vectors, strict=True)]
+    assert queries.vectors is not None
+    if options.mode == HYBRID:
+        texts = queries.texts or ()
+        return list(rank_hybrid(store, queries.vectors, texts, k, masks, options.fusion, options.widths))
+    return rank_dense(store, queries.vectors, k, masks, options.widths)

@@ -1,0 +1,180 @@
+"""From ranked chunks to hits: what is left out, what is folded into one hit, and what is shown around it.
+
+    ranked chunks -> limits on scores -> equal and nearly equal passages folded -> hits a document -> MMR -> context
+
+A hit's text is never changed: folded places and the context are fields beside it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.store import Place, Store
+from ragidx.retriever.fusion import Scored
+from ragidx.retriever.hit import Hit, Span
+from ragidx.retriever.options import SearchOptions, Shape
+from ragidx.retriever.ranking import Rank, is_last, is_too_low
+
+_MMR_HITS = 50  # over so many hits is maximal marginal relevance computed
+_NEAR = 0.9  # share of common word triples from which passages are nearly equal
+_LONG = 100_000  # characters of a passage that are compared
+_WORD = re.compile(r"\w+")
+
+
+@dataclass
+class _Candidate:
+    """A chunk that becomes a hit, and those that were folded into it."""
+
+    scored: Scored
+    row: Row
+    words: frozenset[str] | None = None
+    also: list[Span] = field(default_factory=list)
+
+
+def shaped_hits(store: Store, rank: Rank, n_queries: int, options: SearchOptions) -> list[list[Hit]]:
+    """The k hits of each query, if so many exist: where chunks are left out or folded, more are ranked.
+
+    Args:
+        store: the index.
+        rank: the search.
+        n_queries: how many there are.
+        options: of the search.
+    """
+    shape, k = options.shape, options.k
+    answers: list[list[Hit]] = [[] for _ in range(n_queries)]
+    waiting = list(range(n_queries))
+    wide = max(k, _MMR_HITS) if shape.mmr is not None else k + shape.fold
+    while waiting:
+        ranked = rank(waiting, wide)
+        rows = iter(store.rows([one.place for of_query in ranked for one in of_query]))
+        short = []
+        for number, of_query in zip(waiting, ranked, strict=True):
+            candidates = [_Candidate(one, next(rows)) for one in of_query]
+            found = _selected(candidates, options)
+            may_be_more = len(of_query) == wide and not is_last(of_query[-1], options)
+            tied = shape.fold and len(of_query) > 1 and of_query[-1].score == of_query[-2].score
+            if may_be_more and (len(found) < k or (tied and found[k - 1].scored.score == of_query[-1].score)):
+                short.append(number)
+                continue
+            best = found if shape.mmr is None else _diverse(store, found, shape.mmr)
+            answers[number] = [_hit(store, rank, one, shape) for rank, one in enumerate(best[:k], start=1)]
+        waiting, wide = short, wide * 4
+    return answers
+
+
+def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[_Candidate]:
+    """Those that are hits, in their order, with the ones that were folded into them."""
+    kept: list[_Candidate] = []
+    of_document = Counter[str]()
+    for one in candidates:
+        if is_too_low(one.scored, options):
+            continue
+        if options.shape.fold and (same := _same(kept, one)) is not None:
+            same.also.append(Span(one.row.doc_id, one.row.start, one.row.end))
+            continue
+        of_document[one.row.doc_id] += 1
+        if options.shape.per_document is None or of_document[one.row.doc_id] <= options.shape.per_document:
+            kept.append(one)
+    return kept
+
+
+def _same(kept: Sequence[_Candidate], new: _Candidate) -> _Candidate | None:
+    """The hit with the same passage, or nearly the same; None: there is none."""
+    if not new.row.text:
+        return None  # rows of vectors without texts
+    new.words = _triples(new.row.text)
+    for one in kept:
+        if one.words is None or not min(len(one.words), len(new.words)) >= _NEAR * max(len(one.words), len(new.words)):
+            continue
+        common = len(one.words & new.words)
+        if common >= _NEAR * (len(one.words) + len(new.words) - common):
+            return one
+    return None
+
+
+def _triples(text: str) -> frozenset[str]:
+    """Runs of three words; a text of one or two words is one run, and one without words is itself."""
+    words = _WORD.findall(text[:_LONG].casefold())
+    if len(words) < 3:
+        return frozenset([" ".join(words) or text])
+    return frozenset(" ".join(words[at : at + 3]) for at in range(len(words) - 2))
+
+
+def _diverse(store: Store, found: Sequence[_Candidate], weight: float) -> list[_Candidate]:
+    """Maximal marginal relevance: each next hit has the best score less its likeness to the hits before.
+
+    Scores are brought to 0 to 1; likeness is the cosine of vectors less their mean, since those of many decoders share
+    one direction. Carbonell and Goldstein 1998.
+    """
+    first, rest = list(found[:_MMR_HITS]), list(found[_MMR_HITS:])
+    if len(first) < 2:
+        return first + rest
+    places = [one.scored.place for one in first]
+    vectors = np.stack([store.segments[number].vectors([row])[0] for number, row in places])
+    centred = vectors - vectors.mean(axis=0)
+    centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-9)
+    scores = np.array([one.scored.score for one in first])
+    scores = (scores - scores.min()) / max(float(np.ptp(scores)), 1e-9)
+    chosen, left = [0], list(range(1, len(first)))
+    while left:
+        alike = (centred[left] @ centred[chosen].T).max(axis=1)
+        gains = weight * scores[left] - (1 - weight) * alike
+        chosen.append(left.pop(int(np.argmax(gains))))
+    return [first[number] for number in chosen] + rest
+
+
+def _hit(store: Store, rank: int, one: _Candidate, shape: Shape) -> Hit:
+    row, scored = one.row, one.scored
+    return Hit(
+        rank=rank,
+        score=scored.score,
+        text=row.text,
+        doc_id=row.doc_id,
+        chunk_id=row.chunk_id,
+        start=row.start,
+        end=row.end,
+        heading=row.heading,
+        metadata=row.metadata,
+        dense=scored.dense,
+        bm25=scored.bm25,
+        line=row.line,
+        page=row.page,
+        context=_context(store, scored.place, shape.context) if shape.context else None,
+        also=tuple(one.also),
+    )
+
+
+def _context(store: Store, place: Place, n: int) -> str:
+    """The text of a row with `n` live ones of its document on each side, where they lie beside it.
+
+    Chunks of one text that overlap are joined without repeating what they share.
+    """
+    number, row = place
+    segment, dead = store.segments[number], store.dead[number]
+    # A document may have gone on in another segment where this one was full; that far no context reaches.
+    rows = [
+        one for one in range(max(0, row - n), min(segment.entry.rows, row + n + 1)) if dead is None or not dead[one]
+    ]
+    found = segment.rows(rows)
+    own = found[rows.index(row)]
+    return _joined([one for one in found if one.doc_id == own.doc_id])
+
+
+def _joined(rows: Sequence[Row]) -> str:
+    """Texts in their order; what two chunks share stands once."""
+    text, end = rows[0].text, rows[0].end
+    for before, row in itertools.pairwise(rows):
+        shared = end - row.start
+        if before.start < row.start and 0 <= shared < len(row.text) and text.endswith(row.text[:shared]):
+            text += row.text[shared:]
+        else:
+            text += f"\n{row.text}"
+        end = row.end
+    return text
