@@ -24,12 +24,14 @@ class Document:
         text: the whole text; its characters are what offsets count.
         metadata: typed values by name.
         markdown: whether `text` is Markdown, so that chunking finds its headings.
+        line: on which `text` begins in its file, from 1; None where its lines are not those of a file.
     """
 
     id: str
     text: str
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
     markdown: bool = False
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,10 +103,8 @@ def rank_hybrid(
     if not store.segments:
         yield from ([] for _ in questions)
         return
-    rank: _ByRank | _ByZ = (
-        _ByRank(store, k, masks, fusion.weight, widths) if fusion.kind == RRF else _ByZ(store, k, masks, fusion.weight, widths)
-    )
-    yield from rank(queries, questions)
+    ranking: type[_ByRank] | type[_ByZ] = _ByRank if fusion.kind == RRF else _ByZ
+    yield from ranking(store, k, masks, fusion.weight, widths)(queries, questions)
 
 
 def _bm25(store: Store, question: str) -> list[Floats] | None:

@@ -38,7 +38,8 @@ _RST_PREAMBLE = re.compile(r"\.\.(?:[ \t]|$)")
 
 def read_text(file: SourceFile) -> Iterator[Document]:
     """The file's text."""
-    yield _document(file, decode(file.data(file.limits.document_bytes)), {})
+    text = decode(file.data(file.limits.document_bytes))
+    yield _document(file, text, {}, whole=text)
 
 
 def read_unknown(file: SourceFile) -> Iterator[Document]:
@@ -66,16 +67,17 @@ def read_markdown(file: SourceFile) -> Iterator[Document]:
                 metadata[name] = scalar
     if "title" not in metadata and (title := first_heading(body)):
         metadata["title"] = title
-    yield _document(file, body, metadata, markdown=True)
+    yield _document(file, body, metadata, markdown=True, whole=text)
 
 
 def read_rst(file: SourceFile) -> Iterator[Document]:
     """The text without its field list."""
-    title, fields, body = docinfo(decode(file.data(file.limits.document_bytes)))
+    text = decode(file.data(file.limits.document_bytes))
+    title, fields, body = docinfo(text)
     metadata = {name: value for name, raw in fields.items() if (value := from_text(raw)) is not None}
     if title:
         metadata.setdefault("title", title)
-    yield _document(file, body, metadata)
+    yield _document(file, body, metadata, whole=text)
 
 
 def read_office(file: SourceFile) -> Iterator[Document]:
@@ -87,9 +89,15 @@ def read_office(file: SourceFile) -> Iterator[Document]:
     yield _document(file, text, {"title": title} if title else {}, markdown=True)
 
 
-def _document(file: SourceFile, text: str, metadata: Mapping[str, Scalar], *, markdown: bool = False) -> Document:
+def _document(
+    file: SourceFile, text: str, metadata: Mapping[str, Scalar], *, markdown: bool = False, whole: str | None = None
+) -> Document:
+    """The document; `whole` is the text of the file, of which this is the end, if its lines are to be counted."""
     check_text(text)
-    return Document(file.doc_id(), text, metadata, markdown)
+    line = None
+    if whole is not None and whole.endswith(text):
+        line = 1 + whole.count("\n", 0, len(whole) - len(text))
+    return Document(file.doc_id(), text, metadata, markdown, line)
 
 
 def front_matter(text: str) -> tuple[dict[str, object], str]:

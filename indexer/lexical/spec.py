@@ -50,7 +50,7 @@ class LexicalSpec:
             if made != found:
                 raise SpecError(
                     f"the lexical part of the index was made with {name} {made}; here is {found}",
-                    "build again, which makes it anew and encodes nothing; or search with `mode='dense'`",
+                    "build again, which makes it anew and encodes nothing; or search with `mode=dense`",
                 )
         return Analyzer(stemmer(self.stemmer))
 

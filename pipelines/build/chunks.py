@@ -73,8 +73,13 @@ class Cutter:
 
     def _cut(self, document: Document, doc_hash: bytes) -> list[Item]:
         items = []
+        line, counted = document.line, 0
         for chunk in self._chunker.chunks(document):
             text = self._chunker.encoded_text(chunk)
+            if line is not None and chunk.start >= counted:
+                line, counted = line + document.text.count("\n", counted, chunk.start), chunk.start
+            elif line is not None:  # chunks may overlap
+                line, counted = line - document.text.count("\n", chunk.start, counted), chunk.start
             row = Row(
                 chunk_id=chunk.id,
                 doc_id=chunk.doc_id,
@@ -85,6 +90,7 @@ class Cutter:
                 text_hash=digest(text),
                 doc_hash=doc_hash,
                 metadata=document.metadata,
+                line=line,
             )
             items.append(Item(row, text))
         return items

@@ -15,6 +15,9 @@ from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
 from ragidx.indexer.devices import RunOptions, check_device, check_dtype, check_implementation
 from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, FILTER_OPTIONS, EncoderOptions, FilterFields, FilterOptions
+from ragidx.indexer.lexical.spec import OFF
+from ragidx.indexer.lexical.stemming import AUTO as STEMMER_AUTO
+from ragidx.indexer.lexical.stemming import check_stemmer
 
 
 class ChunkOptions(TypedDict, total=False):
@@ -31,6 +34,13 @@ class AnnOptions(TypedDict, total=False):
     index_type: str | None
     target_recall: float | None
     max_memory: int | str | None  # bytes, or text such as 2GB
+
+
+class LexicalOptions(TypedDict, total=False):
+    """The lexical part: which chunks have which words."""
+
+    stemmer: str | None  # auto (by the language of the texts), none, or a language
+    lexical: bool | None  # False: no lexical part
 
 
 class CorpusOptions(TypedDict, total=False):
@@ -52,7 +62,7 @@ class QueryKeywords(EncoderOptions, RunOptions, total=False):
     filter_seed: int | None
 
 
-class StoreKeywords(AnnOptions, CorpusOptions, total=False):
+class StoreKeywords(AnnOptions, LexicalOptions, CorpusOptions, total=False):
     """What every build takes, of a corpus or of vectors."""
 
     strict: bool  # end at the first thing skipped or cut
@@ -81,6 +91,7 @@ class BuildOptions:
         model: mini, a folder, or a hub id.
         encoder, filter, chunk: the options of each that were given, None never.
         index_type, target_recall, max_memory: as in `AnnOptions`; the last in bytes.
+        stemmer, lexical: as in `LexicalOptions`.
         device, dtype, attn: as in `RunOptions`.
         include, exclude, text_field, id_field: as in `CorpusOptions`.
         strict, reread, allow_removal, rebuild: as in `BuildKeywords`.
@@ -93,6 +104,8 @@ class BuildOptions:
     index_type: str | None = None
     target_recall: float | None = None
     max_memory: int | None = None
+    stemmer: str | None = None
+    lexical: bool | None = None
     device: str = "auto"
     dtype: str = "auto"
     attn: str = "auto"
@@ -138,8 +151,11 @@ def index_options(
     target_recall: float | None,
     max_memory: int | str | None,
     dim: int | None,
+    *,
+    stemmer: str | None = None,
+    lexical: bool | None = None,
 ) -> IndexOptions:
-    """Which index large segments get: what was asked for, else the index's own; `dim` None: the width is not checked.
+    """Which indexes segments get: what was asked for, else the index's own; `dim` None: the width is not checked.
 
     Raises:
         SpecError: a value is unknown, out of range, or does not suit the width.
@@ -148,9 +164,22 @@ def index_options(
         own.index_type if index_type is None else index_type,
         own.target_recall if target_recall is None else target_recall,
         own.max_memory if max_memory is None else memory_size(max_memory),
+        _lexical(own.lexical, stemmer, lexical),
     )
     check_index_type(options.index_type, dim)  # also where no segment is large enough for it yet
     return options
+
+
+def _lexical(own: str, stemmer: str | None, lexical: bool | None) -> str:
+    """What `IndexOptions.lexical` becomes."""
+    if stemmer is not None:
+        check_stemmer(stemmer)
+        if lexical is False:
+            raise SpecError("a stemmer is for the lexical part", "remove it, or `lexical=False`", where="`stemmer`")
+        return stemmer
+    if lexical is None:
+        return own
+    return OFF if not lexical else STEMMER_AUTO if own == OFF else own
 
 
 QUERY_OPTIONS = tuple(QueryKeywords.__annotations__)

@@ -17,6 +17,7 @@ from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.specs import PRECOMPUTED, EncoderSpec, FilterSpec, IndexSpec, stored_encoder
 
 if TYPE_CHECKING:
+    from ragidx.indexer.lexical.spec import LexicalSpec
     from ragidx.indexer.store.manifest import Manifest
 
 INDEXING = "indexing"
@@ -215,6 +216,8 @@ class BuildReport:
     index_type: str = ""
     made: list[str] = field(default_factory=list)
     recall: float | None = None
+    lexical: LexicalSpec | None = None  # how words are searched; None: no lexical part
+    lexical_asked: str = ""  # auto, none, a language, or off
     device: str = ""
     dtype: str = ""
     queries: Queries | None = None  # of precomputed vectors, where a model encodes questions for them
@@ -264,6 +267,7 @@ class BuildReport:
         from ragidx.indexer.writing.merging import memory_bytes  # numpy and pyarrow, which no --help needs
 
         self.index_type = manifest.index.index_type
+        self.lexical, self.lexical_asked = manifest.lexical, manifest.index.lexical
         self.made, self.recall = made_in(manifest)
         needed, allowed = sum(map(memory_bytes, manifest.segments)), manifest.index.max_memory
         if allowed is not None and needed > allowed + _MEMORY_MARGIN:

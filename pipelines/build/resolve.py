@@ -32,7 +32,7 @@ from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.specs import FILTERS, EncoderSpec, IndexSpec, differences, mismatch
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build.options import BuildOptions, ChunkOptions, index_options
+from ragidx.pipelines.build.options import BuildOptions, ChunkOptions, LexicalOptions, index_options
 from ragidx.retriever.retriever import FILTER_FILE, stored_filter
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ class Plan:
             own, dim = self.stored.manifest.index, self.stored.manifest.dim
         elif self.spec.index_type not in INDEX_TYPES:  # the width of a model may be known to its network alone
             dim = self.spec.filter.width(self.hidden)
-        return index_options(own, self.spec.index_type, o.target_recall, o.max_memory, dim)
+        lexical = LexicalOptions(stemmer=o.stemmer, lexical=o.lexical)
+        return index_options(own, self.spec.index_type, o.target_recall, o.max_memory, dim, **lexical)
 
     def blobs(self) -> dict[str, bytes]:
         """Files that the index keeps beside its vectors."""

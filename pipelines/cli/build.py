@@ -23,6 +23,7 @@ from ragidx.pipelines.cli.options import (
     index_option,
     instruction_option,
     json_option,
+    lexical_options,
     offline_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
@@ -50,6 +51,7 @@ from ragidx.pipelines.cli.progress import ProgressLine
 @filter_topk_option
 @chunk_options
 @ann_options
+@lexical_options
 @encoding_options
 @corpus_options
 @click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped or cut.")
@@ -145,6 +147,7 @@ def _tell(report: BuildReport) -> None:
             ),
             ("chunks", f"{r.n_chunks:,}: {_chunks(r)}"),
             *describe.searched_field(r.index_type, r.made, r.recall),
+            ("words", describe.words(r.lexical, r.lexical_asked)),
             ("size", describe.size(r.index_bytes, r.n_chunks, "chunk")),
             ("time", f"{r.seconds:.1f} s{_encoding(r)}"),
         ]

@@ -80,6 +80,7 @@ def _tell(r: BuildReport) -> None:
             ),
             ("documents", f"{r.n_documents:,}"),
             *describe.searched_field(r.index_type, r.made, r.recall),
+            ("words", describe.words(r.lexical, r.lexical_asked)),
             ("size", describe.size(r.index_bytes, r.n_chunks, "row")),
             ("time", f"{seconds:.1f} s{_rate(r, seconds)}{checking}"),
         ]

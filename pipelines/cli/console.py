@@ -7,11 +7,9 @@ that reverse the direction of writing become a space, so that a document cannot 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
@@ -20,17 +18,6 @@ import click
 PLAIN_EVERY_S = 10.0  # between lines of progress, where there is no terminal to rewrite one on
 _WIDTH = 100  # columns, if the output is not a terminal
 _DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-_WORD = re.compile(r"\w+")
-_PASSAGE = 320
-_LEADING_HEADINGS = re.compile(r"\A(?:#{1,6} [^\n]*\n+)+")  # the heading path is shown beside the source
-_STOP = frozenset(
-    re.findall(
-        r"\w+",
-        """a about all an and any are as at be by can did do does for from had has have how i in into is it its make
-        more most of on one or our so than that the their them then they thi to wa were what when where which who why
-        will with you""",
-    )
-)
 
 
 def printable(text: str) -> str:
@@ -49,56 +36,6 @@ def printable_lines(text: str) -> str:
 
 def _is_control(character: str) -> bool:
     return character in _DIRECTION or unicodedata.category(character) in ("Cc", "Zl", "Zp", "Cs")
-
-
-def passage(text: str, query: str, length: int = _PASSAGE) -> str:
-    """The part of a chunk that shares the most words with the query, about `length` characters, whole words."""
-    line = printable(_LEADING_HEADINGS.sub("", text))
-    if len(line) <= length:
-        return line
-    wanted = {_stem(word) for word in _WORD.findall(query)} - _STOP
-    found = [(m.start(), stem) for m in _WORD.finditer(line) if (stem := _stem(m[0])) in wanted]
-    best = _best_start([0] + [m.end() for m in re.finditer(r"[.!?] ", line)], found, length)
-    end = best + length
-    if end >= len(line):
-        best, end = max(0, len(line) - length), len(line)
-        best = line.find(" ", best) + 1 if best else 0
-    else:
-        end = line.rfind(" ", best, end)
-    return f"{'… ' if best else ''}{line[best:end]}{' …' if end < len(line) else ''}"
-
-
-def _best_start(starts: Sequence[int], found: Sequence[tuple[int, str]], length: int) -> int:
-    """The first of the starts with the most letters of different words in the `length` characters from there.
-
-    One pass, since a passage may have a hundred thousand sentences.
-
-    Args:
-        starts: rising.
-        found: places and words, rising.
-        length: of the window.
-    """
-    best, most, letters, first, last = starts[0], -1, 0, 0, 0
-    inside = Counter[str]()
-    for start in starts:
-        while last < len(found) and found[last][0] < start + length:
-            word = found[last][1]
-            letters += 0 if inside[word] else len(word)
-            inside[word] += 1
-            last += 1
-        while first < last and found[first][0] < start:
-            word = found[first][1]
-            inside[word] -= 1
-            letters -= 0 if inside[word] else len(word)
-            first += 1
-        if letters > most:
-            best, most = start, letters
-    return best
-
-
-def _stem(word: str) -> str:
-    """Lower case, without a plural s: enough to find the words of a question."""
-    return word.lower().removesuffix("s")
 
 
 def width(stream: IO[str]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import textwrap
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from ragidx.corpora.errors import install
 from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
+from ragidx.pipelines.cli.passages import passage, wrapped
 from ragidx.pipelines.cli.progress import ProgressLine
 
 
@@ -44,7 +44,7 @@ def command(keep: Path | None) -> None:
         for hits in zip(*(side.answers[number] for side in sides), strict=True):
             cells = "".join(f"{_cell(hit.score, hit.doc_id):<50}" for hit in hits)
             click.echo(f"  {hits[0].rank} {cells}".rstrip())
-        lines = textwrap.wrap(console.passage(sides[0].answers[number][0].text, question, 180), 94)
+        lines = wrapped(passage(sides[0].answers[number][0].text, question, length=180), 94)
         click.echo("\n" + "\n".join(f"    {line}" for line in lines))
     click.echo(_next(sys.argv[0]))
 

@@ -13,6 +13,7 @@ from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec
 from ragidx.pipelines.cli import console
 
 if TYPE_CHECKING:
+    from ragidx.indexer.lexical.spec import LexicalSpec
     from ragidx.indexer.store.manifest import Manifest  # loads numpy and FAISS's files, which no --help needs
 
 
@@ -90,6 +91,16 @@ def _type(asked: str, found: str, recipes: list[str]) -> str:
     if {*recipes} != {FLAT}:
         return f"{asked}: {found}"
     return "flat (exact search)" if asked == AUTO else f"flat ({asked} from {MIN_ROWS:,} rows in a segment on)"
+
+
+def words(lexical: LexicalSpec | None, asked: str) -> str:
+    """How words are searched; `asked` is the option of the index."""
+    if lexical is None:
+        return "none (--lexical adds them)" if asked == "off" else "none: there is no text"
+    if lexical.stemmer == "none":
+        why = ": no language is clear; --stemmer names one" if asked == "auto" else ""
+        return f"BM25, not stemmed{why}"
+    return f"BM25, stemmed ({lexical.stemmer})"
 
 
 def size(n_bytes: int, rows: int, noun: str) -> str:

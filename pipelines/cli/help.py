@@ -22,9 +22,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Width": ("taus", "dims", "filters"),
     "Chunk": ("chunk_size", "chunk_overlap", "headings"),
     "Index": ("index", "index_type", "index_types", "target_recall", "max_memory", "rebuild", "allow_removal"),
+    "Word": ("stemmer", "lexical"),
     "File": ("vectors", "vector_field", "include", "exclude", "text_field", "id_field", "reread"),
     "Question": ("queries", "qrels", "query_vectors", "vector", "run"),
-    "Hit": ("k", "where", "hit", "rerank_dim"),
+    "Ranking": ("mode", "weight", "fusion", "rerank_dim", "where", "min_score", "min_z"),
+    "Hit": ("k", "hit", "per_document", "fold", "mmr", "context", "full", "show"),
     "Spectrum": ("spectrum", "corpus", "tokens", "centred"),
 }
 RUN = "Run"
@@ -34,7 +36,7 @@ _MEANT = dict.fromkeys(_INDEX, ": name the index with --index FOLDER") | {
     "build": ": one corpus at a time; put the folders below one folder",
     "delete": ": name it with --id",
 }
-OTHERWISE = {("query", "dim"): "Hit", ("query", "instruction"): "Question", ("query", "pooler"): "Model"}
+OTHERWISE = {("query", "dim"): "Ranking", ("query", "instruction"): "Question", ("query", "pooler"): "Model"}
 
 
 @functools.cache
@@ -83,7 +85,7 @@ def group_of(command: str, parameter: str) -> str:
     """The group of an option on the help page of a command.
 
     >>> group_of("build", "tau"), group_of("query", "dim"), group_of("build", "as_json")
-    ('Filter', 'Hit', 'Run')
+    ('Filter', 'Ranking', 'Run')
     """
     named = next((group for group, names in groups().items() if parameter in names), RUN)
     return OTHERWISE.get((command, parameter), named)

@@ -44,6 +44,7 @@ def command(index: Path, as_json: bool) -> None:
                 f" in {console.plural(len(manifest.segments), 'segment')}",
             ),
             ("vectors", f"{manifest.dim} x {spec.vectors}, {describe.index(manifest)}"),
+            ("words", describe.words(manifest.lexical, manifest.index.lexical)),
             ("size", describe.size(size, manifest.n_chunks, "chunk")),
             ("model", describe.model(spec)),
             ("encoder", describe.encoder(spec.encoder)),

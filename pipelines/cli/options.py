@@ -43,6 +43,11 @@ def ann_options(function: F) -> F:
     return _all(_ANN, function)
 
 
+def lexical_options(function: F) -> F:
+    """Options of the lexical part."""
+    return _all(_LEXICAL, function)
+
+
 def device_option(function: F) -> F:
     """`--device`."""
     return click.option("--device", default="auto", show_default=True, metavar="D", help="auto, cuda, mps or cpu.")(
@@ -184,6 +189,20 @@ _ANN = (
         metavar="SIZE",
         help="Memory limit for a search, such as 2GB; segments of fewer than "
         f"{MIN_ROWS:,} vectors are always searched exactly.",
+    ),
+)
+
+
+_LEXICAL = (
+    click.option(
+        "--stemmer",
+        metavar="auto|none|LANG",
+        help="Words are searched by their stems in this language [default: the index's own, else auto: guessed].",
+    ),
+    click.option(
+        "--lexical/--no-lexical",
+        default=None,
+        help="Whether chunks can be searched by their words [default: the index's own, else yes].",
     ),
 )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 import tempfile
-import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -14,14 +13,18 @@ import click
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
+from ragidx.pipelines.cli.hits import PER_DOCUMENT, Asked, show_answer, show_vector_answer
 from ragidx.pipelines.cli.options import device_option, dtype_option, index_option, json_option, offline_option
-from ragidx.retriever.hit import Hit
 
 if TYPE_CHECKING:
-    from ragidx.retriever.options import SearchKeywords  # loads numpy and FAISS's files, which no --help needs
+    from ragidx.retriever.options import (  # loads numpy and FAISS's files, which no --help needs
+        QueryKeywords,
+        RankKeywords,
+    )
     from ragidx.retriever.retriever import Retriever
 
 
+_RANKING = ("dim", "rerank_dim", "mode", "weight", "fusion", "min_score", "min_z")
 _BLOCK = 256  # queries that are answered at once
 
 
@@ -53,6 +56,28 @@ _BLOCK = 256  # queries that are answered at once
     help="With --dim: compare the found chunks again, by the first N numbers.",
 )
 @click.option(
+    "--mode",
+    metavar="M",
+    help="dense (by the vectors), lexical (by the words), or hybrid, which is the default where the index has both.",
+)
+@click.option("--weight", type=float, metavar="W", help="Weight of the vectors in hybrid search [default: 0.5].")
+@click.option("--fusion", metavar="F", help="z (scores against those of all chunks) or rrf (places) [default: z].")
+@click.option("--min-score", type=float, metavar="C", help="Leave out chunks with a cosine below C.")
+@click.option("--min-z", type=float, metavar="Z", help="Leave out chunks with a score of hybrid search below Z.")
+@click.option(
+    "--per-document",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="At most N hits of a document [default: 3; with --json, --queries or --vector any number].",
+)
+@click.option("--fold/--no-fold", default=True, help="Show equal and nearly equal passages once [default: fold].")
+@click.option("--mmr", type=float, metavar="L", help="Prefer hits unlike those before; 1 is by score, 0 by unlikeness.")
+@click.option(
+    "--context", type=click.IntRange(min=0), default=0, metavar="N", help="Show N chunks of the document on each side."
+)
+@click.option("--full", is_flag=True, help="Show whole passages.")
+@click.option("--show", metavar="FIELD,...", help="Show these fields of the metadata.")
+@click.option(
     "--queries",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -78,12 +103,17 @@ def command(
     vector: str | None,
     queries: Path | None,
     run: Path | None,
+    full: bool,
+    show: str | None,
     device: str,
     dtype: str,
     as_json: bool,
-    **asked: Unpack[SearchKeywords],
+    **asked: Unpack[QueryKeywords],
 ) -> None:
     """Print the hits for TEXT, best first; or for vectors; or for each line of a file of queries.
+
+    Chunks are found by their vectors and by their words (--mode). TEXT is a question, not a query language: quotes, +,
+    - and field:value mean nothing; --where has conditions.
 
     --queries prints a line of JSON for each query: {"id", "query", "hits"}. With --run it writes a TREC run instead, in
     which a document counts by its best chunk.
@@ -94,6 +124,7 @@ def command(
 
     \b
         ragidx query "why were pigeons chased out of an antenna?" -k 3
+        ragidx query "ERR_TLS_0x1F" --mode lexical
         ragidx query "treaties" --where 'subject == "history" and year >= 1900'
         ragidx query --queries queries.jsonl > hits.jsonl
         ragidx query --queries queries.jsonl --run run.trec -k 100
@@ -111,9 +142,13 @@ def command(
         raise click.UsageError("give a question, or --vector FILE, or --queries FILE")
     if str(run) == "-" and as_json:
         raise click.UsageError("--run - and --json both write to standard output: remove one")
+    if queries is not None or as_json:
+        _refuse_display(full=full, show=show)
+    if run is not None:
+        _refuse_shaping(asked)
     if vector is not None:
         _refuse_encoding(instruction, model, adapters, pooler, dtype)
-        _answer_vectors(index, vector, asked, device, as_json)
+        _answer_vectors(index, vector, asked, device, full, show, as_json)
         return
     retriever = Retriever.open(index, model=model, adapters=adapters or None, pooler=pooler, device=device, dtype=dtype)
     if queries is not None:
@@ -123,41 +158,50 @@ def command(
             _answer_file(retriever, queries, run, instruction, asked, as_json)
         return
     assert text is not None
-    hits = retriever.search(text, instruction=instruction, **asked)
     if as_json:
+        hits = retriever.search(text, instruction=instruction, **asked)
         console.print_json(
-            {"query": text, "where": asked["where"], "k": asked["k"], "hits": [hit.to_json() for hit in hits]}
+            {
+                "query": text,
+                "where": asked["where"],
+                "k": asked["k"],
+                "mode": _mode(retriever, asked),
+                "hits": [hit.to_json() for hit in hits],
+            }
         )
         return
-    _show(hits, text, asked)
+    if asked["per_document"] is None:
+        asked["per_document"] = PER_DOCUMENT
+    question = Asked(text, asked, full, _fields(show, retriever.store.manifest.schema))
+    show_answer(retriever, question, instruction)
 
 
-def _show(hits: list[Hit], query: str, asked: SearchKeywords) -> None:
-    """The hits, and a note if there are fewer than -k."""
-    if not hits and asked["where"]:
-        console.note("No chunk matches --where.")
-        return
-    show(hits, query)
-    if len(hits) < asked["k"]:
-        there = "There is 1 chunk" if len(hits) == 1 else f"There are {len(hits)} chunks"
-        what = ("that matches" if len(hits) == 1 else "that match") + " --where" if asked["where"] else "in the index"
-        console.note(f"{there} {what}; {asked['k']} hits were requested.")
+def _mode(retriever: Retriever, asked: QueryKeywords) -> str:
+    return retriever.options(**asked).mode
 
 
-def show(hits: list[Hit], query: str) -> None:
-    """A table: rank, score, source, and below it the passage that is nearest to the query's words.
+def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
+    """The fields of --show."""
+    names = [name.strip() for name in (show or "").split(",") if name.strip()]
+    for name in names:
+        if name not in schema:
+            known = ", ".join(sorted(schema)) or "none"
+            raise click.UsageError(f"--show: the index has no field '{console.printable(name)}'; known: {known}")
+    return names
 
-    For precomputed vectors, the row's own id is shown too.
-    """
-    room = console.width(sys.stdout)
-    click.echo(click.style(" #  score  source", bold=True))
-    for hit in hits:
-        source = console.printable(hit.doc_id) + (f"  › {console.printable(hit.heading)}" if hit.heading else "")
-        if hit.chunk_id not in (hit.doc_id, f"{hit.doc_id}:{hit.start}-{hit.end}"):
-            source += f"  row {console.printable(hit.chunk_id)}"
-        click.echo(f"{hit.rank:>2}  {hit.score:5.3f}  {click.style(source, fg='cyan')}")
-        for line in textwrap.wrap(console.passage(hit.text, query), room - 11):
-            click.echo(f"           {line}")
+
+def _refuse_display(*, full: bool, show: str | None) -> None:
+    for option, given in (("--full", full), ("--show", show)):
+        if given:
+            raise click.UsageError(f"{option} is for the table: JSON has whole passages and all fields")
+
+
+def _refuse_shaping(asked: QueryKeywords) -> None:
+    """A run lists documents, not passages."""
+    for name, default in (("per_document", None), ("fold", True), ("mmr", None), ("context", 0)):
+        if asked.get(name) != default:
+            option = f"--{'no-' * (name == 'fold')}{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} and --run exclude each other: a run lists documents, not passages")
 
 
 def _refuse_encoding(
@@ -177,11 +221,7 @@ def _refuse_encoding(
 
 
 def _answer_vectors(
-    index: Path,
-    vector: str,
-    asked: SearchKeywords,
-    device: str,
-    as_json: bool,
+    index: Path, vector: str, asked: QueryKeywords, device: str, full: bool, show: str | None, as_json: bool
 ) -> None:
     from ragidx.retriever.query_vectors import read_query_vectors
     from ragidx.retriever.reader import IndexReader
@@ -190,15 +230,18 @@ def _answer_vectors(
     answers = reader.search(read_query_vectors(vector), **asked)
     if as_json:
         found = [{"hits": [hit.to_json() for hit in hits]} for hits in answers]
-        console.print_json({"vector": vector, "where": asked["where"], "k": asked["k"], "answers": found})
+        console.print_json(
+            {"vector": vector, "where": asked["where"], "k": asked["k"], "mode": "dense", "answers": found}
+        )
         return
+    question = Asked("", asked, full, _fields(show, reader.store.manifest.schema))
     for number, hits in enumerate(answers, start=1):
         if len(answers) > 1:
             click.echo(f"{'' if number == 1 else chr(10)}query {number}")
-        _show(hits, "", asked)
+        show_vector_answer(hits, question)
 
 
-def _answer_lines(retriever: Retriever, queries: Path, instruction: str | None, asked: SearchKeywords) -> None:
+def _answer_lines(retriever: Retriever, queries: Path, instruction: str | None, asked: QueryKeywords) -> None:
     """A line of JSON for each query."""
     from ragidx.corpora.evalsets import load_queries
 
@@ -214,13 +257,14 @@ def _answer_file(
     queries: Path,
     run: Path,
     instruction: str | None,
-    asked: SearchKeywords,
+    asked: QueryKeywords,
     as_json: bool,
 ) -> None:
     from ragidx.corpora.evalsets import load_queries, write_run
 
     texts = load_queries(queries)
-    found = retriever.search_documents(list(texts.values()), instruction=instruction, **asked)
+    ranking: RankKeywords = {name: asked[name] for name in _RANKING}  # type: ignore[assignment,literal-required]
+    found = retriever.search_documents(list(texts.values()), asked["k"], instruction, asked["where"], **ranking)
     answers = list(zip(texts, found, strict=True))
     if str(run) == "-":
         with tempfile.TemporaryDirectory(prefix="ragidx-run-") as folder:

@@ -126,6 +126,8 @@ class _Build:
                 index_type=o.index_type,
                 target_recall=o.target_recall,
                 max_memory=o.max_memory,
+                stemmer=o.stemmer,
+                lexical=o.lexical,
                 made_by=self._made_by,
                 queries=plan,
                 replace=o.rebuild,

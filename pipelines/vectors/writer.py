@@ -76,6 +76,7 @@ class IndexWriter:
         index_type: as in `ragidx build --index-type`; None: the index's own, else the default.
         target_recall: likewise.
         max_memory: likewise: bytes, or text such as 2GB.
+        stemmer, lexical: as in a build; texts can be searched by their words, too.
         made_by: what made the vectors, in your words; kept, and never looked up. "": the index's own.
         queries: the model that encodes questions, of `model_of_queries`; None: the index's own, else there is none.
         replace: the new state has only what this writer adds; the old one stays until then.
@@ -94,6 +95,8 @@ class IndexWriter:
         index_type: str | None = None,
         target_recall: float | None = None,
         max_memory: int | str | None = None,
+        stemmer: str | None = None,
+        lexical: bool | None = None,
         made_by: str = "",
         queries: Plan | None = None,
         replace: bool = False,
@@ -118,7 +121,15 @@ class IndexWriter:
             spec=self.spec.to_json(),
             fingerprint=self.spec.fingerprint(),
             dim=self.stored_dim,
-            index=index_options(own, self.spec.index_type, target_recall, max_memory, self.stored_dim),
+            index=index_options(
+                own,
+                self.spec.index_type,
+                target_recall,
+                max_memory,
+                self.stored_dim,
+                stemmer=stemmer,
+                lexical=lexical,
+            ),
             blobs=blobs,
             replace=replace,
             journal=False,

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragidx
-from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli import passages
 from ragidx.pipelines.cli.main import COMMANDS, cli
 
 from ..conftest import Done
@@ -261,11 +261,11 @@ def test_the_passage_begins_where_most_letters_of_different_words_follow(
     def worth(start: int) -> int:
         return sum(map(len, {word for place, word in found if start <= place < start + length}))
 
-    assert console._best_start(starts, sorted(found), length) == max(starts, key=lambda at: (worth(at), -at))
+    assert passages._best_start(starts, sorted(found), length) == max(starts, key=lambda at: (worth(at), -at))
 
 
 @pytest.mark.slow
 def test_a_passage_of_many_sentences_is_shown_at_once() -> None:
     text = "The mill is by the river. " * 30_000 + "A lease was signed."
 
-    assert "lease" in console.passage(text, "who signed the lease?")
+    assert "lease" in passages.passage(text, "who signed the lease?")

@@ -1,0 +1,112 @@
+"""The answer to a question on a terminal: the table of hits, and notes on what was not found and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ragidx.pipelines.cli import console
+from ragidx.pipelines.cli.passages import Stem, show_hits
+from ragidx.retriever.hit import Hit
+
+if TYPE_CHECKING:
+    from ragidx.retriever.options import QueryKeywords  # loads numpy and FAISS's files
+    from ragidx.retriever.retriever import Retriever
+
+PER_DOCUMENT = 3  # hits of a document in the table
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, and how its answer is shown.
+
+    Attributes:
+        text: empty for a vector.
+        options: of the search.
+        full: whether whole passages are shown.
+        fields: of the metadata, that are shown.
+    """
+
+    text: str
+    options: QueryKeywords
+    full: bool
+    fields: Sequence[str]
+
+
+def show_answer(retriever: Retriever, asked: Asked, instruction: str | None) -> None:
+    """Search, and print the table and the notes."""
+    options = retriever.options(**asked.options)
+    hits = retriever.search(asked.text, instruction=instruction, **asked.options)
+    manifest = retriever.store.manifest
+    if options.mode == "dense" and manifest.lexical is None and manifest.index.lexical != "off" and manifest.n_chunks:
+        console.note("This index has no lexical part: only vectors are compared. `ragidx build` adds it in one commit.")
+    if not hits:
+        _tell_nothing(retriever, asked, instruction)
+        return
+    show_hits(hits, asked.text, _stem(retriever), full=asked.full, fields=asked.fields)
+    if options.mode == "hybrid" and all(hit.bm25 is None for hit in hits):
+        console.note("No word of the question is in the index: only the vectors count.")
+    _tell_fewer(len(hits), asked.options)
+
+
+def show_vector_answer(hits: Sequence[Hit], asked: Asked) -> None:
+    """The hits of a vector, and notes."""
+    if not hits:
+        console.note(_reason(asked.options))
+        return
+    show_hits(hits, asked.text, full=asked.full, fields=asked.fields)
+    _tell_fewer(len(hits), asked.options)
+
+
+def _stem(retriever: Retriever) -> Stem | None:
+    from ragidx.indexer.lexical.stemming import stemmer
+
+    lexical = retriever.store.manifest.lexical
+    return None if lexical is None else stemmer(lexical.stemmer)
+
+
+def _tell_fewer(count: int, options: QueryKeywords) -> None:
+    if count < options["k"]:
+        there = "There is 1 chunk" if count == 1 else f"There are {count} chunks"
+        limits = _limits(options)
+        match = ("that matches " if count == 1 else "that match ") + " and ".join(limits) if limits else "in the index"
+        if options.get("mode") == "lexical":
+            match += " with a word of the question"
+        console.note(f"{there} {match}; {options['k']} hits were requested.")
+
+
+def _limits(options: QueryKeywords) -> list[str]:
+    """The options by which chunks were left out."""
+    names = {"where": "--where", "min_score": "--min-score", "min_z": "--min-z", "per_document": "--per-document"}
+    found = [option for name, option in names.items() if options.get(name) is not None]
+    return found if len(found) > 1 or found != ["--per-document"] else []
+
+
+def _reason(options: QueryKeywords) -> str:
+    limits = _limits(options)
+    limits = [one for one in limits if one != "--per-document"]
+    return f"No chunk matches {' and '.join(limits)}." if limits else "No chunk has a word of the question."
+
+
+def _tell_nothing(retriever: Retriever, asked: Asked, instruction: str | None) -> None:
+    """What was nearest without the limits, and what to try."""
+    if not len(retriever.reader):
+        console.note("The index holds no chunk.")
+        return
+    console.note(_reason(asked.options))
+    nearest = retriever.search(asked.text, 1, instruction)
+    if not nearest:
+        console.note("Try other words.")
+        return
+    hit = nearest[0]
+    cosine = f", cosine {hit.dense:.3f}" if hit.dense is not None else ""
+    score = f", score {hit.score:.3f}" if asked.options.get("min_z") is not None else ""
+    console.note(f"The nearest chunk without that: {console.printable(hit.doc_id)}{cosine}{score}.")
+    tries = {
+        "where": "another condition (`ragidx info` lists the fields)",
+        "min_score": "a lower --min-score",
+        "min_z": "a lower --min-z",
+    }
+    given = [text for name, text in tries.items() if asked.options.get(name) is not None]
+    console.note(f"Try {' or '.join(given or ['--mode hybrid', 'other words'])}.")

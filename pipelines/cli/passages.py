@@ -1,0 +1,185 @@
+"""Hits on a terminal: place, scores, and the part of the passage that is nearest to the question.
+
+A passage keeps its lines, so that code and tables stand as they are; long lines are wrapped. The words of the question
+are highlighted where the output is a terminal.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import click
+
+from ragidx.pipelines.cli import console
+from ragidx.retriever.hit import Hit
+
+Stem = Callable[[str], str]
+
+_WORD = re.compile(r"\w+")
+_START = re.compile(r"(?:^|(?<=[.!?]) +)(?=\S)", re.MULTILINE)
+_LEADING_HEADINGS = re.compile(r"\A(?:#{1,6} [^\n]*\n+)+")  # the heading path is shown beside the source
+_PASSAGE = 320  # characters
+_PROSE, _PROSE_WORDS = 60, 8  # characters and spaces of a line that the next one continues, at least
+_PLACES = 2  # of equal passages, that are named
+_INDENT = 11
+_STOP = frozenset(
+    re.findall(
+        r"\w+",
+        """a about all an and any are as at be by can did do does for from had has have how i in into is it its make
+        more most of on one or our so than that the their them then they thi to wa were what when where which who why
+        will with you""",
+    )
+)
+
+
+def show_hits(
+    hits: Sequence[Hit], query: str, stem: Stem | None = None, *, full: bool = False, fields: Sequence[str] = ()
+) -> None:
+    """A table on stdout: rank, scores and source; below it the passage, and where else it stands.
+
+    Args:
+        hits: best first.
+        query: the question; empty for vectors.
+        stem: a word to its stem, as the index has it; None: without a plural s.
+        full: the whole passage, not the part that is nearest to the question.
+        fields: metadata to show.
+    """
+    room = console.width(sys.stdout) - _INDENT
+    both = any(hit.dense is not None and hit.bm25 is not None for hit in hits)
+    head = " #  score  cosine   bm25  source" if both else " #  score  source"
+    click.echo(click.style(head, bold=True))
+    wanted = {(stem or simple_stem)(word.lower()) for word in _WORD.findall(query)} - _STOP
+    for hit in hits:
+        parts = f"  {hit.dense:6.3f}  {hit.bm25:5.2f}" if both else ""
+        click.echo(f"{hit.rank:>2}  {hit.score:5.3f}{parts}  {click.style(_source(hit), fg='cyan')}")
+        shown = [f"{name}: {console.printable(str(hit.metadata[name]))}" for name in fields if name in hit.metadata]
+        if shown:
+            click.echo(" " * _INDENT + click.style("  ".join(shown), dim=True))
+        text = printable_text(hit.text).strip("\n") if full else passage(hit.text, query, stem)
+        for line in wrapped(text, room):
+            click.echo((" " * _INDENT + highlighted(line, wanted, stem)).rstrip())
+        if hit.also:
+            click.echo(" " * _INDENT + click.style(_also(hit), dim=True))
+
+
+def passage(text: str, query: str, stem: Stem | None = None, length: int = _PASSAGE) -> str:
+    """The part of a chunk that shares the most words with the query, about `length` characters, whole words.
+
+    It begins with a line or a sentence.
+    """
+    whole = printable_text(_LEADING_HEADINGS.sub("", text)).strip("\n")
+    if len(whole) <= length:
+        return whole
+    short = stem or simple_stem
+    wanted = {short(word.lower()) for word in _WORD.findall(query)} - _STOP
+    stems = {word: short(word.lower()) for word in set(_WORD.findall(whole))}
+    found = [(match.start(), stems[match[0]]) for match in _WORD.finditer(whole) if stems[match[0]] in wanted]
+    best = _best_start([match.end() for match in _START.finditer(whole)] or [0], found, length)
+    end = best + length
+    if end >= len(whole):
+        best, end = max(0, len(whole) - length), len(whole)
+        best = max(whole.find(" ", best), whole.find("\n", best)) + 1 if best else 0
+    else:
+        end = max(whole.rfind(" ", best, end), whole.rfind("\n", best, end))
+        end = end if end > best else best + length
+    return f"{'… ' if best else ''}{whole[best:end].rstrip()}{' …' if end < len(whole) else ''}"
+
+
+def printable_text(text: str) -> str:
+    """The lines of a text without control characters and without runs of empty lines; tabs are four spaces.
+
+    Lines of prose that were broken at a fixed width are joined to paragraphs.
+    """
+    kept: list[str] = []
+    before = ""  # the line before, as it stands in the text
+    for raw in text.splitlines():
+        line = console.printable_lines(raw.expandtabs(4)).rstrip()
+        if kept and _is_prose(before) and line[:1].isalnum():
+            kept[-1] += f" {line}"
+        elif line or (kept and kept[-1]):
+            kept.append(line)
+        before = line
+    return "\n".join(kept)
+
+
+def _is_prose(line: str) -> bool:
+    """Whether a line is one of running text that goes on: long, of many words, not indented and no part of a table."""
+    return len(line) >= _PROSE and line.count(" ") >= _PROSE_WORDS and line[0].isalpha() and "  " not in line
+
+
+def wrapped(text: str, room: int) -> list[str]:
+    """The lines of a text, each in as many as it needs."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        lines += [line] if len(line) <= room else textwrap.wrap(line, room, break_on_hyphens=False) or [""]
+    return lines
+
+
+def highlighted(line: str, wanted: set[str], stem: Stem | None = None) -> str:
+    """A line with the words that have one of these stems in bold; click removes it where there is no terminal."""
+    short = stem or simple_stem
+    return _WORD.sub(
+        lambda found: click.style(found[0], bold=True) if short(found[0].lower()) in wanted else found[0], line
+    )
+
+
+def simple_stem(word: str) -> str:
+    """Lower case, without a plural s: enough to find the words of a question."""
+    return word.lower().removesuffix("s")
+
+
+def _source(hit: Hit) -> str:
+    """Document, place in it, heading path; of precomputed vectors the row's own id, too."""
+    source = console.printable(hit.doc_id)
+    if hit.page is not None:
+        source += f"#page={hit.page}"
+    elif hit.line is not None:
+        source += f":{hit.line}"
+    elif hit.start:
+        source += f"  {hit.start:,}-{hit.end:,}"
+    source += f"  › {console.printable(hit.heading)}" if hit.heading else ""
+    if hit.chunk_id not in (hit.doc_id, f"{hit.doc_id}:{hit.start}-{hit.end}"):
+        source += f"  row {console.printable(hit.chunk_id)}"
+    return source
+
+
+def _also(hit: Hit) -> str:
+    """Where else the passage stands."""
+    named = list(dict.fromkeys(span.doc_id for span in hit.also if span.doc_id != hit.doc_id))
+    if not named:
+        return f"also {console.plural(len(hit.also), 'time')} more in this document"
+    shown = ", ".join(console.printable(name) for name in named[:_PLACES])
+    more = len(named) - _PLACES
+    return f"also in {shown}" + (f" and {console.plural(more, 'more document')}" if more > 0 else "")
+
+
+def _best_start(starts: Sequence[int], found: Sequence[tuple[int, str]], length: int) -> int:
+    """The first of the starts with the most letters of different words in the `length` characters from there.
+
+    One pass, since a passage may have a hundred thousand sentences.
+
+    Args:
+        starts: rising.
+        found: places and words, rising.
+        length: of the window.
+    """
+    best, most, letters, first, last = starts[0], -1, 0, 0, 0
+    inside = Counter[str]()
+    for start in starts:
+        while last < len(found) and found[last][0] < start + length:
+            word = found[last][1]
+            letters += 0 if inside[word] else len(word)
+            inside[word] += 1
+            last += 1
+        while first < last and found[first][0] < start:
+            word = found[first][1]
+            inside[word] -= 1
+            letters -= 0 if inside[word] else len(word)
+            first += 1
+        if letters > most:
+            best, most = start, letters
+    return best
