@@ -167,7 +167,12 @@ def _fields(f: Forecast) -> list[tuple[str, str]]:
 
 def _parts(room: Room) -> str:
     """The parts of the index, without the few bytes of its headers."""
-    parts = {"vectors": room.vector_bytes, "texts": room.text_bytes, "the filter": room.filter_bytes}
+    parts = {
+        "vectors": room.vector_bytes,
+        "texts": room.text_bytes,
+        "words": room.lexical_bytes,
+        "the filter": room.filter_bytes,
+    }
     if not room.index_types[0].exact:
         parts[room.index_types[0].recipe] = room.index_bytes - sum(parts.values())
     return ", ".join(f"{name} {console.n_bytes(size)}" for name, size in parts.items() if size > 0)
@@ -190,7 +195,8 @@ def _speed(f: Forecast) -> str:
 def _time(f: Forecast) -> str:
     between = f" ({duration(f.seconds_low)} to {duration(f.seconds_high)})"
     making = "" if f.index_recipe == FLAT else f"; making {f.index_recipe} comes on top"
-    return f"{duration(f.seconds)}{between}, {duration(f.encode_seconds)} of it encoding{making}"
+    words = f", {duration(f.lexical_seconds)} the words" if f.lexical_seconds else ""
+    return f"{duration(f.seconds)}{between}, {duration(f.encode_seconds)} of it encoding{words}{making}"
 
 
 def _range(e: Estimate) -> str:

@@ -23,12 +23,15 @@ import numpy as np
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import FLAT, INDEX_TYPES, IndexOptions, Recipe, footprint_of, padded
+from ragidx.indexer.ann.moments import Moments, wants_moments
 from ragidx.indexer.ann.tuning import fitting
 from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS
+from ragidx.indexer.lexical.spec import decided
 from ragidx.indexer.store.entries import CHUNKS
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.rows import Row
-from ragidx.indexer.store.segment import BATCH_ROWS
+from ragidx.indexer.store.segment import BATCH_ROWS, Segment
+from ragidx.indexer.writing.lexical_files import lexical_entry, sample_texts
 from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, memory_bytes, shares
 from ragidx.indexer.writing.segment_writer import SegmentWriter
 from ragidx.pipelines.build.encode import WINDOW_CHUNKS
@@ -85,8 +88,8 @@ class Room:
 
     Attributes:
         n_chunks: in the index after the build, dead ones included.
-        index_bytes: of its files: `vector_bytes`, `text_bytes` (with metadata and ids), `filter_bytes`, and what the
-            index type adds.
+        index_bytes: of its files: `vector_bytes`, `text_bytes` (with metadata and ids), `lexical_bytes` (which chunks
+            have which words), `filter_bytes`, and what the index type adds.
         journal_bytes: more, until the build is committed.
         free_bytes: on the disk of the index.
         build_bytes: peak memory of the build, on the host.
@@ -100,6 +103,7 @@ class Room:
     index_bytes: int
     vector_bytes: int
     text_bytes: int
+    lexical_bytes: int
     filter_bytes: int
     journal_bytes: int
     free_bytes: int
@@ -118,11 +122,15 @@ class Packed:
         ratio: bytes on the disk for each byte of text, in UTF-8; ids and metadata count as text.
         header_bytes: of a segment's vectors, beside the vectors.
         seconds: to pack a row.
+        lexical_bytes: of postings for each row.
+        lexical_seconds: to make them, for each row.
     """
 
     ratio: float
     header_bytes: int
     seconds: float
+    lexical_bytes: float = 0.0
+    lexical_seconds: float = 0.0
 
 
 class SampleRows:
@@ -154,8 +162,13 @@ class SampleRows:
         return rows + self._waiting if len(self._blocks) < _BLOCKS else rows
 
 
-def pack(rows: Sequence[Row], dim: int) -> Packed:
+def pack(rows: Sequence[Row], dim: int, lexical: str) -> Packed:
     """Write rows as a segment in a temporary folder, with vectors that are as wide as theirs.
+
+    Args:
+        rows: of a sample.
+        dim: width of the vectors.
+        lexical: the option of the index.
 
     Raises:
         RagidxError: the temporary folder cannot be written.
@@ -170,13 +183,36 @@ def pack(rows: Sequence[Row], dim: int) -> Packed:
         for start in range(0, len(rows), BATCH_ROWS):
             part = rows[start : start + BATCH_ROWS]
             writer.add(part, vectors[: len(part)])
-        files = writer.finish().files
+        entry = writer.finish()
+        files, seconds = entry.files, time.perf_counter() - started
+        segment = Segment(writer.folder, entry, dim, writer.schema)
+        spec = decided(lexical, None, lambda: sample_texts([segment]))
+        started = time.perf_counter()
+        with_words = lexical_entry(segment, spec, 1, lambda *_: None, keep=True)
+        postings = 0 if with_words.lexical is None else with_words.files[with_words.lexical].bytes
         header = sum(entry.bytes for name, entry in files.items() if name != CHUNKS) - 2 * padded(dim) * len(rows)
         return Packed(
             files[CHUNKS].bytes / max(1, sum(len(row.text.encode("utf-8", "surrogatepass")) for row in rows)),
             header,
-            (time.perf_counter() - started) / len(rows),
+            seconds / len(rows),
+            postings / len(rows),
+            (time.perf_counter() - started) / len(rows) if postings else 0.0,
         )
+
+
+def n_lexical_rows(plan: Plan, n_new: int) -> int:
+    """For how many rows a build makes postings: for the new ones, or for all if the index has none, or other ones."""
+    if plan.stored is None:
+        return n_new
+    manifest = plan.stored.manifest
+    kept = decided(plan.index_options().lexical, manifest.lexical, lambda: ["a"]) == manifest.lexical
+    return n_new if kept else n_new + sum(segment.rows for segment in manifest.segments)
+
+
+def stored_rows(plan: Plan) -> list[Row]:
+    """Some rows of the index that is updated."""
+    segments = [] if plan.stored is None else plan.stored.segments
+    return [row for segment in segments[:1] for row in segment.rows(range(min(segment.entry.rows, 8 * BATCH_ROWS)))]
 
 
 def first_recipes(plan: Plan, dim: int, *, n_new: int, text_bytes: int) -> list[tuple[int, Recipe | None]]:
@@ -223,11 +259,15 @@ def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_
     new = first_recipes(plan, dim, n_new=n_new, text_bytes=text_bytes)
     parts = segments(rows, dim, mean_text)
     new_text = round(packed.ratio * text_bytes)
+    new_words = round(packed.lexical_bytes * n_lexical_rows(plan, n_new))
+    moments = sum(Moments.n_bytes(dim) for part in parts if wants_moments(part, dim) and new_words)
     blobs = _filter_bytes(plan, dim)
     index_bytes = (
         had_bytes
         + sum(footprint_of(one, part, padded(dim)).disk_bytes + packed.header_bytes for part, one in new)
         + new_text
+        + new_words
+        + moments
         + (blobs if plan.stored is None else 0)
     )
     base = peak_bytes() + _held(rows, n_new, dim, plan.hidden, mean_text)
@@ -239,6 +279,7 @@ def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_
         index_bytes=index_bytes,
         vector_bytes=2 * padded(dim) * rows,
         text_bytes=had_text + new_text,
+        lexical_bytes=_stored_words(plan) + new_words,
         filter_bytes=blobs,
         journal_bytes=(2 * dim + _RECORD_BYTES) * n_new,
         free_bytes=shutil.disk_usage(next(p for p in (index.absolute(), *index.absolute().parents) if p.exists())).free,
@@ -278,6 +319,12 @@ def _stored(plan: Plan) -> tuple[int, int, int]:
     rows = sum(segment.rows for segment in manifest.segments)
     texts = sum(segment.files[CHUNKS].bytes for segment in manifest.segments)
     return rows, sum(e.bytes for e in files_of(manifest).values()), texts
+
+
+def _stored_words(plan: Plan) -> int:
+    """Bytes of the postings of the index that is updated."""
+    segments = () if plan.stored is None else plan.stored.manifest.segments
+    return sum(segment.files[segment.lexical].bytes for segment in segments if segment.lexical is not None)
 
 
 def _filter_bytes(plan: Plan, dim: int) -> int:

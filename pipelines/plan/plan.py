@@ -36,7 +36,7 @@ from ragidx.pipelines.build.options import BuildKeywords, build_options
 from ragidx.pipelines.build.report import PLANNING, OnProgress, Progress, Skips, Teller
 from ragidx.pipelines.build.resolve import make_plan
 from ragidx.pipelines.plan.diff import UNCHANGED, Knowledge
-from ragidx.pipelines.plan.footprint import Room, SampleRows, first_recipes, pack, room
+from ragidx.pipelines.plan.footprint import Room, SampleRows, first_recipes, n_lexical_rows, pack, room, stored_rows
 from ragidx.pipelines.plan.sample import Estimate, Estimates, Part, parts, sample_share
 from ragidx.pipelines.plan.throughput import Speed, measure
 
@@ -67,7 +67,8 @@ class Forecast:
         skipped: what is skipped, by reason.
         speed: None where there is nothing to encode.
         encode_seconds: of encoding.
-        seconds, seconds_low, seconds_high: of encoding, loading the model, reading, cutting and packing. Making an
+        lexical_seconds: of making the lexical part.
+        seconds, seconds_low, seconds_high: of both, loading the model, reading, cutting and packing. Making an
             approximate index comes on top.
         room: bytes on the disk and in memory, for this and for other index types and widths.
     """
@@ -98,6 +99,7 @@ class Forecast:
     skipped: dict[str, int]
     speed: Speed | None
     encode_seconds: float
+    lexical_seconds: float
     seconds: float
     seconds_low: float
     seconds_high: float
@@ -278,8 +280,10 @@ class _Forecaster:
         n_new, text_bytes = chunks.value, found["text_bytes"].value
         first = first_recipes(plan, dim, n_new=n_new, text_bytes=text_bytes)  # what is refused is refused now
         speed = self._speed(to_encode.value)
-        packed = pack(self.samples.rows(), dim)
-        other = self._load_seconds + read_seconds * (1 + plan.wants_a_sample) + packed.seconds * n_new
+        n_words = n_lexical_rows(plan, n_new)
+        packed = pack(self.samples.rows() or (stored_rows(plan) if n_words else []), dim, plan.index_options().lexical)
+        words = packed.lexical_seconds * n_words
+        other = self._load_seconds + read_seconds * (1 + plan.wants_a_sample) + packed.seconds * n_new + words
         encode, low, high = (
             (0.0, 0.0, 0.0)
             if speed is None
@@ -312,6 +316,7 @@ class _Forecaster:
             skipped=skipped,
             speed=speed,
             encode_seconds=encode,
+            lexical_seconds=words,
             seconds=encode + other,
             seconds_low=low + other,
             seconds_high=high + other,

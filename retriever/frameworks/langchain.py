@@ -1,14 +1,15 @@
 """LangChain: an index as a retriever, and its encoder as embeddings. Extra `langchain`.
 
 Only translates: a `Hit` becomes a `Document` whose id is the chunk's id and whose metadata are the document's own,
-with `source` (the document's id), `start`, `end` and `score` beside them where the names are free. Async calls run in
-a thread: searching and encoding release the interpreter's lock.
+with `source` (the document's id), `start`, `end`, `score`, and where they have a value `dense`, `bm25`, `line`, `page`,
+`context` and `also` beside them where the names are free. Async calls run in a thread: searching and encoding release
+the interpreter's lock.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, Unpack
 
 from ragidx.corpora.errors import missing_extra
 from ragidx.indexer.devices import RunOptions
@@ -16,6 +17,7 @@ from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.encoders.methods import EncoderOptions, FilterOptions, filter_spec
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.retriever.hit import Hit
+from ragidx.retriever.options import SearchKeywords
 from ragidx.retriever.retriever import Retriever
 
 try:
@@ -29,7 +31,7 @@ except ImportError as fault:
     raise missing_extra("the LangChain adapter needs", ["langchain-core"], "langchain") from fault
 
 
-class CallKeywords(TypedDict, total=False):
+class CallKeywords(SearchKeywords, total=False):
     """What can be given to `invoke`, for one call."""
 
     k: int | None
@@ -43,7 +45,7 @@ class RagidxRetriever(BaseRetriever):
         retriever = RagidxRetriever(index="index/", k=4)
         retriever.invoke("who signed the lease?", where="year >= 2020")
 
-    `k`, `where` and `instruction` can be given to `invoke` too, for one call.
+    `k`, `where`, `instruction` and the options of `Retriever.search` can be given to `invoke` too, for one call.
     """
 
     model_config = ConfigDict(extra="forbid")  # a misspelt option is an error, not silence
@@ -52,6 +54,17 @@ class RagidxRetriever(BaseRetriever):
     k: int = Field(default=10, ge=1)
     where: str | None = None
     instruction: str | None = None
+    mode: Literal["dense", "lexical", "hybrid"] | None = None
+    weight: float | None = None
+    fusion: Literal["z", "rrf"] | None = None
+    dim: int | None = None
+    rerank_dim: int | None = None
+    min_score: float | None = None
+    min_z: float | None = None
+    per_document: int | None = None
+    fold: bool = True
+    mmr: float | None = None
+    context: int = 0
     model: str | None = None
     device: str = "auto"
     dtype: str = "auto"
@@ -71,12 +84,15 @@ class RagidxRetriever(BaseRetriever):
         k: int | None = None,
         where: str | None = None,
         instruction: str | None = None,
+        **options: Unpack[SearchKeywords],
     ) -> list[Document]:
+        own: SearchKeywords = {name: getattr(self, name) for name in SearchKeywords.__annotations__}  # type: ignore[assignment]
         hits = self._retriever.search(
             query,
             k=self.k if k is None else k,
             instruction=self.instruction if instruction is None else instruction,
             where=self.where if where is None else where,
+            **(own | options),
         )
         return [_document(hit) for hit in hits]
 
@@ -133,5 +149,11 @@ class RagidxEmbeddings(Embeddings):
 
 
 def _document(hit: Hit) -> Document:
+    found = hit.to_json()
     ours = {"source": hit.doc_id, "start": hit.start, "end": hit.end, "score": hit.score}
+    ours |= {
+        name: found[name]
+        for name in ("dense", "bm25", "line", "page", "context", "also")
+        if found[name] not in (None, [])
+    }
     return Document(page_content=hit.text, id=hit.chunk_id, metadata=ours | dict(hit.metadata))
