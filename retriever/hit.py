@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 from ragidx.corpora.records import Scalar
 
 
+class RerankWarning(UserWarning):
+    """What a reranker found may not be worth anything; the text says why."""
+
+
 class Span(NamedTuple):
     """A place in a document: characters, end excluded."""
 

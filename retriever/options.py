@@ -14,6 +14,7 @@ import numpy as np
 from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.indexer.store.store import Store, check_widths
 from ragidx.retriever.fusion import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, WEIGHT, Fusion, Widths, Z
+from ragidx.retriever.rerank import AUTO, TOP
 from ragidx.retriever.where.conditions import Condition
 from ragidx.retriever.where.masks import parse_for
 
@@ -39,7 +40,19 @@ class ShapeKeywords(TypedDict, total=False):
     context: int  # chunks of the document on each side
 
 
-class SearchKeywords(RankKeywords, ShapeKeywords, total=False):
+class RerankKeywords(TypedDict, total=False):
+    """Whether a model reads the question with the best passages, by name."""
+
+    rerank: str | None  # a cross-encoder or a decoder: a folder or a hub id
+    rerank_top: int  # passages that it reads
+    rerank_method: str  # auto, cross-encoder, or the name of a prompt
+
+
+class RunKeywords(RankKeywords, RerankKeywords, total=False):
+    """The options of a search for documents, by name."""
+
+
+class SearchKeywords(RunKeywords, ShapeKeywords, total=False):
     """The options of a search in words, by name, without the condition."""
 
 
@@ -68,6 +81,21 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
+class Rerank:
+    """The model that reads the best passages with the question.
+
+    Attributes:
+        model: a folder or a hub id.
+        top: passages that it reads, at least as many as hits.
+        method: of `reranker_methods`.
+    """
+
+    model: str
+    top: int
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
 class SearchOptions:
     """The options of a search in one index.
 
@@ -80,6 +108,7 @@ class SearchOptions:
         min_score: the smallest cosine of a hit; None: any.
         min_z: the smallest sum of z-scores; None: any.
         shape: of the hits.
+        rerank: the model that orders the best again; None: none.
     """
 
     k: int
@@ -90,6 +119,7 @@ class SearchOptions:
     min_score: float | None = None
     min_z: float | None = None
     shape: Shape = field(default_factory=Shape)
+    rerank: Rerank | None = None
 
 
 def search_options(
@@ -147,7 +177,21 @@ def search_options(
             None if mmr is None else _number("mmr", mmr, 0, 1),
             _whole("context", options.get("context", 0), 0),
         ),
+        _rerank(k, options, in_words=in_words),
     )
+
+
+def _rerank(k: int, options: SearchKeywords, *, in_words: bool) -> Rerank | None:
+    """What is said about reranking."""
+    model, top = options.get("rerank"), _whole("rerank_top", options.get("rerank_top", TOP))
+    if model is None:
+        for name, default in (("rerank_top", TOP), ("rerank_method", AUTO)):
+            if options.get(name, default) != default:
+                raise QueryError("it is for a reranker, and none is named", "give `rerank`, too", where=f"`{name}`")
+        return None
+    if not in_words:
+        raise QueryError("a vector has no words that a reranker could read", "ask in words", where="`rerank`")
+    return Rerank(model, max(k, top), options.get("rerank_method", AUTO))
 
 
 def _fusion(mode: str, kind: str | None, weight: float | None) -> Fusion:

@@ -8,6 +8,7 @@ the first question comes, and must be the one the index was made with, by the co
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 from collections.abc import Sequence
@@ -22,9 +23,10 @@ from ragidx.indexer.devices import check_device
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.options import RankKeywords, SearchKeywords, SearchOptions, search_options
+from ragidx.retriever.options import RunKeywords, SearchKeywords, SearchOptions, search_options
 from ragidx.retriever.ranking import Queries, needs_vectors
 from ragidx.retriever.reader import IndexReader
+from ragidx.retriever.rerank import AUTO, Reranker, check_scores, load_reranker
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
@@ -61,6 +63,7 @@ class Retriever:
         self._device, self._dtype = device, dtype
         self._loading = threading.Lock()
         self._loaded: Encoder | None = None
+        self._rerankers: dict[tuple[str, str], Reranker] = {}
 
     @classmethod
     def open(
@@ -108,7 +111,7 @@ class Retriever:
             instruction: the task sentence put before it for the model; None: the index's own; empty: none.
             where: a condition on metadata, such as `subject == "history" and year >= 1900`.
             options: `SearchKeywords`: mode (by default hybrid where the index has a lexical part), weight, fusion, dim,
-                rerank_dim, min_score, min_z, per_document, fold, mmr, context.
+                rerank_dim, min_score, min_z, per_document, fold, mmr, context, rerank, rerank_top, rerank_method.
 
         Raises:
             QueryError: the question is empty, an option is out of range, or the condition is wrong.
@@ -127,7 +130,7 @@ class Retriever:
     ) -> list[list[Hit]]:
         """As `search`, for many questions at once: they are encoded and searched in batches."""
         asked = self.options(k, where, **options)
-        return self.reader.hits(self._queries(queries, instruction, asked), asked)
+        return self._hits(queries, instruction, asked)
 
     def search_documents(
         self,
@@ -135,11 +138,52 @@ class Retriever:
         k: int = 10,
         instruction: str | None = None,
         where: str | None = None,
-        **options: Unpack[RankKeywords],
+        **options: Unpack[RunKeywords],
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question as (document id, score): a document's best chunk counts."""
         asked = self.options(k, where, **options)
-        return self.reader.documents(self._queries(queries, instruction, asked), asked)
+        if asked.rerank is None:
+            return self.reader.documents(self._queries(queries, instruction, asked), asked)
+        found = []
+        for hits in self._hits(queries, instruction, dataclasses.replace(asked, k=asked.rerank.top)):
+            best: dict[str, float] = {}
+            for hit in hits:
+                best.setdefault(hit.doc_id, hit.score)
+            found.append(list(best.items())[:k])
+        return found
+
+    def _hits(self, queries: Sequence[str], instruction: str | None, options: SearchOptions) -> list[list[Hit]]:
+        """The hits, read again by the reranker where one is asked for."""
+        asked = self._queries(queries, instruction, options)
+        if options.rerank is None:
+            return self.reader.hits(asked, options)
+        reranker = self.reranker(options.rerank.model, options.rerank.method)
+        found = []
+        for query, hits in zip(
+            queries, self.reader.hits(asked, dataclasses.replace(options, k=options.rerank.top)), strict=True
+        ):
+            scores = reranker.score(query, [hit.text for hit in hits]) if hits else np.zeros(0, np.float32)
+            check_scores(scores, options.rerank.model)
+            order = np.argsort(-scores, kind="stable")[: options.k].tolist()
+            found.append(
+                [
+                    dataclasses.replace(hits[number], rank=rank, score=float(scores[number]))
+                    for rank, number in enumerate(order, start=1)
+                ]
+            )
+        return found
+
+    def reranker(self, model: str, method: str = AUTO) -> Reranker:
+        """A model that reads questions with passages, loaded once.
+
+        Raises:
+            ModelError: there is no such model, or it is no reranker.
+        """
+        key = (model, method)
+        with self._loading:
+            if key not in self._rerankers:
+                self._rerankers[key] = load_reranker(model, method=method, device=self._device, dtype=self._dtype)
+            return self._rerankers[key]
 
     def options(self, k: int = 10, where: str | None = None, **options: Unpack[SearchKeywords]) -> SearchOptions:
         """The options of a search in this index, with its defaults: which mode a question is answered in, for example.

@@ -26,6 +26,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "File": ("vectors", "vector_field", "include", "exclude", "text_field", "id_field", "reread"),
     "Question": ("queries", "qrels", "query_vectors", "vector", "run"),
     "Ranking": ("mode", "weight", "fusion", "rerank_dim", "where", "min_score", "min_z"),
+    "Reranking": ("rerank", "rerank_top", "rerank_method"),
     "Hit": ("k", "hit", "per_document", "fold", "mmr", "context", "full", "show"),
     "Spectrum": ("spectrum", "corpus", "tokens", "centred"),
 }

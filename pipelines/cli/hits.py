@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.passages import Stem, show_hits
-from ragidx.retriever.hit import Hit
+from ragidx.retriever.hit import Hit, RerankWarning
 
 if TYPE_CHECKING:
     from ragidx.retriever.options import QueryKeywords  # loads numpy and FAISS's files
@@ -32,6 +34,26 @@ class Asked:
     options: QueryKeywords
     full: bool
     fields: Sequence[str]
+
+
+@contextlib.contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Show what a reranker warns of as notes, each once."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        console.note(str(message))
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        warnings.filterwarnings("once", category=RerankWarning)
+        yield
 
 
 def show_answer(retriever: Retriever, asked: Asked, instruction: str | None) -> None:

@@ -20,6 +20,7 @@ from ragidx.retriever.hit import Hit
 Stem = Callable[[str], str]
 
 _WORD = re.compile(r"\w+")
+_SPACE = re.compile(r"\s+")
 _START = re.compile(r"(?:^|(?<=[.!?]) +)(?=\S)", re.MULTILINE)
 _LEADING_HEADINGS = re.compile(r"\A(?:#{1,6} [^\n]*\n+)+")  # the heading path is shown beside the source
 _PASSAGE = 320  # characters
@@ -78,11 +79,13 @@ def passage(text: str, query: str, stem: Stem | None = None, length: int = _PASS
     wanted = {short(word.lower()) for word in _WORD.findall(query)} - _STOP
     stems = {word: short(word.lower()) for word in set(_WORD.findall(whole))}
     found = [(match.start(), stems[match[0]]) for match in _WORD.finditer(whole) if stems[match[0]] in wanted]
-    best = _best_start([match.end() for match in _START.finditer(whole)] or [0], found, length)
+    starts = [match.end() for match in _START.finditer(whole)] or [0]
+    best = _best_start(starts, found, length)
     end = best + length
-    if end >= len(whole):
-        best, end = max(0, len(whole) - length), len(whole)
-        best = max(whole.find(" ", best), whole.find("\n", best)) + 1 if best else 0
+    if end >= len(whole):  # its end: from the first line or sentence that lets all of it be shown, else from a word
+        end, earliest = len(whole), len(whole) - length
+        best = next((start for start in starts if earliest <= start <= earliest + length // 2), 0)
+        best = best or next((match.end() for match in _SPACE.finditer(whole, earliest)), earliest)
     else:
         end = max(whole.rfind(" ", best, end), whole.rfind("\n", best, end))
         end = end if end > best else best + length

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import tempfile
@@ -13,18 +14,21 @@ import click
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.hits import PER_DOCUMENT, Asked, show_answer, show_vector_answer
+from ragidx.pipelines.cli.hits import PER_DOCUMENT, Asked, show_answer, show_vector_answer, warnings_as_notes
 from ragidx.pipelines.cli.options import device_option, dtype_option, index_option, json_option, offline_option
 
 if TYPE_CHECKING:
     from ragidx.retriever.options import (  # loads numpy and FAISS's files, which no --help needs
         QueryKeywords,
-        RankKeywords,
+        RunKeywords,
     )
     from ragidx.retriever.retriever import Retriever
 
 
-_RANKING = ("dim", "rerank_dim", "mode", "weight", "fusion", "min_score", "min_z")
+_RANKING = (
+    *("dim", "rerank_dim", "mode", "weight", "fusion", "min_score", "min_z"),
+    *("rerank", "rerank_top", "rerank_method"),
+)
 _BLOCK = 256  # queries that are answered at once
 
 
@@ -75,6 +79,18 @@ _BLOCK = 256  # queries that are answered at once
 @click.option(
     "--context", type=click.IntRange(min=0), default=0, metavar="N", help="Show N chunks of the document on each side."
 )
+@click.option("--rerank", metavar="MODEL", help="Let a cross-encoder or a decoder read the best, and order them again.")
+@click.option(
+    "--rerank-top", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Passages it reads."
+)
+@click.option(
+    "--rerank-method",
+    default="auto",
+    show_default=True,
+    metavar="M",
+    help="auto, cross-encoder, qwen3-reranker, yes-no or likelihood.",
+)
+@click.option("--plan", is_flag=True, help="Say how long --rerank takes a question, and answer nothing.")
 @click.option("--full", is_flag=True, help="Show whole passages.")
 @click.option("--show", metavar="FIELD,...", help="Show these fields of the metadata.")
 @click.option(
@@ -103,6 +119,7 @@ def command(
     vector: str | None,
     queries: Path | None,
     run: Path | None,
+    plan: bool,
     full: bool,
     show: str | None,
     device: str,
@@ -132,16 +149,7 @@ def command(
     """
     from ragidx.retriever.retriever import Retriever
 
-    if run is not None and queries is None:
-        raise click.UsageError("--run needs --queries: it holds the answers to a file of queries")
-    asking = {"a question": text, "--vector": vector, "--queries": queries}
-    named = [name for name, value in asking.items() if value is not None]
-    if len(named) > 1:
-        raise click.UsageError(f"{' and '.join(named)} exclude each other: remove all but one")
-    if not named:
-        raise click.UsageError("give a question, or --vector FILE, or --queries FILE")
-    if str(run) == "-" and as_json:
-        raise click.UsageError("--run - and --json both write to standard output: remove one")
+    _check_usage({"a question": text, "--vector": vector, "--queries": queries}, run, as_json=as_json, plan=plan)
     if queries is not None or as_json:
         _refuse_display(full=full, show=show)
     if run is not None:
@@ -151,24 +159,33 @@ def command(
         _answer_vectors(index, vector, asked, device, full, show, as_json)
         return
     retriever = Retriever.open(index, model=model, adapters=adapters or None, pooler=pooler, device=device, dtype=dtype)
-    if queries is not None:
-        if run is None:
+    if plan:
+        _plan(retriever, text or "", asked, as_json=as_json)
+        return
+    with warnings_as_notes():
+        if queries is not None and run is not None:
+            _answer_file(retriever, queries, run, instruction, asked, as_json)
+        elif queries is not None:
             _answer_lines(retriever, queries, instruction, asked)
         else:
-            _answer_file(retriever, queries, run, instruction, asked, as_json)
-        return
-    assert text is not None
+            _answer(retriever, text or "", instruction, asked, full=full, show=show, as_json=as_json)
+
+
+def _answer(
+    retriever: Retriever,
+    text: str,
+    instruction: str | None,
+    asked: QueryKeywords,
+    *,
+    full: bool,
+    show: str | None,
+    as_json: bool,
+) -> None:
+    """The hits of one question."""
     if as_json:
         hits = retriever.search(text, instruction=instruction, **asked)
-        console.print_json(
-            {
-                "query": text,
-                "where": asked["where"],
-                "k": asked["k"],
-                "mode": _mode(retriever, asked),
-                "hits": [hit.to_json() for hit in hits],
-            }
-        )
+        found = {"query": text, "where": asked["where"], "k": asked["k"], "mode": retriever.options(**asked).mode}
+        console.print_json(found | {"hits": [hit.to_json() for hit in hits]})
         return
     if asked["per_document"] is None:
         asked["per_document"] = PER_DOCUMENT
@@ -176,8 +193,39 @@ def command(
     show_answer(retriever, question, instruction)
 
 
-def _mode(retriever: Retriever, asked: QueryKeywords) -> str:
-    return retriever.options(**asked).mode
+def _check_usage(asking: Mapping[str, object], run: Path | None, *, as_json: bool, plan: bool) -> None:
+    """Whether one thing is asked, and the options fit it."""
+    if run is not None and asking["--queries"] is None:
+        raise click.UsageError("--run needs --queries: it holds the answers to a file of queries")
+    named = [name for name, value in asking.items() if value is not None]
+    if len(named) > 1:
+        raise click.UsageError(f"{' and '.join(named)} exclude each other: remove all but one")
+    if not named and not plan:
+        raise click.UsageError("give a question, or --vector FILE, or --queries FILE")
+    if str(run) == "-" and as_json:
+        raise click.UsageError("--run - and --json both write to standard output: remove one")
+
+
+def _plan(retriever: Retriever, text: str, asked: QueryKeywords, *, as_json: bool) -> None:
+    """What reranking costs a question."""
+    from ragidx.retriever.rerank_cost import rerank_cost
+
+    if asked["rerank"] is None:
+        raise click.UsageError("--plan is for --rerank: name the model")
+    cost = rerank_cost(retriever, text, asked["rerank"], asked["rerank_method"], max(asked["k"], asked["rerank_top"]))
+    if as_json:
+        console.print_json(dataclasses.asdict(cost))
+        return
+    console.print_fields(
+        [
+            ("reranker", f"{cost.model} ({cost.device})"),
+            (
+                "passages",
+                f"{cost.n_passages} a question, {cost.seconds_a_passage:.2f} s each ({cost.n_measured} measured)",
+            ),
+            ("time", f"{cost.seconds:.1f} s a question; {cost.load_seconds:.1f} s to load, once"),
+        ]
+    )
 
 
 def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
@@ -263,7 +311,7 @@ def _answer_file(
     from ragidx.corpora.evalsets import load_queries, write_run
 
     texts = load_queries(queries)
-    ranking: RankKeywords = {name: asked[name] for name in _RANKING}  # type: ignore[assignment,literal-required]
+    ranking: RunKeywords = {name: asked[name] for name in _RANKING}  # type: ignore[assignment,literal-required]
     found = retriever.search_documents(list(texts.values()), asked["k"], instruction, asked["where"], **ranking)
     answers = list(zip(texts, found, strict=True))
     if str(run) == "-":

@@ -65,6 +65,9 @@ class RagidxRetriever(BaseRetriever):
     fold: bool = True
     mmr: float | None = None
     context: int = 0
+    rerank: str | None = None
+    rerank_top: int = 20
+    rerank_method: str = "auto"
     model: str | None = None
     device: str = "auto"
     dtype: str = "auto"
