@@ -13,7 +13,7 @@ from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import as_options
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.evaluate.significance import Interval
+    from ragidx.pipelines.evaluate.significance import Difference, Interval
     from ragidx.pipelines.sweep.report import SweepReport, SweepRow
 
 _TEXT = 2  # columns of text, aligned left, as the verdict is; numbers are aligned right
@@ -45,6 +45,12 @@ def print_report(report: SweepReport) -> None:
     for line in _explained(r):
         click.echo(textwrap.fill(line, room))
     click.echo(textwrap.fill(as_options(r.recommendation()), room))
+    if r.words:
+        click.echo()
+        console.print_table(*_words(r))
+        click.echo()
+        click.echo(textwrap.fill(_WORDS_EXPLAINED, room))
+        click.echo(textwrap.fill(r.hybrid_recommendation(), room))
     for note in r.notes:
         console.note(as_options(note))
 
@@ -92,6 +98,37 @@ def _quality(row: SweepRow) -> list[str]:
     assert row.against is not None
     moved = f"{row.against.mean:+.3f}"
     return [_interval(row.ndcg), f" {moved}  {row.against.verdict}" if row.against.is_real else f"({moved})"]
+
+
+def _words(report: SweepReport) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of search by words."""
+    head = ["search", "filter", "dim", "bytes", "disk", "made", "ms", "nDCG@10", "vs words", "vs widest"]
+    return head, [
+        [
+            row.mode,
+            row.filter or "-",
+            f"{row.dim:,}" if row.dim else "-",
+            f"{row.bytes_per_chunk:,.0f}",
+            console.n_bytes(row.disk_bytes),
+            "" if row.build_seconds is None else f"{row.build_seconds:.2f} s",
+            f"{row.single.p50_ms:.2f}",
+            _interval(row.ndcg),
+            *(_moved(one) for one in (row.against_lexical, row.against_widest)),
+        ]
+        for row in report.words
+    ]
+
+
+def _moved(apart: Difference | None) -> str:
+    if apart is None:
+        return ""
+    return f"{apart.mean:+.3f}  {apart.verdict}" if apart.is_real else f"({apart.mean:+.3f})"
+
+
+_WORDS_EXPLAINED = (
+    "With words: bytes and disk are of postings and vectors together; every vector is compared. vs words: difference "
+    "of nDCG@10 from BM25 alone; vs widest: from hybrid search at the filter's widest width."
+)
 
 
 def _interval(value: Interval) -> str:

@@ -9,6 +9,7 @@ fitted on is the one that a build of this corpus would draw.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -74,7 +75,8 @@ class CorpusSource(SweepSource):
         self._drawn: list[Document] = []
         with temporary_room(self._path):
             self._file = self._path.open("wb")
-        with self._file:
+            self._texts = self._path.with_suffix(".texts").open("w", encoding="utf-8")
+        with self._file, self._texts:
             self._encode_all(fitted)
         self._kept = np.ones(len(self._chunk_ids), np.bool_)
         self.notes = tuple(self._notes())
@@ -104,6 +106,12 @@ class CorpusSource(SweepSource):
             cut = [items for document in self._drawn for items in cutter.submit(document, b"")]
             every = [item for items in [*cut, *cutter.drain()] for item in items]
         return Sample(ids=self.encoder.tokenizer.ids([item.text for item in every if item.row.chunk_id in names]))
+
+    def texts(self) -> Iterator[str]:
+        """As they were cut; nothing is held out where texts are searched."""
+        with self._path.with_suffix(".texts").open(encoding="utf-8") as file:
+            for line in file:
+                yield json.loads(line)
 
     def _all(self) -> Iterator[Floats]:
         step = max(1, _BLOCK_BYTES // (4 * self.dim))
@@ -159,6 +167,8 @@ class CorpusSource(SweepSource):
         with temporary_room(self._path):
             self._file.writelines(found[item.row.text_hash].astype("<f4").tobytes() for item in items)
             self._file.flush()
+            for item in items:
+                self._texts.write(json.dumps(f"{item.row.heading}\n{item.row.text}") + "\n")
         self._chunk_ids += [item.row.chunk_id for item in items]
         self._doc_ids += [item.row.doc_id for item in items]
 

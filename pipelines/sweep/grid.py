@@ -20,9 +20,10 @@ from ragidx.indexer.ann.index_types import AUTO, FLAT, MIN_ROWS, IndexOptions, p
 from ragidx.indexer.arrays import Floats
 from ragidx.pipelines.evaluate.significance import K, difference, interval, ndcg
 from ragidx.pipelines.sweep.measure import BATCH, Exact, Laid, Made, Search, lay, make, share_found, timed
-from ragidx.pipelines.sweep.report import SweepReport, SweepRow
+from ragidx.pipelines.sweep.report import SweepReport, SweepRow, WordRow
 from ragidx.pipelines.sweep.series import FITTED_ON_UNIT, Series
 from ragidx.pipelines.sweep.source import IndexSource, Questions, SweepSource
+from ragidx.pipelines.sweep.words import Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Sweep:
         types: index types, each made at every width.
         folder: temporary.
         tell: called with each stage.
+        stemmer: of search by words, the option of an index; off: it is not measured.
     """
 
     def __init__(
@@ -76,7 +78,9 @@ class Sweep:
         types: Sequence[IndexOptions],
         folder: Path,
         tell: Stages,
+        stemmer: str = "auto",
     ) -> None:
+        self._stemmer = stemmer
         self._source, self._questions, self._types = source, questions, types
         self._full = Series(source.spec.filter.name, (source.dim,), None, source.is_unit)
         self._series = [self._full, *_without_full(series, self._full)]
@@ -95,7 +99,9 @@ class Sweep:
             SpecError: no index type can be made at any width.
             RagidxError: the temporary folder has no room.
         """
-        self._tell.expect(1 + len(self._types) * sum(len(series.widths) for series in self._series))
+        with_words = self._questions.texts is not None and self._questions.judged is not None
+        n_widths = sum(len(series.widths) for series in self._series)
+        self._tell.expect(1 + len(self._types) * n_widths + len(self._series) * with_words)
         self._tell("the exact answers at full width")
         self._reference = Exact(self._source)
         self._nearest, _ = self._reference.search(self._questions.vectors, self._k)
@@ -108,7 +114,20 @@ class Sweep:
                 where="`index_type`",
             )
         self._note_fits()
-        return self._report(rows)
+        return self._report(rows, self._words())
+
+    def _words(self) -> list[WordRow]:
+        """Search by words, where there are texts and judged questions."""
+        if self._questions.texts is None or self._questions.judged is None:
+            return []
+        if not any(text.strip() for text in self._source.texts()):
+            return []
+        words = Words(self._source, self._questions, self._folder, self._stemmer)
+        found: list[WordRow] = []
+        for series in self._series[1:] or self._series:
+            self._tell(f"{series.name} with words")
+            found += words.rows(series)
+        return found
 
     def _rows(self, series: Series, width: int) -> Iterator[SweepRow]:
         """One for each index type that can be made."""
@@ -186,7 +205,7 @@ class Sweep:
             waiting, wide = np.array(short, np.int64), min(4 * wide, self._source.n_rows)
         return answers
 
-    def _report(self, rows: list[SweepRow]) -> SweepReport:
+    def _report(self, rows: list[SweepRow], words: list[WordRow]) -> SweepReport:
         source, spec = self._source, self._source.spec
         kept = "the raw vectors" if source.is_raw else f"the index's vectors, after the filter '{spec.filter.name}'"
         return SweepReport(
@@ -204,6 +223,7 @@ class Sweep:
             threads=faiss().omp_get_max_threads(),
             batch=BATCH,
             rows=tuple(rows),
+            words=tuple(words),
             notes=tuple(self._notes),
         )
 

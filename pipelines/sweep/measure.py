@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -151,6 +151,12 @@ def timed(search: Search, queries: Floats, k: int) -> tuple[Times, Times, float]
     return single, batch, 1000 * BATCH / batch.p50_ms
 
 
+def timed_singly(rank: Callable[[Sequence[int], int], object], count: int, k: int) -> Times:
+    """One of `count` questions at a time, by their numbers, by one thread."""
+    with threads(1):
+        return _times(rank, [[number] for number in range(count)], k, _SINGLE_CALLS)
+
+
 @contextlib.contextmanager
 def temporary_room(path: Path) -> Iterator[None]:
     """What cannot be written inside the block is in no index of the user's: the hint names the temporary folder.
@@ -183,7 +189,7 @@ def threads(count: int) -> Iterator[None]:
         module.omp_set_num_threads(before)
 
 
-def _times(search: Search, parts: list[Floats], k: int, calls: int) -> Times:
+def _times(search: Callable[[Any, int], object], parts: Sequence[Any], k: int, calls: int) -> Times:
     """The parts in turns, again and again, until there are enough calls or it has taken long enough."""
     for part in parts[:_LEAST_CALLS]:
         search(part, k)

@@ -90,6 +90,43 @@ class SweepRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WordRow:
+    """Search by words, alone or together with the vectors of one width, all of them compared.
+
+    Attributes:
+        mode: lexical or hybrid.
+        filter, dim: of the vectors; empty and 0 without.
+        bytes_per_chunk: of postings and vectors.
+        disk_bytes: likewise, of all chunks.
+        build_seconds: to write the postings; None in hybrid rows, whose postings are the same.
+        single: one query at a time, one thread, without encoding it.
+        ndcg: nDCG@10 of documents with its interval.
+        against_lexical: the difference from words alone; None in their own row.
+        against_widest: the difference from hybrid search at the filter's widest width; None likewise.
+    """
+
+    mode: str
+    filter: str = ""
+    dim: int = 0
+    bytes_per_chunk: float
+    disk_bytes: int
+    build_seconds: float | None = None
+    single: Times
+    ndcg: Interval
+    against_lexical: Difference | None = None
+    against_widest: Difference | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields; each difference with its verdict."""
+        fields = dataclasses.asdict(self)
+        for name in ("against_lexical", "against_widest"):
+            found: Difference | None = getattr(self, name)
+            if found is not None:
+                fields[name]["verdict"] = found.verdict
+        return fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepReport:
     """What a sweep found.
 
@@ -108,6 +145,7 @@ class SweepReport:
         threads: of a batch.
         batch: queries in it.
         rows: in the order of the sweep.
+        words: search by words, alone and with the vectors; empty without texts, or without judged questions in words.
         notes: what was skipped and why, for people.
     """
 
@@ -125,6 +163,7 @@ class SweepReport:
     threads: int
     batch: int
     rows: tuple[SweepRow, ...]
+    words: tuple[WordRow, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -163,6 +202,27 @@ class SweepReport:
             f"{lost}, {self.n_queries:,} queries)."
         )
 
+    @property
+    def recommended_hybrid(self) -> WordRow | None:
+        """The row of hybrid search with the fewest dimensions that loses less than `MAX_LOSS` to its widest one."""
+        good = [row for row in self.words if row.against_widest is not None and row.against_widest.low > -MAX_LOSS]
+        return min(good, key=lambda row: (row.dim, -row.ndcg.mean), default=None)
+
+    def hybrid_recommendation(self) -> str:
+        """One line that answers which dimension to take for hybrid search; empty without such rows."""
+        row = self.recommended_hybrid
+        lexical = next((one for one in self.words if one.mode == "lexical"), None)
+        if row is None or lexical is None or row.against_lexical is None:
+            return ""
+        better = {"better": "better than", "worse": "worse than"}.get(
+            row.against_lexical.verdict, "not measurably different from"
+        )
+        return (
+            f"In hybrid search take {row.dim:,} dimension{'s' * (row.dim > 1)}, {row.filter}: the smallest width that "
+            f"loses less than {MAX_LOSS} of nDCG@10 to the widest ({row.ndcg.mean:.3f}); that is {better} words alone "
+            f"({lexical.ndcg.mean:.3f})."
+        )
+
     def _undecided(self) -> str:
         """Why no smaller width is recommended: what the narrower ones lose, or may lose."""
         smaller = [row for row in self.rows if row.against is not None and row.dim < self.reference_dim]
@@ -184,11 +244,13 @@ class SweepReport:
         fields["encoder"] = str(self.encoder or stored_encoder(self.model))
         fields["reference_ndcg"] = dataclasses.asdict(self.reference_ndcg) if self.reference_ndcg else None
         fields["rows"] = [row.to_json() for row in self.rows]
+        fields["words"] = [row.to_json() for row in self.words]
         fields["notes"] = list(self.notes)
         best = self.recommended
         return fields | {
             "recommended": None if best is None else {"filter": best.filter, "dim": best.dim, "asked": best.asked},
             "recommendation": self.recommendation(),
+            "hybrid_recommendation": self.hybrid_recommendation(),
             "resamples": RESAMPLES,
             "ragidx": ragidx.__version__,
         }

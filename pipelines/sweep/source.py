@@ -44,12 +44,14 @@ class Questions:
         judged: for each query the relevance of its documents; None where nothing is known of it.
         origin: where they are from, in words.
         notes: what was skipped.
+        texts: the queries in words; None where they are vectors or chunks.
     """
 
     vectors: Floats
     judged: list[Mapping[str, int]] | None
     origin: str
     notes: tuple[str, ...] = ()
+    texts: list[str] | None = None
 
 
 class SweepSource(ABC):
@@ -131,6 +133,10 @@ class SweepSource(ABC):
             yield block if kept.all() else block[kept]
             start += len(block)
 
+    @abstractmethod
+    def texts(self) -> Iterator[str]:
+        """The text of each row that is searched, its headings in front, in order."""
+
     def doc_ids(self) -> list[str]:
         """The document of each row that is searched."""
         names = self._names("doc_id")
@@ -184,6 +190,7 @@ class SweepSource(ABC):
             [found[name] for name in judged],
             f"{len(judged):,} that are judged",
             tuple(self._missing(found, asked, qrels)),
+            list(judged.values()),
         )
 
     def _missing(self, found: Qrels, asked: Mapping[str, str], qrels: Path) -> Iterator[str]:
@@ -273,6 +280,17 @@ class IndexSource(SweepSource):
             return Sample(embeddings=self.rows(chosen))
         texts = self._names("text")
         return Sample(ids=self.encoder.tokenizer.ids([texts[row] for row in chosen.tolist()]))
+
+    def texts(self) -> Iterator[str]:
+        """As the index holds them; nothing is held out where texts are searched."""
+        for segment, rows in zip(self._store.segments, self._rows, strict=True):
+            alive = set(rows.tolist())
+            number = 0
+            for batch in segment.batches(["heading", "text"]):
+                for heading, text in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                    if number in alive:
+                        yield f"{heading}\n{text}" if heading else text
+                    number += 1
 
     def _read(self, path: Path) -> Floats:
         """Query vectors of unit length; of the width that was given before a shrink, they are cut as the rows were."""
