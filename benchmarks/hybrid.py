@@ -1,0 +1,187 @@
+"""Hybrid search at size: what the lexical part costs a build, and what it costs a question.
+
+    python benchmarks/hybrid.py corpus --texts DIR --rows 1000000 --out chunks.jsonl
+    python benchmarks/hybrid.py build --corpus chunks.jsonl --index DIR
+    python benchmarks/hybrid.py words --corpus chunks.jsonl --index DIR       the lexical part alone, added and removed
+    python benchmarks/hybrid.py ask --corpus chunks.jsonl --index DIR         questions, beside tantivy
+
+A row is 150 words in a row of real texts (`--texts`: a folder of .jsonl.zst with a field `text`). Questions are `natural`,
+8 words in a row of a row, or `rare`, such words that stand in fewer than 5 % of the rows. One thread; a question is
+encoded by the model each time. `words` takes the lexical part away and adds it again, each a build as a process in which
+nothing is opened or encoded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import zstandard
+from figures import record
+
+from ragidx.indexer.ann.faiss_files import faiss
+from ragidx.retriever.retriever import Retriever
+
+WORDS = 150
+QUESTIONS = 200
+RARE = 0.05
+
+
+def words_of(folder):
+    found = []
+    for path in sorted(folder.glob("*.jsonl.zst")):
+        with path.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
+            for line in io.TextIOWrapper(stream, "utf-8"):
+                found += json.loads(line)["text"].split()
+    return found
+
+
+def corpus(arguments):
+    words, draw = words_of(arguments.texts), random.Random(0)
+    with arguments.out.open("w", encoding="utf-8") as file:
+        for row in range(arguments.rows):
+            start = draw.randrange(len(words) - WORDS)
+            text = " ".join(words[start : start + WORDS])
+            file.write(json.dumps({"_id": str(row), "text": text}) + "\n")
+
+
+def process(*arguments):
+    """A build: its report, seconds and peak of memory in MiB."""
+    started = time.perf_counter()
+    running = subprocess.Popen(
+        [sys.executable, "-m", "ragidx", "build", *map(str, arguments), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    told = running.stdout.read()
+    _, status, usage = os.wait4(running.pid, 0)
+    assert status == 0, arguments
+    return json.loads(told), time.perf_counter() - started, usage.ru_maxrss / 1024
+
+
+def build(arguments):
+    report, seconds, peak = process(arguments.corpus, "--index", arguments.index, "--chunk-size", "none", "--rebuild")
+    values = {"rows": report["n_chunks"], "seconds": round(seconds, 1), "peak MiB": round(peak)}
+    record("build with words", values, model="mini", index=",".join(sorted(set(report["made"]))))
+
+
+def words(arguments):
+    same = (arguments.corpus, "--index", arguments.index)
+    process(*same, "--no-lexical")
+    _, idle, _ = process(*same)
+    report, seconds, peak = process(*same, "--lexical")
+    retriever = Retriever.open(arguments.index)
+    entries = retriever.store.manifest.segments
+    size = sum(entry.files[entry.lexical].bytes for entry in entries)
+    values = {
+        "rows": report["n_chunks"],
+        "seconds": round(seconds - idle, 1),
+        "peak MiB": round(peak),
+        "bytes a row": round(size / report["n_chunks"], 1),
+    }
+    record("lexical part", values, model="mini", index="postings and moments")
+
+
+def ask(arguments):
+    retriever, draw = Retriever.open(arguments.index), random.Random(1)
+    faiss().omp_set_num_threads(1)
+    rows = [json.loads(line)["text"].split() for line in arguments.corpus.open(encoding="utf-8")]
+    n_rows = len(rows)
+    natural = []
+    for _ in range(QUESTIONS):
+        row, start = draw.choice(rows), draw.randrange(WORDS - 8)
+        natural.append(" ".join(row[start : start + 8]))
+    postings = [segment.postings for segment in retriever.store.segments]
+    analyzer = retriever.store.lexical.analyzer
+
+    def share(word):
+        found = [one.find(term) for term in analyzer(word) for one in postings]
+        return max((len(one.rows) for one in found if one is not None), default=0) / n_rows
+
+    rare = []
+    while len(rare) < QUESTIONS:
+        chosen = [word for word in draw.choice(rows) if share(word) < RARE][:8]
+        if len(chosen) == 8:
+            rare.append(" ".join(chosen))
+    searches = {mode: (lambda question, mode=mode: retriever.search(question, 10, mode=mode)) for mode in MODES}
+    if arguments.tantivy:
+        searches["tantivy"] = _tantivy(rows)
+    del rows
+    for kind, questions in (("rare", rare), ("natural", natural)):
+        for name, search in searches.items():
+            for question in questions[:20]:
+                search(question)
+        taken = {name: [] for name in searches}
+        for question in questions:  # in turns
+            for name, search in searches.items():
+                started = time.perf_counter()
+                search(question)
+                taken[name].append(1000 * (time.perf_counter() - started))
+        for name, times in taken.items():
+            values = {
+                "p50 ms": round(statistics.median(times), 2),
+                "p95 ms": round(float(np.quantile(times, 0.95)), 2),
+                "rows": n_rows,
+            }
+            record(f"question, {kind} words", values, model=name, index="mini")
+
+
+MODES = ("dense", "lexical", "hybrid")
+
+
+def _tantivy(rows):
+    import tantivy
+
+    room = tempfile.mkdtemp()
+    schema = tantivy.SchemaBuilder()
+    schema.add_unsigned_field("row", fast=True, stored=True)
+    schema.add_text_field("text", tokenizer_name="en_stem")
+    index = tantivy.Index(schema.build(), path=room)
+    started = time.process_time()
+    writer = index.writer(num_threads=1)
+    for row, text in enumerate(rows):
+        document = tantivy.Document()
+        document.add_unsigned("row", row)
+        document.add_text("text", " ".join(text))
+        writer.add_document(document)
+    writer.commit()
+    writer.wait_merging_threads()
+    size = sum(path.stat().st_size for path in Path(room).rglob("*") if path.is_file())
+    values = {"CPU s": round(time.process_time() - started, 1), "bytes a row": round(size / len(rows), 1)}
+    record("lexical part", values, model="tantivy", index="tantivy")
+    index.reload()
+    searcher = index.searcher()
+
+    def search(question):
+        words = "".join(letter if letter.isalnum() else " " for letter in question)
+        query = index.parse_query(words, ["text"])
+        return [searcher.doc(place)["row"][0] for _, place in searcher.search(query, 10).hits]
+
+    return search
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["corpus", "build", "words", "ask"])
+    parser.add_argument("--texts", type=Path)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--index", type=Path)
+    parser.add_argument("--tantivy", action="store_true")
+    arguments = parser.parse_args()
+    {"corpus": corpus, "build": build, "words": words, "ask": ask}[arguments.what](arguments)
+
+
+if __name__ == "__main__":
+    main()
