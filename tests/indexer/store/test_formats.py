@@ -200,6 +200,18 @@ def test_a_build_that_changes_nothing_adds_postings_once(old, version):
     ]
 
 
+def test_after_going_back_to_it_the_next_build_adds_postings_again(old):
+    idle_build(old)
+
+    assert rollback(old, 2).lexical is None
+    manifest = idle_build(old)
+
+    assert (manifest.generation, manifest.lexical) == (5, LexicalSpec.of("none"))
+    assert [segment.lexical for segment in manifest.segments] == ["lexical-00000005.arrow"] * 2
+    assert idle_build(old).generation == 5
+    assert verify(old) == []
+
+
 def test_without_a_lexical_part_an_idle_build_writes_format_3_and_no_postings(old):
     manifest = idle_build(old, "off")
 

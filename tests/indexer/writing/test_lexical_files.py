@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from fault_operations import small_indexes
+from fault_reader import canonical
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from states import Words, content_of, words_of
@@ -22,6 +23,7 @@ from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import merging
+from ragidx.indexer.writing.history import rollback
 from ragidx.indexer.writing.rewrite import Change, compact, copy, replace
 
 Documents = Mapping[str, Sequence[str]]
@@ -261,6 +263,35 @@ def test_another_stemmer_remakes_all_postings_and_old_ones_stay_while_a_generati
     assert {path.name for path in index.glob("segments/00000001-0000/lexical-*")} == {"lexical-00000003.arrow"}
     assert {path.name for path in index.glob("segments/00000002-0000/lexical-*")} == {"lexical-00000003.arrow"}
     assert verify(index) == []
+
+
+def test_postings_that_an_unreadable_generation_may_name_stay(index: Path, kit: Any) -> None:
+    whole = (index / "manifest.1.json").read_bytes()
+    (index / "manifest.1.json").write_bytes(canonical({"format": 4, "ragidx": "9.1.0"}))
+
+    for number, lexical in enumerate(("german", "french"), start=2):
+        assert rebuilt(kit, index, lexical).generation == number
+
+    of_first = index / "segments/00000001-0000/lexical-00000001.arrow"
+    assert of_first.is_file()
+    (index / "manifest.1.json").write_bytes(whole)
+    rebuilt(kit, index, "none")
+    assert not of_first.exists()
+    assert verify(index) == []
+
+
+def test_going_back_brings_the_postings_of_before(index: Path, kit: Any) -> None:
+    before = words(index)
+    rebuilt(kit, index, "german")
+    german = words(index)
+
+    rollback(index, 1)
+    assert words(index) == before
+    assert rebuilt(kit, index, "english").generation == 3
+
+    manifest = rebuilt(kit, index, "german")
+    assert (manifest.generation, manifest.segments[0].lexical) == (4, "lexical-00000004.arrow")
+    assert words(index) == german
 
 
 @pytest.mark.parametrize(("name", "value"), [("stemmer_version", lambda: "9.9"), ("VERSION", 2)])
