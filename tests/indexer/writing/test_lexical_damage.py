@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from fault_operations import small_indexes
 from fault_reader import plant, sign
 
 from ragidx.corpora.errors import IndexFormatError
@@ -212,3 +214,18 @@ def test_a_forged_file_of_many_batches_is_named(index: Path, forged: str) -> Non
     plant(index, FIRST, file_of(*split(terms_of(index, FIRST))))
 
     assert named(index, FIRST) == reason
+
+
+@pytest.mark.parametrize("damage", ["not finite", "cut", "empty"])
+def test_moments_that_cannot_be_are_named_when_they_are_read(tmp_path: Path, kit: Any, damage: str) -> None:
+    index, name = tmp_path / "index", "segments/00000001-0000/moments-00000001.bin"
+    with small_indexes():
+        kit.build(index, {"a": ["b", "c", "d"]})
+    data = (index / name).read_bytes()
+    damaged = {"not finite": data[:-8] + np.float64(np.inf).tobytes(), "cut": data[:-8], "empty": b""}
+    plant(index, name, damaged[damage])
+
+    named(index, name)
+    with pytest.raises(IndexFormatError, match="the file is damaged") as caught:
+        _ = Store.open(index).segments[0].moments
+    assert caught.value.where == str(index / name)

@@ -294,18 +294,28 @@ def test_going_back_brings_the_postings_of_before(index: Path, kit: Any) -> None
     assert words(index) == german
 
 
+@pytest.mark.parametrize("asked", ["english", "auto"])
 @pytest.mark.parametrize(("name", "value"), [("stemmer_version", lambda: "9.9"), ("VERSION", 2)])
 def test_another_version_of_the_rules_remakes_postings_at_the_next_commit(
-    index: Path, kit: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: object
+    index: Path, kit: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: object, asked: str
 ) -> None:
     monkeypatch.setattr(f"ragidx.indexer.lexical.spec.{name}", value)
 
-    manifest = rebuilt(kit, index, "english")
+    manifest = rebuilt(kit, index, asked)
 
     assert manifest.lexical == LexicalSpec.of("english")
     assert (manifest.generation, manifest.segments[0].lexical) == (2, "lexical-00000002.arrow")
     assert words(index).statistics == Statistics(5, 21)
-    assert rebuilt(kit, index, "english").generation == 2
+    assert rebuilt(kit, index, asked).generation == 2
+
+
+def test_the_stemmers_version_is_nothing_to_an_index_without_one(
+    index: Path, kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rebuilt(kit, index, "none")
+    monkeypatch.setattr("ragidx.indexer.lexical.spec.stemmer_version", lambda: "9.9")
+
+    assert rebuilt(kit, index, "none").generation == 2
 
 
 def test_an_index_without_texts_has_no_lexical_part_until_there_is_one(tmp_path: Path, kit: Any) -> None:
@@ -333,3 +343,6 @@ def test_a_language_is_guessed_once_and_stays(tmp_path: Path, kit: Any) -> None:
     assert words(index) == made_anew(kit, Store.open(index), tmp_path / "anew")
     assert rebuilt(kit, index, "german", german).lexical == LexicalSpec.of("german")
     assert rebuilt(kit, index, "auto", german).lexical == LexicalSpec.of("german")
+
+    anew, _ = kit.build(index, english, index=IndexOptions("flat"), replace=True)
+    assert anew.lexical == LexicalSpec.of("english")  # a rebuild guesses again
