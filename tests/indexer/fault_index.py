@@ -18,9 +18,13 @@ READ = (  # every file that the committed state consists of
     f"{SEGMENT}/vectors.faiss",
     f"{SEGMENT}/ann.faiss",
     f"{SEGMENT}/chunks.arrow",
+    f"{SEGMENT}/lexical-00000001.arrow",
+    f"{SEGMENT}/moments-00000001.bin",
     "segments/00000002-0000/vectors.faiss",
     "segments/00000002-0000/ann.faiss",
     "segments/00000002-0000/chunks.arrow",
+    "segments/00000002-0000/lexical-00000002.arrow",
+    "segments/00000002-0000/moments-00000002.bin",
     "deletions/00000002.arrow",
     "files/filter.bin",
 )

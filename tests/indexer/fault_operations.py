@@ -12,7 +12,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -21,7 +21,8 @@ from faults import Disk, Step
 from states import State, state_of
 
 from ragidx.corpora.errors import BusyError
-from ragidx.indexer.ann import index_types
+from ragidx.indexer.ann import index_types, moments
+from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.writing import writer as writer_module
 from ragidx.indexer.writing.history import rollback
@@ -51,12 +52,14 @@ class Operation:
         change: what is done.
         documents: what the index holds after it.
         options: of the writers, before and after.
+        changed: options that the change brings, for the writers after it.
     """
 
     past: tuple[Documents, ...]
     change: Callable[[StoreKit, Path], object]
     documents: Documents
     options: Mapping[str, Any]
+    changed: Mapping[str, Any] = field(default_factory=dict)
 
     def prepare(self, kit: StoreKit, index: Path) -> None:
         """Commit the past."""
@@ -72,13 +75,13 @@ class Operation:
     def follow(self, kit: StoreKit, index: Path) -> Manifest:
         """A build of what the index holds after the operation."""
         with small_indexes():
-            return kit.build(index, self.documents, **self.options)[0]
+            return kit.build(index, self.documents, **{**self.options, **self.changed})[0]
 
 
 @contextlib.contextmanager
 def small_indexes() -> Iterator[None]:
-    """Segments of two rows get the index that only large ones get elsewhere."""
-    with mock.patch.object(index_types, "MIN_ROWS", 2):
+    """Segments of two rows get the index and the moments that only large ones get elsewhere."""
+    with mock.patch.object(index_types, "MIN_ROWS", 2), mock.patch.object(moments, "_ROWS_A_NUMBER", 0):
         yield
 
 
@@ -88,6 +91,15 @@ def _builds(
     options = {"blobs": BLOBS} | options
     changes = options | {"replace": True} if replace else options
     return Operation(past, lambda kit, index: kit.build(index, documents, **changes), documents, options)
+
+
+def _remakes_words(before: str, after: str) -> Operation:
+    """A build that finds all documents as they were, and another option of the lexical part."""
+    options = {"blobs": BLOBS, "index": IndexOptions("flat", lexical=before)}
+    changed = {"index": IndexOptions("flat", lexical=after)}
+    return Operation(
+        PAST, lambda kit, index: kit.build(index, PAST[2], **{**options, **changed}), PAST[2], options, changed
+    )
 
 
 def _builds_small_segments(kit: StoreKit, index: Path) -> None:
@@ -109,6 +121,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "update": _builds(CHANGED),
     "update of a graph": _builds(CHANGED, index_type="hnsw"),
     "delete": Operation(PAST, _deletes, {name: PAST[2][name] for name in ("bee", "cow")}, {"blobs": BLOBS}),
+    "upgrade": _remakes_words("off", "auto"),
+    "another stemmer": _remakes_words("english", "german"),
     "rebuild": _builds(CHANGED, replace=True),
     "rollback": Operation(PAST, lambda _, index: rollback(index, 2), PAST[1], {"blobs": BLOBS}),
     "compact": Operation(PAST, lambda _, index: compact(index), PAST[2], {"blobs": BLOBS}),

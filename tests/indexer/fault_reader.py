@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from conftest import StoreKit
+from states import words_of
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.store.manifest import read_manifest
@@ -63,6 +64,9 @@ def read_all(index: Path) -> None:
     for segment in store.segments:
         segment.columns(["doc_id", *(f"meta.{name}" for name in store.manifest.schema)])
         segment.rows(range(segment.entry.rows))
+        if segment.moments is not None:
+            segment.moments.spread(np.eye(store.manifest.dim, dtype=np.float32))
+    words_of(store)
     kit = StoreKit()
     with kit.writer(index, dim=store.manifest.dim, index=store.manifest.index) as writer:
         writer.known_documents()

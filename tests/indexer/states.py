@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from ragidx.indexer.lexical.bm25 import Statistics, scores, statistics
+from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.store import Store
+
+QUESTIONS = ("an ant and a cow", "text 1 of d1", "one bee, three cows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +24,44 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """What the lexical part of an index gives: its statistics, and the scores of each live chunk for some questions."""
+
+    spec: LexicalSpec
+    statistics: Statistics
+    scores: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """A committed state: equal to another one if nobody can tell them apart, whatever lies on the disk."""
 
     generation: int
     content: Content
+    words: Words | None
 
 
 def state_of(index: Path) -> State:
     """The committed state."""
     store = Store.open(index)
-    return State(store.manifest.generation, _content(store))
+    return State(store.manifest.generation, _content(store), words_of(store))
+
+
+def words_of(store: Store, questions: Sequence[str] = QUESTIONS) -> Words | None:
+    """The lexical part of the committed state; None if it has none."""
+    spec = store.manifest.lexical
+    if spec is None:
+        return None
+    segments = [segment.postings for segment in store.segments]
+    found, analyzer = statistics(segments, store.dead), spec.make_analyzer()
+    answers = [scores(segments, store.dead, analyzer(question), found) for question in questions]
+    chunks: dict[str, tuple[float, ...]] = {}
+    for number, (segment, dead) in enumerate(zip(store.segments, store.dead, strict=True)):
+        alive = np.arange(segment.entry.rows) if dead is None else np.flatnonzero(~dead)
+        none = np.zeros(segment.entry.rows, np.float32)
+        table = np.array([none if answer is None else answer[number] for answer in answers])[:, alive].T
+        chunks |= zip(segment.chunk_ids(alive), map(tuple, table.tolist()), strict=True)
+    return Words(spec, found, chunks)
 
 
 def content_of(index: Path) -> Content:
@@ -49,9 +80,9 @@ def _content(store: Store) -> Content:
             chunks[row.chunk_id] = (*where, row.text_hash, row.doc_hash, dict(row.metadata), vector.tobytes())
     found = store.search(np.eye(store.manifest.dim, dtype=np.float32)[:3], 10)
     answers = []
-    for scores, places in zip(found.scores.tolist(), found.places, strict=True):
+    for best, places in zip(found.scores.tolist(), found.places, strict=True):
         ids = [row.chunk_id for row in store.rows(places)]
-        answers.append(tuple(zip(ids, scores, strict=False)))
+        answers.append(tuple(zip(ids, best, strict=False)))
     return Content(chunks, tuple(answers))
 
 

@@ -20,7 +20,7 @@ from ragidx.corpora.errors import QueryError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.ann import prefixes
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, VECTORS, map_vectors
-from ragidx.indexer.ann.prefixes import check_width, is_whole, open_prefixes, shortened
+from ragidx.indexer.ann.prefixes import Prefix, check_width, is_whole, open_prefixes, shortened
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify, verify_committed, verify_kept
 
@@ -40,6 +40,10 @@ def cached(index: Path) -> list[Path]:
 
 def opened(folder: Path, vectors, width: int):
     """The narrower copy of the vectors in the folder, bound to their checksum."""
+    return opened_with_moments(folder, vectors, width).index
+
+
+def opened_with_moments(folder: Path, vectors, width: int) -> Prefix:
     return open_prefixes(folder, vectors, width, hashlib.sha256((folder / VECTORS).read_bytes()).hexdigest())
 
 

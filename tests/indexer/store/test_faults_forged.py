@@ -75,6 +75,7 @@ def lies(whole: bytes, name: str, most: int) -> list[dict[str, object]]:
 
 
 FORGED = [name for name in READ if name.endswith((".faiss", ".arrow")) and "2-0000" not in name]
+MOMENTS = f"{SEGMENT}/moments-00000001.bin"
 
 
 def uncompressed(index: Path, name: str) -> bytes:
@@ -102,6 +103,18 @@ def test_a_forged_file_with_a_checksum_that_fits_ends_no_process(index, name):
 @pytest.mark.parametrize("name", FORGED)
 def test_many_forged_files_with_a_checksum_that_fits_end_no_process(index, name):
     forge(index, name, 600)
+
+
+def test_moments_that_cannot_be_are_named_and_end_no_process(index):
+    size = (index / MOMENTS).stat().st_size
+    assert size == 8 * (8 + 36)
+    edits = [{"at": at, "put": struct.pack("<d", bad).hex()} for at in (0, 64, size - 8) for bad in (np.nan, -np.inf)]
+    edits += [{"cut": length} for length in (0, 1, 8, size - 8, size - 1)]
+
+    answers = read_in_a_process(index, MOMENTS, edits)
+
+    assert [answer.split(": ")[:2] for answer in answers] == [[str(index / MOMENTS), "the file is damaged"]] * 11
+    assert all(answer == "read" or str(index) in answer for answer in forge(index, MOMENTS, 40))
 
 
 @pytest.mark.parametrize("name", [name for name in FORGED if name.endswith(".arrow")])

@@ -129,6 +129,15 @@ def test_the_kills_around_the_commit_fall_on_its_two_sides(name, reference, writ
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_power_loss_right_after_the_commit_loses_no_file_of_the_new_state(name, reference, writers, root):
+    """The renaming may be lost, and the old state is there; where it is not, every file that it names is."""
+    for seed in range(8):
+        with reference(name).copy(root) as index:
+            assert writers.run(Order(name, str(root), at=reference(name).commit + 1, lose=seed)).killed
+            assert state_or_none(index) in (reference(name).old, reference(name).new), seed
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_byte_of_the_store_goes_through_the_layer_that_is_tested(name, reference, kit, root):
     with reference(name).copy(root) as index:
         before = {path: path.read_bytes() for path in index.rglob("*") if path.is_file()}

@@ -35,7 +35,7 @@ def test_a_flipped_byte_in_any_file_is_found_at_open_and_by_verify(index):
     rng = np.random.default_rng(0)
     ours = [file for file in index.rglob("*") if file.is_file() and file.name != "LOCK"]
     used = [file for file in ours if file.name not in ("manifest.1.json", "manifest.2.json")]
-    assert {file.suffix for file in used} == {".json", ".faiss", ".arrow", ".safetensors"}
+    assert {file.suffix for file in used} == {".json", ".faiss", ".arrow", ".bin", ".safetensors"}
     for file in used:
         data = file.read_bytes()
         for place in [0, len(data) - 1, *rng.integers(0, len(data), 4).tolist()]:

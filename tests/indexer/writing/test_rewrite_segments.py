@@ -16,6 +16,7 @@ from ragidx.indexer.ann.faiss_files import ANN
 from ragidx.indexer.ann.index_types import IndexOptions, footprint_of
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing import lexical_files
 from ragidx.indexer.writing import merging as assembly
 from ragidx.indexer.writing import writer as writer_module
 from ragidx.indexer.writing.rewrite import Rewritten, compact
@@ -104,7 +105,8 @@ def test_long_texts_are_copied_in_small_groups(
     compact(index, on_stage=lambda *stage: told.append(stage))
 
     assert content_of(index) == before
-    assert told == [(assembly.COPYING, 603, done) for done in (256, 512, 600, 603)]
+    stages = (assembly.COPYING, (256, 512, 600, 603)), (lexical_files.WORDS, (256, 512, 603))
+    assert told == [(stage, 603, done) for stage, steps in stages for done in steps]
 
 
 # which segments
@@ -272,9 +274,11 @@ def test_what_is_large_now_gets_its_index(
     assert made.ann is not None
     assert made.ann.recall is not None
     assert (str(made.ann.recipe), made.ann.recall >= 0.5, made.ann.sample > 0) == ("HNSW16", True, True)
-    assert set(made.files) == {"chunks.arrow", "vectors.faiss", ANN}
-    assert [stage for stage, _, _ in told if stage != assembly.COPYING][-1] == "HNSW16"
-    assert told[-1] == ("HNSW16", 450, 450)
+    remade = {"lexical-00000004.arrow", "moments-00000004.bin"}
+    assert set(made.files) == {"chunks.arrow", "vectors.faiss", ANN} | remade
+    of_graph = [stage for stage in told if stage[0] not in (assembly.COPYING, lexical_files.WORDS)]
+    assert of_graph[-1] == ("HNSW16", 450, 450)
+    assert told[-1] == (lexical_files.WORDS, 450, 450)
     assert content_of(index).chunks == chunks
     assert Store.open(index).verify() == []
 

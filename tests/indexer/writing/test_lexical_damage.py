@@ -1,0 +1,231 @@
+"""Postings that are damaged, missing or not those of their segment, with checksums that fit: each is one error."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fault_operations import small_indexes
+from fault_reader import plant, sign
+
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.ann.index_types import IndexOptions
+from ragidx.indexer.lexical.postings import SCHEMA
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
+
+FIRST, SECOND = "segments/00000001-0000/lexical-00000001.arrow", "segments/00000002-0000/lexical-00000002.arrow"
+Term = tuple[str | None, list[int], list[int]]
+
+
+@pytest.fixture(scope="module")
+def pristine(kit: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two segments: three rows, and two."""
+    path = tmp_path_factory.mktemp("lexical-damage") / "index"
+    for name, texts in {"a": ["b c", "c", "c d"], "z": ["b d", "d"]}.items():
+        with kit.writer(path, index=IndexOptions("flat", lexical="none")) as writer:
+            kit.add(writer, kit.rows(name, texts))
+            writer.commit({}, 1)
+    return path
+
+
+@pytest.fixture
+def index(pristine: Path, tmp_path: Path) -> Path:
+    shutil.copytree(pristine, tmp_path / "index")
+    return tmp_path / "index"
+
+
+def terms_of(index: Path, name: str) -> list[Term]:
+    table = pa.ipc.open_file(pa.BufferReader((index / name).read_bytes())).read_all()
+    return [(row["term"], row["gaps"], row["counts"]) for row in table.to_pylist()]
+
+
+def file_of(*batches: list[Term]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SCHEMA) as file:
+        for terms in batches:
+            columns = [pa.array(column, field.type) for column, field in zip(zip(*terms), SCHEMA)]  # noqa: B905
+            file.write_batch(pa.record_batch(columns, schema=SCHEMA))
+    return sink.getvalue().to_pybytes()
+
+
+def named(index: Path, name: str) -> str:
+    """What `verify` says of this file, and of no other."""
+    (line,) = verify(index)
+    path, _, rest = line.partition(": the file is damaged: ")
+    assert path == str(index / name)
+    return rest.partition("; ")[0]
+
+
+def test_the_file_holds_these_terms(index: Path) -> None:
+    """Those of its heading, as `a > 0`, and of its text."""
+    assert terms_of(index, FIRST) == [
+        ("", [1, 1, 1], [4, 3, 4]),
+        ("0", [1], [1]),
+        ("1", [2], [1]),
+        ("2", [3], [1]),
+        ("a", [1, 1, 1], [1, 1, 1]),
+        ("b", [1], [1]),
+        ("c", [1, 1, 1], [1, 1, 1]),
+        ("d", [3], [1]),
+    ]
+    plant(index, FIRST, file_of(terms_of(index, FIRST)))
+    assert verify(index) == []
+
+
+def test_a_missing_file_is_named(index: Path) -> None:
+    (index / FIRST).unlink()
+
+    with pytest.raises(IndexFormatError, match="the file is missing") as caught:
+        Store.open(index)
+    assert caught.value.where == str(index / FIRST)
+
+
+@pytest.mark.parametrize("content", [b"", b"no arrow", file_of([("", [1], [1])])[:-20]])
+def test_what_is_no_file_of_arrow_is_named_at_open(index: Path, content: bytes) -> None:
+    plant(index, FIRST, content)
+
+    with pytest.raises(IndexFormatError, match="the file is damaged") as caught:
+        Store.open(index)
+    assert caught.value.where == str(index / FIRST)
+    named(index, FIRST)
+
+
+def change_manifest(index: Path, change: Callable[[dict[str, Any]], object]) -> str:
+    data = json.loads((index / "manifest.json").read_bytes())
+    change(data)
+    sign(index, data)
+    with pytest.raises(IndexFormatError) as caught:
+        Store.open(index)
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            lambda data: data["segments"][0]["files"].pop(Path(FIRST).name),
+            "segment 00000001-0000: files: it has postings, or none, against the field 'lexical'",
+        ),
+        (
+            lambda data: data.update(lexical=None),
+            "segment 00000001-0000: files: it has postings, or none, against the field 'lexical'",
+        ),
+        (
+            lambda data: data["segments"][0]["files"].update(
+                {"lexical-00000009.arrow": data["segments"][0]["files"][Path(FIRST).name]}
+            ),
+            "segment 00000001-0000: files: two are of one kind",
+        ),
+        (
+            lambda data: data["segments"][0]["files"].update({"lexical-../x.arrow": {}}),
+            "segment 00000001-0000: files: 'lexical-../x.arrow' is unknown",
+        ),
+        (lambda data: data["lexical"].update(stemmer="../x"), "lexical.stemmer: '../x' is not allowed there"),
+        (
+            lambda data: data["lexical"].update(analyzer=0),
+            "lexical.analyzer: 0 is not an integer from 1 to 9007199254740992",
+        ),
+        (lambda data: data["index"].pop("lexical"), "index: 'lexical' is missing"),
+    ],
+)
+def test_a_manifest_against_its_postings_is_refused(
+    index: Path, change: Callable[[dict[str, Any]], object], reason: str
+) -> None:
+    assert change_manifest(index, change) == f"the manifest is damaged: {reason}"
+
+
+def test_postings_of_a_longer_segment_are_named(index: Path) -> None:
+    plant(index, SECOND, (index / FIRST).read_bytes())
+
+    assert named(index, SECOND) == "the term '2' has rows or counts that cannot be"
+    postings = Store.open(index).segments[1].postings
+    for term in ("", "2", "a", "c", "d"):
+        with pytest.raises(IndexFormatError, match="cannot be") as caught:
+            postings.find(term)
+        assert caught.value.where == str(index / SECOND)
+
+
+FORGED: dict[str, tuple[Callable[[list[Term]], list[Term]], str | None, str]] = {  # a term that cannot be asked for
+    "terms unsorted": (lambda terms: [terms[0], *terms[:0:-1]], "c", "its terms are not sorted"),
+    "a term twice": (lambda terms: [*terms, terms[-1]], "c", "its terms are not sorted"),
+    "a row out of range": (
+        lambda terms: [*terms[:-1], ("d", [4], [1])],
+        "d",
+        "the term 'd' has rows or counts that cannot be",
+    ),
+    "a row far out of range": (
+        lambda terms: [*terms[:-1], ("d", [2**32 - 1], [1])],
+        "d",
+        "the term 'd' has rows or counts that cannot be",
+    ),
+    "a row twice": (lambda terms: [*terms[:-1], ("d", [3, 0], [1, 1])], "d", "the term 'd' has rows or counts"),
+    "no count": (lambda terms: [*terms[:-1], ("d", [3], [0])], "d", "the term 'd' has rows or counts that cannot be"),
+    "fewer counts than rows": (
+        lambda terms: [*terms[:-1], ("d", [2, 1], [1])],
+        "c",
+        "a term has more rows than counts, or fewer",
+    ),
+    "no row": (lambda terms: [*terms[:-1], ("d", [], [])], "c", "a term has no row"),
+    "no term": (lambda terms: [(None, *terms[0][1:]), *terms[1:]], "c", "a batch has empty cells"),
+    "a higher count": (lambda terms: [*terms[:-1], ("d", [3], [2])], None, "its counts do not add up to the lengths"),
+    "another row": (lambda terms: [*terms[:-1], ("d", [2], [1])], None, "its counts do not add up to the lengths"),
+    "a term less": (lambda terms: terms[:-1], None, "its counts do not add up to the lengths of the rows"),
+    "no lengths": (lambda terms: terms[1:], None, "its counts do not add up to the lengths of the rows"),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_forged_file_with_a_checksum_that_fits_is_named(index: Path, forged: str) -> None:
+    change, term, reason = FORGED[forged]
+
+    plant(index, FIRST, file_of(change(terms_of(index, FIRST))))
+
+    assert named(index, FIRST).startswith(reason)
+    if term is not None:
+        with pytest.raises(IndexFormatError, match="the file is damaged") as caught:
+            Store.open(index).segments[0].postings.find(term)
+        assert caught.value.where == str(index / FIRST)
+
+
+BATCHES: dict[str, tuple[Callable[[list[Term]], list[list[Term]]], str]] = {
+    "unsorted across batches": (
+        lambda terms: [terms[4:], terms[:4]],
+        "the terms of batch 1 do not follow those before",
+    ),
+    "a term in two batches": (lambda terms: [terms[:5], terms[4:]], "the terms of batch 1 do not follow those before"),
+    "a batch without a term": (
+        lambda terms: [terms[:4], [(None, *terms[4][1:]), *terms[5:]]],
+        "a batch has empty cells",
+    ),
+}
+
+
+@pytest.mark.parametrize("forged", BATCHES)
+def test_a_forged_file_of_many_batches_is_named(index: Path, forged: str) -> None:
+    split, reason = BATCHES[forged]
+
+    plant(index, FIRST, file_of(*split(terms_of(index, FIRST))))
+
+    assert named(index, FIRST) == reason
+
+
+@pytest.mark.parametrize("damage", ["not finite", "cut", "empty"])
+def test_moments_that_cannot_be_are_named_when_they_are_read(tmp_path: Path, kit: Any, damage: str) -> None:
+    index, name = tmp_path / "index", "segments/00000001-0000/moments-00000001.bin"
+    with small_indexes():
+        kit.build(index, {"a": ["b", "c", "d"]})
+    data = (index / name).read_bytes()
+    damaged = {"not finite": data[:-8] + np.float64(np.inf).tobytes(), "cut": data[:-8], "empty": b""}
+    plant(index, name, damaged[damage])
+
+    named(index, name)
+    with pytest.raises(IndexFormatError, match="the file is damaged") as caught:
+        _ = Store.open(index).segments[0].moments
+    assert caught.value.where == str(index / name)
