@@ -28,7 +28,8 @@ from ragidx.corpora.readers.registry import documents
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.bm25 import scores
 from ragidx.indexer.lexical.bm25 import statistics as statistics_of
-from ragidx.indexer.lexical.postings import Postings, write_postings
+from ragidx.indexer.lexical.postings import Postings
+from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.lexical.stemming import stemmer
 from ragidx.pipelines.evaluate.significance import ndcg
 

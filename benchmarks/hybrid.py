@@ -5,10 +5,10 @@
     python benchmarks/hybrid.py words --corpus chunks.jsonl --index DIR       the lexical part alone, added and removed
     python benchmarks/hybrid.py ask --corpus chunks.jsonl --index DIR         questions, beside tantivy
 
-A row is 150 words in a row of real texts (`--texts`: a folder of .jsonl.zst with a field `text`). Questions are `natural`,
-8 words in a row of a row, or `rare`, such words that stand in fewer than 5 % of the rows. One thread; a question is
-encoded by the model each time. `words` takes the lexical part away and adds it again, each a build as a process in which
-nothing is opened or encoded.
+A row is 150 words in a row of real texts (`--texts`: a folder of .jsonl.zst with a field `text`). Questions are
+`natural`, 8 words in a row of a row, or `rare`, such words that stand in fewer than 5 % of the rows. One thread; a
+question is encoded by the model each time. `words` takes the lexical part away and adds it again, each a build as a
+process in which nothing is opened or encoded.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def ask(arguments):
         searches["tantivy"] = _tantivy(rows)
     del rows
     for kind, questions in (("rare", rare), ("natural", natural)):
-        for name, search in searches.items():
+        for search in searches.values():
             for question in questions[:20]:
                 search(question)
         taken = {name: [] for name in searches}

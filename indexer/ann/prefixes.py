@@ -31,6 +31,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, codes_of, exact_index, map_vectors, vectors_header
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments, moments_of, wants_moments
+from ragidx.indexer.damage import damaged
 from ragidx.indexer.normalize import l2_normalize
 
 _BLOCK_ROWS = 16_384
@@ -77,39 +78,50 @@ def open_prefixes(folder: Path, vectors: Any, width: int, checksum: str) -> Pref
         checksum: sha256 of the file of the vectors, as the manifest has it.
     """
     rows = int(vectors.ntotal)
-    tail = _tail(rows, width)
     for path in sorted(folder.glob(f"prefix-{width}-{checksum[:16]}-*.faiss")):
         with contextlib.suppress(IndexFormatError, MachineError, ValueError):
             if is_whole(path):
-                return _opened(path, width, rows, tail)
+                return _opened(path, width, rows)
     temporary = folder / f".prefix-{width}.{atomic.unique()}{atomic.TEMPORARY}"
     try:
         with atomic.create(temporary) as file:
             file.write(vectors_header(padded(width), rows))
             for block in _blocks(vectors, width):
                 file.write(block)
-            if tail:
+            if wants_moments(rows, width):
                 file.write(_moments(vectors, width).to_bytes())
         path = folder / f"prefix-{width}-{checksum[:16]}-{file.entry.sha256[:16]}.faiss"
         atomic.replace(temporary, path)
-        return _opened(path, width, rows, tail)
+        return _opened(path, width, rows)
     except RagidxError:  # read-only, full, or removed by a writer
-        made = _moments(vectors, width) if tail else None
+        made = _moments(vectors, width) if wants_moments(rows, width) else None
         return Prefix(exact_index(padded(width), _blocks(vectors, width)), made)
 
 
-def _tail(rows: int, width: int) -> int:
-    """Bytes of the moments at the end of a file."""
-    return Moments.n_bytes(width) if wants_moments(rows, width) else 0
+def _opened(path: Path, width: int, rows: int) -> Prefix:
+    """A file, with the moments at its end where it has them.
 
-
-def _opened(path: Path, width: int, rows: int, tail: int) -> Prefix:
+    Raises:
+        IndexFormatError: it is another file, or has no moments though it has many rows.
+    """
+    tail = _tail(path, width, rows)
     index = map_vectors(path, padded(width), rows, tail)
     if not tail:
+        if wants_moments(rows, width):
+            raise damaged(path, "it is of an older version, and has no moments")
         return Prefix(index, None)
     with path.open("rb") as file:
         file.seek(-tail, os.SEEK_END)
         return Prefix(index, Moments.from_bytes(file.read(), rows, width))
+
+
+def _tail(path: Path, width: int, rows: int) -> int:
+    """Bytes of the moments at the end of a file; 0 where it has none."""
+    own = Moments.n_bytes(width)
+    try:
+        return own if path.stat().st_size == HEADER_BYTES + 2 * padded(width) * rows + own else 0
+    except OSError:  # another process removed it
+        return 0
 
 
 def _moments(vectors: Any, width: int) -> Moments:
@@ -142,8 +154,7 @@ def is_prefix_of(path: Path, vectors: Any) -> bool:
     if not 1 <= width <= vectors.d:
         return False
     try:
-        at_end = path.stat().st_size - HEADER_BYTES - 2 * padded(width) * rows
-        map_vectors(path, padded(width), rows, _tail(rows, width) if at_end else 0)  # older copies have no moments
+        map_vectors(path, padded(width), rows, _tail(path, width, rows))  # older copies have no moments
     except IndexFormatError:
         return False
     codes, start = codes_of(path, padded(width), rows), 0

@@ -6,8 +6,9 @@
         counts  large_list<uint32>: how often the term occurs in that row; at least 1
 
 The empty term, which no text has, comes first: its rows are those with any term, its counts are their lengths in terms.
-So the file needs no second table. The file belongs to one segment: row r is row r of its vectors. Every batch is
-checked when it is read: a damaged file is an error, never a wrong answer.
+So the file needs no second table. Row r is row r of the segment's vectors; the metadata of the schema name the texts
+that the file was made of. Every batch is checked when it is read, and in a small file the order of all of them: a
+damaged file is an error. A large one is read whole by `read_all` alone.
 """
 
 from __future__ import annotations
@@ -15,9 +16,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import functools
-import itertools
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,13 +26,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import check_machine, first_line
-from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Ints, numbers_of
-from ragidx.indexer.atomic import FileEntry, NewFile
 from ragidx.indexer.damage import damaged
-from ragidx.indexer.lexical.analyzer import Analyzer, tokens
 
 LENGTHS = ""  # the term whose counts are the lengths of the rows
+TEXTS = b"texts"  # what the texts are known by, in the metadata of the schema
 
 SCHEMA = pa.schema(
     [
@@ -43,169 +40,9 @@ SCHEMA = pa.schema(
     ]
 )
 
-_BATCH_POSTINGS = 1 << 14  # a question reads a batch for each of its terms
-_BLOCK_TOKENS = 1 << 20  # held while a file is written: they are sorted in memory
-_GATHERED = 1 << 22  # postings that are merged at once
-_RECORD = np.dtype([("term", "<u4"), ("row", "<u4"), ("count", "<u4")])
-
 Uints = NDArray[np.uint32]
 
-
-class _Vocabulary(dict[str, int]):
-    """Token -> number of its term; of several terms, -1 minus the place of their numbers in `several`."""
-
-    def __init__(self, analyzer: Analyzer) -> None:
-        self._terms_of = analyzer.terms
-        self.terms: dict[str, int] = {}
-        self.several: list[list[int]] = []
-
-    def __missing__(self, token: str) -> int:
-        numbers = [self.terms.setdefault(term, len(self.terms)) for term in self._terms_of(token)]
-        if len(numbers) == 1:
-            found = numbers[0]
-        else:
-            self.several.append(numbers)
-            found = -len(self.several)
-        self[token] = found
-        return found
-
-
-class PostingsWriter:
-    """Texts of consecutive rows in, a file out. A context manager: its temporary file goes at the end of the block.
-
-    Memory: the segment's vocabulary, a million tokens, and four million postings while they are merged.
-
-    Args:
-        folder: where the temporary file may be.
-        analyzer: texts to terms.
-    """
-
-    def __init__(self, folder: Path, analyzer: Analyzer) -> None:
-        self._vocabulary = _Vocabulary(analyzer)
-        self._numbers: list[int] = []  # of the terms of the rows since the last block
-        self._ends: list[int] = []
-        self._n_rows = 0
-        self._sizes: list[int] = []  # postings of each block
-        self._folder = folder
-        with atomic.writing(folder):
-            self._spilled = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by __exit__
-
-    def __enter__(self) -> PostingsWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._spilled.close()
-
-    def add(self, texts: Iterable[str]) -> None:
-        """The texts of the next rows."""
-        for text in texts:
-            self._numbers += map(self._vocabulary.__getitem__, tokens(text))
-            self._ends.append(len(self._numbers))
-            if len(self._numbers) >= _BLOCK_TOKENS:
-                self._spill()
-
-    def write(self, file: NewFile) -> None:
-        """Write the postings of all rows."""
-        self._spill()
-        terms = sorted(self._vocabulary.terms, key=str.encode)
-        rank = np.empty(len(terms) + 1, np.uint32)  # the empty term has the number 0 here and there
-        rank[0] = 0
-        rank[[self._vocabulary.terms[term] + 1 for term in terms]] = np.arange(1, len(terms) + 1)
-        with pa.ipc.new_file(file, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as target:
-            for batch in _batches([LENGTHS, *terms], self._ranked(rank)):
-                target.write_batch(batch)
-
-    def _spill(self) -> None:
-        """Count the terms of the waiting rows, and write the postings to the temporary file, row by row."""
-        lengths = np.diff(np.array([0, *self._ends]))
-        rows = np.repeat(np.arange(self._n_rows, self._n_rows + len(lengths)), lengths)
-        numbers = np.array(self._numbers, np.int64)
-        several = np.flatnonzero(numbers < 0)
-        if several.size:
-            parts = [self._vocabulary.several[-1 - number] for number in numbers[several].tolist()]
-            plain = numbers >= 0
-            sizes = [len(part) for part in parts]
-            rows = np.concatenate([rows[plain], np.repeat(rows[several], sizes)])
-            numbers = np.concatenate([numbers[plain], np.array([one for part in parts for one in part], np.int64)])
-        pairs, counts = np.unique((rows << 32) | (numbers + 1), return_counts=True)
-        found = np.empty(len(pairs), _RECORD)
-        found["row"], found["term"], found["count"] = pairs >> 32, pairs & 0xFFFFFFFF, counts
-        filled, first = np.unique(found["row"], return_index=True)
-        of_rows = np.empty(len(filled), _RECORD)  # the postings of the empty term
-        of_rows["row"], of_rows["term"] = filled, 0
-        of_rows["count"] = np.add.reduceat(counts, first) if len(first) else 0
-        block = np.concatenate([of_rows, found])
-        with atomic.writing(self._folder, block.nbytes):
-            self._spilled.write(block.tobytes())
-        self._sizes.append(len(block))
-        self._n_rows += len(lengths)
-        self._numbers, self._ends = [], []
-
-    def _ranked(self, rank: Uints) -> Iterator[NDArray[Any]]:
-        """The postings of all blocks by the ranks of their terms and by row, some millions at a time."""
-        self._spilled.flush()
-        total = sum(self._sizes)
-        if not total:
-            return
-        stored = np.memmap(self._spilled, _RECORD, "r+", shape=(total,))
-        sizes = np.zeros(len(rank), np.int64)
-        starts = np.cumsum([0, *self._sizes])
-        blocks = [stored[start:end] for start, end in itertools.pairwise(starts)]
-        for block in blocks:
-            ranks = rank[block["term"]]
-            order = np.argsort(ranks, kind="stable")
-            block[:] = block[order]
-            block["term"] = ranks[order]
-            sizes += np.bincount(block["term"], minlength=len(rank))
-        ends = np.cumsum(sizes)
-        places, first = [0] * len(blocks), 0
-        while first < len(rank):
-            before = int(ends[first - 1]) if first else 0
-            after = max(first + 1, int(np.searchsorted(ends, before + _GATHERED, "right")))
-            parts = []
-            for number, block in enumerate(blocks):
-                end = int(np.searchsorted(block["term"], after))
-                parts.append(block[places[number] : end])
-                places[number] = end
-            gathered = np.concatenate(parts)
-            yield gathered[np.argsort(gathered["term"], kind="stable")]
-            first = after
-
-
-def _batches(terms: Sequence[str], found: Iterable[NDArray[Any]]) -> Iterator[Any]:
-    """Record batches of whole terms, from their postings in order."""
-    for part in found:
-        ranks, first, sizes = np.unique(part["term"], return_index=True, return_counts=True)
-        rows = part["row"].astype(np.int64) + 1
-        gaps = np.diff(rows, prepend=0)
-        gaps[first] = rows[first]
-        ends = np.append(first[1:], len(part))
-        start = 0
-        while start < len(ranks):
-            # At least one term; more as long as they fit.
-            after = max(start + 1, int(np.searchsorted(ends, first[start] + _BATCH_POSTINGS, "right")))
-            chosen = slice(int(first[start]), int(ends[after - 1]))
-            offsets = np.concatenate([[0], np.cumsum(sizes[start:after])])
-            yield pa.record_batch(
-                [
-                    pa.array([terms[rank] for rank in ranks[start:after].tolist()], pa.large_string()),
-                    _lists(offsets, gaps[chosen]),
-                    _lists(offsets, part["count"][chosen]),
-                ],
-                schema=SCHEMA,
-            )
-            start = after
-
-
-def _lists(offsets: Ints, values: NDArray[Any]) -> Any:
-    """A list array; `pyarrow.array` of numpy arrays would import pandas, where that is installed."""
-    numbers = pa.Array.from_buffers(
-        pa.uint32(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.uint32))]
-    )
-    places = pa.py_buffer(np.ascontiguousarray(offsets, np.int64))
-    return pa.LargeListArray.from_buffers(
-        SCHEMA.field("gaps").type, len(offsets) - 1, [None, places], children=[numbers]
-    )
+_ORDERED_BATCHES = 1024  # of files with so many at most, the order of all is checked
 
 
 class Found(NamedTuple):
@@ -221,12 +58,13 @@ class Postings:
     Args:
         path: of the file.
         n_rows: of the segment.
+        known_by: what the texts of the segment are known by.
 
     Raises:
         IndexFormatError: the file is missing or damaged; so for each method.
     """
 
-    def __init__(self, path: Path, n_rows: int) -> None:
+    def __init__(self, path: Path, n_rows: int, known_by: str = "") -> None:
         self._path, self._n_rows = path, n_rows
         with self._reading():
             with pa.memory_map(str(path)) as file:
@@ -234,13 +72,18 @@ class Postings:
             reader = self._reader()
             if reader.schema != SCHEMA:
                 raise ValueError("its columns are not term, gaps and counts")
+            if (reader.schema.metadata or {}).get(TEXTS, b"") != known_by.encode():
+                raise ValueError("it was made of the texts of another segment")
             self.n_batches: int = reader.num_record_batches
 
     @functools.cached_property
     def lengths(self) -> Uints:
         """(rows,) how many terms each row has."""
         found = np.zeros(self._n_rows, np.uint32)
-        if (postings := self.find(LENGTHS)) is not None:
+        if self.n_batches:
+            postings = self.find(LENGTHS)
+            if postings is None:
+                raise damaged(self._path, "it has no lengths of rows")
             found[postings.rows] = postings.counts
         return found
 
@@ -248,6 +91,7 @@ class Postings:
         """The rows of a term, None if no row has it."""
         low, high = 0, self.n_batches  # the batch is in [low, high)
         with self._reading():
+            _ = self._in_order
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (middle, high) if self._first(middle) <= term else (low, middle)
@@ -257,6 +101,15 @@ class Postings:
         """Read and check everything, also across batches."""
         with self._reading():
             self._check_batches()
+
+    @functools.cached_property
+    def _in_order(self) -> bool:
+        """Checked where there are few batches: whether a term can only be in the batch that is looked into."""
+        if self.n_batches <= _ORDERED_BATCHES:
+            for number in range(1, self.n_batches):
+                if self._first(number) <= self._first(number - 1):
+                    raise ValueError(f"the terms of batch {number} do not follow those before")
+        return True
 
     def _check_batches(self) -> None:
         lengths = np.zeros(self._n_rows, np.int64)
@@ -289,8 +142,8 @@ class Postings:
     @functools.lru_cache(maxsize=4096)  # noqa: B019 - as long as the file is open
     def _first(self, number: int) -> str:
         terms = _checked(self._reader([0]), number).column(0)
-        if not len(terms):
-            raise ValueError(f"batch {number} is empty")
+        if not len(terms) or terms.null_count:
+            raise ValueError(f"batch {number} is empty, or has empty cells")
         first: str = terms[0].as_py()
         return first
 
@@ -337,22 +190,3 @@ def _checked(reader: Any, number: int) -> Any:
     batch = reader.get_batch(number)
     batch.validate(full=True)
     return batch
-
-
-def write_postings(path: Path, texts: Iterable[Iterable[str]], analyzer: Analyzer) -> FileEntry:
-    """Write the file of a segment.
-
-    Args:
-        path: of the file; its folder exists.
-        texts: of the rows in order, in parts.
-        analyzer: texts to terms.
-
-    Raises:
-        RagidxError: the disk is full or failed.
-    """
-    with PostingsWriter(path.parent, analyzer) as writer:
-        for part in texts:
-            writer.add(part)
-        with atomic.create(path) as file:
-            writer.write(file)
-    return file.entry

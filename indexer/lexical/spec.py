@@ -12,7 +12,15 @@ from dataclasses import dataclass
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.lexical.analyzer import VERSION, Analyzer
-from ragidx.indexer.lexical.stemming import AUTO, NONE, guess_language, stemmer, stemmer_version
+from ragidx.indexer.lexical.stemming import (
+    AUTO,
+    NONE,
+    check_stemmer,
+    guess_language,
+    languages,
+    stemmer,
+    stemmer_version,
+)
 
 OFF = "off"
 
@@ -40,8 +48,13 @@ class LexicalSpec:
         """The analyser of this spec.
 
         Raises:
-            SpecError: its version of the rules or of the stemmers is not installed.
+            SpecError: its language, its version of the rules or of the stemmers is not installed.
         """
+        if self.stemmer not in (NONE, *languages()):
+            raise SpecError(
+                f"the lexical part of the index was made with the stemmer '{self.stemmer}', which is not installed",
+                "install the newest PyStemmer, or build again with another `stemmer`; or search with `mode=dense`",
+            )
         here = LexicalSpec.of(self.stemmer)
         for name, made, found in (
             ("stemmers of version", self.stemmer_version, here.stemmer_version),
@@ -62,12 +75,17 @@ def decided(asked: str, own: LexicalSpec | None, sample: Callable[[], Iterable[s
         asked: `auto`, `none`, a language or `off`.
         own: what the index has.
         sample: gives some of its texts; called only to guess their language.
+
+    Raises:
+        SpecError: there is no such stemmer.
     """
     if asked == OFF:
         return None
     if asked != AUTO:
+        check_stemmer(asked)
         return LexicalSpec.of(asked)
     if own is not None:
+        check_stemmer(own.stemmer)
         return LexicalSpec.of(own.stemmer)
     texts = [text for text in sample() if text.strip()]
     return LexicalSpec.of(guess_language(texts)) if texts else None  # vectors without texts have nothing to search

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 import Stemmer
 
-from ragidx.corpora.errors import unknown_name
+from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.lexical.analyzer import tokens
 
 AUTO, NONE = "auto", "none"
@@ -38,7 +38,8 @@ def check_stemmer(name: str) -> None:
         SpecError: it is none of auto, none and the languages.
     """
     if name not in (AUTO, NONE) and name not in languages():
-        raise unknown_name("stemmer", name, [AUTO, NONE, *languages()])
+        fault = unknown_name("stemmer", name, [AUTO, NONE, *languages()])
+        raise SpecError(fault.message, fault.hint, where="`stemmer`")
 
 
 def stemmer_version() -> str:

@@ -70,6 +70,11 @@ class SegmentEntry:
         return {"id": self.id, "rows": self.rows, "files": files, "ann": self.ann.to_json() if self.ann else None}
 
     @property
+    def texts(self) -> str:
+        """What the texts are known by: the checksum of the file that holds them."""
+        return self.files[CHUNKS].sha256
+
+    @property
     def lexical(self) -> str | None:
         """The name of the file of postings; None: there is none."""
         return next((name for name in self.files if kind_of_file(name) == LEXICAL), None)

@@ -185,7 +185,7 @@ class Segment:
     def postings(self) -> Postings | None:
         """The words of the rows; None: the index has no lexical part."""
         name = self.entry.lexical
-        return None if name is None else Postings(self.folder / name, self.entry.rows)
+        return None if name is None else Postings(self.folder / name, self.entry.rows, self.entry.texts)
 
     @functools.cached_property
     def moments(self) -> Moments | None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ragidx.corpora.errors import IndexFormatError, check_machine
 from ragidx.indexer.ann.faiss_files import VECTORS
+from ragidx.indexer.ann.moments import spread_of
 from ragidx.indexer.ann.prefixes import is_whole, prefix_files
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.damage import PUT_BACK, damaged
@@ -140,9 +141,6 @@ def _read_all(segment: Segment) -> None:
     segment.map()
     if segment.entry.ann is not None:
         _ = segment.ann_index  # checks every link and row number
-    _ = segment.moments
-    if segment.postings is not None:
-        segment.postings.read_all()
     for start in range(0, segment.entry.rows, BATCH_ROWS):
         numbers = range(start, min(start + BATCH_ROWS, segment.entry.rows))
         segment.rows(numbers)
@@ -150,6 +148,20 @@ def _read_all(segment: Segment) -> None:
         bad = np.flatnonzero(~(np.abs(lengths - 1) <= 2 * NORM_TOLERANCE))
         if len(bad):
             raise damaged(segment.folder, f"row {start + bad[0]} is not of unit length")
+    if segment.postings is not None:
+        segment.postings.read_all()
+    if segment.moments is not None and not _are_moments(segment):
+        raise damaged(segment.folder / str(segment.entry.moments), "it does not hold the moments of the vectors")
+
+
+def _are_moments(segment: Segment) -> bool:
+    """Whether moments are those of the vectors: by the mean and spread of the cosines with some rows."""
+    assert segment.moments is not None
+    rows = segment.entry.rows
+    asked = segment.vectors(np.unique(np.linspace(0, rows - 1, 4).astype(np.int64)))
+    found, expected = segment.moments.spread(asked), spread_of(segment.scan(asked, rows, None))
+    pairs = ((found.mean, expected.mean), (found.deviation, expected.deviation))
+    return all(np.allclose(one, other, atol=1e-4) for one, other in pairs)
 
 
 def _damaged_prefixes(folder: Path, manifest: Manifest) -> list[str]:

@@ -17,7 +17,7 @@ from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.moments import moments_of, wants_moments
 from ragidx.indexer.ann.tuning import OnStage
-from ragidx.indexer.lexical.postings import PostingsWriter
+from ragidx.indexer.lexical.postings_writer import PostingsWriter
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.entries import (
     LEXICAL,
@@ -79,15 +79,13 @@ def lexical_entry(
 def _write_postings(segment: Segment, path: Path, spec: LexicalSpec, on_stage: OnStage) -> atomic.FileEntry:
     rows, done = segment.entry.rows, 0
     atomic.remove(path)  # of a commit that was killed
-    with PostingsWriter(segment.folder, spec.make_analyzer()) as writer:
+    with PostingsWriter(path, spec.make_analyzer(), segment.entry.texts) as writer:
         for batch in segment.batches(["heading", "text"]):
             headings, texts = batch.column(0).to_pylist(), batch.column(1).to_pylist()
             writer.add(f"{heading}\n{text}" if heading else text for heading, text in zip(headings, texts, strict=True))
             done += len(texts)
             on_stage(WORDS, rows, done)
-        with atomic.create(path) as file:
-            writer.write(file)
-    return file.entry
+        return writer.write()
 
 
 def _write_moments(segment: Segment, path: Path) -> atomic.FileEntry:

@@ -32,7 +32,8 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import load_faiss
 from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
-from ragidx.indexer.lexical.spec import LexicalSpec, decided
+from ragidx.indexer.lexical.spec import OFF, decided
+from ragidx.indexer.lexical.stemming import check_stemmer
 from ragidx.indexer.store.deletions import Masks, read_deletions
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.lock import Lock, now
@@ -267,7 +268,7 @@ class StoreWriter:
         return documents
 
     def _check_arguments(self) -> None:
-        """Refuse mistakes of the calling program, not of a user."""
+        """Refuse mistakes of the calling program, and a stemmer that is not there."""
         if not 1 <= self._dim <= MAX_DIM:
             raise ValueError(f"dim {self._dim} is not from 1 to {MAX_DIM}")
         if not is_fingerprint(self._fingerprint):
@@ -275,6 +276,8 @@ class StoreWriter:
         for name in self._blobs:
             if not is_file_name(name):
                 raise ValueError(f"{name!r} is not a plain file name")
+        if self._index.lexical != OFF:
+            check_stemmer(self._index.lexical)
 
     def _tuned_segments(self, base: Manifest) -> list[Segment]:
         entries = retuned(self.path, base, self._index)
@@ -346,11 +349,6 @@ class StoreWriter:
             and base.lexical == decided(self._index.lexical, base.lexical, lambda: sample_texts(self._segments))
         )
 
-    @property
-    def _lexical_before(self) -> LexicalSpec | None:
-        """What the postings of the segments that stay were made by."""
-        return None if self.base is None or self._replace else self.base.lexical
-
     def _write_state(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
         """Write what the new manifest names besides the segments; a segment without live rows is dropped."""
         entries = [segment.entry for segment in self._segments] + [entry for entry, _ in self._finished]
@@ -369,7 +367,8 @@ class StoreWriter:
         schema = union(*schemas)
         copier = Copier(self.path, self._generation, len(self._finished), schema, self._dim, self._on_stage)
         parts = merged(self.path, parts, copier, self._dim, schema)
-        form = Form(self._generation, self._dim, schema, self._index, self._lexical_before)
+        before = None if self.base is None or self._replace else self.base.lexical
+        form = Form(self._generation, self._dim, schema, self._index, before)
         parts, lexical = derived(self.path, parts, form, self._on_stage)
         segments = tuple(part.entry for part in parts)
         return Manifest(

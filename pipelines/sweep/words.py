@@ -14,7 +14,7 @@ import numpy as np
 
 from ragidx.indexer.ann.index_types import FLAT, IndexOptions, padded
 from ragidx.indexer.arrays import Doubles, Floats
-from ragidx.indexer.lexical.postings import write_postings
+from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.bm25 import scores, statistics
-from ragidx.indexer.lexical.postings import Postings, write_postings
+from ragidx.indexer.lexical.postings import Postings
+from ragidx.indexer.lexical.postings_writer import write_postings
 
 PLAIN = Analyzer()
 

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import IndexFormatError
-from ragidx.indexer.lexical import postings
+from ragidx.indexer.lexical import postings_writer
 from ragidx.indexer.lexical.analyzer import Analyzer
-from ragidx.indexer.lexical.postings import SCHEMA, Postings, write_postings
+from ragidx.indexer.lexical.postings import SCHEMA, Postings
+from ragidx.indexer.lexical.postings_writer import write_postings
 
 PLAIN = Analyzer()
 TEXTS = ["the mill by the river", "", "a river, a mill, a river", "snake_case and max.rows", "火山"]
@@ -52,9 +53,10 @@ def test_no_text_has_no_term(tmp_path: Path) -> None:
 def test_every_term_of_any_texts_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: list[str], block: int
 ) -> None:
-    monkeypatch.setattr(postings, "_BLOCK_TOKENS", block)
-    monkeypatch.setattr(postings, "_GATHERED", block)
-    monkeypatch.setattr(postings, "_BATCH_POSTINGS", min(block, 5))
+    monkeypatch.setattr(postings_writer, "_BLOCK_TOKENS", block)
+    monkeypatch.setattr(postings_writer, "_RUNS", 3)
+    monkeypatch.setattr(postings_writer, "_RUN_TERMS", 2)
+    monkeypatch.setattr(postings_writer, "_BATCH_POSTINGS", min(block, 5))
     counted = [Counter(PLAIN(text)) for text in texts]
 
     found = write(tmp_path, texts)
@@ -79,7 +81,7 @@ def test_one_word_a_million_times_is_counted(tmp_path: Path) -> None:
 def test_the_file_is_the_same_however_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, TEXTS)
     once = (tmp_path / "lexical.arrow").read_bytes()
-    monkeypatch.setattr(postings, "_BLOCK_TOKENS", 3)
+    monkeypatch.setattr(postings_writer, "_BLOCK_TOKENS", 3)
 
     write(tmp_path, TEXTS)
 

@@ -20,7 +20,9 @@ def pristine(kit, tmp_path_factory) -> Path:
     first = {f"d{n}": [f"t{n} {part}" for part in range(3)] for n in range(100)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_types, "MIN_ROWS", 2)
-        index = IndexOptions("hnsw", target_recall=0.01)  # nearly all rows of so few ask, with their links cut
+        index = IndexOptions(
+            "hnsw", target_recall=0.01, lexical="off"
+        )  # nearly all rows of so few ask, with their links cut
         kit.build(path, first, index=index, blobs=blobs)
         kit.build(path, first | {"d0": ["changed", "twice"]}, index=index, blobs=blobs)
     assert [entry.ann is not None for entry in Store.open(path).manifest.segments] == [True, True]

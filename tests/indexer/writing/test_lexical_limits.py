@@ -1,0 +1,163 @@
+"""Postings at the edges: forged batches, stemmers that are not installed, a full disk, writers that were killed."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fault_reader import plant, sign
+
+from ragidx.corpora.errors import IndexFormatError, RagidxError, SpecError
+from ragidx.indexer.ann.index_types import IndexOptions
+from ragidx.indexer.ann.prefixes import is_prefix_of
+from ragidx.indexer.lexical.analyzer import Analyzer
+from ragidx.indexer.lexical.postings import SCHEMA
+from ragidx.indexer.lexical.postings_writer import write_postings
+from ragidx.indexer.lexical.spec import LexicalSpec
+from ragidx.indexer.store.manifest import read_manifest
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
+from ragidx.pipelines.build.options import index_options
+
+FIRST, SECOND = "segments/00000001-0000/lexical-00000001.arrow", "segments/00000002-0000/lexical-00000002.arrow"
+Term = tuple[str | None, list[int], list[int]]
+
+
+@pytest.fixture
+def index(tmp_path: Path, kit: Any) -> Path:
+    """Two segments: three rows, and two."""
+    path = tmp_path / "index"
+    for name, texts in {"a": ["b c", "c", "c d"], "z": ["b d", "d"]}.items():
+        with kit.writer(path, index=IndexOptions("flat", lexical="none")) as writer:
+            kit.add(writer, kit.rows(name, texts))
+            writer.commit({}, 1)
+    return path
+
+
+def terms_of(index: Path, name: str) -> list[Term]:
+    table = pa.ipc.open_file(pa.BufferReader((index / name).read_bytes())).read_all()
+    return [(row["term"], row["gaps"], row["counts"]) for row in table.to_pylist()]
+
+
+def file_of(*batches: list[Term], metadata: Any = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata)) as file:
+        for terms in batches:
+            columns = [
+                pa.array(column, field.type) for column, field in zip(zip(*terms, strict=True), SCHEMA, strict=True)
+            ]
+            file.write_batch(pa.record_batch(columns, schema=SCHEMA))
+    return sink.getvalue().to_pybytes()
+
+
+def forge(index: Path, *batches: list[Term]) -> None:
+    """Other postings of the same texts."""
+    own = pa.ipc.open_file(pa.BufferReader((index / FIRST).read_bytes())).schema.metadata
+    plant(index, FIRST, file_of(*batches, metadata=own))
+
+
+BATCHES: dict[str, Callable[[list[Term]], list[list[Term]]]] = {
+    "unsorted across batches": lambda terms: [terms[4:], terms[:4]],
+    "a batch without its first term": lambda terms: [terms[:4], [(None, *terms[4][1:]), *terms[5:]]],
+}
+
+
+@pytest.mark.parametrize("forged", BATCHES)
+def test_no_term_in_many_batches_is_answered_wrongly(index: Path, forged: str) -> None:
+    """Each term has its own rows, or the file is named."""
+    right = {term: np.cumsum(gaps) - 1 for term, gaps, _ in terms_of(index, FIRST)}
+    forge(index, *BATCHES[forged](terms_of(index, FIRST)))
+
+    postings = Store.open(index).segments[0].postings
+    assert postings is not None
+    for term, rows in right.items():
+        try:
+            found = postings.find(str(term))
+        except IndexFormatError as fault:
+            assert fault.where == str(index / FIRST)  # noqa: PT017
+        else:
+            assert found is not None, term
+            assert found.rows.tolist() == rows.tolist()
+
+
+def test_postings_of_a_shorter_segment_are_named_by_verify(index: Path) -> None:
+    plant(index, FIRST, (index / SECOND).read_bytes())
+
+    assert [line.split(": ")[0] for line in verify(index)] == [str(index / FIRST)]
+
+
+def test_a_file_without_lengths_gives_no_scores(index: Path) -> None:
+    forge(index, terms_of(index, FIRST)[1:])
+    postings = Store.open(index).segments[0].postings
+    assert postings is not None
+
+    with pytest.raises(IndexFormatError):
+        _ = postings.lengths
+
+
+def test_a_stemmer_that_is_not_known_is_refused_before_anything_is_encoded(tmp_path: Path, kit: Any) -> None:
+    with pytest.raises(SpecError, match="unknown stemmer 'klingon'"):
+        kit.writer(tmp_path / "index", index=IndexOptions("flat", lexical="klingon"))
+
+    assert not (tmp_path / "index").exists()
+
+
+@pytest.mark.parametrize("stemmer", ["klingon", "auto", "off"])
+def test_a_manifest_of_a_stemmer_that_is_not_known_ends_in_one_error(index: Path, stemmer: str) -> None:
+    """Of another version of the stemmers, for example: a search and a build end in an error of ragidx."""
+    with pytest.raises(RagidxError):
+        LexicalSpec(stemmer, "3.1.0", 1).make_analyzer()
+
+
+@pytest.mark.parametrize("stemmer", ["klingon", "auto"])
+def test_a_build_on_a_stemmer_that_is_not_known_ends_in_one_error(index: Path, kit: Any, stemmer: str) -> None:
+    data = read_manifest(index).to_json()
+    data["lexical"]["stemmer"], data["index"]["lexical"] = stemmer, "auto"
+    sign(index, data)
+
+    with pytest.raises(RagidxError):
+        kit.build(index, {"new": ["x"]}, index=IndexOptions("flat"))
+
+
+def test_the_lexical_option_of_an_index_is_kept_where_no_other_is_asked_for() -> None:
+    """A build, a reindex and a shrink of an index ask `index_options` for what it has."""
+    own = IndexOptions("flat", lexical="english")
+
+    assert index_options(own, None, None, None, None) == own
+
+
+def test_a_disk_that_fills_where_terms_are_sorted_ends_in_one_error(tmp_path: Path) -> None:
+    """The temporary file is written at `flush` and `close`, too, and these are not in `atomic.writing`."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(RagidxError, match="cannot write"):
+            write_postings(tmp_path / "x.arrow", [[f"word{number} twice" for number in range(50)]], Analyzer())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_copy_that_another_process_just_removed_is_no_copy(index: Path, kit: Any) -> None:
+    store = Store.open(index)
+    store.search(kit.queries(1), 1, dim=3)
+    path, *_ = index.glob("segments/00000001-0000/prefix-*")
+    path.unlink()
+
+    assert not is_prefix_of(path, store.segments[0].exact_index)
+
+
+def test_what_a_killed_writer_of_postings_left_is_removed(index: Path, kit: Any) -> None:
+    left = index / "segments" / "00000001-0000" / ".lexical-00000003.arrow.1-abcd.tmp"
+    left.write_bytes(b"runs")
+
+    kit.writer(index, index=IndexOptions("flat", lexical="none")).close()
+
+    assert not left.exists()
+    assert verify(index) == []
