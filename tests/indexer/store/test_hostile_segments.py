@@ -142,30 +142,30 @@ def test_other_columns_with_a_checksum_that_fits(index, content, reason):
     assert refused(index) == f"{index / SEGMENT / 'chunks.arrow'}: the file is damaged: {reason}\n{PUT_BACK}"
 
 
-def test_record_batches_of_another_length_are_found_when_they_are_read(index):
-    plant(index, f"{SEGMENT}/chunks.arrow", arrow(chunk_schema(), 255, 2))
-    store = Store.open(index)
+def test_record_batches_of_another_length_are_found_when_they_are_read(wordless):
+    plant(wordless, f"{SEGMENT}/chunks.arrow", arrow(chunk_schema(), 255, 2))
+    store = Store.open(wordless)
 
     with pytest.raises(IndexFormatError) as caught:
         store.rows([(0, 299)])
 
     assert str(caught.value) == (
-        f"{index / SEGMENT / 'chunks.arrow'}: the file is damaged: record batch 1 holds 255 rows, not 44\n{PUT_BACK}"
+        f"{wordless / SEGMENT / 'chunks.arrow'}: the file is damaged: record batch 1 holds 255 rows, not 44\n{PUT_BACK}"
     )
     assert len(store.verify()) == 1
 
 
 @pytest.mark.slow
-def test_a_changed_byte_in_the_columns_is_an_error_or_still_text(index):
+def test_a_changed_byte_in_the_columns_is_an_error_or_still_text(wordless):
     """With a checksum that fits, as in an index made to harm: whatever is read is checked before it is used."""
-    whole = (index / SEGMENT / "chunks.arrow").read_bytes()
+    whole = (wordless / SEGMENT / "chunks.arrow").read_bytes()
     rng = np.random.default_rng(0)
     for place in rng.integers(0, len(whole), 150).tolist():
         changed = bytearray(whole)
         changed[place] = int(rng.integers(256))
-        plant(index, f"{SEGMENT}/chunks.arrow", bytes(changed))
+        plant(wordless, f"{SEGMENT}/chunks.arrow", bytes(changed))
         try:
-            rows = Store.open(index).rows([(0, 0), (0, 299)])
+            rows = Store.open(wordless).rows([(0, 0), (0, 299)])
         except IndexFormatError:
             continue
         assert all(isinstance(row.text, str) for row in rows)
