@@ -1,7 +1,4 @@
-"""The demo: the bundled corpus and model, three questions, the preset and echo + EmbedFilter side by side.
-
-Without the extra `models` the preset is all there is.
-"""
+"""The demo: the bundled corpus and model, three questions, and each hit's place by its vectors and by its words."""
 
 from __future__ import annotations
 
@@ -9,9 +6,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from ragidx.indexer.devices import missing_models
 from ragidx.pipelines.build.build import build
-from ragidx.pipelines.build.options import BuildKeywords
 from ragidx.pipelines.build.report import BuildReport, OnProgress
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.retriever import Retriever
@@ -21,15 +16,22 @@ QUESTIONS = (
     "what makes an old chocolate bar turn grey and is it safe to eat",
     "Which ship passage let foreign fish and jellyfish spread from one sea into another?",
 )
+_PLACES = 100  # of each list
 
 
 @dataclass(frozen=True)
-class Side:
-    """One way to encode the corpus, and what it answered: hits by question."""
+class Found:
+    """A hit of hybrid search.
 
-    name: str
-    report: BuildReport
-    answers: list[list[Hit]]
+    Attributes:
+        hit: with its scores.
+        dense_place: among the chunks by their vectors, from 1; None: not among the first hundred.
+        lexical_place: among those with a word of the question, by BM25; None likewise.
+    """
+
+    hit: Hit
+    dense_place: int | None
+    lexical_place: int | None
 
 
 def sample_corpus() -> Path:
@@ -37,18 +39,21 @@ def sample_corpus() -> Path:
     return Path(str(resources.files("ragidx.corpora") / "sample" / "documents"))
 
 
-def run(folder: Path, on_progress: OnProgress | None = None) -> list[Side]:
-    """Index the sample below `folder` and ask it the three questions: with the bundled model's preset and, where the
-    extra `models` is installed, with echo embeddings, filtered at tau = 2. float32, so that the scores are the same on
-    every machine.
+def run(folder: Path, on_progress: OnProgress | None = None) -> tuple[BuildReport, list[list[Found]]]:
+    """Index the sample in `folder` and ask it the three questions, as `ragidx query` does by default.
+
+    float32, so that the scores are the same on every machine.
     """
-    ways: list[tuple[str, BuildKeywords]] = [
-        ("preset", {"dtype": "float32"}),
-        ("echo", {"dtype": "float32", "method": "echo", "tau": 2.0}),
-    ]
-    sides = []
-    for name, options in ways[:1] if missing_models() else ways:
-        report = build(sample_corpus(), folder / name, on_progress=on_progress, **options)
-        retriever = Retriever.open(folder / name, dtype="float32")
-        sides.append(Side(name, report, retriever.search_batch(QUESTIONS, k=3)))
-    return sides
+    report = build(sample_corpus(), folder, on_progress=on_progress, dtype="float32")
+    retriever = Retriever.open(folder, dtype="float32")
+    answers = []
+    for question in QUESTIONS:
+        by_vectors = _places(retriever.search(question, _PLACES, mode="dense", fold=False))
+        by_words = _places(retriever.search(question, _PLACES, mode="lexical", fold=False))
+        hits = retriever.search(question, 3)
+        answers.append([Found(hit, by_vectors.get(hit.chunk_id), by_words.get(hit.chunk_id)) for hit in hits])
+    return report, answers
+
+
+def _places(hits: list[Hit]) -> dict[str, int]:
+    return {hit.chunk_id: hit.rank for hit in hits}

@@ -34,7 +34,7 @@ class _Candidate:
 
     scored: Scored
     row: Row
-    words: frozenset[str] | None = None
+    words: frozenset[tuple[str, ...]] | None = None
     also: list[Span] = field(default_factory=list)
 
 
@@ -99,12 +99,12 @@ def _same(kept: Sequence[_Candidate], new: _Candidate) -> _Candidate | None:
     return None
 
 
-def _triples(text: str) -> frozenset[str]:
+def _triples(text: str) -> frozenset[tuple[str, ...]]:
     """Runs of three words; a text of one or two words is one run, and one without words is itself."""
     words = _WORD.findall(text[:_LONG].casefold())
     if len(words) < 3:
-        return frozenset([" ".join(words) or text])
-    return frozenset(" ".join(words[at : at + 3]) for at in range(len(words) - 2))
+        return frozenset([tuple(words) or (text,)])
+    return frozenset(zip(words, words[1:], words[2:], strict=False))
 
 
 def _diverse(store: Store, found: Sequence[_Candidate], weight: float) -> list[_Candidate]:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import click
 
-from ragidx.corpora.errors import install
-from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.passages import passage, wrapped
@@ -21,13 +19,12 @@ from ragidx.pipelines.cli.progress import ProgressLine
     "--keep",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Keep the two indexes in this folder [default: they are removed].",
+    help="Keep the index in this folder [default: it is removed].",
 )
 def command(keep: Path | None) -> None:
     """Index the bundled sample corpus with the bundled model and ask it three questions.
 
-    It needs no network. The second column is the same model with echo embeddings and EmbedFilter; it needs the extra
-    `models`.
+    It needs no network. Beside each answer stands its place by the vectors alone and by the words alone.
 
     \b
         ragidx demo
@@ -35,36 +32,24 @@ def command(keep: Path | None) -> None:
     from ragidx.pipelines import demo
 
     with tempfile.TemporaryDirectory() as temporary, ProgressLine(as_json=False) as line:
-        sides = demo.run(keep or Path(temporary), line.callback)
-    _tell_sizes([side.report for side in sides])
-    names = ["preset", "echo + EmbedFilter"][: len(sides)]
-    for number, question in enumerate(demo.QUESTIONS):
+        report, answers = demo.run(keep or Path(temporary), line.callback)
+    click.echo(
+        f"Indexed {report.n_documents} documents in {report.n_chunks} chunks with the bundled model: "
+        f"{report.dim} dimensions, and their words."
+    )
+    for question, found in zip(demo.QUESTIONS, answers, strict=True):
         click.echo(f"\n{click.style(question, bold=True)}\n")
-        click.echo(click.style("    " + "".join(f"{name:<50}" for name in names).rstrip(), dim=True))
-        for hits in zip(*(side.answers[number] for side in sides), strict=True):
-            cells = "".join(f"{_cell(hit.score, hit.doc_id):<50}" for hit in hits)
-            click.echo(f"  {hits[0].rank} {cells}".rstrip())
-        lines = wrapped(passage(sides[0].answers[number][0].text, question, length=180), 94)
+        click.echo(click.style("  #  score  by vectors  by words  source", dim=True))
+        for one in found:
+            places = f"{_place(one.dense_place):>10}  {_place(one.lexical_place):>8}"
+            click.echo(f"  {one.hit.rank}  {one.hit.score:5.2f}  {places}  {console.printable(one.hit.doc_id)}")
+        lines = wrapped(passage(found[0].hit.text, question, length=180), 94)
         click.echo("\n" + "\n".join(f"    {line}" for line in lines))
     click.echo(_next(sys.argv[0]))
 
 
-def _tell_sizes(reports: list[BuildReport]) -> None:
-    r = reports[0]
-    if len(reports) > 1:
-        click.echo(
-            f"Indexed {r.n_documents} documents in {r.n_chunks} chunks, twice, with the bundled model:\n"
-            f"{r.dim} dimensions with its preset, {reports[1].dim} with echo embeddings and EmbedFilter."
-        )
-        return
-    click.echo(
-        f"Indexed {r.n_documents} documents in {r.n_chunks} chunks with the bundled model: {r.dim} dimensions.\n"
-        f"Beside it, echo embeddings and EmbedFilter: {install('models')}"
-    )
-
-
-def _cell(score: float, doc_id: str) -> str:
-    return f"{score:.2f}  {console.printable(doc_id)}"
+def _place(place: int | None) -> str:
+    return "over 100" if place is None else f"{place}."
 
 
 def _next(program: str) -> str:
