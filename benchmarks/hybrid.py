@@ -4,11 +4,13 @@
     python benchmarks/hybrid.py build --corpus chunks.jsonl --index DIR
     python benchmarks/hybrid.py words --corpus chunks.jsonl --index DIR       the lexical part alone, added and removed
     python benchmarks/hybrid.py ask --corpus chunks.jsonl --index DIR         questions, beside tantivy
+    python benchmarks/hybrid.py quality --evalset DIR --model M --dims 255 128 64 32
 
 A row is 150 words in a row of real texts (`--texts`: a folder of .jsonl.zst with a field `text`). Questions are
 `natural`, 8 words in a row of a row, or `rare`, such words that stand in fewer than 5 % of the rows. One thread; a
 question is encoded by the model each time. `words` takes the lexical part away and adds it again, each a build as a
-process in which nothing is opened or encoded.
+process in which nothing is opened or encoded. `quality` is nDCG@10 and recall@100 of whole documents with all queries,
+with paired tests of hybrid search against each part.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ import numpy as np
 import zstandard
 from figures import record
 
+import ragidx
+from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.indexer.ann.faiss_files import faiss
+from ragidx.pipelines.evaluate.significance import difference, ndcg
 from ragidx.retriever.retriever import Retriever
 
 WORDS = 150
@@ -136,6 +141,42 @@ def ask(arguments):
             record(f"question, {kind} words", values, model=name, index="mini")
 
 
+def quality(arguments):
+    folder = arguments.evalset
+    qrels = load_qrels(folder)
+    queries = {name: text for name, text in load_queries(folder).items() if name in qrels}
+    with tempfile.TemporaryDirectory() as room:
+        options = {} if arguments.model == "mini" else {"filter": "none"}
+        ragidx.build(folder, room, model=arguments.model, chunk_size="none", **options)
+        retriever, names = Retriever.open(room), list(queries)
+
+        def measured(**how):
+            found = retriever.search_documents(list(queries.values()), 100, **how)
+            ranked = [[document for document, _ in one] for one in found]
+            right = [{name for name, gain in qrels[query].items() if gain > 0} for query in names]
+            gains = [ndcg(one, qrels[query]) for one, query in zip(ranked, names, strict=True)]
+            recall = [len(some.intersection(one)) / len(some) for one, some in zip(ranked, right, strict=True) if some]
+            return np.array(gains), {
+                "nDCG@10": round(float(np.mean(gains)), 4),
+                "R@100": round(float(np.mean(recall)), 4),
+            }
+
+        setting = {"model": Path(arguments.model).name, "index": folder.name}
+        lexical, values = measured(mode="lexical")
+        record("quality of words", values, search="lexical", **setting)
+        for dim in arguments.dims:
+            narrow = {} if dim == retriever.reader.dim else {"dim": dim}
+            dense, values = measured(mode="dense", **narrow)
+            record("quality of words", values, search="dense", dim=dim, **setting)
+            for fusion in ("z", "rrf"):
+                both, values = measured(mode="hybrid", fusion=fusion, **narrow)
+                for name, parent in (("dense", dense), ("lexical", lexical)):
+                    apart = difference(both, parent)
+                    low, high = round(apart.low, 4), round(apart.high, 4)
+                    values[f"against {name}"] = {"mean": round(apart.mean, 4), "low": low, "high": high, "p": apart.p}
+                record("quality of words", values, search=f"hybrid {fusion}", dim=dim, **setting)
+
+
 MODES = ("dense", "lexical", "hybrid")
 
 
@@ -172,15 +213,18 @@ def _tantivy(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["corpus", "build", "words", "ask"])
+    parser.add_argument("what", choices=["corpus", "build", "words", "ask", "quality"])
     parser.add_argument("--texts", type=Path)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--index", type=Path)
+    parser.add_argument("--evalset", type=Path)
+    parser.add_argument("--model", default="mini")
+    parser.add_argument("--dims", type=int, nargs="*", default=[255])
     parser.add_argument("--tantivy", action="store_true")
     arguments = parser.parse_args()
-    {"corpus": corpus, "build": build, "words": words, "ask": ask}[arguments.what](arguments)
+    {"corpus": corpus, "build": build, "words": words, "ask": ask, "quality": quality}[arguments.what](arguments)
 
 
 if __name__ == "__main__":
