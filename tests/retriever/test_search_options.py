@@ -9,7 +9,9 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import QueryError
+from ragidx.retriever.fusion import Widths
 from ragidx.retriever.options import SearchOptions, search_options
+from ragidx.retriever.ranking import Queries
 from ragidx.retriever.where.conditions import Compare
 
 
@@ -27,7 +29,7 @@ def test_the_options_hold_the_parsed_condition(index: Path) -> None:
 
     options = search_options(reader.store, np.int64(2), "year >= 2", dim=3)
 
-    assert options == SearchOptions(2, Compare("year", ">=", 2), 3)
+    assert options == SearchOptions(2, Compare("year", ">=", 2), Widths(3))
     assert type(options.k) is int
 
 
@@ -37,8 +39,8 @@ def test_options_made_once_serve_many_searches(index: Path) -> None:
 
     for query in np.eye(3, 4, dtype=np.float32):
         expected = reader.search([query.tolist()], 2, "year >= 2", dim=2, rerank_dim=3)
-        assert reader.hits(query[None], options) == expected
-        assert reader.documents(query[None], options) == [[(hit.doc_id, hit.score) for hit in expected[0]]]
+        assert reader.hits(Queries(query[None]), options) == expected
+        assert reader.documents(Queries(query[None]), options) == [[(hit.doc_id, hit.score) for hit in expected[0]]]
 
 
 @pytest.mark.parametrize(

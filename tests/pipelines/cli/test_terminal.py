@@ -148,7 +148,7 @@ def test_head_takes_the_first_line_of_a_query(run_process: Run) -> None:
 
     done = run_process("query", "bees", "-k", "3", through=through)
 
-    assert done == (0, " #  score  source\n", "")
+    assert done == (0, " #  score  cosine   bm25  source\n", "")
 
 
 @pytest.mark.slow
