@@ -214,7 +214,7 @@ def test_wider_vectors_than_a_shrunk_index_keeps_are_cut_and_it_is_told_once(run
         "questions  by tiny, unchanged\n"
         "rows       3: 0 new, 0 changed, 3 unchanged\n"
     )
-    assert run("query", "Bees dance.", "-k", "1").out.splitlines()[1] == " 1  1.000  c"
+    assert run("query", "Bees dance.", "-k", "1", "--mode", "dense").out.splitlines()[1] == " 1  1.000  c"
 
 
 @pytest.mark.slow
