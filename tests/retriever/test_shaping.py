@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -284,7 +285,7 @@ def test_rows_that_were_deleted_are_in_no_context(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overlap", [0, 8, 20])
+@pytest.mark.parametrize("overlap", [0, 16, 24])
 def test_the_context_of_all_chunks_is_the_document(overlap: int, tmp_path: Path) -> None:
     text = " ".join(f"Sentence {n} of the mill and the river {n * n} is here." for n in range(40))
     (tmp_path / "docs").mkdir()
@@ -296,6 +297,8 @@ def test_the_context_of_all_chunks_is_the_document(overlap: int, tmp_path: Path)
     hits = Retriever.open(tmp_path / "index").search("the mill", 99, context=99)
     near = Retriever.open(tmp_path / "index").search("the mill", 99, context=1)
 
+    rows = IndexReader.open(tmp_path / "index").get(doc_id="a.txt")
+    assert any(after.start < before.end for before, after in itertools.pairwise(rows)) == (overlap > 0)
     for hit, one in zip(hits, near, strict=True):
         if hit.doc_id == "b.txt":
             assert hit.context == hit.text == "Another document."
