@@ -273,6 +273,15 @@ def test_where_nothing_is_found_the_nearest_chunk_and_a_way_are_named(
 
 
 @pytest.mark.usefixtures("mini_index")
+def test_the_nearest_chunk_is_that_of_the_greatest_cosine_where_cosines_were_too_small(run: Run) -> None:
+    best = hits_of(run("query", "insects of a house", "-k", "1", "--mode", "dense", "--json"))[0]
+
+    done = run("query", "insects of a house", "--min-score", "0.9")
+
+    assert f"The nearest chunk without that: {best['doc_id']}, cosine {best['dense']:.3f}.\n" in done.err
+
+
+@pytest.mark.usefixtures("mini_index")
 def test_a_question_without_a_known_word_is_answered_by_the_vectors_alone(run: Run) -> None:
     done = run("query", "zebra", "-k", "2")
 

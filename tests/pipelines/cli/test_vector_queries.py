@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import ragidx
+
 from ..conftest import Done
 
 Run = Callable[..., Done]
@@ -203,3 +205,10 @@ def test_fewer_hits_than_were_asked_for_are_told(run: Run) -> None:
     done = run("query", "--vector", "-", "--where", "year > 1900", stdin=b"[1, 1, 1, 1]")
 
     assert (done.status, done.err) == (0, "There is 1 chunk that matches --where; 10 hits were requested.\n")
+
+
+def test_an_index_without_a_row_says_so(run: Run, folder: Path) -> None:
+    with ragidx.IndexWriter(folder / "ragidx-index", 2) as writer:
+        writer.commit()
+
+    assert run("query", "--vector", "-", stdin=b"[1, 0]") == (0, "", "The index holds no chunk.\n")
