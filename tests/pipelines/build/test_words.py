@@ -134,6 +134,7 @@ def test_the_language_of_the_texts_or_the_one_that_is_named_is_stemmed(
     assert Store.open("index").manifest.lexical == report.lexical
 
 
+@pytest.mark.slow
 def test_a_word_is_found_by_its_stem(corpus: Path) -> None:
     (corpus / "a.txt").write_text(ENGLISH)
     (corpus / "b.txt").write_text("The tower of the town is white, and the lake is by the house of the man.")
