@@ -314,9 +314,9 @@ def test_refresh_sees_an_index_that_was_made_anew_with_the_same_number(index: Pa
     assert (old.generation, old.dim, old.refresh().generation, old.refresh().dim) == (1, 4, 1, 2)
 
 
-def test_a_question_in_words_is_an_error_that_names_the_way(index: Path) -> None:
+def test_a_question_that_has_to_be_encoded_is_an_error_that_names_the_way(index: Path) -> None:
     with pytest.raises(ModelError) as fault:
-        Retriever.open(index).search("who?")
+        Retriever.open(index).search("who?", mode="dense")
 
     assert str(fault.value) == (
         f"{index}: the index holds precomputed vectors by 'hand': no question in words can be encoded for "
@@ -332,7 +332,7 @@ def test_a_retriever_finds_what_a_reader_finds_for_its_vectors(small_corpus: Pat
 
     hits = IndexReader.open(tmp_path / "mini").search(retriever.encode(["the old mill"]), k=6)
 
-    assert hits == [retriever.search("the old mill", k=6)]
+    assert hits == [retriever.search("the old mill", k=6, mode="dense")]
 
 
 # query vectors of files

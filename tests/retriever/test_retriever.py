@@ -38,7 +38,7 @@ def retriever(
 
 
 def test_hits_are_ranked_from_1_by_falling_cosine(retriever: Retriever) -> None:
-    hits = retriever.search("the story of bees", k=5)
+    hits = retriever.search("the story of bees", k=5, mode="dense")
 
     assert [hit.rank for hit in hits] == [1, 2, 3, 4, 5]
     assert hits[0].doc_id == "bees.md"
@@ -47,7 +47,7 @@ def test_hits_are_ranked_from_1_by_falling_cosine(retriever: Retriever) -> None:
 
 
 def test_scores_are_cosines_of_query_and_chunk(retriever: Retriever) -> None:
-    hit = retriever.search("the story of bees", k=1)[0]
+    hit = retriever.search("the story of bees", k=1, mode="dense")[0]
     query = retriever.encode(["the story of bees"])
 
     chunk = retriever.encode([hit.text])

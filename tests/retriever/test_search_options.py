@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import QueryError
-from ragidx.retriever.options import SearchOptions, search_options
+from ragidx.corpora.errors import QueryError, SpecError
+from ragidx.indexer.store.store import Store
+from ragidx.retriever.fusion import Fusion, Widths
+from ragidx.retriever.options import SearchOptions, Shape, search_options
+from ragidx.retriever.ranking import Queries, needs_vectors
 from ragidx.retriever.where.conditions import Compare
 
 
@@ -27,7 +33,7 @@ def test_the_options_hold_the_parsed_condition(index: Path) -> None:
 
     options = search_options(reader.store, np.int64(2), "year >= 2", dim=3)
 
-    assert options == SearchOptions(2, Compare("year", ">=", 2), 3)
+    assert options == SearchOptions(2, Compare("year", ">=", 2), Widths(3))
     assert type(options.k) is int
 
 
@@ -37,8 +43,8 @@ def test_options_made_once_serve_many_searches(index: Path) -> None:
 
     for query in np.eye(3, 4, dtype=np.float32):
         expected = reader.search([query.tolist()], 2, "year >= 2", dim=2, rerank_dim=3)
-        assert reader.hits(query[None], options) == expected
-        assert reader.documents(query[None], options) == [[(hit.doc_id, hit.score) for hit in expected[0]]]
+        assert reader.hits(Queries(query[None]), options) == expected
+        assert reader.documents(Queries(query[None]), options) == [[(hit.doc_id, hit.score) for hit in expected[0]]]
 
 
 @pytest.mark.parametrize(
@@ -62,3 +68,188 @@ def test_wrong_options_are_refused_before_a_model_is_looked_for(
         retriever.search("a question", **wrong)  # type: ignore[arg-type]
 
     assert str(fault.value) == message
+
+
+# which mode
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Store]:
+    """`make(lexical=False)`: an index of three rows with texts."""
+
+    def call(texts: tuple[str | None, ...] = ("the mill", "lake", "bees"), **options: object) -> Store:
+        with ragidx.IndexWriter(tmp_path / "made", 3, **options) as writer:  # type: ignore[arg-type]
+            writer.add(["a", "b", "c"], np.eye(3), list(texts))
+            writer.commit()
+        return Store.open(tmp_path / "made")
+
+    return call
+
+
+def as_format_2(path: Path) -> Store:
+    """The index as the version of before wrote it, which knew no lexical part."""
+    data = json.loads((path / "manifest.json").read_text()) | {"format": 2}
+    del data["checksum"], data["lexical"], data["index"]["lexical"]
+    whole = data | {"checksum": hashlib.sha256(_canonical(data)).hexdigest()}
+    (path / "manifest.json").write_bytes(_canonical(whole) + b"\n")
+    return Store.open(path)
+
+
+def _canonical(data: dict[str, object]) -> bytes:
+    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(
+    ("in_words", "encodes", "mode"),
+    [(True, True, "hybrid"), (True, False, "lexical"), (False, True, "dense"), (False, False, "dense")],
+)
+def test_all_that_an_index_has_is_used_where_nothing_is_said(
+    in_words: bool, encodes: bool, mode: str, make: Callable[..., Store]
+) -> None:
+    options = search_options(make(), 3, None, in_words=in_words, encodes=encodes)
+
+    assert (options.mode, options.fusion, options.shape) == (mode, Fusion("z", 0.5), Shape(None, True, None, 0))
+
+
+def test_an_index_without_a_lexical_part_is_searched_by_its_vectors(make: Callable[..., Store]) -> None:
+    off = make(lexical=False)
+
+    assert search_options(off, 3, None, in_words=True).mode == "dense"
+    assert search_options(as_format_2(off.path), 3, None, in_words=True).mode == "dense"
+
+
+def test_lexical_search_without_a_lexical_part_is_refused_with_the_reason(make: Callable[..., Store]) -> None:
+    off = make(lexical=False)
+    messages = []
+    for store in (off, as_format_2(off.path)):
+        for mode in ("lexical", "hybrid"):
+            with pytest.raises(QueryError) as fault:
+                search_options(store, 3, None, in_words=True, mode=mode)
+            messages.append(str(fault.value))
+
+    place = f"{off.path}: the index has no lexical part: "
+    assert (
+        messages
+        == [
+            f"{place}it was built without one\n"
+            "  hint: build again, which encodes nothing anew, with `lexical=True`; or search with `mode=dense`"
+        ]
+        * 2
+        + [
+            f"{place}it is of an older version, or has no texts\n"
+            "  hint: build again, which encodes nothing anew; or search with `mode=dense`"
+        ]
+        * 2
+    )
+
+
+def test_texts_without_a_word_are_no_lexical_part(make: Callable[..., Store]) -> None:
+    store = make(("...", "---", None))
+
+    assert search_options(store, 3, None, in_words=True).mode == "dense"
+    with pytest.raises(QueryError, match="it is of an older version, or has no texts"):
+        search_options(store, 3, None, in_words=True, mode="lexical")
+
+
+def test_an_index_of_format_2_gets_its_words_by_the_next_commit(make: Callable[..., Store]) -> None:
+    old = as_format_2(make(lexical=False).path)
+    with ragidx.IndexWriter(old.path, 3) as writer:
+        report = writer.commit()
+
+    hits = ragidx.Retriever.open(old.path).search("mill")
+
+    assert (report.committed, report.n_unchanged, report.n_added) == (True, 0, 0)
+    assert [(hit.chunk_id, hit.text) for hit in hits] == [("a", "the mill")]
+
+
+@pytest.mark.parametrize(
+    ("options", "vectors"),
+    [
+        ({"mode": "dense"}, True),
+        ({"mode": "hybrid"}, True),
+        ({"mode": "lexical"}, False),
+        ({"mode": "lexical", "min_score": 0.5}, True),
+    ],
+)
+def test_a_question_is_encoded_where_a_cosine_is_needed(
+    options: dict[str, object], vectors: bool, make: Callable[..., Store]
+) -> None:
+    assert needs_vectors(search_options(make(), 3, None, in_words=True, **options)) == vectors  # type: ignore[arg-type]
+
+
+# what is refused
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "hybird"}, "`mode`: unknown mode 'hybird'; did you mean 'hybrid'?|known: dense, hybrid, lexical"),
+        ({"mode": ""}, "`mode`: unknown mode ''|known: dense, hybrid, lexical"),
+        ({"fusion": "rff"}, "`fusion`: unknown fusion 'rff'; did you mean 'rrf'?|known: rrf, z"),
+        ({"fusion": ""}, "`fusion`: unknown fusion ''|known: rrf, z"),
+        ({"weight": NAN}, "`weight`: weight=nan is out of range|give from 0 to 1"),
+        ({"weight": 1.1}, "`weight`: weight=1.1 is out of range|give from 0 to 1"),
+        ({"weight": -0.1}, "`weight`: weight=-0.1 is out of range|give from 0 to 1"),
+        ({"weight": "0.5"}, "`weight`: weight='0.5' is out of range|give from 0 to 1"),
+        ({"weight": True}, "`weight`: weight=True is out of range|give from 0 to 1"),
+        ({"mode": "dense", "weight": 0.5}, "`weight`: it is for hybrid search, and this one is dense|remove it"),
+        ({"mode": "lexical", "weight": 0.5}, "`weight`: it is for hybrid search, and this one is lexical|remove it"),
+        ({"mode": "dense", "fusion": "z"}, "`fusion`: it is for hybrid search, and this one is dense|remove it"),
+        ({"mode": "lexical", "fusion": "rrf"}, "`fusion`: it is for hybrid search, and this one is lexical|remove it"),
+        (
+            {"min_z": 1, "fusion": "rrf"},
+            "`min_z`: rrf gives places, no sums of z-scores|use `min_score`, which limits the cosine",
+        ),
+        (
+            {"min_z": 1, "mode": "dense"},
+            "`min_z`: dense search has no z-scores|use `min_score`, which limits the cosine",
+        ),
+        (
+            {"min_z": 1, "mode": "lexical"},
+            "`min_z`: lexical search has no z-scores|use `min_score`, which limits the cosine",
+        ),
+        ({"min_z": NAN}, "`min_z`: min_z=nan is out of range|give a number"),
+        ({"min_score": 1.01}, "`min_score`: min_score=1.01 is out of range|give from -1 to 1"),
+        ({"min_score": NAN}, "`min_score`: min_score=nan is out of range|give from -1 to 1"),
+        ({"mmr": 2}, "`mmr`: mmr=2 is out of range|give from 0 to 1"),
+        ({"mmr": NAN}, "`mmr`: mmr=nan is out of range|give from 0 to 1"),
+        ({"per_document": 0}, "`per_document`: per_document=0 is less than 1|give 1 or more"),
+        ({"per_document": 1.5}, "`per_document`: per_document=1.5 is not a whole number|give 1 or more"),
+        ({"per_document": True}, "`per_document`: per_document=True is not a whole number|give 1 or more"),
+        ({"context": -1}, "`context`: context=-1 is less than 0|give 0 or more"),
+        ({"context": None}, "`context`: context=None is not a whole number|give 0 or more"),
+        (
+            {"mode": "lexical", "dim": 2},
+            "`dim`: lexical search compares no vectors|remove it, or search with `mode=hybrid`",
+        ),
+        ({"rerank_dim": 2}, "`rerank_dim`: this compares again what `dim` has found|give `dim`, too"),
+    ],
+    ids=str,
+)
+def test_an_option_that_is_wrong_is_refused_with_the_reason(
+    options: dict[str, object], message: str, make: Callable[..., Store]
+) -> None:
+    with pytest.raises(QueryError) as fault:
+        search_options(make(), 3, None, in_words=True, **options)  # type: ignore[arg-type]
+
+    assert str(fault.value) == message.replace("|", "\n  hint: ")
+
+
+@pytest.mark.parametrize("mode", ["lexical", "hybrid"])
+def test_a_vector_has_no_words(mode: str, make: Callable[..., Store]) -> None:
+    with pytest.raises(QueryError) as fault:
+        ragidx.IndexReader(make()).search(np.eye(3), mode=mode)  # type: ignore[arg-type]
+
+    assert str(fault.value) == f"`mode`: a vector has no words for {mode} search\n  hint: ask in words"
+
+
+def test_an_option_that_there_is_not_is_a_programs_mistake(make: Callable[..., Store]) -> None:
+    with pytest.raises(TypeError, match="search takes no option 'wieght'"):
+        search_options(make(), 3, None, wieght=1)  # type: ignore[call-arg]
+
+
+def test_a_stemmer_that_there_is_not_is_refused_with_the_nearest_one(make: Callable[..., Store]) -> None:
+    with pytest.raises(SpecError, match="unknown stemmer 'englsh'; did you mean 'english'"):
+        make(stemmer="englsh")

@@ -48,7 +48,7 @@ def test_an_index_of_any_filter_answers(name: str, corpus: Path, tmp_path: Path,
     report = ragidx.build(corpus, tmp_path / "index", **tiny, filter=name, dim=12)
 
     text = json.loads(corpus.read_text().splitlines()[7])["text"]
-    hit = ragidx.Retriever.open(tmp_path / "index").search(text, k=1)[0]
+    hit = ragidx.Retriever.open(tmp_path / "index").search(text, k=1, mode="dense")[0]
     assert (report.n_chunks, report.n_encoded, report.n_reused, report.dim) == (60, 60, 0, 12)
     assert report.n_fitted == (60 if name in FITTED else 0)
     assert Store.open(tmp_path / "index").manifest.dim == 12

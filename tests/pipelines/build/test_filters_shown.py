@@ -72,7 +72,7 @@ def test_progress_names_the_fit(run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     stages = [step["stage"] for step in steps]
     assert status == 0
     assert json.loads(out)["n_fitted"] == 6
-    assert sorted(set(stages)) == ["fitting filter pca", "indexing"]
+    assert sorted(set(stages)) == ["fitting filter pca", "indexing", "making the index of words"]
     assert stages == sorted(stages)
     for name in ("n_bytes", "n_documents", "n_cut", "n_chunks", "n_encoded", "n_tokens", "seconds"):
         numbers = [step[name] for step in steps]

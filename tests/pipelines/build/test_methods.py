@@ -69,7 +69,7 @@ def test_a_stored_row_is_its_texts_vector_and_a_second_build_is_idle(case: str, 
         else:
             retriever = ragidx.Retriever.open("index", device="cpu", dtype="float32")
             np.testing.assert_allclose(retriever.encode(QUERIES), unit, atol=1e-5)
-            for hits, query in zip(retriever.search_batch(QUERIES, 6), unit, strict=True):
+            for hits, query in zip(retriever.search_batch(QUERIES, 6, mode="dense"), unit, strict=True):
                 exact = sorted((stored @ query).tolist(), reverse=True)[:6]
                 assert [hit.score for hit in hits] == pytest.approx(exact, abs=2e-3)
 

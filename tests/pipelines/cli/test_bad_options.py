@@ -30,7 +30,13 @@ def test_an_empty_query_is_an_error(run: Run, text: str) -> None:
         ((), 6, "There are 6 chunks in the index; 100 hits were requested.\n"),
         (("--where", "year < 1800"), 2, "There are 2 chunks that match --where; 100 hits were requested.\n"),
         (("--where", "year < 1500"), 1, "There is 1 chunk that matches --where; 100 hits were requested.\n"),
-        (("--where", "year < 0"), 0, "No chunk matches --where.\n"),
+        (
+            ("--where", "year < 0"),
+            0,
+            "No chunk matches --where.\n"
+            "The nearest chunk without that: lease.txt, cosine 1.000.\n"
+            "Try another condition (`ragidx info` lists the fields).\n",
+        ),
     ],
 )
 def test_more_hits_than_there_are_gives_all_of_them_and_says_so(

@@ -146,7 +146,7 @@ def test_a_text_of_template_words_and_special_tokens_is_a_text_as_any_other(
 
     assert (documents_of(built), built.err) == (len(HOSTILE), "")
     for number, text in enumerate(HOSTILE):
-        hit = json.loads(run("query", text, "-k", "1", "--json").out)["hits"][0]
+        hit = json.loads(run("query", text, "-k", "1", "--mode", "dense", "--json").out)["hits"][0]
         assert (hit["doc_id"], hit["text"]) == (f"hostile.jsonl#{number}", text)
         assert hit["score"] == pytest.approx(1, abs=2e-3)
     encoder = ragidx.load_encoder("tiny", method=method)

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ragidx.indexer.lexical.analyzer import VERSION
+from ragidx.indexer.lexical.stemming import stemmer_version
+
 from ..conftest import Done
 from .conftest import ANSWER, TINY, hits_of
 
@@ -27,6 +30,7 @@ def test_a_build_tells_what_it_made_and_how(run: Run) -> None:
         "filter     EmbedFilter, 16 dimensions, tau 2, the middle of the spectrum",
         "documents  6: 6 new, 0 changed, 0 unchanged",
         "chunks     6: 6 encoded, 0 reused",
+        "words      BM25, stemmed (english)",
     ]
     assert re.fullmatch(r"size       \d+\.\d KiB", size)
     assert re.fullmatch(r"time       \d+\.\d s, \d\.\d\d s of it encoding \([\d,]+ chunks/s; cpu, float32\)", seconds)
@@ -66,6 +70,8 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "index_type": "auto",
         "made": ["flat"],
         "recall": None,
+        "lexical": {"stemmer": "english", "stemmer_version": stemmer_version(), "analyzer": VERSION},
+        "lexical_asked": "auto",
         "skipped": {},
         "skipped_places": {},
         "device": "cpu",
@@ -100,11 +106,12 @@ def test_the_same_build_again_says_that_nothing_changed(run: Run) -> None:
     lines = done.out.splitlines()
     assert (done.status, done.err) == (0, "")
     assert lines[0] == "index      ragidx-index (generation 1, unchanged)"
-    assert lines[3:5] == [
+    assert lines[3:6] == [
         "documents  6: 0 new, 0 changed, 6 unchanged",
         "chunks     6: 6 unchanged",
+        "words      BM25, stemmed (english)",
     ]
-    assert re.fullmatch(r"time       \d+\.\d s", lines[6])
+    assert re.fullmatch(r"time       \d+\.\d s", lines[7])
 
 
 @pytest.mark.usefixtures("index")
@@ -132,7 +139,7 @@ def test_a_build_that_only_moved_texts_has_no_rate(run: Run) -> None:
     lines = run("build", "corpus").out.splitlines()
 
     assert lines[4] == "chunks     6: 0 encoded, 1 reused, 5 unchanged"
-    assert re.fullmatch(r"time       \d+\.\d s \(cpu, float32\)", lines[6])
+    assert re.fullmatch(r"time       \d+\.\d s \(cpu, float32\)", lines[7])
 
 
 @pytest.mark.slow

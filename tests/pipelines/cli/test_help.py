@@ -53,6 +53,7 @@ def test_the_groups_of_a_build_are_in_order(run: Run) -> None:
         "Filter",
         "Chunk",
         "Index",
+        "Word",
         "File",
         "Run",
     ]

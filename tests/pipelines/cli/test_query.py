@@ -22,10 +22,10 @@ def test_a_query_prints_a_table_of_hits_best_first(run: Run) -> None:
 
     head, first, passage, second, *_ = done.out.splitlines()
     assert (done.status, done.err) == (0, "")
-    assert head == " #  score  source"
-    assert re.fullmatch(r" 1  0\.\d{3}  lease\.txt", first)
+    assert head == " #  score  cosine   bm25  source"
+    assert re.fullmatch(r" 1  \d\.\d{3}   0\.\d{3}   \d\.\d\d  lease\.txt:1", first)
     assert passage == f"           {ANSWER}"
-    assert re.match(r" 2  -?0\.\d{3}  \S", second)
+    assert re.match(r" 2  -?\d\.\d{3}  [ -]0\.\d{3}   \d\.\d\d  \S", second)
 
 
 @pytest.mark.usefixtures("mini_index")
@@ -33,7 +33,7 @@ def test_a_heading_stands_beside_its_source(run: Run) -> None:
     done = run("query", "the old mill by the river", "-k", "1")
 
     _, first, passage = done.out.splitlines()
-    assert re.fullmatch(r" 1  0\.\d{3}  mill\.md  › The mill", first)
+    assert re.fullmatch(r" 1  \d\.\d{3}   0\.\d{3}   \d\.\d\d  mill\.md:5  › The mill", first)
     assert passage == "           The old mill stands where the river reaches the sea."
 
 
@@ -43,7 +43,8 @@ def test_a_query_for_machines_has_every_field_of_its_hits(run: Run) -> None:
 
     answer = json.loads(done.out)
     assert (done.status, done.err) == (0, "")
-    assert {name: answer[name] for name in ("query", "where", "k")} == {"query": QUESTION, "where": None, "k": 3}
+    asked = {name: answer[name] for name in ("query", "where", "k", "mode")}
+    assert asked == {"query": QUESTION, "where": None, "k": 3, "mode": "hybrid"}
     scores = [hit["score"] for hit in answer["hits"]]
     assert scores == sorted(scores, reverse=True)
     assert [hit["rank"] for hit in answer["hits"]] == [1, 2, 3]
@@ -57,6 +58,12 @@ def test_a_query_for_machines_has_every_field_of_its_hits(run: Run) -> None:
         "end": 70,
         "heading": "",
         "metadata": {},
+        "dense": pytest.approx(0.5846, abs=1e-3),
+        "bm25": pytest.approx(3.0637, abs=1e-3),
+        "line": 1,
+        "page": None,
+        "context": None,
+        "also": [],
     }
 
 

@@ -120,7 +120,12 @@ def test_reindex_makes_another_index_and_info_tells_how_it_is_searched(run: Run)
     )
     assert shown["model"] == "none: precomputed vectors, made by mine"
     manifest = json.loads(run("info", "--index", "graph", "--json").out)
-    assert manifest["index"] == {"index_type": "hnsw", "target_recall": 0.5, "max_memory": 2_000_000_000}
+    assert manifest["index"] == {
+        "index_type": "hnsw",
+        "target_recall": 0.5,
+        "max_memory": 2_000_000_000,
+        "lexical": "auto",
+    }
     (segment,) = manifest["segments"]
     assert segment["ann"]["factory"] == "HNSW16"
     assert segment["ann"]["recall"] >= 0.5

@@ -107,7 +107,7 @@ def test_no_control_character_of_a_corpus_reaches_a_terminal(run: Run, folder: P
         statuses = [run(*args).status for args in (["build", "corpus"], ["query", "bees"], ["info"], ["verify"])]
     printed = [run("query", "bees", "--json"), run("info", "--json")]
 
-    own = r"\x1b\[(?:0|1|36)m"  # bold and cyan, of the table
+    own = r"\x1b\[(?:0|1|2|36)m"  # bold, dim and cyan, of the table
     bar = r"\x1b\[(?:\?25[lh]|\d*[AK]|[\d;]*m)|\r"
     out, err = re.sub(own, "", shown[0]).replace("\r\n", "\n"), re.sub(bar, "", shown[1])
     assert statuses == [0, 0, 0, 0]
@@ -148,7 +148,7 @@ def test_head_takes_the_first_line_of_a_query(run_process: Run) -> None:
 
     done = run_process("query", "bees", "-k", "3", through=through)
 
-    assert done == (0, " #  score  source\n", "")
+    assert done == (0, " #  score  cosine   bm25  source\n", "")
 
 
 @pytest.mark.slow

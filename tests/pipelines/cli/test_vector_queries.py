@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+import ragidx
 
 from ..conftest import Done
 
@@ -40,9 +43,9 @@ def test_a_row_of_a_document_is_named_beside_it(run: Run, folder: Path) -> None:
     assert run("delete", "--id", "r2").out.splitlines()[0] == "deleted  1 chunk: a part of 1 document"
 
 
-@pytest.mark.usefixtures("vectors")
-def test_a_question_in_words_is_refused_with_the_way(run: Run) -> None:
-    run("build", "--vectors", "vectors.parquet")
+def test_a_question_in_words_is_refused_with_the_way_where_there_are_no_texts(run: Run, folder: Path) -> None:
+    np.save(folder / "v.npy", np.eye(4))
+    run("build", "--vectors", "v.npy")
 
     done = run("query", "who signed the lease?")
 
@@ -52,6 +55,24 @@ def test_a_question_in_words_is_refused_with_the_way(run: Run) -> None:
         "for it\n  hint: ask it with a vector: ragidx query --vector, or ragidx.IndexReader; or name the model that "
         "made them when it is built: ragidx build --vectors FILE --model M --rebuild\n"
     )
+
+
+@pytest.mark.usefixtures("vectors")
+def test_a_question_in_words_is_answered_by_the_texts_of_vectors_without_a_model(run: Run) -> None:
+    run("build", "--vectors", "vectors.parquet")
+
+    done = run("query", "who signed the lease?", "-k", "1")
+    answer = json.loads(run("query", "mill", "--json").out)
+    dense = run("query", "mill", "--mode", "dense")
+
+    assert (done.status, done.err) == (0, "")
+    assert re.fullmatch(r" #  score  source\n 1  \d\.\d{3}  a\n           The lease was signed\.\n", done.out)
+    assert answer["mode"] == "lexical"
+    assert [(hit["chunk_id"], hit["dense"], hit["bm25"] == hit["score"]) for hit in answer["hits"]] == [
+        ("b", None, True)
+    ]
+    assert dense.status == 2
+    assert "the index holds precomputed vectors: no question in words can be encoded" in dense.err
 
 
 @pytest.mark.usefixtures("vectors")
@@ -83,10 +104,11 @@ def test_several_vectors_have_several_answers(run: Run, folder: Path) -> None:
         "query 1\n #  score  source\n 1  1.000  a\n           The lease was signed.\n"
         "\nquery 2\n #  score  source\n 1  1.000  b\n           The mill stands.\n"
     )
-    assert {name: found[name] for name in ("vector", "where", "k")} == {
+    assert {name: found[name] for name in ("vector", "where", "k", "mode")} == {
         "vector": "q.npy",
         "where": "year < 1800",
         "k": 1,
+        "mode": "dense",
     }
     assert [[hit["chunk_id"] for hit in answer["hits"]] for answer in found["answers"]] == [["b"], ["b"]]
     assert found["answers"][1]["hits"][0] == {
@@ -99,6 +121,12 @@ def test_several_vectors_have_several_answers(run: Run, folder: Path) -> None:
         "end": 16,
         "heading": "",
         "metadata": {"year": 1790},
+        "dense": 1.0,
+        "bm25": None,
+        "line": None,
+        "page": None,
+        "context": None,
+        "also": [],
     }
 
 
@@ -177,3 +205,10 @@ def test_fewer_hits_than_were_asked_for_are_told(run: Run) -> None:
     done = run("query", "--vector", "-", "--where", "year > 1900", stdin=b"[1, 1, 1, 1]")
 
     assert (done.status, done.err) == (0, "There is 1 chunk that matches --where; 10 hits were requested.\n")
+
+
+def test_an_index_without_a_row_says_so(run: Run, folder: Path) -> None:
+    with ragidx.IndexWriter(folder / "ragidx-index", 2) as writer:
+        writer.commit()
+
+    assert run("query", "--vector", "-", stdin=b"[1, 0]") == (0, "", "The index holds no chunk.\n")

@@ -32,6 +32,7 @@ def test_a_build_from_vectors_tells_what_it_made(run: Run) -> None:
         "vectors    4 numbers each, precomputed",
         "rows       4: 4 new, 0 changed, 0 unchanged",
         "documents  4",
+        "words      BM25, not stemmed: no language is clear; --stemmer names one",
     ]
     assert re.fullmatch(r"size       \d+\.\d KiB", size)
     assert re.fullmatch(r"time       \d+\.\d s", seconds)  # four rows say nothing of a rate
@@ -161,7 +162,7 @@ CLASSICAL = ("--model", "tiny", "--method", "classical")
 def test_with_the_model_of_the_vectors_questions_in_words_are_answered(run: Run, folder: Path) -> None:
     built = run("build", "--vectors", "encoded.parquet", *CLASSICAL, "--device", "cpu", "--offline")
     again = run("build", "--vectors", "encoded.parquet")
-    asked = run("query", "The mill stands.", "-k", "1")
+    asked = run("query", "The mill stands.", "-k", "1", "--mode", "dense")
     (folder / "q.jsonl").write_text('{"_id": "q1", "text": "Bees dance."}\n')
     ran = run("query", "--queries", "q.jsonl", "--run", "out.trec", "-k", "1")
 
@@ -213,7 +214,7 @@ def test_wider_vectors_than_a_shrunk_index_keeps_are_cut_and_it_is_told_once(run
         "questions  by tiny, unchanged\n"
         "rows       3: 0 new, 0 changed, 3 unchanged\n"
     )
-    assert run("query", "Bees dance.", "-k", "1").out.splitlines()[1] == " 1  1.000  c"
+    assert run("query", "Bees dance.", "-k", "1", "--mode", "dense").out.splitlines()[1] == " 1  1.000  c"
 
 
 @pytest.mark.slow

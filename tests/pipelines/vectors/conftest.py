@@ -94,5 +94,6 @@ def build_with_tiny(vectors: str = "v.parquet", **options: Any) -> Any:
 
 
 def first_hit(question: str, index: str = INDEX) -> tuple[str, float]:
-    hit = ragidx.Retriever.open(index).search(question, k=1)[0]
+    """The nearest row, and its cosine."""
+    hit = ragidx.Retriever.open(index).search(question, k=1, mode="dense")[0]
     return hit.chunk_id, round(hit.score, 3)

@@ -221,10 +221,10 @@ def test_after_a_shrink_questions_are_asked_at_that_width_and_the_same_file_is_k
     vectors = encode(TEXTS) if width == 32 else kept(encode(TEXTS))
     write_texts(vectors)
     build_with_tiny()
-    before = ragidx.Retriever.open(INDEX).search("a mill", k=6, dim=12)
+    before = ragidx.Retriever.open(INDEX).search("a mill", k=6, dim=12, mode="dense")
 
     shrink(INDEX, dim=12)
-    after = ragidx.Retriever.open(INDEX).search("a mill", k=6)
+    after = ragidx.Retriever.open(INDEX).search("a mill", k=6, mode="dense")
     again = build_vectors("v.parquet", INDEX)
     checked = build_with_tiny(method=None)
     reindex(INDEX, "eight", dim=8)

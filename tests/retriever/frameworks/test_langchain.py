@@ -93,14 +93,16 @@ async def test_a_condition_works_asynchronously(facts_index: Path) -> None:
     assert {document.metadata["subject"] for document in found} == {"law", "biology"}
 
 
-def test_a_document_carries_its_id_source_offsets_score_and_metadata(facts_index: Path) -> None:
+def test_a_document_carries_its_id_source_offsets_scores_and_metadata(facts_index: Path) -> None:
     document = RagidxRetriever(index=facts_index, k=1).invoke("who signed the lease?")[0]
 
     assert isinstance(document, Document)
     assert document.page_content == FACTS[0][0]
     assert document.id == f"facts.csv#1:0-{len(FACTS[0][0])}"
-    score = document.metadata.pop("score")
-    assert 0.3 < score <= 1
+    score, dense, bm25 = (document.metadata.pop(name) for name in ("score", "dense", "bm25"))
+    assert 0.3 < dense <= 1
+    assert bm25 > 1
+    assert score > 1  # the mean of two z-scores of the best of six
     assert document.metadata == {
         "source": "facts.csv#1",
         "start": 0,
