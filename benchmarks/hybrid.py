@@ -156,10 +156,8 @@ def quality(arguments):
             right = [{name for name, gain in qrels[query].items() if gain > 0} for query in names]
             gains = [ndcg(one, qrels[query]) for one, query in zip(ranked, names, strict=True)]
             recall = [len(some.intersection(one)) / len(some) for one, some in zip(ranked, right, strict=True) if some]
-            return np.array(gains), {
-                "nDCG@10": round(float(np.mean(gains)), 4),
-                "R@100": round(float(np.mean(recall)), 4),
-            }
+            means = [round(float(np.mean(one)), 4) for one in (gains, recall)]
+            return np.array(gains), dict(zip(("nDCG@10", "R@100"), means, strict=True))
 
         setting = {"model": Path(arguments.model).name, "index": folder.name}
         lexical, values = measured(mode="lexical")

@@ -34,6 +34,7 @@ WEIGHT = 0.5
 
 RRF_CONSTANT = 60
 _LEAST_FOUND = 100  # candidates by cosine in each segment; more cost time and change nothing
+_MARGIN = 10  # candidates more than hits
 _SLACK = 1e-6  # between the cosines of a search and exact ones
 _STEP = 256  # candidates by BM25 that are compared at once, at first
 
@@ -142,6 +143,12 @@ class _Pool:
         self.dense.append(dense)
         self.bm25.append(bm25)
 
+    def of(self, number: int) -> Ints:
+        """The rows of a segment."""
+        parts = zip(self.rows, self.numbers, strict=True)
+        mine = [rows for rows, numbers in parts if len(rows) and numbers[0] == number]
+        return np.concatenate(mine) if mine else np.zeros(0, np.int64)
+
     def joined(self) -> tuple[Ints, Ints, Floats, Floats]:
         return (
             np.concatenate(self.numbers),
@@ -190,31 +197,62 @@ class _ByZ:
 
     def __call__(self, queries: Floats, questions: Sequence[str]) -> Iterator[list[Scored]]:
         asked = queries if self._dim == queries.shape[1] else shortened(queries, self._dim)
-        count = max(_LEAST_FOUND, self._wide)
-        found = [
-            view.search(asked, min(count, view.entry.rows), mask)
-            for view, mask in zip(self._views, self._masks, strict=True)
-        ]
+        count = max(_LEAST_FOUND, self._wide + _MARGIN)
+        found = [self._search(number, asked, count) for number in range(len(self._views))]
         spread = spread_of_cosines(self._views, self._store.dead, asked)
         for row, question in enumerate(questions):
             scores = _bm25(self._store, question)
             words = None if scores is None or self._store.lexical is None else self._store.lexical.spread(scores)
             line = _Line.of(self._weight, spread, row, words)
-            pool = self._pool(asked[row], [(part[0][row], part[1][row]) for part in found], scores, line)
+            pool = _Pool([], [], [], [])
+            lasts = [
+                self._add_found(pool, number, asked[row], part[0][row], part[1][row], scores)
+                for number, part in enumerate(found)
+            ]
+            for number, part in enumerate(scores or ()):
+                self._add_words(pool, number, asked[row], part, line, lasts[number])
+            for number, view in enumerate(self._views):
+                if view.is_exact():
+                    self._add_equal(pool, number, asked[row], scores, line, lasts[number], count)
             yield self._best(pool, line, queries[row], knows_words=words is not None)
 
-    def _pool(
-        self, query: Floats, found: Sequence[tuple[Floats, Ints]], scores: Sequence[Floats] | None, line: _Line
-    ) -> _Pool:
-        pool, lasts = _Pool([], [], [], []), []
-        for number, (view, (products, padded)) in enumerate(zip(self._views, found, strict=True)):
-            rows = padded[padded >= 0]
-            lasts.append(float(products[len(rows) - 1]) if len(rows) else 1.0)
-            words = np.zeros(len(rows), np.float32) if scores is None else scores[number][rows]
-            pool.add(number, rows, cosines(view, query, rows), words)
-        for number, part in enumerate(scores or ()):
-            self._add_words(pool, number, query, part, line, lasts[number])
-        return pool
+    def _search(self, number: int, queries: Floats, count: int) -> tuple[Floats, Ints]:
+        view = self._views[number]
+        return view.search(queries, min(count, view.entry.rows), self._masks[number])
+
+    def _add_found(
+        self, pool: _Pool, number: int, query: Floats, products: Floats, found: Ints, scores: Sequence[Floats] | None
+    ) -> float:
+        """Candidates of a segment by cosine; gives the cosine of the last, 1 where there is none."""
+        rows = found[found >= 0]
+        last = float(products[len(rows) - 1]) if len(rows) else 1.0
+        rows = rows[~np.isin(rows, pool.of(number))]
+        words = np.zeros(len(rows), np.float32) if scores is None else scores[number][rows]
+        pool.add(number, rows, cosines(self._views[number], query, rows), words)
+        return last
+
+    def _add_equal(
+        self,
+        pool: _Pool,
+        number: int,
+        query: Floats,
+        scores: Sequence[Floats] | None,
+        line: _Line,
+        last: float,
+        count: int,
+    ) -> None:
+        """More candidates by cosine, as long as one without a word of the question could be as good as the last hit.
+
+        That is so only where many rows have the same score: then their ids decide, and all of them are needed.
+        """
+        rows, none = self._views[number].entry.rows, np.zeros(1, np.float32)
+        while count < rows and line(min(1.0, last + _SLACK), none)[0] >= self._least(pool, line):
+            count *= 4
+            products, found = self._search(number, query[None], count)
+            before = len(pool.of(number))
+            last = self._add_found(pool, number, query, products[0], found[0], scores)
+            if len(pool.of(number)) == before:  # there are no more that may be found
+                return
 
     def _add_words(self, pool: _Pool, number: int, query: Floats, bm25: Floats, line: _Line, last: float) -> None:
         """Rows of a segment with a word of the question whose score may be among the best, the most likely first."""
@@ -222,7 +260,7 @@ class _ByZ:
         rows = np.flatnonzero(bm25)
         if mask is not None:
             rows = rows[mask[rows]]
-        rows = rows[~np.isin(rows, pool.rows[number])]
+        rows = rows[~np.isin(rows, pool.of(number))]
         bounds = line(min(1.0, last + _SLACK), bm25[rows])
         kept = np.flatnonzero(bounds >= self._least(pool, line))
         kept = kept[np.argsort(-bounds[kept], kind="stable")]
@@ -309,6 +347,13 @@ class _ByRank:
             ]
 
     def _cosine(self, query: Floats, place: Place) -> float:
-        width = self._widths.rerank_dim or self._widths.dim or len(query)
-        vector = shortened(self._store.segments[place[0]].vectors([place[1]]), width)
-        return float(np.clip(vector[0].astype(np.float64) @ shortened(query[None], width)[0], -1, 1))
+        """As the search compares: the stored vector, or its first numbers as they are stored, or compared again."""
+        number, row = place
+        segment, rows = self._store.segments[number], np.array([row])
+        dim, again = self._widths.dim, self._widths.rerank_dim
+        if again is not None:
+            vector = shortened(segment.vectors(rows), again)[0].astype(np.float64)
+            return float(np.clip(vector @ shortened(query[None], again)[0].astype(np.float64), -1, 1))
+        if dim is None:
+            return float(cosines(segment, query, rows)[0])
+        return float(cosines(segment.narrowed(dim), shortened(query[None], dim)[0], rows)[0])

@@ -152,7 +152,8 @@ def search_options(
     if where is not None and not isinstance(where, str):
         raise QueryError(f"the condition is {where!r}, no text", "write one such as 'year >= 1900'", where="condition")
     condition = None if where is None else parse_for(store, where)
-    widths = Widths(options.get("dim"), options.get("rerank_dim"))
+    dim, again = options.get("dim"), options.get("rerank_dim")
+    widths = Widths(None if dim is None else _whole("dim", dim), None if again is None else _whole("rerank_dim", again))
     check_widths(store.manifest.dim, widths.dim, widths.rerank_dim)
     mode = _mode(store, options.get("mode"), in_words=in_words, encodes=encodes)
     fusion = _fusion(mode, options.get("fusion"), options.get("weight"))
@@ -173,7 +174,7 @@ def search_options(
         None if min_z is None else _number("min_z", min_z),
         Shape(
             None if per_document is None else _whole("per_document", per_document),
-            options.get("fold", True),
+            _switch("fold", options.get("fold", True)),
             None if mmr is None else _number("mmr", mmr, 0, 1),
             _whole("context", options.get("context", 0), 0),
         ),
@@ -199,7 +200,8 @@ def _fusion(mode: str, kind: str | None, weight: float | None) -> Fusion:
     for name, value in (("weight", weight), ("fusion", kind)):
         if value is not None and mode != HYBRID:
             raise QueryError(f"it is for hybrid search, and this one is {mode}", "remove it", where=f"`{name}`")
-    return Fusion(_known("fusion", kind or Z, FUSIONS), WEIGHT if weight is None else _number("weight", weight, 0, 1))
+    found = _known("fusion", Z if kind is None else kind, FUSIONS)
+    return Fusion(found, WEIGHT if weight is None else _number("weight", weight, 0, 1))
 
 
 def _mode(store: Store, asked: str | None, *, in_words: bool, encodes: bool) -> str:
@@ -211,7 +213,7 @@ def _mode(store: Store, asked: str | None, *, in_words: bool, encodes: bool) -> 
     mode = _known("mode", asked, MODES)
     if mode != DENSE and not in_words:
         raise QueryError(f"a vector has no words for {mode} search", "ask in words", where="`mode`")
-    if mode != DENSE and store.lexical is None:
+    if mode != DENSE and store.lexical is None and store.manifest.n_chunks:
         off = store.manifest.index.lexical == "off"
         why = "it was built without one" if off else "it is of an older version, or has no texts"
         hint = "build again, which encodes nothing anew" + (", with `lexical=True`" if off else "")
@@ -236,6 +238,12 @@ def _whole(name: str, value: object, least: int = 1) -> int:
         wrong = "asks for no hit" if name == "k" else f"is less than {least}"
         raise QueryError(f"{name}={value} {wrong}", f"give {least} or more", where=f"`{name}`")
     return int(value)
+
+
+def _switch(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise QueryError(f"{name}={value!r} is neither true nor false", "give one of them", where=f"`{name}`")
+    return value
 
 
 def _number(name: str, value: float, least: float = -np.inf, most: float = np.inf) -> float:

@@ -76,10 +76,8 @@ class Cutter:
         line, counted = document.line, 0
         for chunk in self._chunker.chunks(document):
             text = self._chunker.encoded_text(chunk)
-            if line is not None and chunk.start >= counted:
+            if line is not None:
                 line, counted = line + document.text.count("\n", counted, chunk.start), chunk.start
-            elif line is not None:  # chunks may overlap
-                line, counted = line - document.text.count("\n", chunk.start, counted), chunk.start
             row = Row(
                 chunk_id=chunk.id,
                 doc_id=chunk.doc_id,

@@ -133,7 +133,8 @@ def index_in(corpus: str | Path, index: Path) -> tuple[str, ...]:
 def document_hash(document: Document) -> bytes:
     """Of everything a document's rows hold."""
     metadata = json.dumps(dict(document.metadata), sort_keys=True, default=str)
-    return digest(f"{document.markdown}\0{metadata}\0{document.text}")
+    place = "" if document.line in (None, 1) else f"{document.line}\0"  # as older versions had it
+    return digest(f"{place}{document.markdown}\0{metadata}\0{document.text}")
 
 
 def chunker_of(encoder: Encoder, spec: ChunkSpec) -> Chunker:

@@ -32,7 +32,7 @@ def model(spec: IndexSpec) -> str:
 def encoder(spec: EncoderSpec | None) -> str:
     """Method, and its chosen parts; None: no model encodes queries."""
     if spec is None:
-        return "none: query with vectors (--vector), not with text"
+        return "none: no question is compared with the vectors but one that is a vector (--vector)"
     if spec.method == SENTENCE_TRANSFORMERS:
         return "sentence-transformers: the model's own modules and prompts"
     layer = {-1: "last layer", 0: "input embeddings (layer 0)"}.get(spec.layer, f"layer {spec.layer}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
@@ -61,7 +62,8 @@ def show_answer(retriever: Retriever, asked: Asked, instruction: str | None) -> 
     options = retriever.options(**asked.options)
     hits = retriever.search(asked.text, instruction=instruction, **asked.options)
     manifest = retriever.store.manifest
-    if options.mode == "dense" and manifest.lexical is None and manifest.index.lexical != "off" and manifest.n_chunks:
+    never_made = manifest.lexical is None and manifest.index.lexical != "off" and retriever.spec.precomputed is None
+    if options.mode == "dense" and never_made and manifest.n_chunks:
         console.note("This index has no lexical part: only vectors are compared. `ragidx build` adds it in one commit.")
     if not hits:
         _tell_nothing(retriever, asked, instruction)
@@ -69,16 +71,16 @@ def show_answer(retriever: Retriever, asked: Asked, instruction: str | None) -> 
     show_hits(hits, asked.text, _stem(retriever), full=asked.full, fields=asked.fields)
     if options.mode == "hybrid" and all(hit.bm25 is None for hit in hits):
         console.note("No word of the question is in the index: only the vectors count.")
-    _tell_fewer(len(hits), asked.options)
+    _tell_fewer(hits, asked.options, options.mode)
 
 
-def show_vector_answer(hits: Sequence[Hit], asked: Asked) -> None:
+def show_vector_answer(hits: Sequence[Hit], asked: Asked, *, is_empty: bool) -> None:
     """The hits of a vector, and notes."""
     if not hits:
-        console.note(_reason(asked.options))
+        console.note(_reason(asked.options, is_empty=is_empty))
         return
     show_hits(hits, asked.text, full=asked.full, fields=asked.fields)
-    _tell_fewer(len(hits), asked.options)
+    _tell_fewer(hits, asked.options, "dense")
 
 
 def _stem(retriever: Retriever) -> Stem | None:
@@ -88,36 +90,53 @@ def _stem(retriever: Retriever) -> Stem | None:
     return None if lexical is None else stemmer(lexical.stemmer)
 
 
-def _tell_fewer(count: int, options: QueryKeywords) -> None:
-    if count < options["k"]:
-        there = "There is 1 chunk" if count == 1 else f"There are {count} chunks"
-        limits = _limits(options)
-        match = ("that matches " if count == 1 else "that match ") + " and ".join(limits) if limits else "in the index"
-        if options.get("mode") == "lexical":
-            match += " with a word of the question"
-        console.note(f"{there} {match}; {options['k']} hits were requested.")
+def _tell_fewer(hits: Sequence[Hit], options: QueryKeywords, mode: str) -> None:
+    """Why there are fewer hits than were requested."""
+    count, requested = len(hits), options["k"]
+    if count >= requested:
+        return
+    folded = sum(len(hit.also) for hit in hits)
+    most = options.get("per_document")
+    reasons = []
+    if folded:
+        are = "is" if folded == 1 else "are"
+        reasons.append(f"{console.plural(folded, 'more chunk')} with the same text {are} folded")
+    if most is not None and most in Counter(hit.doc_id for hit in hits).values():
+        reasons.append(f"a document has at most {most} (--per-document)")
+    if reasons:
+        console.note(f"{console.plural(count, 'hit')}, {requested} were requested: {'; '.join(reasons)}.")
+        return
+    there = "There is 1 chunk" if count == 1 else f"There are {count} chunks"
+    limits = _limits(options)
+    which = ("that matches " if count == 1 else "that match ") + " and ".join(limits) if limits else "in the index"
+    if mode == "lexical":
+        which += (" and has" if count == 1 else " and have") if limits else " with"
+        which += " a word of the question"
+    console.note(f"{there} {which}; {requested} hits were requested.")
 
 
 def _limits(options: QueryKeywords) -> list[str]:
-    """The options by which chunks were left out."""
-    names = {"where": "--where", "min_score": "--min-score", "min_z": "--min-z", "per_document": "--per-document"}
-    found = [option for name, option in names.items() if options.get(name) is not None]
-    return found if len(found) > 1 or found != ["--per-document"] else []
+    """The options by which chunks are left out."""
+    names = {"where": "--where", "min_score": "--min-score", "min_z": "--min-z"}
+    return [option for name, option in names.items() if options.get(name) is not None]
 
 
-def _reason(options: QueryKeywords) -> str:
+def _reason(options: QueryKeywords, *, is_empty: bool) -> str:
+    if is_empty:
+        return "The index holds no chunk."
     limits = _limits(options)
-    limits = [one for one in limits if one != "--per-document"]
     return f"No chunk matches {' and '.join(limits)}." if limits else "No chunk has a word of the question."
 
 
 def _tell_nothing(retriever: Retriever, asked: Asked, instruction: str | None) -> None:
     """What was nearest without the limits, and what to try."""
+    console.note(_reason(asked.options, is_empty=not len(retriever.reader)))
     if not len(retriever.reader):
-        console.note("The index holds no chunk.")
         return
-    console.note(_reason(asked.options))
-    nearest = retriever.search(asked.text, 1, instruction)
+    encodes = retriever.spec.encoder is not None
+    nearest = retriever.search(
+        asked.text, 1, instruction, mode="dense" if encodes and asked.options.get("min_score") is not None else None
+    )
     if not nearest:
         console.note("Try other words.")
         return

@@ -31,8 +31,8 @@ _STOP = frozenset(
     re.findall(
         r"\w+",
         """a about all an and any are as at be by can did do does for from had has have how i in into is it its make
-        more most of on one or our so than that the their them then they thi to wa were what when where which who why
-        will with you""",
+        makes more most of on one or our so than that the their them then they this to was were what when where which
+        who why will with you""",
     )
 )
 
@@ -53,7 +53,7 @@ def show_hits(
     both = any(hit.dense is not None and hit.bm25 is not None for hit in hits)
     head = " #  score  cosine   bm25  source" if both else " #  score  source"
     click.echo(click.style(head, bold=True))
-    wanted = {(stem or simple_stem)(word.lower()) for word in _WORD.findall(query)} - _STOP
+    wanted = _stems(query, stem)
     for hit in hits:
         parts = f"  {hit.dense:6.3f}  {hit.bm25:5.2f}" if both else ""
         click.echo(f"{hit.rank:>2}  {hit.score:5.3f}{parts}  {click.style(_source(hit), fg='cyan')}")
@@ -61,7 +61,7 @@ def show_hits(
         if shown:
             click.echo(" " * _INDENT + click.style("  ".join(shown), dim=True))
         text = printable_text(hit.text).strip("\n") if full else passage(hit.text, query, stem)
-        for line in wrapped(text, room):
+        for line in wrapped(text, room) if text else ():
             click.echo((" " * _INDENT + highlighted(line, wanted, stem)).rstrip())
         if hit.also:
             click.echo(" " * _INDENT + click.style(_also(hit), dim=True))
@@ -76,7 +76,7 @@ def passage(text: str, query: str, stem: Stem | None = None, length: int = _PASS
     if len(whole) <= length:
         return whole
     short = stem or simple_stem
-    wanted = {short(word.lower()) for word in _WORD.findall(query)} - _STOP
+    wanted = _stems(query, stem)
     stems = {word: short(word.lower()) for word in set(_WORD.findall(whole))}
     found = [(match.start(), stems[match[0]]) for match in _WORD.finditer(whole) if stems[match[0]] in wanted]
     starts = [match.end() for match in _START.finditer(whole)] or [0]
@@ -128,6 +128,11 @@ def highlighted(line: str, wanted: set[str], stem: Stem | None = None) -> str:
     return _WORD.sub(
         lambda found: click.style(found[0], bold=True) if short(found[0].lower()) in wanted else found[0], line
     )
+
+
+def _stems(query: str, stem: Stem | None) -> set[str]:
+    """Of the words of a question that are not among the commonest."""
+    return {(stem or simple_stem)(word) for word in map(str.lower, _WORD.findall(query)) if word not in _STOP}
 
 
 def simple_stem(word: str) -> str:

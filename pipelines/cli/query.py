@@ -286,7 +286,7 @@ def _answer_vectors(
     for number, hits in enumerate(answers, start=1):
         if len(answers) > 1:
             click.echo(f"{'' if number == 1 else chr(10)}query {number}")
-        show_vector_answer(hits, question)
+        show_vector_answer(hits, question, is_empty=not len(reader))
 
 
 def _answer_lines(retriever: Retriever, queries: Path, instruction: str | None, asked: QueryKeywords) -> None:

@@ -194,7 +194,7 @@ def lens_hit(
         raise SpecError(f"hit {hit} is none: the best hit is number 1", "give 1 or more", where="`hit`")
     encoder = retriever.encoder
     vocabulary = Vocabulary(encoder.files, encoder.tokenizer)
-    hits = retriever.search(query, hit, instruction, where)
+    hits = retriever.search(query, hit, instruction, where, mode="dense", fold=False)
     if len(hits) < hit:
         found = f"the query has {len(hits)} hit{'' if len(hits) == 1 else 's'}"
         hint = f"give 1 to {len(hits)}" if len(hits) > 1 else "give 1" if hits else "widen the condition"

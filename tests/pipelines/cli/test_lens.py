@@ -125,7 +125,7 @@ def test_a_query_and_its_hit_are_shown_with_what_both_write(run: Run) -> None:
 
 @pytest.mark.usefixtures("mini_index")
 def test_the_hit_is_that_of_a_query_by_its_number_and_its_condition(run: Run) -> None:
-    searched = json_of(run("query", QUERY, "-k", "3", "--json"))["hits"]
+    searched = json_of(run("query", QUERY, "-k", "3", "--mode", "dense", "--json"))["hits"]
 
     third = json_of(run("lens", QUERY, "--index", "ragidx-index", "--hit", "3", "--json"))
     only = json_of(run("lens", QUERY, "--index", "ragidx-index", "--where", "year == 1946", "--json"))

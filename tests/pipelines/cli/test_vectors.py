@@ -138,7 +138,7 @@ def test_info_says_in_words_that_the_vectors_were_made_elsewhere(run: Run) -> No
 
     assert {line for line in lines if line.startswith(("model", "encoder", "filter", "chunks", "metadata"))} == {
         "model        none: precomputed vectors",
-        "encoder      none: query with vectors (--vector), not with text",
+        "encoder      none: no question is compared with the vectors but one that is a vector (--vector)",
         "filter       none: 4 raw coordinates",
         "chunks       one per row",
         "metadata     year (int)",
