@@ -159,7 +159,8 @@ def quality(arguments):
             means = [round(float(np.mean(one)), 4) for one in (gains, recall)]
             return np.array(gains), dict(zip(("nDCG@10", "R@100"), means, strict=True))
 
-        setting = {"model": Path(arguments.model).name, "index": folder.name}
+        name = Path(arguments.model).name
+        setting = {"model": "all-MiniLM-L6-v2" if name == "model" else name, "index": folder.name}
         lexical, values = measured(mode="lexical")
         record("quality of words", values, search="lexical", **setting)
         for dim in arguments.dims:
