@@ -49,6 +49,8 @@ def show_hits(
         full: the whole passage, not the part that is nearest to the question.
         fields: metadata to show.
     """
+    from rich.cells import cell_len  # loaded where there are hits to show
+
     room = console.width(sys.stdout) - _INDENT
     both = any(hit.dense is not None and hit.bm25 is not None for hit in hits)
     head = " #  score  cosine   bm25  source" if both else " #  score  source"
@@ -56,7 +58,12 @@ def show_hits(
     wanted = _stems(query, stem)
     for hit in hits:
         parts = f"  {hit.dense:6.3f}  {hit.bm25:5.2f}" if both else ""
-        click.echo(f"{hit.rank:>2}  {hit.score:5.3f}{parts}  {click.style(_source(hit), fg='cyan')}")
+        place, heading = _source(hit), console.printable(hit.heading)
+        head = f"{hit.rank:>2}  {hit.score:5.3f}{parts}  "
+        fits = cell_len(f"{head}{place}  › {heading}") <= room + _INDENT
+        click.echo(head + click.style(f"{place}  › {heading}" if heading and fits else place, fg="cyan"))
+        if heading and not fits:
+            click.echo(" " * _INDENT + click.style(f"› {heading}", fg="cyan"))
         shown = [f"{name}: {console.printable(str(hit.metadata[name]))}" for name in fields if name in hit.metadata]
         if shown:
             click.echo(" " * _INDENT + click.style("  ".join(shown), dim=True))
@@ -141,7 +148,7 @@ def simple_stem(word: str) -> str:
 
 
 def _source(hit: Hit) -> str:
-    """Document, place in it, heading path; of precomputed vectors the row's own id, too."""
+    """Document and place in it; of precomputed vectors the row's own id, too."""
     source = console.printable(hit.doc_id)
     if hit.page is not None:
         source += f"#page={hit.page}"
@@ -149,7 +156,6 @@ def _source(hit: Hit) -> str:
         source += f":{hit.line}"
     elif hit.start:
         source += f"  {hit.start:,}-{hit.end:,}"
-    source += f"  › {console.printable(hit.heading)}" if hit.heading else ""
     if hit.chunk_id not in (hit.doc_id, f"{hit.doc_id}:{hit.start}-{hit.end}"):
         source += f"  row {console.printable(hit.chunk_id)}"
     return source
