@@ -84,6 +84,7 @@ class Sweep:
         self._source, self._questions, self._types = source, questions, types
         self._full = Series(source.spec.filter.name, (source.dim,), None, source.is_unit)
         self._series = [self._full, *_without_full(series, self._full)]
+        self._with_words = [one for one in series if one.widths] or [self._full]
         self._folder, self._tell = folder, tell
         self._k = min(K, source.n_rows)
         self._notes: list[str] = [*source.notes, *questions.notes, *(note for one in series for note in one.left_out)]
@@ -101,7 +102,7 @@ class Sweep:
         """
         with_words = self._questions.texts is not None and self._questions.judged is not None
         n_widths = sum(len(series.widths) for series in self._series)
-        self._tell.expect(1 + len(self._types) * n_widths + len(self._series) * with_words)
+        self._tell.expect(1 + len(self._types) * n_widths + len(self._with_words) * with_words)
         self._tell("the exact answers at full width")
         self._reference = Exact(self._source)
         self._nearest, _ = self._reference.search(self._questions.vectors, self._k)
@@ -124,7 +125,7 @@ class Sweep:
             return []
         words = Words(self._source, self._questions, self._folder, self._stemmer)
         found: list[WordRow] = []
-        for series in self._series[1:] or self._series:
+        for series in self._with_words:
             self._tell(f"{series.name} with words")
             found += words.rows(series)
         return found

@@ -1,0 +1,64 @@
+"""Search by words in a sweep: the quality is that of an index, and what is compared is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import ragidx
+from ragidx.corpora.evalsets import load_qrels, load_queries
+from ragidx.pipelines.demo import sample_corpus
+from ragidx.pipelines.evaluate.significance import ndcg
+from ragidx.pipelines.sweep.sweep import sweep
+
+SAMPLE = sample_corpus().parent
+QUERIES, QRELS = SAMPLE / "queries.jsonl", SAMPLE / "qrels" / "test.tsv"
+
+
+@pytest.mark.slow
+def test_rows_of_words_have_the_quality_of_an_index(tmp_path: Path) -> None:
+    report = sweep(SAMPLE / "documents", dims=[255, 64], queries=QUERIES, qrels=QRELS)
+
+    assert [(row.mode, row.filter, row.dim) for row in report.words] == [
+        ("lexical", "", 0),
+        ("hybrid", "embedfilter", 255),
+        ("hybrid", "embedfilter", 64),
+    ]
+    ragidx.build(SAMPLE / "documents", tmp_path / "index", dtype="float32")
+    retriever, qrels = ragidx.Retriever.open(tmp_path / "index", dtype="float32"), load_qrels(QRELS)
+    queries = {name: text for name, text in load_queries(QUERIES).items() if name in qrels}
+    for row, options in zip(report.words, ({"mode": "lexical"}, {}, {"dim": 64}), strict=True):
+        found = retriever.search_documents(list(queries.values()), 10, **options)
+        values = [ndcg([name for name, _ in one], qrels[query]) for one, query in zip(found, queries, strict=True)]
+        assert row.ndcg.mean == pytest.approx(sum(values) / len(values), abs=0.005)  # vectors of a sweep are not stored
+    lexical, wide, narrow = report.words
+    assert (lexical.against_lexical, lexical.against_widest) == (None, None)
+    assert wide.against_widest is not None
+    assert wide.against_widest.mean == 0
+    assert narrow.against_lexical is not None
+    assert narrow.against_lexical.mean == pytest.approx(narrow.ndcg.mean - lexical.ndcg.mean)
+    assert wide.bytes_per_chunk - narrow.bytes_per_chunk == 2 * (256 - 64)
+    size = sum(path.stat().st_size for path in tmp_path.glob("index/segments/*/lexical-*.arrow"))
+    assert lexical.disk_bytes == pytest.approx(size, rel=0.02)
+    assert report.hybrid_recommendation().startswith("In hybrid search take ")
+    assert [row["mode"] for row in json.loads(json.dumps(report.to_json()))["words"]] == ["lexical", "hybrid", "hybrid"]
+
+
+@pytest.mark.slow
+def test_an_index_is_searched_by_its_own_texts(tmp_path: Path) -> None:
+    ragidx.build(SAMPLE / "documents", tmp_path / "index")
+
+    report = sweep(tmp_path / "index", dims=[255, 32], queries=QUERIES, qrels=QRELS)
+
+    assert [(row.mode, row.dim) for row in report.words] == [("lexical", 0), ("hybrid", 255), ("hybrid", 32)]
+    assert report.words[0].ndcg.mean > 0.8
+
+
+@pytest.mark.slow
+def test_without_judged_questions_in_words_there_are_no_such_rows(tmp_path: Path) -> None:
+    report = sweep(SAMPLE / "documents", dims=[64])
+
+    assert report.words == ()
+    assert report.hybrid_recommendation() == ""
