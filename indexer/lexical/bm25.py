@@ -9,16 +9,21 @@ segments, nor on rows that were deleted. Robertson and Zaragoza 2009; the idf is
 
 from __future__ import annotations
 
-from collections import Counter
+import functools
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ragidx.indexer.arrays import Bools, Floats
+from ragidx.indexer.arrays import Bools, Floats, Ints
 from ragidx.indexer.lexical.postings import Postings
 
 K1, B = 1.2, 0.75
+
+_KEPT_BYTES = 64 << 20  # of terms
+_DENSE = 4  # a term in more than a fourth of the rows is kept as an array over all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,18 @@ class Statistics:
     n_terms: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A term in an index: in how many live rows, and for each segment rows (None: all) and tf / (tf + norm)."""
+
+    df: int
+    parts: list[tuple[Ints | None, Floats]]
+
+    @property
+    def n_bytes(self) -> int:
+        return 100 + sum(shares.nbytes + (0 if rows is None else rows.nbytes) for rows, shares in self.parts)
+
+
 def statistics(segments: Sequence[Postings], dead: Sequence[Bools | None]) -> Statistics:
     """The statistics of the live rows of some segments."""
     n_rows = n_terms = 0
@@ -43,43 +60,99 @@ def statistics(segments: Sequence[Postings], dead: Sequence[Bools | None]) -> St
     return Statistics(n_rows, n_terms)
 
 
-def scores(
-    segments: Sequence[Postings], dead: Sequence[Bools | None], terms: Sequence[str], of: Statistics
-) -> list[Floats] | None:
-    """(rows,) of each segment; 0 where a row has no term of the question, and for dead rows.
+class Bm25:
+    """The scores of the live rows of some segments. Safe to use from several threads.
+
+    What a term adds to each row, but for its idf, is kept for the terms that were asked for last: the words that most
+    questions have are in most rows, and reading them takes longest.
 
     Args:
         segments: of the index.
         dead: a mask of dead rows for each; None: none.
-        terms: of the question, repeated as often as they occur.
         of: the statistics of the live rows.
-
-    Returns:
-        None if no live row has any of the terms.
     """
-    if not of.n_terms:
-        return None
-    mean = of.n_terms / of.n_rows
-    found = [np.zeros(len(segment.lengths), np.float32) for segment in segments]
-    known = False
-    for term, count in sorted(Counter(terms).items()):  # in one order, so that sums are rounded alike
-        postings = [segment.find(term) for segment in segments]
-        df = sum(
-            0 if one is None else len(one.rows) if mask is None else int(np.count_nonzero(~mask[one.rows]))
-            for one, mask in zip(postings, dead, strict=True)
-        )
-        if not df:
-            continue
-        known = True
-        weight = np.float32(count * np.log1p((of.n_rows - df + 0.5) / (df + 0.5)))
-        for segment, one, total in zip(segments, postings, found, strict=True):
-            if one is not None:
-                tf = one.counts.astype(np.float32)
-                norm = np.float32(K1 * (1 - B)) + np.float32(K1 * B / mean) * segment.lengths[one.rows]
-                total[one.rows] += weight * (tf / (tf + norm))
-    if not known:
-        return None
-    for mask, total in zip(dead, found, strict=True):
-        if mask is not None:
-            total[mask] = 0
-    return found
+
+    def __init__(self, segments: Sequence[Postings], dead: Sequence[Bools | None], of: Statistics) -> None:
+        self._segments, self._dead, self._of = segments, dead, of
+        self._kept: OrderedDict[str, _Term] = OrderedDict()
+        self._n_bytes = 0
+        self._lock = threading.Lock()
+
+    def scores(self, terms: Sequence[str]) -> list[Floats] | None:
+        """(rows,) of each segment; 0 where a row has no term of the question, and for dead rows.
+
+        Args:
+            terms: of the question, repeated as often as they occur.
+
+        Returns:
+            None if no live row has any of the terms.
+        """
+        if not self._of.n_terms:
+            return None
+        totals = [np.zeros(len(segment.lengths), np.float32) for segment in self._segments]
+        known = False
+        for term, count in sorted(Counter(terms).items()):  # in one order, so that sums are rounded alike
+            found = self._term(term)
+            if not found.df:
+                continue
+            known = True
+            weight = np.float32(count * np.log1p((self._of.n_rows - found.df + 0.5) / (found.df + 0.5)))
+            for total, (rows, shares) in zip(totals, found.parts, strict=True):
+                if rows is None:
+                    np.add(total, weight * shares, out=total)
+                else:
+                    total[rows] += weight * shares
+        if not known:
+            return None
+        for mask, total in zip(self._dead, totals, strict=True):
+            if mask is not None:
+                total[mask] = 0
+        return totals
+
+    @functools.cached_property
+    def _norms(self) -> list[Floats]:
+        """(rows,) of each segment: what is added to a count below the fraction."""
+        scale = np.float32(K1 * B * self._of.n_rows / self._of.n_terms)
+        lengths = (segment.lengths.astype(np.float32) for segment in self._segments)
+        return [np.float32(K1 * (1 - B)) + scale * one for one in lengths]
+
+    def _term(self, term: str) -> _Term:
+        with self._lock:
+            if term in self._kept:
+                self._kept.move_to_end(term)
+                return self._kept[term]
+        made = self._read(term)
+        with self._lock:
+            if term not in self._kept and made.n_bytes <= _KEPT_BYTES // 2:
+                self._kept[term] = made
+                self._n_bytes += made.n_bytes
+            while self._n_bytes > _KEPT_BYTES:
+                _, old = self._kept.popitem(last=False)
+                self._n_bytes -= old.n_bytes
+        return made
+
+    def _read(self, term: str) -> _Term:
+        df = 0
+        parts: list[tuple[Ints | None, Floats]] = []
+        for segment, mask, norms in zip(self._segments, self._dead, self._norms, strict=True):
+            found = segment.find(term)
+            if found is None:
+                parts.append((np.zeros(0, np.int64), np.zeros(0, np.float32)))
+                continue
+            df += len(found.rows) if mask is None else int(np.count_nonzero(~mask[found.rows]))
+            tf = found.counts.astype(np.float32)
+            shares = tf / (tf + norms[found.rows])
+            if len(found.rows) * _DENSE < len(norms):
+                parts.append((found.rows, shares))
+            else:  # an array over all rows is smaller, and ten times as fast to add
+                whole = np.zeros(len(norms), np.float32)
+                whole[found.rows] = shares
+                parts.append((None, whole))
+        return _Term(df, parts)
+
+
+def scores(
+    segments: Sequence[Postings], dead: Sequence[Bools | None], terms: Sequence[str], of: Statistics
+) -> list[Floats] | None:
+    """As `Bm25.scores`, once."""
+    return Bm25(segments, dead, of).scores(terms)

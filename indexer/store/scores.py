@@ -95,7 +95,11 @@ class LexicalPart:
 
     def scores(self, question: str) -> list[Floats] | None:
         """BM25 (rows,) of each segment; None if no live row has a word of the question."""
-        return bm25.scores(self._postings, self._dead, self.analyzer(question), self.statistics)
+        return self._bm25.scores(self.analyzer(question))
+
+    @functools.cached_property
+    def _bm25(self) -> bm25.Bm25:
+        return bm25.Bm25(self._postings, self._dead, self.statistics)
 
     def spread(self, scores: Sequence[Floats]) -> Spread:
         """Of the BM25 of all live rows."""
