@@ -97,14 +97,23 @@ def words(arguments):
     record("lexical part", values, model="mini", index="postings and moments")
 
 
+def drawn(path, count, seed):
+    """Words of some rows, of which the file is not held."""
+    with path.open("rb") as file:
+        n_rows = sum(1 for _ in file)
+    wanted = set(random.Random(seed).sample(range(n_rows), min(n_rows, count)))
+    with path.open(encoding="utf-8") as file:
+        return n_rows, [json.loads(line)["text"].split() for row, line in enumerate(file) if row in wanted]
+
+
 def ask(arguments):
     retriever, draw = Retriever.open(arguments.index), random.Random(1)
     faiss().omp_set_num_threads(1)
-    rows = [json.loads(line)["text"].split() for line in arguments.corpus.open(encoding="utf-8")]
-    n_rows = len(rows)
+    n_rows, rows = drawn(arguments.corpus, 10 * QUESTIONS, 1)
+    draw.shuffle(rows)
     natural = []
-    for _ in range(QUESTIONS):
-        row, start = draw.choice(rows), draw.randrange(WORDS - 8)
+    for row in rows[:QUESTIONS]:
+        start = draw.randrange(WORDS - 8)
         natural.append(" ".join(row[start : start + 8]))
     postings = [segment.postings for segment in retriever.store.segments]
     analyzer = retriever.store.lexical.analyzer
@@ -114,14 +123,13 @@ def ask(arguments):
         return max((len(one.rows) for one in found if one is not None), default=0) / n_rows
 
     rare = []
-    while len(rare) < QUESTIONS:
-        chosen = [word for word in draw.choice(rows) if share(word) < RARE][:8]
-        if len(chosen) == 8:
+    for row in rows[QUESTIONS:]:
+        chosen = [word for word in row if share(word) < RARE][:8]
+        if len(chosen) == 8 and len(rare) < QUESTIONS:
             rare.append(" ".join(chosen))
     searches = {mode: (lambda question, mode=mode: retriever.search(question, 10, mode=mode)) for mode in MODES}
     if arguments.tantivy:
-        searches["tantivy"] = _tantivy(rows)
-    del rows
+        searches["tantivy"] = _tantivy(arguments.corpus)
     for kind, questions in (("rare", rare), ("natural", natural)):
         for search in searches.values():
             for question in questions[:20]:
@@ -179,7 +187,7 @@ def quality(arguments):
 MODES = ("dense", "lexical", "hybrid")
 
 
-def _tantivy(rows):
+def _tantivy(corpus):
     import tantivy
 
     room = tempfile.mkdtemp()
@@ -189,15 +197,17 @@ def _tantivy(rows):
     index = tantivy.Index(schema.build(), path=room)
     started = time.process_time()
     writer = index.writer(num_threads=1)
-    for row, text in enumerate(rows):
+    n_rows = 0
+    for line in corpus.open(encoding="utf-8"):
         document = tantivy.Document()
-        document.add_unsigned("row", row)
-        document.add_text("text", " ".join(text))
+        document.add_unsigned("row", n_rows)
+        document.add_text("text", json.loads(line)["text"])
         writer.add_document(document)
+        n_rows += 1
     writer.commit()
     writer.wait_merging_threads()
     size = sum(path.stat().st_size for path in Path(room).rglob("*") if path.is_file())
-    values = {"CPU s": round(time.process_time() - started, 1), "bytes a row": round(size / len(rows), 1)}
+    values = {"CPU s": round(time.process_time() - started, 1), "bytes a row": round(size / n_rows, 1)}
     record("lexical part", values, model="tantivy", index="tantivy")
     index.reload()
     searcher = index.searcher()

@@ -176,6 +176,13 @@ class _Line:
         b = (1 - weight) / float(spread)
         return cls(a, b, c - b * float(np.float32(bm25.mean[0])))
 
+    def least_bm25(self, dense: float, least: float) -> float:
+        """A BM25 that a row with this cosine has at least, if its score is `least` or more; above 0."""
+        lowest = float(np.nextafter(np.float32(0), np.float32(1)))
+        if not self.b or not np.isfinite(least):
+            return lowest
+        return max(lowest, (least - self.c - self.a * dense) / self.b * (1 - 1e-6))
+
     def __call__(self, dense: Floats | float, bm25: Floats) -> Doubles:
         return np.asarray(self.a * np.asarray(dense, np.float64) + (self.b * bm25.astype(np.float64) + self.c))
 
@@ -256,13 +263,13 @@ class _ByZ:
 
     def _add_words(self, pool: _Pool, number: int, query: Floats, bm25: Floats, line: _Line, last: float) -> None:
         """Rows of a segment with a word of the question whose score may be among the best, the most likely first."""
-        mask = self._masks[number]
-        rows = np.flatnonzero(bm25)
+        mask, least, last = self._masks[number], self._least(pool, line), min(1.0, last + _SLACK)
+        rows = np.flatnonzero(bm25 >= line.least_bm25(last, least))
         if mask is not None:
             rows = rows[mask[rows]]
         rows = rows[~np.isin(rows, pool.of(number))]
-        bounds = line(min(1.0, last + _SLACK), bm25[rows])
-        kept = np.flatnonzero(bounds >= self._least(pool, line))
+        bounds = line(last, bm25[rows])
+        kept = np.flatnonzero(bounds >= least)
         kept = kept[np.argsort(-bounds[kept], kind="stable")]
         start, step = 0, _STEP
         while start < len(kept):

@@ -103,7 +103,8 @@ class LexicalPart:
 
     def spread(self, scores: Sequence[Floats]) -> Spread:
         """Of the BM25 of all live rows."""
-        found = np.concatenate([part[part > 0] for part in scores]).astype(np.float64)
         n = self.statistics.n_rows
-        mean = np.array([found.sum() / max(1, n)])
-        return Spread(n, mean, np.maximum(np.array([(found**2).sum()]) - n * mean**2, 0))
+        total = sum(float(part.sum(dtype=np.float64)) for part in scores)
+        squares = sum(float(np.square(part, dtype=np.float64).sum()) for part in scores)
+        mean = np.array([total / max(1, n)])
+        return Spread(n, mean, np.maximum(squares - n * mean**2, 0))
