@@ -70,9 +70,9 @@ _HIT = {"hit", "where"}
 def command(text: str | None, index: Path | None, spectrum: bool, as_json: bool, **options: Any) -> None:
     """Show the tokens nearest to a text's vector, before and after the filter, and those of the removed part.
 
-    With --index, TEXT is a query, and one of its hits by the vectors is shown beside it. With --spectrum, no text is read: tokens are
-    counted, and each direction of the model's unembedding matrix is measured by its effect on frequent, rare and random
-    tokens.
+    With --index, TEXT is a query, and one of its hits by the vectors is shown beside it. With --spectrum, no text is
+    read: tokens are counted, and each direction of the model's unembedding matrix is measured by its effect on
+    frequent, rare and random tokens.
 
     \b
         ragidx lens "the river reaches the sea"
