@@ -96,18 +96,15 @@ def test_vectors_and_every_help_text_need_no_network(
 
 
 @pytest.mark.slow
-def test_the_demo_shows_the_preset_alone_and_what_brings_the_second_column(
-    run_process: Run, without: Callable[..., dict[str, str]]
-) -> None:
+def test_the_demo_needs_no_more(run_process: Run, without: Callable[..., dict[str, str]]) -> None:
     done = run_process("demo", env=without(*NETWORKS))
 
     assert (done.status, done.err) == (0, "")
     assert done.out.startswith(
-        "Indexed 124 documents in 288 chunks with the bundled model: 255 dimensions.\n"
-        f"Beside it, echo embeddings and EmbedFilter: {INSTALL}\n\n"
+        "Indexed 124 documents in 288 chunks with the bundled model: 255 dimensions, and their words.\n\n"
         "Why did two radio engineers chase pigeons out of their antenna?\n\n"
-        "    preset\n"
-        "  1 0.46  astronomy/cosmic-microwave-background.md\n"
+        "  #  score  by vectors  by words  source\n"
+        "  1   6.47          1.        1.  astronomy/cosmic-microwave-background.md\n"
     )
 
 
