@@ -34,7 +34,10 @@ def canonical(data: object) -> bytes:
 
 
 def plant(index: Path, name: str, content: bytes) -> None:
-    """Put `content` at the path `name` of an index, with size and checksum in the manifest that fit it."""
+    """Put `content` at the path `name` of an index, with size and checksum in the manifest that fit it.
+
+    Postings name the texts that they were made of: with other columns the manifest has none.
+    """
     (index / name).write_bytes(content)
     data = json.loads((index / "manifest.json").read_bytes())
     entry = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -44,6 +47,11 @@ def plant(index: Path, name: str, content: bytes) -> None:
         segment["files"][rest.split("/")[1]] = entry
     else:
         data["deletions"] = entry
+    if name.endswith("chunks.arrow"):
+        data["lexical"] = None
+        for segment in data["segments"]:
+            own = segment["files"].items()
+            segment["files"] = {file: one for file, one in own if not file.startswith(("lexical-", "moments-"))}
     sign(index, data)
 
 

@@ -155,7 +155,7 @@ def test_every_byte_of_the_store_goes_through_the_layer_that_is_tested(name, ref
 def test_a_store_that_was_careless_would_be_found(mutant, power, reference, writers, root):
     """The harness itself: with a defect in the writer, some point ends in neither state."""
     found = 0
-    for step in range(40, reference("update").folder_synced, 3):
+    for step in range(40, reference("update").folder_synced):
         with reference("update").copy(root) as index:
             writers.run(Order("update", str(root), at=step, lose=step if power else None, mutant=mutant))
             try:

@@ -152,8 +152,8 @@ def sample_index(folder: Path) -> Path:
     from ragidx.pipelines.build.build import build
     from ragidx.pipelines.demo import sample_corpus
 
-    build(sample_corpus(), folder / "sample" / "preset", dtype="float32")
-    return folder / "sample" / "preset"
+    build(sample_corpus(), folder / "sample", dtype="float32")
+    return folder / "sample"
 
 
 @pytest.mark.slow

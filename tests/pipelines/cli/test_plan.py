@@ -46,9 +46,9 @@ def test_a_plan_tells_what_a_build_would_do_and_does_nothing(run: Run) -> None:
         lines[6:10],
         [
             r"speed      [\d,]+ tokens/s \(cpu, float32\): the median of \d+ measured, 6 chunks, [\d,]+ to [\d,]+",
-            rf"time       {TIME} \({TIME} to {TIME}\), {TIME} of it encoding",
-            rf"disk       {SIZE}: vectors 192 B, texts {SIZE}, the filter {SIZE}; 312 B more until it is committed, "
-            rf"{SIZE} free",
+            rf"time       {TIME} \({TIME} to {TIME}\), {TIME} of it encoding, {TIME} the words",
+            rf"disk       {SIZE}: vectors 192 B, texts {SIZE}, words {SIZE}, the filter {SIZE}; 312 B more until it is "
+            rf"committed, {SIZE} free",
             rf"memory     {SIZE} at most, the model included",
         ],
         strict=True,
@@ -144,10 +144,11 @@ def test_the_parts_of_the_disk_add_up(found: Forecast, capsys: pytest.CaptureFix
     kib, (first, *others) = 1 << 10, found.room.index_types
     graph = (dataclasses.replace(first, exact=False, recipe="HNSW16"), *others)
     parts = {"index_bytes": 10 * kib, "vector_bytes": 1 * kib, "text_bytes": 2 * kib, "filter_bytes": 3 * kib}
+    parts["lexical_bytes"] = kib // 2
 
     plan_tables.print_forecast(_with_room(found, **parts, index_types=graph))
 
-    told = "disk       10.0 KiB: vectors 1.0 KiB, texts 2.0 KiB, the filter 3.0 KiB, HNSW16 4.0 KiB; "
+    told = "disk       10.0 KiB: vectors 1.0 KiB, texts 2.0 KiB, words 512 B, the filter 3.0 KiB, HNSW16 3.5 KiB; "
     assert told in capsys.readouterr().out
 
 
@@ -195,7 +196,7 @@ def test_the_time_is_without_the_making_of_an_index(found: Forecast, capsys: pyt
     plan_tables.print_forecast(dataclasses.replace(found, index_recipe="HNSW16"))
 
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("time"))
-    assert line.endswith(" of it encoding; making HNSW16 comes on top")
+    assert line.endswith(" the words; making HNSW16 comes on top")
 
 
 def test_where_memory_is_limited_each_index_type_says_whether_it_fits(

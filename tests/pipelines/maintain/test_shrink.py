@@ -28,7 +28,7 @@ WORDS = ["river", "mill", "lease", "tower", "bees", "planet", "type", "bread", "
 
 
 def hits(index: Path, question: str = QUESTION, dim: int | None = None) -> list[tuple[str, float]]:
-    found = ragidx.Retriever.open(index).search(question, k=6, dim=dim)
+    found = ragidx.Retriever.open(index).search(question, k=6, dim=dim, mode="dense")
     return [(hit.chunk_id, hit.score) for hit in found]
 
 
