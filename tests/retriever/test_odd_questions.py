@@ -104,6 +104,7 @@ def test_a_token_a_million_times_in_a_text_counts_as_saturated(tmp_path: Path) -
     assert {hit.chunk_id: hit.score for hit in hits} == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_term_of_a_hundred_kilobytes_is_found_by_its_beginning(tmp_path: Path) -> None:
     long = "x" * 100_000
     retriever = of_texts(tmp_path / "index", f"{long} mill", "x lake", f"{'x' * 254}y")

@@ -283,6 +283,7 @@ def test_scores_that_order_nothing_are_reported() -> None:
         check_scores(np.array([1.0, 1.1], np.float32), "m")
 
 
+@pytest.mark.slow
 def test_a_vector_cannot_be_reranked_and_options_without_a_model_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("The mill.")
     ragidx.build(tmp_path / "a.txt", tmp_path / "index")

@@ -127,6 +127,7 @@ def test_a_batch_beyond_the_limit_is_given_and_not_kept():
     assert cache.n_bytes == 20
 
 
+@pytest.mark.slow
 def test_threads_share_it_and_the_bound_holds(index):
     whole, store = Store.open(index), Store.open(index)
     expected = whole.rows([(0, row) for row in range(1_500)])

@@ -151,6 +151,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", [pytest.param("too rough", marks=pytest.mark.slow), *list(REFUSED)[1:]])
+@pytest.mark.slow
 def test_what_the_index_cannot_do_is_refused_at_once_with_what_can(copy: Any, case: str) -> None:
     name, change, told = REFUSED[case]
     index = copy(name)

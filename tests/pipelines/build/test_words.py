@@ -65,6 +65,7 @@ def lines_of(index: Path = Path("index")) -> dict[str, list[int | None]]:
     ],
     ids=repr,
 )
+@pytest.mark.slow
 def test_a_chunk_has_the_line_of_the_file_where_it_begins(
     name: str, data: bytes, expected: int | None, corpus: Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_line_moves_with_its_text(corpus: Path) -> None:
         (GERMAN, {"stemmer": "auto"}, "german"),
     ],
 )
+@pytest.mark.slow
 def test_the_language_of_the_texts_or_the_one_that_is_named_is_stemmed(
     text: str, options: dict[str, str], stemmer: str, corpus: Path
 ) -> None:
@@ -251,6 +253,7 @@ def test_a_language_that_there_is_not_is_refused_before_anything_is_read(run: Ru
         (ENGLISH, ("--no-lexical",), "none (--lexical adds them)", "off"),
     ],
 )
+@pytest.mark.slow
 def test_the_row_of_words_says_how_they_are_searched(
     text: str, options: tuple[str, ...], words: str, asked: str, run: Run, corpus: Path
 ) -> None:

@@ -312,6 +312,7 @@ def test_chunks_that_were_folded_are_not_said_to_be_missing(run: Run) -> None:
     assert "There is 1 chunk in the index" not in done.err  # there are five
 
 
+@pytest.mark.slow
 def test_an_index_without_words_is_searched_by_vectors_and_says_so(run: Run, folder: Path) -> None:
     (folder / "a.txt").write_text("The mill.")
     run("build", "a.txt", "--no-lexical")
@@ -328,6 +329,7 @@ def test_an_index_without_words_is_searched_by_vectors_and_says_so(run: Run, fol
     )
 
 
+@pytest.mark.slow
 def test_an_index_without_a_chunk_says_so(run: Run, folder: Path) -> None:
     (folder / "a.txt").write_text("The mill.")
     run("build", "a.txt")

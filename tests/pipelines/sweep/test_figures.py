@@ -202,6 +202,7 @@ def test_where_every_smaller_width_is_worse_the_full_one_is_kept() -> None:
     )
 
 
+@pytest.mark.slow
 def test_without_qrels_nothing_is_recommended(given_index: Callable[..., Path]) -> None:
     report = sweep(given_index(random_rows(30, 8)), filters=["truncation"])
 
