@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import json
+import runpy
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURES = Path(__file__).with_name("figures.jsonl")
 QUALITY = ("scifact quality", "mini by method and filter")
-WORDS = "quality of words"
+WORD_TABLES = runpy.run_path(str(Path(__file__).with_name("word_tables.py")))
+WORDS = WORD_TABLES["WORDS"]
 DECODER = "decoder by method and filter"
 ENCODING = (
     "encode throughput against sentence-transformers",
@@ -101,7 +103,7 @@ def markdown(found):
             for row in scale
         ]
         parts.append("\n".join(head + body))
-    return "\n\n".join(parts + words(found) + engine(found)) + "\n"
+    return "\n\n".join(parts + WORD_TABLES["words"](found) + engine(found)) + "\n"
 
 
 def spectrum(row):
@@ -360,78 +362,10 @@ def summary(found):
     return "\n".join(lines) + "\n"
 
 
-def hybrid(found):
-    """The table of docs/query.md: each part, and both; bold where both are really better than each."""
-    by = {}
-    for row in of([WORDS], found):
-        setting = row["setting"]
-        by.setdefault((setting["index"], setting["model"]), {})[setting["search"], setting.get("dim")] = row["values"]
-    lines = ["| set, model | numbers | cosine | BM25 | hybrid | rrf |", "| --- | --- | --- | --- | --- | --- |"]
-    for (name, model), cells in by.items():
-        for dim in dict.fromkeys(dim for _, dim in cells if dim is not None):
-            both = cells["hybrid z", dim]
-            apart = [both["against dense"], both["against lexical"]]
-            better = all(one["mean"] > 0 and one["p"] < 0.05 for one in apart)
-            value = f"{both['nDCG@10']:.3f}"
-            cosine, words, rrf = (
-                f"{cells[key]['nDCG@10']:.3f}" for key in (("dense", dim), ("lexical", None), ("hybrid rrf", dim))
-            )
-            value = f"**{value}**" if better else value
-            lines.append(f"| {name}, {model} | {dim} | {cosine} | {words} | {value} | {rrf} |")
-    return "\n".join(lines) + "\n"
-
-
-def words(found):
-    """The tables of docs/benchmarks.md on words and hybrid search."""
-    rows = of([WORDS], found)
-    if not rows:
-        return []
-    head = [
-        "| whole documents | nDCG@10 | recall@100 | against the cosine | against BM25 |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    body = []
-    for row in rows:
-        setting, values = row["setting"], row["values"]
-        what = f"{setting['index']}, {setting['model']}, {setting['search']}"
-        what += f", {setting['dim']} numbers" if setting.get("dim") else ""
-        apart = [_apart(values.get(f"against {part}")) for part in ("dense", "lexical")]
-        body.append(f"| {what} | {values['nDCG@10']:.3f} | {values['R@100']:.3f} | {' | '.join(apart)} |")
-    parts = ["\n".join(head + body)]
-    quality = of(["bm25 quality"], found)
-    if quality:
-        head = ["| BM25, stemmed, no stop words | set | nDCG@10 | recall@100 |", "| --- | --- | --- | --- |"]
-        body = [
-            f"| {row['setting']['model']} | {row['setting']['index']} | {row['values']['nDCG@10']:.3f}"
-            f" | {row['values']['R@100']:.3f} |"
-            for row in quality
-        ]
-        parts.append("\n".join(head + body))
-    for row in of(["bm25 speed", "lexical part", "build with words"], found):
-        values = ", ".join(f"{value:,} {name}" for name, value in row["values"].items())
-        parts.append(f"{row['figure'][0].upper()}{row['figure'][1:]}, {row['setting']['model']}: {values}.")
-    asked = [row for row in found if row["figure"].startswith("question, ")]
-    if asked:
-        head = ["| a question, one thread, encoding included | p50 | p95 | chunks |", "| --- | --- | --- | --- |"]
-        body = [
-            f"| {row['figure'].removeprefix('question, ')}, {row['setting']['model']} | {row['values']['p50 ms']} ms"
-            f" | {row['values']['p95 ms']} ms | {row['values']['rows']:,} |"
-            for row in asked
-        ]
-        parts.append("\n".join(head + body))
-    return parts
-
-
-def _apart(difference):
-    if difference is None:
-        return "-"
-    return f"{difference['mean']:+.3f} ({difference['low']:+.3f} to {difference['high']:+.3f}), p {difference['p']:.4f}"
-
-
 # Page -> name of its marks -> what makes the tables between them.
 PLACES = {
     ROOT / "docs" / "benchmarks.md": ("figures", markdown),
-    ROOT / "docs" / "query.md": ("hybrid", hybrid),
+    ROOT / "docs" / "query.md": ("hybrid", WORD_TABLES["hybrid"]),
     ROOT / "docs" / "figures.md": ("figures", by_options),
     ROOT / "README.md": ("smollm2", summary),
 }

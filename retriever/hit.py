@@ -40,7 +40,7 @@ class Hit:
         line: of `start` in the file, from 1; None where the text is not that of a file.
         page: of `start` in the file, from 1; None where it has no pages.
         context: the text with the chunks of the document around it; None unless it was asked for.
-        also: where else the same passage stands, or nearly the same: hits that were folded into this one.
+        also: where else the same passage is, or nearly the same: hits that were folded into this one.
     """
 
     rank: int

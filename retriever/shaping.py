@@ -168,7 +168,7 @@ def _context(store: Store, place: Place, n: int) -> str:
 
 
 def _joined(rows: Sequence[Row]) -> str:
-    """Texts in their order; what two chunks share stands once."""
+    """Texts in their order; what two chunks share is there once."""
     text, end = rows[0].text, rows[0].end
     for before, row in itertools.pairwise(rows):
         shared = end - row.start

@@ -24,7 +24,7 @@ from ragidx.pipelines.cli.progress import ProgressLine
 def command(keep: Path | None) -> None:
     """Index the bundled sample corpus with the bundled model and ask it three questions.
 
-    It needs no network. Beside each answer stands its place by the vectors alone and by the words alone.
+    It needs no network. Each answer shows its place by the vectors alone and by the words alone.
 
     \b
         ragidx demo

@@ -40,7 +40,7 @@ _STOP = frozenset(
 def show_hits(
     hits: Sequence[Hit], query: str, stem: Stem | None = None, *, full: bool = False, fields: Sequence[str] = ()
 ) -> None:
-    """A table on stdout: rank, scores and source; below it the passage, and where else it stands.
+    """A table on stdout: rank, scores and source; below it the passage, and where else it is.
 
     Args:
         hits: best first.
@@ -105,7 +105,7 @@ def printable_text(text: str) -> str:
     Lines of prose that were broken at a fixed width are joined to paragraphs.
     """
     kept: list[str] = []
-    before = ""  # the line before, as it stands in the text
+    before = ""  # the line before, as the text has it
     for raw in text.splitlines():
         line = console.printable_lines(raw.expandtabs(4)).rstrip()
         if kept and _is_prose(before) and line[:1].isalnum():
@@ -162,7 +162,7 @@ def _source(hit: Hit) -> str:
 
 
 def _also(hit: Hit) -> str:
-    """Where else the passage stands."""
+    """Where else the passage is."""
     named = list(dict.fromkeys(span.doc_id for span in hit.also if span.doc_id != hit.doc_id))
     if not named:
         return f"also {console.plural(len(hit.also), 'time')} more in this document"
