@@ -10,11 +10,12 @@ default: a small decoder makes the order of hybrid search worse (docs/query.md).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import tomllib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Protocol
@@ -114,7 +115,7 @@ class CrossEncoderReranker:
 
         silence_transformers()
         self.device = device
-        try:
+        with _loading(files, "a cross-encoder"):
             self._model = CrossEncoder(
                 str(files.folder),
                 device=device,
@@ -123,13 +124,6 @@ class CrossEncoderReranker:
                 model_kwargs={"dtype": getattr(torch, dtype), "use_safetensors": True},
                 activation_fn=torch.nn.Identity(),
             )
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as fault:
-            check_machine(fault, files.folder)
-            raise ModelError(
-                f"'{files.name}' cannot be loaded as a cross-encoder: {first_line(fault)}",
-                "name another model",
-                where="`rerank`",
-            ) from fault
         if not files.sentence_transformers:  # the spelling of a special token in a passage is text
             self._model.tokenizer.backend_tokenizer.encode_special_tokens = True
         labels = int(self._model.num_labels or 1)
@@ -158,7 +152,7 @@ class DecoderReranker:
 
         silence_transformers()
         self.device = device
-        try:
+        with _loading(files, "a decoder"):
             model: Any = AutoModelForCausalLM.from_pretrained(
                 files.folder,
                 dtype=getattr(torch, dtype),
@@ -166,13 +160,6 @@ class DecoderReranker:
                 trust_remote_code=False,
                 use_safetensors=True,
             )
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as fault:
-            check_machine(fault, files.folder)
-            raise ModelError(
-                f"'{files.name}' cannot be loaded as a decoder: {first_line(fault)}",
-                "name another model",
-                where="`rerank`",
-            ) from fault
         self._model = model.to(device).eval().requires_grad_(False)
         self._prompt, self._files, self._tokenizer = prompt, files, load_tokenizer(files)
         self._instruction = prompt.instruction if instruction is None else instruction
@@ -289,6 +276,18 @@ def check_scores(scores: Floats, model: str) -> None:
             RerankWarning,
             stacklevel=2,
         )
+
+
+@contextlib.contextmanager
+def _loading(files: ModelFiles, kind: str) -> Iterator[None]:
+    """Name the model, where the block cannot load it."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as fault:
+        check_machine(fault, files.folder)
+        raise ModelError(
+            f"'{files.name}' cannot be loaded as {kind}: {first_line(fault)}", "name another model", where="`rerank`"
+        ) from fault
 
 
 def _kind(files: ModelFiles) -> str:
