@@ -118,14 +118,14 @@ def sources(
     if not stat.S_ISDIR(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
         raise CorpusError(f"is a {kind}, not a file or folder", "give - to read standard input", where=str(corpus))
-    if beir and (found := _beir_corpus(root)) is not None:
+    if beir and (found := beir_corpus(root)) is not None:
         return iter([found])
     folders = frozenset(f"{name}/" for name in indexes)
     walk = _Walk(root, _globs(include, "`include`"), _globs(exclude, "`exclude`"), folders, on_skip)
     return walk.files()
 
 
-def _beir_corpus(folder: Path) -> Source | None:
+def beir_corpus(folder: Path) -> Source | None:
     """The corpus file of a BEIR folder; None for another folder."""
     for name in _BEIR:
         path = folder / name

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TypeAlias
@@ -35,6 +35,7 @@ __all__ = [
     "added_endings",
     "documents",
     "read",
+    "read_all",
 ]
 
 Reader: TypeAlias = Callable[[SourceFile], Iterator[Document]]
@@ -93,15 +94,16 @@ def documents(
         SpecError: a glob is not valid.
     """
     found = sources(corpus, include=include, exclude=exclude, indexes=indexes, beir=True, on_skip=on_skip)
-    return _documents(filter(on_source, found), options, on_skip)
+    return read_all(filter(on_source, found), options, on_skip=on_skip)
 
 
 def read(source: Source, options: ReadOptions = _DEFAULTS, *, on_skip: OnSkip) -> Iterator[Document]:
     """The Documents of one file. Its faults are reported, never raised."""
-    return _documents(iter([source]), options, on_skip)
+    return read_all([source], options, on_skip=on_skip)
 
 
-def _documents(found: Iterator[Source], options: ReadOptions, on_skip: OnSkip) -> Iterator[Document]:
+def read_all(found: Iterable[Source], options: ReadOptions = _DEFAULTS, *, on_skip: OnSkip) -> Iterator[Document]:
+    """The Documents of files, one file after the other. Their faults are reported, never raised."""
     with OfficeConverter(options.limits) as converter:
         for source in found:
             yield from _read(source, options, on_skip, converter)

@@ -116,7 +116,11 @@ class Documents:
 
     def count_others(self) -> int:
         """How many documents `pop_others` would forget."""
-        return len(np.unique(self._runs["document"][self._others()]))
+        return len(self.others())
+
+    def others(self) -> Digests:
+        """The digests of the ids of documents that `pop_others` would forget, each once."""
+        return np.unique(self._runs["document"][self._others()])
 
     def _extend(self, runs: NDArray[np.void]) -> None:
         self._runs = np.concatenate([self._runs[: self._count], runs])

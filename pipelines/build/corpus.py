@@ -8,6 +8,7 @@ written here, and no model is loaded.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, SpecError, is_panic, panics_of
-from ragidx.corpora.readers.registry import ReadOptions, documents
-from ragidx.corpora.records import Document, OnSkip
+from ragidx.corpora.readers.registry import ReadOptions, read_all
+from ragidx.corpora.records import Document, OnSkip, Skip
 from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.digests import digest
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
 
 _UNLIMITED = 1 << 30
+TAKEN = "its path begins with the name of another source"
+"""Why a file is skipped whose documents would have the ids of another source's."""
 _GUARDED_FROM = 10  # documents of an index: of fewer, a build may remove most
 
 
@@ -39,18 +42,55 @@ def _every(source: Source) -> bool:
 
 
 @dataclass(frozen=True)
+class Root:
+    """A folder or file that a build reads.
+
+    Args:
+        path: a folder, a file, a BEIR folder, or `-` for standard input.
+        prefix: what the ids of its documents begin with.
+        include: globs, as in `sources`.
+        exclude: the same.
+        taken: prefixes of other sources, with which no path here may begin.
+    """
+
+    path: str | Path
+    prefix: str = ""
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    taken: Sequence[str] = ()
+
+    def sources(self, index: Path, on_skip: OnSkip) -> Iterator[Source]:
+        """The files that are read, named with the prefix; nothing is opened."""
+        found = sources(
+            self.path,
+            include=self.include,
+            exclude=self.exclude,
+            indexes=index_in(self.path, index),
+            beir=not self.prefix,
+            on_skip=lambda skip: on_skip(dataclasses.replace(skip, where=f"{self.prefix}{skip.where}")),
+        )
+        for source in found:
+            if source.name.startswith(tuple(self.taken)):
+                on_skip(Skip(source.name, TAKEN))
+            else:
+                yield dataclasses.replace(source, name=f"{self.prefix}{source.name}")
+
+
+@dataclass(frozen=True)
 class Reading:
     """A corpus as the options of a build select it.
 
     Args:
-        corpus: a folder, a file, a BEIR folder, or `-` for standard input.
+        corpus: a folder, a file, a BEIR folder, or `-` for standard input; as it is named in messages.
         index: the index folder, which is skipped where it is in the corpus.
         options: of the build.
+        roots: where the corpus is several sources; else `corpus` is the only one.
     """
 
     corpus: str | Path
     index: Path
     options: BuildOptions
+    roots: Sequence[Root] = ()
 
     @property
     def read_options(self) -> ReadOptions:
@@ -59,26 +99,16 @@ class Reading:
 
     def sources(self, on_skip: OnSkip) -> Iterator[Source]:
         """The files that are read; nothing is opened."""
-        o = self.options
-        own = index_in(self.corpus, self.index)
-        return sources(self.corpus, include=o.include, exclude=o.exclude, indexes=own, beir=True, on_skip=on_skip)
+        alone = Root(self.corpus, include=self.options.include, exclude=self.options.exclude)
+        for root in self.roots or [alone]:
+            yield from root.sources(self.index, on_skip)
 
     def documents(self, on_skip: OnSkip, on_source: Callable[[Source], bool] = _every) -> Iterator[Document]:
         """The Documents, streaming; of the files that `on_source` accepts."""
-        return documents(
-            self.corpus,
-            self.read_options,
-            include=self.options.include,
-            exclude=self.options.exclude,
-            indexes=index_in(self.corpus, self.index),
-            on_skip=on_skip,
-            on_source=on_source,
-        )
+        return read_all(filter(on_source, self.sources(on_skip)), self.read_options, on_skip=on_skip)
 
     def total_bytes(self) -> int:
         """What there is to read, by sizes alone; 0 where it is unknown (standard input)."""
-        if str(self.corpus) == "-":
-            return 0
         return sum(source.size for source in self.sources(lambda _: None))
 
     def check_something_was_read(self, n_documents: int, skips: Skips) -> None:
@@ -101,13 +131,13 @@ class Reading:
         )
 
 
-def check_removal(n_removed: int, n_before: int, index: Path, noun: str = "documents") -> None:
+def check_removal(n_removed: int, n_before: int, where: str | Path, noun: str = "documents") -> None:
     """Whether a build may remove what its corpus does not have: one of another corpus would empty the index.
 
     Args:
         n_removed: documents that are only in the index.
         n_before: documents that the index has.
-        index: its folder.
+        where: the index, or the source in it.
         noun: what is counted.
 
     Raises:
@@ -118,7 +148,7 @@ def check_removal(n_removed: int, n_before: int, index: Path, noun: str = "docum
             f"this build would remove {n_removed:,} of {n_before:,} {noun}",
             "use another `index` for this corpus, `allow_removal=True` if they are really gone, "
             "or `rebuild=True` to replace the index",
-            where=str(index),
+            where=str(where),
         )
 
 

@@ -29,7 +29,7 @@ from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.registry import added_endings
 from ragidx.corpora.sources import Source
 from ragidx.indexer import atomic
-from ragidx.indexer.digests import DIGEST_BYTES, DigestTable, digest
+from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, digest
 from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.manifest import FILE_CACHE, read_regular
 
@@ -108,6 +108,10 @@ class SeenFiles:
         """Keep the documents of all files that were passed over; at the end, before the others are deleted."""
         self._settle()
         self._documents.keep_all(self._records["document"][self._passed])
+
+    def carry(self, documents: Digests) -> None:
+        """Note the files of these documents as before: they were not looked at."""
+        self._new += self._records[np.isin(self._records["document"], documents) & ~self._passed].tobytes()
 
     def write(self) -> None:
         """Leave the cache for the next build, where it differs. A full disk is not an error here."""

@@ -75,6 +75,7 @@ class BuildKeywords(EncoderOptions, FilterOptions, RunOptions, ChunkOptions, Sto
 
     model: str | None
     reread: bool  # open every file again
+    restore: bool  # take in again what was deleted by hand
 
 
 class SweepKeywords(EncoderOptions, FilterFields, RunOptions, ChunkOptions, CorpusOptions, total=False):
@@ -94,7 +95,7 @@ class BuildOptions:
         stemmer, lexical: as in `LexicalOptions`.
         device, dtype, attn: as in `RunOptions`.
         include, exclude, text_field, id_field: as in `CorpusOptions`.
-        strict, reread, allow_removal, rebuild: as in `BuildKeywords`.
+        strict, reread, restore, allow_removal, rebuild: as in `BuildKeywords`.
     """
 
     model: str | None = None
@@ -115,6 +116,7 @@ class BuildOptions:
     id_field: str | None = None
     strict: bool = False
     reread: bool = False
+    restore: bool = False
     allow_removal: bool = False
     rebuild: bool = False
 

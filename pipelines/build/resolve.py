@@ -33,6 +33,7 @@ from ragidx.indexer.specs import FILTERS, EncoderSpec, IndexSpec, differences, m
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.build.options import BuildOptions, ChunkOptions, LexicalOptions, index_options
+from ragidx.pipelines.build.removal import DELETED_FILE
 from ragidx.retriever.retriever import FILTER_FILE, stored_filter
 
 if TYPE_CHECKING:
@@ -127,9 +128,10 @@ class Plan:
         return index_options(own, self.spec.index_type, o.target_recall, o.max_memory, dim, **lexical)
 
     def blobs(self) -> dict[str, bytes]:
-        """Files that the index keeps beside its vectors."""
+        """Files that the index keeps beside its vectors; without those that were deleted, where they are restored."""
         if self.stored is not None:
-            return {name: self.stored.blob(name) for name in self.stored.manifest.files}
+            left_out = {DELETED_FILE} if self.options.restore else set()
+            return {name: self.stored.blob(name) for name in self.stored.manifest.files if name not in left_out}
         return {} if self.filter is None else {FILTER_FILE: self.filter.to_bytes()}
 
 

@@ -148,11 +148,8 @@ def test_the_command_tells_what_went_and_what_is_left(run: Run) -> None:
     tried = run("delete", "--where", HISTORY, "--dry-run")
     done = run("delete", "--where", HISTORY)
 
-    assert (tried.status, tried.err) == (
-        0,
-        "Still in the corpus: 2 documents. The next `ragidx build` brings them back, unless --exclude leaves the files "
-        "out.\n",
-    )
+    assert (tried.status, tried.err) == (0, "")
+    assert done.err == "Builds leave out what was deleted; `ragidx build --restore` takes it in again.\n"
     assert tried.out.splitlines() == [
         "would be deleted  2 documents, 2 chunks",
         "which             facts.jsonl#printing, mill.md",
@@ -190,11 +187,11 @@ def test_a_document_of_a_corpus_goes_whole_and_the_report_says_so(long: Path, ru
     assert documents() == ["two.md"]
 
 
-def test_after_it_the_next_build_brings_the_document_back_whole(long: Path) -> None:
+def test_a_build_that_restores_brings_the_document_back_whole(long: Path) -> None:
     before = ragidx.IndexReader.open(long).get(doc_id="one.md")
     delete(where='heading == "one 1"')
 
-    ragidx.build("corpus", "ragidx-index")
+    ragidx.build("corpus", "ragidx-index", restore=True)
 
     assert ragidx.IndexReader.open(long).get(doc_id="one.md") == before
 
