@@ -81,12 +81,17 @@ def read_rst(file: SourceFile) -> Iterator[Document]:
 
 
 def read_office(file: SourceFile) -> Iterator[Document]:
-    """A PDF or office file as Markdown."""
+    """A PDF or office file."""
     assert file.office is not None
     with file.path() as path:
-        text = file.office.convert(path, file.ending)
-    title = first_heading(text) if file.ending in (".docx", ".epub") else ""
-    yield _document(file, text, {"title": title} if title else {}, markdown=True)
+        found = file.office.convert(path, file.ending)
+    for where, reason in found.skips:
+        file.skip(reason, where)
+    check_text(found.text)
+    title = first_heading(found.text) if file.ending == ".docx" else ""
+    title = title or found.title or (first_heading(found.text) if file.ending == ".epub" else "")
+    metadata = {name: text for name, text in (("title", title), ("author", found.author)) if text}
+    yield Document(file.doc_id(), found.text, metadata, found.markdown, places=found.places)
 
 
 def _document(

@@ -73,11 +73,10 @@ class Cutter:
 
     def _cut(self, document: Document, doc_hash: bytes) -> list[Item]:
         items = []
-        line, counted = document.line, 0
-        for chunk in self._chunker.chunks(document):
+        chunks = list(self._chunker.chunks(document))
+        positions = document.positions(chunk.start for chunk in chunks)
+        for chunk, (line, page) in zip(chunks, positions, strict=True):
             text = self._chunker.encoded_text(chunk)
-            if line is not None:
-                line, counted = line + document.text.count("\n", counted, chunk.start), chunk.start
             row = Row(
                 chunk_id=chunk.id,
                 doc_id=chunk.doc_id,
@@ -89,6 +88,7 @@ class Cutter:
                 doc_hash=doc_hash,
                 metadata=document.metadata,
                 line=line,
+                page=page,
             )
             items.append(Item(row, text))
         return items
