@@ -14,7 +14,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
 from ragidx.corpora.errors import check_machine
 from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
@@ -34,6 +34,7 @@ __all__ = [
     "UnreadableError",
     "added_endings",
     "documents",
+    "member_documents",
     "read",
 ]
 
@@ -44,7 +45,7 @@ ENTRY_POINTS = "ragidx.readers"
 _DEFAULTS = ReadOptions()
 
 _TEXT_ENDINGS = """
-    .txt .text .log .tex .bib .org .adoc .xml .yaml .yml .toml .ini .cfg .py .pyi .c .h .cc .cpp .hpp .cs .go .rs .java
+    .txt .text .log .bib .xml .yaml .yml .toml .ini .cfg .py .pyi .c .h .cc .cpp .hpp .cs .go .rs .java
     .kt .scala .swift .js .jsx .mjs .ts .tsx .rb .php .pl .lua .r .jl .hs .ml .ex .erl .clj .sh .bash .sql .css .scss
 """
 
@@ -59,9 +60,19 @@ READERS: dict[str, str] = {
     ".parquet": "records.columnar:read_parquet",
     **dict.fromkeys((".arrow", ".feather", ".ipc"), "records.columnar:read_arrow"),
     **dict.fromkeys(office.ENDINGS, "text:read_office"),
+    ".ipynb": "records.notebook:read_notebook",
+    ".eml": "packed.mail:read_eml",
+    ".mbox": "packed.mail:read_mbox",
+    **dict.fromkeys((".srt", ".vtt"), "packed.subtitles:read_subtitles"),
+    ".zip": "packed.archive:read_zip",
+    ".tar": "packed.archive:read_tar",
+    ".rtf": "packed.rtf:read_rtf",
+    ".tex": "markup:read_tex",
+    ".org": "markup:read_org",
+    **dict.fromkeys((".adoc", ".asciidoc"), "markup:read_adoc"),
     **dict.fromkeys(_TEXT_ENDINGS.split(), "text:read_text"),
 }
-"""Reader by ending, lower case, below `.gz` and `.zst`. Any other file is read as text if it looks like text."""
+"""Reader by ending, lower case, below `.gz` and the like. Any other file is read as text if it looks like text."""
 
 
 def documents(
@@ -101,21 +112,46 @@ def read(source: Source, options: ReadOptions = _DEFAULTS, *, on_skip: OnSkip) -
     return _documents(iter([source]), options, on_skip)
 
 
+def member_documents(
+    outer: SourceFile, name: str, stream: IO[bytes], size: int, *, record: str = ""
+) -> Iterator[Document]:
+    """The Documents of a file inside another, `outer`. Its faults are reported, never raised.
+
+    Args:
+        outer: an archive or a mail.
+        name: of the member, as `member_name` gives it.
+        stream: its bytes, read once.
+        size: in bytes.
+        record: of `outer` that has it: `#5`.
+    """
+    source = Source(None, f"{outer.source.name}{record}/{name}", size, status=outer.source.status)
+    yield from _read(
+        SourceFile(
+            source=source,
+            options=outer.options,
+            on_skip=outer.on_skip,
+            office=outer.office,
+            member=stream,
+            depth=outer.depth + 1,
+        )
+    )
+
+
 def _documents(found: Iterator[Source], options: ReadOptions, on_skip: OnSkip) -> Iterator[Document]:
     with OfficeConverter(options.limits) as converter:
         for source in found:
-            yield from _read(source, options, on_skip, converter)
+            yield from _read(SourceFile(source=source, options=options, on_skip=on_skip, office=converter))
 
 
-def _read(source: Source, options: ReadOptions, on_skip: OnSkip, converter: OfficeConverter) -> Iterator[Document]:
-    reported = False
+def _read(file: SourceFile) -> Iterator[Document]:
+    source, on_skip, reported = file.source, file.on_skip, False
 
     def report(skip: Skip) -> None:
         nonlocal reported
         reported = True
         on_skip(skip)
 
-    file = SourceFile(source=source, options=options, on_skip=report, office=converter)
+    file.on_skip = report
     try:
         for document in _reader(file)(file):
             reported = True
@@ -131,7 +167,7 @@ def _read(source: Source, options: ReadOptions, on_skip: OnSkip, converter: Offi
 
 
 def _reader(file: SourceFile) -> Reader:
-    if file.source.path is None:
+    if file.source.path is None and file.member is None:
         return _function("records.jsonl:read_standard_input")
     if file.ending in READERS:
         return _function(READERS[file.ending])

@@ -26,7 +26,7 @@ from ragidx.corpora.errors import install
 from ragidx.corpora.limits import RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
 from ragidx.corpora.records import Place
 
-ENDINGS = (".pdf", ".docx", ".pptx", ".xlsx", ".epub")
+ENDINGS = (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".odt")
 
 _START_TIMEOUT_S = 120.0
 _BLOCK_BYTES = 1 << 16
@@ -85,7 +85,7 @@ class OfficeConverter:
         Raises:
             UnreadableError: it is damaged or too large, takes too much time or memory, or its library is not installed.
         """
-        if importlib.util.find_spec(_LIBRARIES[ending]) is None:
+        if ending in _LIBRARIES and importlib.util.find_spec(_LIBRARIES[ending]) is None:
             raise UnreadableError(_MISSING)
         if ending != ".pdf":
             check_archive(path, ending, self._limits)
@@ -187,7 +187,7 @@ class OfficeConverter:
             return f"converts to more than {shown_bytes(self._limits.office_text_bytes)} of text"
         if error.startswith("start "):
             return f"the converter does not start: {_short(error.removeprefix('start '))}"
-        if "Incorrect password" in error:
+        if "Incorrect password" in error or error == "ValueError: encrypted":
             return "encrypted"
         if error.startswith("MissingDependencyException"):  # markitdown without its extras
             return _MISSING

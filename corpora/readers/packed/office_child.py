@@ -28,7 +28,7 @@ except ImportError:  # no such limits on this system; the parent's timeout still
 
 Converter: TypeAlias = Callable[[str, int], dict[str, Any]]  # path, bytes of text at most
 
-_HERE = {".pdf": "pdf_child"}  # converters in scripts beside this one
+_HERE = {".pdf": "pdf_child", ".odt": "odf_child"}  # converters in scripts beside this one
 _SLIDE = re.compile(r"<!-- Slide number: (\d{1,9}) -->")
 _SHEET = re.compile(r"^## ", re.MULTILINE)
 _FORBIDDEN = (
