@@ -15,6 +15,10 @@ Scalar: TypeAlias = bool | int | float | str | None
 """A metadata value. Dates are ISO strings; lists and objects of structured files are kept as JSON text."""
 
 
+FILE_FIELDS = ("file.path", "file.name", "file.ext", "file.folder", "file.size", "file.modified")
+"""What conditions can ask of every document's file. A field of a document that has such a name is `metadata.<name>`."""
+
+
 class Place(NamedTuple):
     """Where in its file the text of a document is, from `offset` on; None: as before it.
 
@@ -40,6 +44,7 @@ class Document:
         markdown: whether `text` is Markdown, so that chunking finds its headings.
         line: on which `text` begins in its file, from 1; None where its lines are not those of a file.
         places: where in the file the text goes on elsewhere, by rising offsets.
+        file: `FILE_FIELDS` of its file as it was when the document last changed: no part of what it is.
     """
 
     id: str
@@ -48,6 +53,7 @@ class Document:
     markdown: bool = False
     line: int | None = None
     places: tuple[Place, ...] = ()
+    file: Mapping[str, Scalar] = field(default_factory=dict, compare=False)
 
     def positions(self, offsets: Iterable[int]) -> Iterator[tuple[int | None, int | None]]:
         r"""Line and page of characters of the text, by rising offsets.

@@ -9,9 +9,10 @@ Chunks, models and vectors are not known here.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import IO, TypeAlias
@@ -21,7 +22,7 @@ from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
 from ragidx.corpora.readers.packed import office
 from ragidx.corpora.readers.packed.office import OfficeConverter
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.records import Document, OnSkip, Skip
+from ragidx.corpora.records import FILE_FIELDS, Document, OnSkip, Scalar, Skip
 from ragidx.corpora.sources import Source, sources
 
 __all__ = [
@@ -144,7 +145,7 @@ def _documents(found: Iterator[Source], options: ReadOptions, on_skip: OnSkip) -
 
 
 def _read(file: SourceFile) -> Iterator[Document]:
-    source, on_skip, reported = file.source, file.on_skip, False
+    source, on_skip, reported, fields = file.source, file.on_skip, False, file.fields()
 
     def report(skip: Skip) -> None:
         nonlocal reported
@@ -155,7 +156,7 @@ def _read(file: SourceFile) -> Iterator[Document]:
     try:
         for document in _reader(file)(file):
             reported = True
-            yield document
+            yield document if document.file else _with_file(document, fields)
     except UnreadableError as fault:
         check_machine(fault, source.name, source.path)  # a file that is left out leaves the index
         file.skip(str(fault))
@@ -164,6 +165,14 @@ def _read(file: SourceFile) -> Iterator[Document]:
         file.skip(f"cannot be read: {fault.strerror or fault}")
     if not reported:
         file.skip("holds no document")
+
+
+def _with_file(document: Document, fields: Mapping[str, Scalar]) -> Document:
+    """The document with the fields of its file; its own of these names are renamed."""
+    metadata = document.metadata
+    if not metadata.keys().isdisjoint(FILE_FIELDS):
+        metadata = {f"metadata.{name}" if name in FILE_FIELDS else name: value for name, value in metadata.items()}
+    return dataclasses.replace(document, metadata=metadata, file=fields)
 
 
 def _reader(file: SourceFile) -> Reader:

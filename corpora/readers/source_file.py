@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import lzma
 import os
@@ -21,7 +22,7 @@ from typing import IO, Any
 
 from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, ReadOptions, UnreadableError, shown_bytes
 from ragidx.corpora.readers.packed.office import OfficeConverter
-from ragidx.corpora.records import OnSkip, Skip
+from ragidx.corpora.records import FILE_FIELDS, OnSkip, Scalar, Skip
 from ragidx.corpora.sources import Source
 
 _PACKINGS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
@@ -69,6 +70,16 @@ class SourceFile:
             return record
         return f"{self.source.name}#{record}" if record else self.source.name
 
+    def fields(self) -> dict[str, Scalar]:
+        """`FILE_FIELDS` of the file; of a member its own path and size, and the time of the outer file."""
+        source = self.source
+        if source.path is None and self.member is None:
+            return {}
+        folder, _, name = source.name.rpartition("/")
+        modified = _iso_time(source.status.st_mtime) if source.status is not None else None
+        values = (source.name, name, Path(name).suffix.lower(), folder, source.size, modified)
+        return {field: value for field, value in zip(FILE_FIELDS, values, strict=True) if value is not None}
+
     def skip(self, reason: str, at: str = "") -> None:
         """Report that the file is skipped, or what is `at` (`:line` or `#record`) in it."""
         self.on_skip(Skip(f"{self.source.name}{at}", reason))
@@ -114,6 +125,14 @@ class SourceFile:
                 spool.write(block)
             spool.flush()
             yield Path(spool.name)
+
+
+def _iso_time(seconds: float) -> str | None:
+    """A time in UTC, to the second; None: it is not of years 1 to 9999."""
+    try:
+        return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def read_all(stream: IO[bytes], limit: int, head: bytes = b"") -> bytearray:

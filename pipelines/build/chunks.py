@@ -74,6 +74,7 @@ class Cutter:
     def _cut(self, document: Document, doc_hash: bytes) -> list[Item]:
         items = []
         chunks = list(self._chunker.chunks(document))
+        metadata = {**document.metadata, **document.file}
         positions = document.positions(chunk.start for chunk in chunks)
         for chunk, (line, page) in zip(chunks, positions, strict=True):
             text = self._chunker.encoded_text(chunk)
@@ -86,7 +87,7 @@ class Cutter:
                 heading=chunk.heading,
                 text_hash=digest(text),
                 doc_hash=doc_hash,
-                metadata=document.metadata,
+                metadata=metadata,
                 line=line,
                 page=page,
             )
