@@ -73,11 +73,11 @@ class Cutter:
 
     def _cut(self, document: Document, doc_hash: bytes) -> list[Item]:
         items = []
-        line, counted = document.line, 0
-        for chunk in self._chunker.chunks(document):
+        chunks = list(self._chunker.chunks(document))
+        metadata = {**document.metadata, **document.file}
+        positions = document.positions(chunk.start for chunk in chunks)
+        for chunk, (line, page) in zip(chunks, positions, strict=True):
             text = self._chunker.encoded_text(chunk)
-            if line is not None:
-                line, counted = line + document.text.count("\n", counted, chunk.start), chunk.start
             row = Row(
                 chunk_id=chunk.id,
                 doc_id=chunk.doc_id,
@@ -87,8 +87,9 @@ class Cutter:
                 heading=chunk.heading,
                 text_hash=digest(text),
                 doc_hash=doc_hash,
-                metadata=document.metadata,
+                metadata=metadata,
                 line=line,
+                page=page,
             )
             items.append(Item(row, text))
         return items

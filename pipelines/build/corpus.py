@@ -164,6 +164,7 @@ def document_hash(document: Document) -> bytes:
     """Of everything a document's rows hold."""
     metadata = json.dumps(dict(document.metadata), sort_keys=True, default=str)
     place = "" if document.line in (None, 1) else f"{document.line}\0"  # as older versions had it
+    place += f"{json.dumps(document.places)}\0" if document.places else ""
     return digest(f"{place}{document.markdown}\0{metadata}\0{document.text}")
 
 

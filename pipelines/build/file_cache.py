@@ -37,7 +37,7 @@ REPEATED = "its id is another document's"
 """Why a document is skipped whose id another one had before it in the same build."""
 
 _RECORD = np.dtype([("source", "S16"), ("document", "S16"), ("hash", "V16")])  # those of a source are together
-_FORMAT = 1
+_FORMAT = 2  # rises where readers give other documents, so that files are opened again
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system that is in use (FAT)
 _SPARE_RECORDS = 65_536

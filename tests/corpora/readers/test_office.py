@@ -22,7 +22,7 @@ from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers.packed import office
 from ragidx.corpora.readers.packed.office import OfficeConverter
 from ragidx.corpora.readers.registry import Limits, ReadOptions, documents
-from ragidx.corpora.records import Document
+from ragidx.corpora.records import Document, Place
 
 from ..conftest import ReadBytes, Reading, reading
 
@@ -171,7 +171,7 @@ def pdf(text: str) -> bytes:
     )
 
 
-def test_pdf_and_office_files_become_markdown(tmp_path: Path) -> None:
+def test_pdf_and_office_files_become_text(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(pdf("Baikal is deep."))
     (tmp_path / "b.docx").write_bytes(docx("Lake Baikal", "It is deep."))
     (tmp_path / "c.pptx").write_bytes(pptx())
@@ -190,7 +190,15 @@ def test_pdf_and_office_files_become_markdown(tmp_path: Path) -> None:
         ("e.epub", "**Title:** Lakes of the world\n\n# Baikal\n\nIt is deep.", {"title": "Baikal"}),
         ("f.pdf.gz", "Packed.", {}),
     ]
-    assert all(document.markdown for document in found.documents)
+    assert {document.id for document in found.documents if document.markdown} == {
+        "b.docx",
+        "c.pptx",
+        "d.xlsx",
+        "e.epub",
+    }
+    assert {document.id: document.places for document in found.documents if document.places} == {
+        name: (Place(0, page=1),) for name in ("a.pdf", "c.pptx", "d.xlsx", "f.pdf.gz")
+    }
 
 
 def test_a_broken_file_is_told_and_the_next_one_is_read(tmp_path: Path) -> None:
@@ -205,7 +213,7 @@ def test_a_broken_file_is_told_and_the_next_one_is_read(tmp_path: Path) -> None:
     assert found.ids == ["e.docx"]
     assert [where for where, _ in found.reasons] == ["a.pdf", "b.docx", "c.docx", "d.pdf"]
     reasons = [reason for _, reason in found.reasons]
-    assert reasons[0] == "cannot be converted: PDFSyntaxError: No /Root object! - Is this really a PDF?"
+    assert reasons[0] == "cannot be converted: PdfiumError: Failed to load document (PDFium: Data format error)."
     assert reasons[1] == "damaged .docx file: File is not a zip file"
     assert reasons[2].startswith("cannot be converted: ")
     assert reasons[3] == "empty text"
@@ -260,7 +268,7 @@ def test_a_converter_that_dies_takes_one_file_along(tmp_path: Path) -> None:
         again = converter.convert(tmp_path / "a.pdf", ".pdf")
 
     assert str(caught.value) == "the converter ended with status -9"
-    assert again.strip() == "Baikal"
+    assert again.text == "Baikal"
 
 
 def test_a_converter_may_not_open_a_connection() -> None:

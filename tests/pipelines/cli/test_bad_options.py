@@ -81,7 +81,8 @@ def test_an_index_is_no_corpus(run: Run) -> None:
         (
             "yeer > 3",
             "condition, character 1: unknown field 'yeer'; did you mean 'year'?\n  yeer > 3\n  ^\n"
-            "  hint: fields: doc_id, file.source, heading, subject, title, year\n",
+            "  hint: fields: doc_id, file.ext, file.folder, file.modified, "
+            "file.name, file.path, file.size, file.source, heading, subject, title, year\n",
         ),
         (
             "year > 'a'",
@@ -91,7 +92,8 @@ def test_an_index_is_no_corpus(run: Run) -> None:
         (
             "`year` >= 1900 and `model` == 3",
             "condition, character 20: unknown field 'model'\n  `year` >= 1900 and `model` == 3\n"
-            "                     ^\n  hint: fields: doc_id, file.source, heading, subject, title, year\n",
+            "                     ^\n  hint: fields: doc_id, file.ext, file.folder, file.modified, "
+            "file.name, file.path, file.size, file.source, heading, subject, title, year\n",
         ),
         ("", "condition: the condition is empty\n  hint: write one such as year >= 1900, or remove it\n"),
     ],
