@@ -25,7 +25,15 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, check_removal, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.corpus import (
+    CUT_HERE,
+    Reading,
+    check_removal,
+    chunker_of,
+    document_hash,
+    is_unchanged,
+    too_long,
+)
 from ragidx.pipelines.build.encode import encode, windows, with_vector
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
 from ragidx.pipelines.build.options import BuildKeywords, build_options
@@ -94,6 +102,8 @@ class _Build:
             self.reading.check_something_was_read(self.report.n_documents, self.skips)
             self._seen.keep()
             self.report.n_removed = self._remove_others(known) if had else 0
+            if self.plan.spec.chunk.size is not None:
+                self.report.n_cut_before = known.count_hashed_otherwise(CUT_HERE)
             manifest = writer.commit(self._notes(), self.report.n_documents)
             self.report.committed = writer.base is None or manifest.generation != writer.base.generation
             self._seen.write()
@@ -164,6 +174,8 @@ class _Build:
     def _take(self, document: Document, had: bytes | None) -> Iterable[list[Item]]:
         """Begin to cut a document that is new or changed; gives the items of documents that are cut by now."""
         doc_hash = document_hash(document)
+        if had is not None and is_unchanged(had, doc_hash):
+            doc_hash = had  # it says which chunker cut the document
         if not self._seen.document(document.id, doc_hash):
             self._left_out(Skip(document.id, REPEATED))
             return ()
