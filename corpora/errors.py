@@ -91,12 +91,13 @@ def is_panic(fault: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def panics_of(library: str, where: object = "") -> Iterator[None]:
+def panics_of(library: str, where: object = "", *, bare: bool = False) -> Iterator[None]:
     """Turn a panic of a library in Rust into an error, which `except Exception` does not let pass.
 
     Args:
         library: its name; of several, all.
         where: what it was given: a document, a file.
+        bare: an exception of the class `Exception` itself is one, too: tokenizers raises it for what it cannot encode.
 
     Raises:
         DefectError: it panicked.
@@ -104,7 +105,7 @@ def panics_of(library: str, where: object = "") -> Iterator[None]:
     try:
         yield
     except BaseException as fault:
-        if not is_panic(fault):
+        if not (is_panic(fault) or (bare and type(fault) is Exception)):
             raise
         hint = "report it, and leave this file out meanwhile"
         raise DefectError(f"a defect in {library}: {first_line(fault)}", hint, where=str(where)) from fault

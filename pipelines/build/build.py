@@ -27,7 +27,15 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, check_removal, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.corpus import (
+    CUT_HERE,
+    Reading,
+    check_removal,
+    chunker_of,
+    document_hash,
+    is_unchanged,
+    too_long,
+)
 from ragidx.pipelines.build.encode import encode, windows, with_vector
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
 from ragidx.pipelines.build.options import BuildKeywords, build_options
@@ -142,6 +150,8 @@ class _Build:
             self._seen.keep()
             if had:
                 self._remove_others(known)
+            if self.plan.spec.chunk.size is not None:
+                self.report.n_cut_before = known.count_hashed_otherwise(CUT_HERE)
             base, r = writer.base, self.report
             before = () if base is None else sources_of(base.notes, self.index, base.n_documents)
             entries = self._tally.entries(before, changed=bool(r.n_added or r.n_changed or r.n_removed))
@@ -249,6 +259,8 @@ class _Build:
             self.report.n_kept_out += 1
             self._seen.left_out(document.id)  # so that it is counted next time, too
             return ()
+        if had is not None and is_unchanged(had, doc_hash):
+            doc_hash = had  # it says which chunker cut the document
         if not self._seen.document(document.id, doc_hash):
             self._left_out(Skip(document.id, REPEATED))
             return ()

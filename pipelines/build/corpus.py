@@ -21,7 +21,7 @@ from ragidx.corpora.errors import CorpusError, SpecError, is_panic, panics_of
 from ragidx.corpora.readers.registry import ReadOptions, read_all
 from ragidx.corpora.records import Document, OnSkip, Skip
 from ragidx.corpora.sources import Source, sources
-from ragidx.corpora.spec import ChunkSpec
+from ragidx.corpora.spec import CHUNKER, ChunkSpec
 from ragidx.indexer.digests import digest
 from ragidx.indexer.store.manifest import MANIFEST
 from ragidx.pipelines.build.chunks import Item
@@ -30,6 +30,9 @@ from ragidx.pipelines.build.report import Skips
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
+
+CUT_HERE = digest(CHUNKER)[:4]
+"""The end of a document's hash that was cut by the chunker of this version."""
 
 _UNLIMITED = 1 << 30
 TAKEN = "its path begins with the name of another source"
@@ -161,11 +164,16 @@ def index_in(corpus: str | Path, index: Path) -> tuple[str, ...]:
 
 
 def document_hash(document: Document) -> bytes:
-    """Of everything a document's rows hold."""
+    """Of everything a document's rows hold; its last bytes say which chunker cut them."""
     metadata = json.dumps(dict(document.metadata), sort_keys=True, default=str)
     place = "" if document.line in (None, 1) else f"{document.line}\0"  # as older versions had it
     place += f"{json.dumps(document.places)}\0" if document.places else ""
-    return digest(f"{place}{document.markdown}\0{metadata}\0{document.text}")
+    return digest(f"{place}{document.markdown}\0{metadata}\0{document.text}")[: -len(CUT_HERE)] + CUT_HERE
+
+
+def is_unchanged(had: bytes | None, doc_hash: bytes) -> bool:
+    """Whether two hashes are of the same document, whatever cut it."""
+    return had is not None and had[: -len(CUT_HERE)] == doc_hash[: -len(CUT_HERE)]
 
 
 def chunker_of(encoder: Encoder, spec: ChunkSpec) -> Chunker:

@@ -208,6 +208,7 @@ class BuildReport:
     n_encoded: int = 0
     n_reused: int = 0
     n_kept: int = 0  # chunks of documents that are as before
+    n_cut_before: int = 0  # documents whose chunks are of an older chunker
     n_fitted: int = 0
     n_tokens: int = 0
     n_truncated: int = 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.errors import SpecError
-from ragidx.corpora.spec import ChunkSpec
+from ragidx.corpora.spec import CHUNKER, ChunkSpec
 from ragidx.indexer.ann.index_types import AUTO, INDEX_TYPES, IndexOptions, check_index_type
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.load import check_network
@@ -173,7 +173,7 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
     spec = IndexSpec(
         encoder=encoder,
         filter=old.filter if old and not options.filter else filter_spec(files, encoder, **options.filter),
-        chunk=_chunk_spec(options.chunk, ChunkSpec() if old is None else old.chunk),
+        chunk=_chunk_spec(options.chunk, ChunkSpec(chunker=CHUNKER) if old is None else old.chunk),
         index_type=_index_type(options.index_type, AUTO if old is None else old.index_type),
         weights=weights_fingerprint(files, old.weights if old else ""),
         template=_template_content(encoder, files),

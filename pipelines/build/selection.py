@@ -24,7 +24,7 @@ from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.source_list import STANDARD_INPUT, SourceEntry, source_name, sources_of, stored_path
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build.corpus import Reading, Root, document_hash
+from ragidx.pipelines.build.corpus import Reading, Root, document_hash, is_unchanged
 from ragidx.pipelines.build.options import BuildOptions
 
 _DRAWN = 64  # documents that are compared, to know a source that was moved
@@ -245,7 +245,7 @@ def _moved(path: str | Path, index: Path, known: Sequence[SourceEntry], stored: 
         root = Root(path, entry.prefix, entry.include, entry.exclude)
         found = read_all(root.sources(index, lambda _: None), on_skip=lambda _: None)
         drawn = list(itertools.islice(found, _DRAWN))
-        same = sum(hashes.get(digest(document.id)) == document_hash(document) for document in drawn)
+        same = sum(is_unchanged(hashes.get(digest(document.id)), document_hash(document)) for document in drawn)
         if drawn and 2 * same >= len(drawn):
             return entry
     return None

@@ -68,6 +68,7 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "n_encoded": 6,
         "n_reused": 0,
         "n_kept": 0,
+        "n_cut_before": 0,
         "n_truncated": 0,
         "n_empty": 0,
         "n_fitted": 0,
