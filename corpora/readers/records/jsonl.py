@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple, TypeAlias
 
+from ragidx.corpora.errors import printable
 from ragidx.corpora.limits import UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import decode, is_binary
 from ragidx.corpora.readers.fields import TEXT_FIELDS, Record, ToScalar, check_text, from_value, record_documents
@@ -182,6 +183,5 @@ def _loaded(text: str, on_repeat: OnRepeat) -> Any:
     except RecursionError as fault:
         raise UnreadableError("not valid JSON: nested too deep") from fault
     if repeated:
-        shown = repeated[0].encode("utf-8", "replace").decode()
-        on_repeat(f"the key '{shown}' is given twice: the last value counts")
+        on_repeat(f"the key '{printable(repeated[0])}' is given twice: the last value counts")
     return value
