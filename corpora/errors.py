@@ -228,3 +228,12 @@ def lone_surrogate(text: str) -> int | None:
     except UnicodeEncodeError as fault:
         return fault.start
     return None
+
+
+def printable(text: str) -> str:
+    """A string as messages show it, which a terminal can print: half of a surrogate pair becomes a question mark.
+
+    >>> printable("caf\\ud83d")
+    'caf?'
+    """
+    return text.encode("utf-8", "replace").decode()

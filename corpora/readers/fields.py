@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ragidx.corpora.errors import lone_surrogate
+from ragidx.corpora.errors import lone_surrogate, printable
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Scalar
@@ -144,8 +144,7 @@ def _metadata(
                 raise ValueError("lone surrogate")
             scalar = to_scalar(value)
         except ValueError as fault:
-            shown = name.encode("utf-8", "replace").decode()
-            file.skip(f"the field '{shown}': {fault}", record.at)
+            file.skip(f"the field '{printable(name)}': {fault}", record.at)
         else:
             if scalar is not None:
                 metadata[name] = scalar
@@ -153,7 +152,7 @@ def _metadata(
 
 
 def _missing(field: str, names: Iterable[str], option: str) -> str:
-    found = sorted(name.encode("utf-8", "replace").decode() for name in names)
+    found = sorted(map(printable, names))
     shown = ", ".join(f"'{name}'" for name in found[:_SHOWN_FIELDS]) or "no field"
     more = f" and {len(found) - _SHOWN_FIELDS} more" if len(found) > _SHOWN_FIELDS else ""
     return f"the field '{field}' is missing (found: {shown}{more}); say which one to read with {option}"
@@ -238,7 +237,7 @@ def from_value(value: object, *, nested_chars: int = 10_000) -> Scalar:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return int(value) if -_INT64 <= value < _INT64 else str(value)
+        return int(value) if -_INT64 <= value < _INT64 else _digits(value)
     if isinstance(value, float | decimal.Decimal):
         if not math.isfinite(value):
             raise ValueError("not a finite number")
@@ -254,13 +253,21 @@ def from_value(value: object, *, nested_chars: int = 10_000) -> Scalar:
     raise ValueError(f"a value of type {type(value).__name__}")
 
 
+def _digits(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError as fault:
+        raise ValueError("a number of too many digits") from fault
+
+
 def _nested(value: object, most: int) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_nested_leaf)
     except (TypeError, RecursionError) as fault:
         raise ValueError("nested values that JSON cannot hold") from fault
     except ValueError as fault:
-        raise ValueError("not a finite number" if "Out of range" in str(fault) else str(fault)) from fault
+        reasons = {"Out of range": "not a finite number", "Exceeds": "a number of too many digits"}
+        raise ValueError(next((reasons[word] for word in reasons if word in str(fault)), str(fault))) from fault
     if len(text) > most:
         raise ValueError(f"nested values of more than {most} characters")
     if lone_surrogate(text) is not None:

@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import IO, TypeAlias
 
-from ragidx.corpora.errors import check_machine
+from ragidx.corpora.errors import RagidxError, check_machine, first_line
 from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
 from ragidx.corpora.readers.packed import office
 from ragidx.corpora.readers.packed.office import OfficeConverter
@@ -165,6 +165,11 @@ def _read(file: SourceFile) -> Iterator[Document]:
     except OSError as fault:
         check_machine(fault, source.name, source.path)
         file.skip(f"cannot be read: {fault.strerror or fault}")
+    except RagidxError:
+        raise
+    except Exception as fault:  # noqa: BLE001  # whatever else a reader raises is a defect, which ends no build
+        check_machine(fault, source.name, source.path)
+        file.skip(f"a defect in its reader: {type(fault).__name__}: {first_line(fault)}")
     if not reported:
         file.skip("holds no document")
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from ragidx.corpora.errors import lone_surrogate, printable
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import decode, is_binary, marked_encoding
 from ragidx.corpora.readers.fields import check_text, from_text, from_value
@@ -60,9 +61,11 @@ def read_markdown(file: SourceFile) -> Iterator[Document]:
     metadata: dict[str, Scalar] = {}
     for name, value in fields.items():
         try:
+            if lone_surrogate(name) is not None:
+                raise ValueError("lone surrogate")
             scalar = to_scalar(value)
         except ValueError as fault:
-            file.skip(f"the field '{name}': {fault}")
+            file.skip(f"the field '{printable(name)}': {fault}")
         else:
             if scalar is not None:
                 metadata[name] = scalar
@@ -114,9 +117,9 @@ def front_matter(text: str) -> tuple[dict[str, object], str]:
     """
     found = _FRONT.match(text, 0, _TOP_CHARS) if text.startswith("---") else None
     fields = _yaml(found[1]) if found else None
-    if found is None or not isinstance(fields, dict):
+    if found is None or fields is None:
         return {}, text
-    return {str(name): value for name, value in fields.items()}, text[found.end() :].lstrip("\n")
+    return fields, text[found.end() :].lstrip("\n")
 
 
 def first_heading(text: str) -> str:
@@ -212,9 +215,10 @@ class _YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # no stubs
         return super().compose_node(parent, index)
 
 
-def _yaml(text: str) -> object:
+def _yaml(text: str) -> dict[str, object] | None:
+    """The fields of a mapping; None if it is no such thing."""
     try:
         value: object = yaml.load(text, Loader=_YamlLoader)  # a SafeLoader
+        return {str(name): field for name, field in value.items()} if isinstance(value, dict) else None
     except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return None  # the constructors of dates, numbers and booleans raise what int() and friends do
-    return value

@@ -10,21 +10,17 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Callable
-from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from ragidx.corpora.limits import MIB, UnreadableError
-from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers.packed import office
 from ragidx.corpora.readers.packed.office import OfficeConverter
 from ragidx.corpora.readers.registry import Limits, ReadOptions, documents
-from ragidx.corpora.records import Document, Place
+from ragidx.corpora.records import Place
 
-from ..conftest import ReadBytes, Reading, reading
+from ..conftest import ReadBytes, reading
 
 pytest.importorskip("markitdown", reason="needs the extra 'docs'")
 
@@ -318,47 +314,3 @@ def test_without_the_extra_every_file_names_it(read_bytes: ReadBytes, monkeypatc
 
 
 # Readers of third parties
-
-
-def read_upper(file: readers.SourceFile) -> object:
-    yield Document(file.doc_id(), file.data(100).decode().upper())
-
-
-@pytest.fixture
-def added(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """Declare an entry point, as an installed package does."""
-
-    def declare(name: str, value: str) -> None:
-        point = EntryPoint(name, value, readers.ENTRY_POINTS)
-        monkeypatch.setattr(readers, "entry_points", lambda group: [point] if group == readers.ENTRY_POINTS else [])
-        readers._added_readers.cache_clear()
-
-    return declare
-
-
-def test_a_third_party_adds_a_reader(
-    read_bytes: ReadBytes, added: Callable[[str, str], None], request: pytest.FixtureRequest
-) -> None:
-    request.addfinalizer(readers._added_readers.cache_clear)
-    added("shout", "shouting:read_upper")
-    module = ModuleType("shouting")
-    module.read_upper = read_upper  # type: ignore[attr-defined]
-    sys.modules["shouting"] = module
-    request.addfinalizer(lambda: sys.modules.pop("shouting"))
-
-    found: Reading = read_bytes("a.shout", "hello")
-
-    assert (found.ids, found.texts, found.reasons) == (["a.shout"], ["HELLO"], [])
-
-
-def test_a_reader_that_cannot_be_loaded_is_told(
-    read_bytes: ReadBytes, added: Callable[[str, str], None], request: pytest.FixtureRequest
-) -> None:
-    request.addfinalizer(readers._added_readers.cache_clear)
-    added("shout", "no_such_module:read")
-
-    found = read_bytes("a.shout", "hello")
-
-    assert found.reasons == [
-        ("a.shout", "the reader 'no_such_module:read' cannot be loaded: No module named 'no_such_module'")
-    ]
