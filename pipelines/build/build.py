@@ -42,7 +42,7 @@ from ragidx.pipelines.build.options import BuildKeywords, build_options
 from ragidx.pipelines.build.removal import DELETED_FILE, deleted_ids, is_unreadable, missing
 from ragidx.pipelines.build.report import INDEXING, BuildReport, OnProgress, Progress, Skips, StrictError, Teller
 from ragidx.pipelines.build.resolve import Plan, make_plan
-from ragidx.pipelines.build.selection import Selection, added, as_paths, lost, reading_of, with_globs
+from ragidx.pipelines.build.selection import Corpus, Selection, added, as_paths, lost, reading_of, with_globs
 from ragidx.pipelines.build.tally import Tally, rules
 
 SHOWN = 10  # ids of removed and stale documents in a report
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 def build(
-    corpus: str | Path | Sequence[str | Path] | None = None,
+    corpus: Corpus = None,
     index: str | Path = "ragidx-index",
     *,
     on_progress: OnProgress | None = None,
@@ -63,7 +63,7 @@ def build(
 
     Args:
         corpus: a folder, a file, a BEIR folder, or `-` for standard input; or several folders and files, the sources of
-            the index. Of an index that exists: those of its sources that are read; None: all.
+            the index; or these by name. Of an index that exists: those of its sources that are read; None: all.
         index: the index folder.
         on_progress: called a few times a second.
         options: `BuildKeywords`: model, method, pooling, tau, dim, filter, chunk_size, device, strict ...

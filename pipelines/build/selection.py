@@ -12,9 +12,10 @@ import dataclasses
 import itertools
 import os
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.readers.registry import read_all
@@ -26,6 +27,9 @@ from ragidx.indexer.store.source_list import STANDARD_INPUT, SourceEntry, source
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.build.corpus import Reading, Root, document_hash, is_unchanged
 from ragidx.pipelines.build.options import BuildOptions
+
+Corpus: TypeAlias = str | Path | Sequence[str | Path] | Mapping[str, str | Path] | None
+"""What a build is given: a path, several, several by the names of sources, or None for the sources of the index."""
 
 _DRAWN = 64  # documents that are compared, to know a source that was moved
 
@@ -66,7 +70,7 @@ class Selection:
 
 
 def select(
-    paths: Sequence[str | Path],
+    paths: Sequence[str | Path] | Mapping[str, str | Path],
     index: Path,
     stored: Store | None,
     *,
@@ -77,7 +81,8 @@ def select(
     """The sources that a build of `paths` reads.
 
     Args:
-        paths: folders and files, or `-` alone; none: every source of the index.
+        paths: folders and files, or `-` alone; or by name: those that are no source yet are new ones; none: every
+            source of the index.
         index: its folder.
         stored: its committed state, None where there is none, or where it is replaced.
         include: globs of what is read now; none: those that a source was built with.
@@ -88,12 +93,14 @@ def select(
         SpecError: there is nothing to read, or a path is no source of the index.
     """
     known = () if stored is None else sources_of(stored.manifest.notes, index, stored.manifest.n_documents)
-    if not paths:
+    if isinstance(paths, Mapping) and paths:
+        selection = _named(paths, index, known, stored)
+    elif not paths:
         selection = Selection(known, tuple(entry.name for entry in known))
     elif not known:
-        selection = _new(paths, index)
+        selection = _new(list(paths), index)
     else:
-        selection = _known(paths, index, known, stored, replaces=replaces)
+        selection = _known(list(paths), index, known, stored, replaces=replaces)
     if not selection.names:
         raise SpecError("there is nothing to build", "name a folder or a file", where=str(index))
     if not paths and any(entry.path == STANDARD_INPUT for entry in known):
@@ -114,9 +121,7 @@ def lost(name: str, what: str) -> SpecError:
     )
 
 
-def reading_of(
-    corpus: str | Path | Sequence[str | Path] | None, index: Path, options: BuildOptions, stored: Store | None
-) -> tuple[Reading, Selection]:
+def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store | None) -> tuple[Reading, Selection]:
     """What a build or a plan of a corpus reads, as `select`; with `rebuild` and no corpus, the index's own sources.
 
     Args:
@@ -132,7 +137,7 @@ def reading_of(
     if stored is None and not paths and committed_or_none(index) is not None:
         stored = Store.open(index)
     selection = select(
-        paths,
+        corpus if isinstance(corpus, Mapping) else paths,
         index,
         stored,
         include=options.include,
@@ -156,10 +161,12 @@ def with_globs(selection: Selection, include: Sequence[str], exclude: Sequence[s
     return dataclasses.replace(selection, entries=tuple(map(of, selection.entries)))
 
 
-def as_paths(corpus: str | Path | Sequence[str | Path] | None) -> list[str | Path]:
+def as_paths(corpus: Corpus) -> list[str | Path]:
     """One path, several, or none, as a list."""
     if corpus is None:
         return []
+    if isinstance(corpus, Mapping):
+        return list(corpus.values())
     return [corpus] if isinstance(corpus, str | Path) else list(corpus)
 
 
@@ -178,10 +185,7 @@ def added(paths: Sequence[str | Path], index: Path, stored: Store, name: str | N
     for path in paths:
         _check_joins(path)
         own = _checked_name(source_name(path) if name is None else name, [*known, *new])
-        same = next((one for one in [*known, *new] if one.root(index) == Path(path).resolve()), None)
-        if same is not None:
-            hint = f"`ragidx build {path}` brings it up to date"
-            raise SpecError(f"it is a source of the index already: '{same.name}'", hint, where=str(path))
+        _check_place(path, index, [*known, *new])
         new.append(SourceEntry(name=own, path=stored_path(path, index), prefix=f"{own}/"))
     for entry in new:
         _check_free(entry, stored, known)
@@ -202,6 +206,34 @@ def _new(paths: Sequence[str | Path], index: Path) -> Selection:
         found.append(SourceEntry(name=name, path=stored_path(path, index), prefix=prefix))
     names = tuple(entry.name for entry in found)
     return Selection(tuple(found), names, dict(zip(names, paths, strict=True)))
+
+
+def _named(
+    paths: Mapping[str, str | Path], index: Path, known: Sequence[SourceEntry], stored: Store | None
+) -> Selection:
+    """The sources of these names at their present places; the others are put beside."""
+    entries = {entry.name: entry for entry in known}
+    for name, path in paths.items():
+        if name in entries:
+            entries[name] = dataclasses.replace(entries[name], path=stored_path(path, index))
+            continue
+        _check_place(path, index, entries.values())
+        if entries:
+            for one in (path, *(entry.root(index) for entry in entries.values())):
+                _check_joins(one)
+        own = _checked_name(name, list(entries.values()))
+        entries[own] = SourceEntry(name=own, path=stored_path(path, index), prefix=f"{own}/" if entries else "")
+        if stored is not None:
+            _check_free(entries[own], stored, known)
+    return Selection(tuple(entries.values()), tuple(paths), dict(paths))
+
+
+def _check_place(path: str | Path, index: Path, entries: Iterable[SourceEntry]) -> None:
+    """Whether a path is no source yet."""
+    same = next((one for one in entries if one.root(index) == Path(path).resolve()), None)
+    if same is not None:
+        hint = f"`ragidx build {path}` brings it up to date"
+        raise SpecError(f"it is a source of the index already: '{same.name}'", hint, where=str(path))
 
 
 def _known(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -11,6 +12,7 @@ from ragidx.pipelines.build.options import BuildKeywords
 from ragidx.pipelines.cli import console, interrupts, plan_tables
 from ragidx.pipelines.cli.build_notes import tell_vectors, with_options
 from ragidx.pipelines.cli.build_report import tell_report
+from ragidx.pipelines.cli.config import configured_sources
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     ann_options,
@@ -68,7 +70,7 @@ from ragidx.pipelines.cli.progress import ProgressLine
 @offline_option
 @json_option
 def command(
-    corpus: tuple[str, ...],
+    corpus: Sequence[str] | Mapping[str, str],
     vectors: str | None,
     vector_field: str | None,
     index: Path,
@@ -93,12 +95,14 @@ def command(
     """
     from ragidx.pipelines.cli import build_vectors
 
+    if not corpus and vectors is None:
+        corpus = configured_sources()
     build_vectors.check_usage(corpus, vectors, vector_field, index)
     if vectors is not None:
         build_vectors.build(vectors, vector_field, index, as_json, options)
         return
     if not as_json:
-        for path in corpus:
+        for path in corpus.values() if isinstance(corpus, Mapping) else corpus:
             tell_vectors(path)
     if plan:
         _plan(corpus, index, options, as_json=as_json)
@@ -121,7 +125,7 @@ def _what_next(line: ProgressLine) -> str:
     return "encoded chunks are kept, and the same command continues"
 
 
-def _plan(corpus: tuple[str, ...], index: Path, options: BuildKeywords, *, as_json: bool) -> None:
+def _plan(corpus: Sequence[str] | Mapping[str, str], index: Path, options: BuildKeywords, *, as_json: bool) -> None:
     """The estimate of a build, on stdout."""
     from ragidx.pipelines.plan.plan import forecast
 

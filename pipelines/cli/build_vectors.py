@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ _TIMED_ROWS = 10_000  # fewer give no useful rate
 _COMMON = ("vectors", "vector_field", "index", "as_json", "model", "offline")
 
 
-def check_usage(corpus: Sequence[str], vectors: str | None, vector_field: str | None, index: Path) -> None:
+def check_usage(corpus: Sized, vectors: str | None, vector_field: str | None, index: Path) -> None:
     """Refuse arguments that exclude each other.
 
     Raises:

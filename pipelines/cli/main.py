@@ -21,6 +21,7 @@ from ragidx.pipelines.cli.help import error_text, nearest
 
 COMMANDS = {
     "build": "Make or update the index of a corpus.",
+    "init": "Write a file of settings, ragidx.toml.",
     "add": "Put a folder or file beside the sources of an index.",
     "remove": "Take a source out of an index.",
     "sources": "List the sources of an index.",

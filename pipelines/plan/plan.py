@@ -35,7 +35,7 @@ from ragidx.pipelines.build.fit_filter import check_fit
 from ragidx.pipelines.build.options import BuildKeywords, build_options
 from ragidx.pipelines.build.report import PLANNING, OnProgress, Progress, Skips, Teller
 from ragidx.pipelines.build.resolve import Plan, make_plan
-from ragidx.pipelines.build.selection import Selection, as_paths, reading_of
+from ragidx.pipelines.build.selection import Corpus, Selection, as_paths, reading_of
 from ragidx.pipelines.plan.diff import UNCHANGED, Knowledge
 from ragidx.pipelines.plan.footprint import Room, SampleRows, first_recipes, n_lexical_rows, pack, room, stored_rows
 from ragidx.pipelines.plan.sample import Estimate, Estimates, Part, parts, sample_share
@@ -112,7 +112,7 @@ class Forecast:
 
 
 def forecast(
-    corpus: str | Path | Sequence[str | Path] | None = None,
+    corpus: Corpus = None,
     index: str | Path = "ragidx-index",
     *,
     on_progress: OnProgress | None = None,
