@@ -127,10 +127,8 @@ def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
     return Config(path, None if own is None else os.path.relpath(path.parent / own), named, places)
 
 
-def build_options_of_file() -> dict[str, click.Parameter]:
-    """The options of `ragidx build` by their names in a file: `chunk-size`."""
-    from ragidx.pipelines.cli.build import command
-
+def options_of_file(command: click.Command) -> dict[str, click.Parameter]:
+    """The options of `ragidx build`, which `command` is, by their names in a file: `chunk-size`."""
     return {
         option.removeprefix("--"): parameter
         for parameter in command.params
@@ -144,7 +142,9 @@ def _take(context: click.Context, _: click.Parameter, value: str | None) -> None
     path = found_config(Path.cwd()) if value is None else Path(value)
     if path is None:
         return
-    config = read_config(path, build_options_of_file())
+    group = context.find_root().command  # by it: `build` has this option, too, and cannot be imported here
+    build = group.get_command(context, "build") if isinstance(group, click.Group) else None
+    config = read_config(path, options_of_file(build or context.command))
     defaults = {} if config.index is None else {"index": config.index}
     if context.command.name == "build":
         defaults |= config.options

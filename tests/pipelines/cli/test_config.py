@@ -11,7 +11,8 @@ import pytest
 import ragidx
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.cli.config import build_options_of_file, found_config, read_config
+from ragidx.pipelines.cli.build import command as build
+from ragidx.pipelines.cli.config import found_config, options_of_file, read_config
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -136,14 +137,14 @@ def test_a_value_that_no_option_takes_is_refused_as_on_the_command_line(folder: 
 
 
 def test_options_for_one_build_are_no_settings() -> None:
-    names = set(build_options_of_file())
+    names = set(options_of_file(build))
     assert {"model", "tau", "chunk-size", "include", "strict"} <= names
     assert not names & {"rebuild", "restore", "allow-removal", "reread", "json", "plan", "index", "vectors", "config"}
 
 
 def test_init_writes_a_file_that_is_read_and_never_overwrites_one(folder: Path, run: Run) -> None:
     assert run("init") == (0, "written  ragidx.toml\n", "")
-    config = read_config(Path("ragidx.toml"), build_options_of_file())
+    config = read_config(Path("ragidx.toml"), options_of_file(build))
     assert (config.index, config.options, config.sources) == ("ragidx-index", {}, {})
     assert run("init") == (
         2,
@@ -157,7 +158,7 @@ def test_every_line_that_init_comments_out_is_a_setting(folder: Path, run: Run) 
     lines = Path("ragidx.toml").read_text().splitlines()
     active = [line.removeprefix("# ") for line in lines if "=" in line or line.endswith("]") or line == "#"]
     Path("ragidx.toml").write_text("\n".join(line for line in active if line != "#"))
-    config = read_config(Path("ragidx.toml"), build_options_of_file())
+    config = read_config(Path("ragidx.toml"), options_of_file(build))
     assert set(config.options) == {"model", "method", "tau", "chunk_size", "stemmer"}
     assert list(config.sources) == ["docs", "papers"]
 
