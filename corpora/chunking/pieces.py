@@ -48,6 +48,7 @@ _MARKS = frozenset(".!?…。！？,;:、，；：\"'”’»)]*_")
 _ABBREVIATION = re.compile(
     r"[\"'“‘(\[]*(?:[^\W\d_]|e\.g|i\.e|U\.S|[A-Z]\.[A-Z]|[Dd]r|[Mm]rs?|Ms|Prof|St|Jr|Sr|vs|cf|[Ff]igs?|No|Nos|[Vv]ol|pp|al|approx|ca|Inc|Ltd|Co)\.\Z"
 )
+_APART = ".,;:!?\"'()[]“”‘’"
 _NOT_PLAIN_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85\u2028\u2029]")
 
 _TRIED = """The lease (no. 7) wasn't signed in Bergen; it's "due" on 3 May 2024, e.g. at 10:30, isn't it?  Two spaces.
@@ -95,10 +96,10 @@ class Counter:
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._codes, self._older = _Codes(), _Codes()
-        found = next(filter(self._adds_up, _PATTERNS), None)
-        self.exact = found is not None
-        self._pattern = found or _FREE
-        self._free = self._pattern is _FREE
+        self._words: dict[str, int] = {}
+        self.exact = self._adds_up(_FREE, apart=True) or any(map(self._adds_up, _PATTERNS))
+        if not self.exact:
+            self._pattern = _FREE
         self._codes, self._older = _Codes(), _Codes()
 
     def counts(self, texts: list[str]) -> list[int]:
@@ -161,14 +162,22 @@ class Counter:
             return (0 for _ in pieces)
         if not self._free:
             return self.counts(pieces)
-        words = list({piece.strip() for piece in pieces})
-        known = dict(zip(words, self.counts(words), strict=True))
-        return (known[piece.strip()] for piece in pieces)
+        known, marks = self._words, _APART if self._apart else ""
+        words = [piece.strip() for piece in pieces]
+        bare = [word.strip(marks) for word in words] if marks else words
+        new = list({word for word in bare if word not in known})
+        known.update(zip(new, self.counts(new), strict=True))
+        if len(known) > _CACHED:
+            self._words = {}
+        return (known[inner] + len(word) - len(inner) for word, inner in zip(words, bare, strict=True))
 
-    def _adds_up(self, pattern: re.Pattern[str]) -> bool:
-        """Whether the tokens of texts of many kinds are the sums of those of the pattern's pieces."""
-        self._pattern, self._free, self.exact = pattern, pattern is _FREE, True
-        self._codes, self._older = _Codes(), _Codes()
+    def _adds_up(self, pattern: re.Pattern[str], *, apart: bool = False) -> bool:
+        """Whether the tokens of texts of many kinds are the sums of those of the pattern's pieces.
+
+        With `apart`, each mark around a word is taken for a token of its own: there are half as many words to count.
+        """
+        self._pattern, self._free, self._apart, self.exact = pattern, pattern is _FREE, apart, True
+        self._codes, self._older, self._words = _Codes(), _Codes(), {}
         added = self._tokenizer.get_added_tokens_decoder().values()
         if any(not one.special and (one.lstrip or one.rstrip or re.search(r"\s", one.content)) for one in added):
             return False
