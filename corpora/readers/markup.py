@@ -83,7 +83,8 @@ def _document(file: SourceFile, lines: _Lines, metadata: dict[str, Scalar]) -> D
         offset, expected = offset + len(line) + 1, number + 1
     text = "\n".join(kept).rstrip()
     check_text(text)
-    return Document(file.doc_id(), text, {k: v for k, v in metadata.items() if v}, True, places=tuple(places))
+    inside = tuple(place for place in places if place.offset < len(text))
+    return Document(file.doc_id(), text, {k: v for k, v in metadata.items() if v}, True, places=inside)
 
 
 def _tex(text: str) -> Iterator[tuple[int, str]]:

@@ -82,8 +82,9 @@ def command(
 
     Without CORPUS, every source of the index is brought up to date.
 
-    Reads txt, md, rst, html, json, jsonl, csv, tsv, parquet, arrow (also .gz and .zst), source code, and with the extra
-    `docs` pdf, docx, pptx, xlsx and epub. Run it again after the corpus changes: only what changed is encoded.
+    Reads txt, md, rst, html, tex, ipynb, json, jsonl, csv, tsv, parquet, arrow, eml, mbox, odt, rtf, srt, vtt, source
+    code, zip and tar, and with the extra `docs` pdf, docx, pptx, xlsx and epub; packed as .gz, .zst, .bz2 or .xz, too.
+    Run it again after the corpus changes: only what changed is encoded.
 
     \b
         ragidx build docs/

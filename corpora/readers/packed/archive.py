@@ -35,7 +35,7 @@ _UNSUPPORTED = (NotImplementedError, RuntimeError)  # zipfile's, of methods and 
 def read_zip(file: SourceFile) -> Iterator[Document]:
     """The documents of a .zip."""
     _refuse_inside(file)
-    with file.path() as path, path.open("rb") as stream:
+    with file.path() as path, _Directory(io.FileIO(path)) as stream:
         budget = _Budget(file.limits, path.stat().st_size)
         with _directory(stream) as archive:
             names = _Names(file)
@@ -258,7 +258,7 @@ class _Directory(io.BufferedReader):
 @contextmanager
 def _directory(stream: Any) -> Iterator[zipfile.ZipFile]:
     try:
-        archive = zipfile.ZipFile(_Directory(stream))
+        archive = zipfile.ZipFile(stream)
     except (*_FAULTS, *_UNSUPPORTED, OSError) as fault:
         raise UnreadableError(_damaged(fault)) from fault
     with archive:

@@ -203,16 +203,23 @@ def _attachments(file: SourceFile, attached: list[tuple[str, bytes]], below: str
 def _metadata(message: Message) -> dict[str, Scalar]:
     """What the headers say."""
     sender, to = _header(message.get("from", "")), _header(message.get("to", ""))
-    name, address = email.utils.parseaddr(sender)
     found = {
         "title": _header(message.get("subject", "")),
-        "author": name or address,
+        "author": _author(sender),
         "from": sender,
         "to": to,
         "date": _date(str(message.get("date", ""))),
         "message_id": _header(message.get("message-id", "")).strip("<> "),
     }
     return {key: value for key, value in found.items() if value}
+
+
+def _author(sender: str) -> str:
+    try:
+        name, address = email.utils.parseaddr(sender)
+    except _FAULTS:  # thousands of brackets
+        return ""
+    return name or address
 
 
 def _date(text: str) -> str:

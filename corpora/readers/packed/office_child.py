@@ -11,12 +11,14 @@ and a library when the first file needs it. A file that crashes it does no other
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import json
 import math
 import os
 import re
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -31,6 +33,7 @@ Converter: TypeAlias = Callable[[str, int], dict[str, Any]]  # path, bytes of te
 _HERE = {".pdf": "pdf_child", ".odt": "odf_child"}  # converters in scripts beside this one
 _SLIDE = re.compile(r"<!-- Slide number: (\d{1,9}) -->")
 _SHEET = re.compile(r"^## ", re.MULTILINE)
+_PROPERTIES_BYTES = 1 << 20
 _FORBIDDEN = (
     "socket.connect",
     "socket.getaddrinfo",
@@ -95,9 +98,21 @@ def _markitdown(ending: str) -> Converter:
     def convert(path: str, _: int) -> dict[str, Any]:
         with Path(path).open("rb") as stream:
             text = converter.convert(stream, StreamInfo(extension=ending)).markdown
-        return {"text": text, "pages": _pages(text, ending)}
+        return {"text": text, "pages": _pages(text, ending), **_properties(path)}
 
     return convert
+
+
+def _properties(path: str) -> dict[str, str]:
+    """Title and author that an office file names; an .epub names them in its package."""
+    found: dict[str, str] = {}
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name == "docProps/core.xml" or name.endswith(".opf")]
+        data = archive.read(names[0])[:_PROPERTIES_BYTES] if names else b""
+    for field, tag in (("title", b"title"), ("author", b"creator")):
+        if words := re.search(rb"<dc:%s(?:\s[^<>]{0,500})?>([^<]{1,1000})</dc:" % tag, data):
+            found[field] = " ".join(html.unescape(words[1].decode("utf-8", "replace")).split())
+    return found
 
 
 def _pages(text: str, ending: str) -> list[list[int]]:

@@ -174,6 +174,13 @@ def test_no_header_ends_the_reading(read_bytes: ReadBytes, header: bytes) -> Non
     assert time.process_time() - started < 2
 
 
+def test_a_sender_of_brackets_alone_loses_no_message(read_bytes: ReadBytes) -> None:
+    (document,) = read_bytes("a.eml", b"Subject: Lakes\nFrom: " + b"(a@b," * 1900 + b"\n\nDeep.\n").documents
+
+    assert document.text == "Lakes\n\nDeep."
+    assert "author" not in document.metadata
+
+
 def test_a_part_of_unknown_bytes_is_reported_and_the_message_read(read_bytes: ReadBytes) -> None:
     made = message()
     picture = MIMEBase("text", "plain")

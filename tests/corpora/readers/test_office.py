@@ -183,7 +183,7 @@ def test_pdf_and_office_files_become_text(tmp_path: Path) -> None:
         ("b.docx", "# Lake Baikal\n\nIt is deep.", {"title": "Lake Baikal"}),
         ("c.pptx", "<!-- Slide number: 1 -->\n# The deepest lakes", {}),
         ("d.xlsx", "## Lakes\n| name | depth |\n| --- | --- |\n| Baikal | 1642 |", {}),
-        ("e.epub", "**Title:** Lakes of the world\n\n# Baikal\n\nIt is deep.", {"title": "Baikal"}),
+        ("e.epub", "**Title:** Lakes of the world\n\n# Baikal\n\nIt is deep.", {"title": "Lakes of the world"}),
         ("f.pdf.gz", "Packed.", {}),
     ]
     assert {document.id for document in found.documents if document.markdown} == {
@@ -195,6 +195,23 @@ def test_pdf_and_office_files_become_text(tmp_path: Path) -> None:
     assert {document.id: document.places for document in found.documents if document.places} == {
         name: (Place(0, page=1),) for name in ("a.pdf", "c.pptx", "d.xlsx", "f.pdf.gz")
     }
+
+
+def test_office_files_name_their_title_and_author(tmp_path: Path) -> None:
+    core = (
+        '<cp:coreProperties xmlns:cp="x" xmlns:dc="http://purl.org/dc/elements/1.1/">'
+        "<dc:title>Lakes &amp; seas</dc:title><dc:creator>Ada Byron</dc:creator></cp:coreProperties>"
+    )
+    for name, data in {"a.docx": docx("Heading"), "b.pptx": pptx(), "c.xlsx": xlsx()}.items():
+        (tmp_path / name).write_bytes(data)
+        with zipfile.ZipFile(tmp_path / name, "a") as archive:
+            archive.writestr("docProps/core.xml", core)
+
+    found = reading(tmp_path)
+
+    assert [document.metadata for document in found.documents] == [
+        {"title": title, "author": "Ada Byron"} for title in ("Heading", "Lakes & seas", "Lakes & seas")
+    ]
 
 
 def test_a_broken_file_is_told_and_the_next_one_is_read(tmp_path: Path) -> None:
