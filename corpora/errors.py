@@ -21,6 +21,7 @@ _CONDITIONS = {  # ENFILE first: the system's words for EMFILE are in its own
     errno.EMFILE: ("too many open files", "allow more with 'ulimit -n', and run it again"),
     errno.ENOMEM: ("not enough memory", "close other programs or allow more memory, and run it again"),
 }
+_UNMAPPED = "failed to map segment"  # what the loader says of a library for which no memory is left
 _ASKED = re.compile(r"size (\d+) failed|allocate [\d.]+ [PE]iB|capacity too large")
 _MOST_UNPACKED = 256  # times its size on the disk, a file of 64 KiB at least
 _LIE_BYTES = 1 << 36  # nothing is read that takes as much at once: a damaged file asks for it
@@ -173,6 +174,8 @@ def _condition(fault: BaseException) -> int | None:
         return None if is_lie else errno.ENOMEM
     if isinstance(fault, OSError) and fault.errno is not None:
         return fault.errno if fault.errno in _CONDITIONS else None
+    if _UNMAPPED in text:
+        return errno.ENOMEM
     return next((code for code in _CONDITIONS if os.strerror(code) in text), None)
 
 

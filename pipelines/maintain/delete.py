@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import BusyError, QueryError
+from ragidx.corpora.errors import BusyError, QueryError, lone_surrogate, printable
 from ragidx.corpora.spec import Json
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.source_list import SOURCES, owner_of, sources_of
@@ -219,7 +219,7 @@ def _rows_of(
         near = difflib.get_close_matches(unknown[0], known, n=1)
         more = f", and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
         raise QueryError(
-            f"the index has no document{' or row' if is_given else ''} '{unknown[0]}'{more}"
+            f"the index has no document{' or row' if is_given else ''} '{printable(unknown[0])}'{more}"
             + (f"; did you mean '{near[0]}'?" if near else ""),
             _NOTHING_DELETED,
             where="`ids`",
@@ -245,7 +245,8 @@ def _joined(masks: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
 
 
 def _is_in(values: Any, wanted: Sequence[str]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = pc.is_in(values, value_set=pa.array(wanted, pa.large_string())).to_numpy(
+    known = [name for name in wanted if lone_surrogate(name) is None]  # no other can be in an index
+    found: NDArray[np.bool_] = pc.is_in(values, value_set=pa.array(known, pa.large_string())).to_numpy(
         zero_copy_only=False
     )
     return found

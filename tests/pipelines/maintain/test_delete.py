@@ -113,6 +113,10 @@ def test_an_index_can_lose_all_its_documents_and_get_them_again() -> None:
             "  hint: ids are those that queries show; nothing was deleted",
         ),
         (
+            {"ids": ["lease.txt", "caf\udce9"]},
+            "`ids`: the index has no document 'caf?'\n  hint: ids are those that queries show; nothing was deleted",
+        ),
+        (
             {"ids": ["lease.txt", "no", "none"]},
             "`ids`: the index has no document 'no', and 1 more\n"
             "  hint: ids are those that queries show; nothing was deleted",
