@@ -7,12 +7,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TypeAlias
 
-Scalar: TypeAlias = bool | int | float | str | None
-"""A metadata value. Dates are ISO strings; lists and objects of structured files are kept as JSON text."""
+Scalar: TypeAlias = bool | int | float | str | list[str] | datetime | None
+"""A metadata value. A time without a zone is in UTC; dates without a time are ISO strings, other lists JSON text."""
+
+
+def as_text(values: list[str]) -> str:
+    """A list of strings as JSON text.
+
+    >>> as_text(["a", "é"])
+    '["a","é"]'
+    """
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+
+
+def plain(metadata: Mapping[str, Scalar]) -> dict[str, bool | int | float | str | None]:
+    """Metadata without lists and times, which are text instead: as older versions had them, and hashed them."""
+    return {
+        name: as_text(value) if isinstance(value, list) else value.isoformat() if isinstance(value, datetime) else value
+        for name, value in metadata.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

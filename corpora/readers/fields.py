@@ -248,13 +248,14 @@ def from_value(value: object, *, nested_chars: int = 10_000) -> Scalar:
             raise ValueError("lone surrogate")
         return value
     if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
+        return value if isinstance(value, datetime.datetime) else value.isoformat()
     if isinstance(value, list | tuple | dict):
         return _nested(value, nested_chars) if value else None
     raise ValueError(f"a value of type {type(value).__name__}")
 
 
-def _nested(value: object, most: int) -> str:
+def _nested(value: list[object] | tuple[object, ...] | dict[object, object], most: int) -> str | list[str]:
+    """A list of strings as it is, anything else as JSON text."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_nested_leaf)
     except (TypeError, RecursionError) as fault:
@@ -265,10 +266,13 @@ def _nested(value: object, most: int) -> str:
         raise ValueError(f"nested values of more than {most} characters")
     if lone_surrogate(text) is not None:
         raise ValueError("lone surrogate")
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return [str(item) for item in value]
     return text
 
 
-def _nested_leaf(value: object) -> Scalar:
+def _nested_leaf(value: object) -> object:
     if isinstance(value, list | tuple | dict):  # json has handled them: an empty one would come back as None here
         raise TypeError
-    return from_value(value)
+    found = from_value(value)
+    return found.isoformat() if isinstance(found, datetime.datetime) else found

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, SpecError, is_panic, panics_of
 from ragidx.corpora.readers.registry import ReadOptions, documents
-from ragidx.corpora.records import Document, OnSkip
+from ragidx.corpora.records import Document, OnSkip, plain
 from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.digests import digest
@@ -132,7 +132,7 @@ def index_in(corpus: str | Path, index: Path) -> tuple[str, ...]:
 
 def document_hash(document: Document) -> bytes:
     """Of everything a document's rows hold."""
-    metadata = json.dumps(dict(document.metadata), sort_keys=True, default=str)
+    metadata = json.dumps(plain(document.metadata), sort_keys=True, default=str)
     place = "" if document.line in (None, 1) else f"{document.line}\0"  # as older versions had it
     return digest(f"{place}{document.markdown}\0{metadata}\0{document.text}")
 

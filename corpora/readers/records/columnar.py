@@ -1,6 +1,6 @@
 """Parquet, Arrow and Feather: one record a row, batch by batch.
 
-    file -> record batches -> Documents; dates as ISO text, decimals as float, lists and structs as JSON text
+    file -> record batches -> Documents; dates as ISO text, decimals as float, lists but those of strings as JSON text
 
 Columns of bytes and other types that metadata cannot hold are skipped and reported once. Each batch of an Arrow file
 is validated before a value is read: its offsets may be wrong. Which field is the text is not known here.
@@ -8,6 +8,7 @@ is validated before a value is read: its offsets may be wrong. Which field is th
 
 from __future__ import annotations
 
+import datetime
 import functools
 import math
 from collections import Counter
@@ -125,9 +126,9 @@ def _python_values(column: Any) -> list[object]:
         column = column.storage
     if types.is_timestamp(column.type):
         # Nanoseconds have no Python type, and a zone may not be known on this machine: microseconds, in UTC.
-        zone = "" if column.type.tz is None else "+00:00"
+        zone = None if column.type.tz is None else datetime.UTC
         column = column.cast(pa.int64()).cast(pa.timestamp(column.type.unit)).cast(pa.timestamp("us"), safe=False)
-        return [None if value is None else f"{value.isoformat()}{zone}" for value in column.to_pylist()]
+        return [None if value is None else value.replace(tzinfo=zone) for value in column.to_pylist()]
     if types.is_time64(column.type):
         column = column.cast(pa.time64("us"), safe=False)
     values: list[object] = column.to_pylist()

@@ -48,10 +48,10 @@ FIRST = {
     "subject": "a",
     "day": "2020-01-02",
     "time": "00:00:01",
-    "when": "2020-01-02T03:04:05",
-    "zoned": "2020-01-02T03:04:05+00:00",
+    "when": WHEN,
+    "zoned": WHEN.replace(tzinfo=datetime.UTC),
     "price": 1.25,
-    "tags": '["x","y"]',
+    "tags": ["x", "y"],
     "of": '{"a":1,"d":"2020-01-02"}',
     "big": "18446744073709551615",
 }
