@@ -44,6 +44,7 @@ class Document:
         metadata: typed values by name.
         markdown: whether `text` is Markdown, so that chunking finds its headings.
         line: on which `text` begins in its file, from 1; None where its lines are not those of a file.
+        heading: of the whole text, such as the title of a record; shown, and searched by words, with every chunk.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Document:
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
     markdown: bool = False
     line: int | None = None
+    heading: str = ""
 
 
 @dataclass(frozen=True, slots=True)

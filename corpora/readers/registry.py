@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from ragidx.corpora.errors import check_machine
 from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
+from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.packed import office
 from ragidx.corpora.readers.packed.office import OfficeConverter
 from ragidx.corpora.readers.source_file import SourceFile
@@ -73,6 +74,7 @@ def documents(
     indexes: Sequence[str] = (),
     on_skip: OnSkip,
     on_source: Callable[[Source], bool] = lambda source: True,
+    layouts: Layouts | None = None,
 ) -> Iterator[Document]:
     """The Documents of a folder, a file, or standard input (`-`), streaming.
 
@@ -87,27 +89,38 @@ def documents(
         indexes: folders that are skipped as indexes, as in `sources`.
         on_skip: called for each skip.
         on_source: called before a file is read; False: it is skipped without a report.
+        layouts: those of earlier builds; takes those of this one.
 
     Raises:
         CorpusError: there is no such corpus.
         SpecError: a glob is not valid.
     """
     found = sources(corpus, include=include, exclude=exclude, indexes=indexes, beir=True, on_skip=on_skip)
-    return _documents(filter(on_source, found), options, on_skip)
+    return _documents(filter(on_source, found), options, on_skip, layouts or Layouts())
 
 
-def read(source: Source, options: ReadOptions = _DEFAULTS, *, on_skip: OnSkip) -> Iterator[Document]:
+def read(
+    source: Source, options: ReadOptions = _DEFAULTS, *, on_skip: OnSkip, layouts: Layouts | None = None
+) -> Iterator[Document]:
     """The Documents of one file. Its faults are reported, never raised."""
-    return _documents(iter([source]), options, on_skip)
+    return _documents(iter([source]), options, on_skip, layouts or Layouts())
 
 
-def _documents(found: Iterator[Source], options: ReadOptions, on_skip: OnSkip) -> Iterator[Document]:
+def is_structured(name: str) -> bool:
+    """Whether a file holds records, so that what a user says of fields is about it."""
+    plain = name.lower().removesuffix(".gz").removesuffix(".zst")
+    return READERS.get(Path(plain).suffix, "").startswith("records.")
+
+
+def _documents(found: Iterator[Source], options: ReadOptions, on_skip: OnSkip, layouts: Layouts) -> Iterator[Document]:
     with OfficeConverter(options.limits) as converter:
         for source in found:
-            yield from _read(source, options, on_skip, converter)
+            yield from _read(source, options, on_skip, converter, layouts)
 
 
-def _read(source: Source, options: ReadOptions, on_skip: OnSkip, converter: OfficeConverter) -> Iterator[Document]:
+def _read(
+    source: Source, options: ReadOptions, on_skip: OnSkip, converter: OfficeConverter, layouts: Layouts
+) -> Iterator[Document]:
     reported = False
 
     def report(skip: Skip) -> None:
@@ -115,7 +128,7 @@ def _read(source: Source, options: ReadOptions, on_skip: OnSkip, converter: Offi
         reported = True
         on_skip(skip)
 
-    file = SourceFile(source=source, options=options, on_skip=report, office=converter)
+    file = SourceFile(source=source, options=options, on_skip=report, office=converter, layouts=layouts)
     try:
         for document in _reader(file)(file):
             reported = True

@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from ragidx.corpora.field_settings import FieldSettings, settings_of
 from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, ReadOptions, UnreadableError, shown_bytes
+from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.packed.office import OfficeConverter
 from ragidx.corpora.records import OnSkip, Skip
 from ragidx.corpora.sources import Source
@@ -36,18 +38,22 @@ class SourceFile:
         options: which fields to take, and bounds.
         on_skip: called for each skip.
         office: the converter of PDF and office files, shared by all files of a corpus; None: no file here needs one.
+        layouts: how the records of the corpus's files become documents.
     """
 
     source: Source
     options: ReadOptions
     on_skip: OnSkip
     office: OfficeConverter | None = None
+    layouts: Layouts = field(default_factory=Layouts)
     ending: str = field(init=False)  # lower case, below .gz and .zst; "" if there is none
     packing: str | None = field(init=False)
+    fields: FieldSettings = field(init=False)  # what the user says of them
 
     def __post_init__(self) -> None:
         name = Path(self.source.name.lower())
         self.packing = _PACKINGS.get(name.suffix)
+        self.fields = settings_of(self.options, self.source.name)
         self.ending = (name.with_suffix("") if self.packing else name).suffix
 
     @property

@@ -25,7 +25,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, check_removal, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.corpus import LAYOUTS, Reading, check_removal, chunker_of, document_hash, too_long
 from ragidx.pipelines.build.encode import encode, windows, with_vector
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
 from ragidx.pipelines.build.options import BuildKeywords, build_options
@@ -97,6 +97,7 @@ class _Build:
             manifest = writer.commit(self._notes(), self.report.n_documents)
             self.report.committed = writer.base is None or manifest.generation != writer.base.generation
             self._seen.write()
+            self._report_fields()
         self._finish()
         return self.report
 
@@ -115,6 +116,7 @@ class _Build:
         self.progress.n_bytes += source.size
         passed = self._seen.passes(source)
         if passed:
+            self.reading.layouts.pass_over(source.name)
             self.report.n_unopened += 1
             self._count(passed)
             self.report.n_unchanged += passed
@@ -263,11 +265,18 @@ class _Build:
         return {
             "corpus": str(self.corpus),
             "skipped": dict(self.skips.counts),
+            LAYOUTS: self.reading.layouts.to_json(),
             # of the index, at most: some of those before may be gone, unless each was looked at again
             "truncated": r.n_truncated + (0 if self._looks_again else self._cut_before),
             "device": encoder.device if encoder else "",
             "dtype": encoder.dtype if encoder else "",
         }
+
+    def _report_fields(self) -> None:
+        r, layouts, bounds = self.report, self.reading.layouts, self.writer.fields
+        r.fields = {name: one.to_json() | {"new": name in layouts.new} for name, one in sorted(layouts.used.items())}
+        r.mixed_fields = {name: sorted(kinds) for name, kinds in sorted(bounds.mixed.items())}
+        r.n_shared_fields, r.n_values_left_out = len(bounds.shared), bounds.n_left_out
 
     def _finish(self) -> None:
         r, store = self.report, Store.open(self.index)

@@ -8,6 +8,7 @@ written here, and no model is loaded.
 
 from __future__ import annotations
 
+import functools
 import json
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, SpecError, is_panic, panics_of
+from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.registry import ReadOptions, documents
 from ragidx.corpora.records import Document, OnSkip, plain
 from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.digests import digest
+from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import MANIFEST
 from ragidx.pipelines.build.chunks import Item
 from ragidx.pipelines.build.options import BuildOptions
@@ -29,6 +32,8 @@ from ragidx.pipelines.build.report import Skips
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
+
+LAYOUTS = "fields"  # in the notes of a manifest
 
 _UNLIMITED = 1 << 30
 _GUARDED_FROM = 10  # documents of an index: of fewer, a build may remove most
@@ -55,7 +60,14 @@ class Reading:
     @property
     def read_options(self) -> ReadOptions:
         """What is taken from structured files."""
-        return ReadOptions(text_field=self.options.text_field, id_field=self.options.id_field)
+        o = self.options
+        return ReadOptions(text_field=o.text_field, id_field=o.id_field, records=o.records)
+
+    @functools.cached_property
+    def layouts(self) -> Layouts:
+        """How structured files are read: as the index that is updated has it."""
+        manifest = None if self.options.rebuild else committed_or_none(self.index)
+        return Layouts() if manifest is None else Layouts.from_json(manifest.notes.get(LAYOUTS))
 
     def sources(self, on_skip: OnSkip) -> Iterator[Source]:
         """The files that are read; nothing is opened."""
@@ -73,6 +85,7 @@ class Reading:
             indexes=index_in(self.corpus, self.index),
             on_skip=on_skip,
             on_source=on_source,
+            layouts=self.layouts,
         )
 
     def total_bytes(self) -> int:
@@ -134,7 +147,8 @@ def document_hash(document: Document) -> bytes:
     """Of everything a document's rows hold."""
     metadata = json.dumps(plain(document.metadata), sort_keys=True, default=str)
     place = "" if document.line in (None, 1) else f"{document.line}\0"  # as older versions had it
-    return digest(f"{place}{document.markdown}\0{metadata}\0{document.text}")
+    heading = f"{document.heading}\0" if document.heading else ""  # likewise
+    return digest(f"{place}{heading}{document.markdown}\0{metadata}\0{document.text}")
 
 
 def chunker_of(encoder: Encoder, spec: ChunkSpec) -> Chunker:

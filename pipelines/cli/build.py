@@ -10,7 +10,14 @@ import click
 from ragidx.pipelines.build.options import BuildKeywords
 from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console, describe, interrupts, plan_tables
-from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips, tell_vectors, with_options
+from ragidx.pipelines.cli.build_notes import (
+    tell_fields,
+    tell_memory,
+    tell_removed,
+    tell_skips,
+    tell_vectors,
+    with_options,
+)
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     ann_options,
@@ -25,6 +32,7 @@ from ragidx.pipelines.cli.options import (
     json_option,
     lexical_options,
     offline_option,
+    records_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
 
@@ -54,6 +62,7 @@ from ragidx.pipelines.cli.progress import ProgressLine
 @lexical_options
 @encoding_options
 @corpus_options
+@records_option
 @click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped or cut.")
 @click.option("--plan", is_flag=True, help="Estimate time, disk and memory, and build nothing.")
 @click.option(
@@ -159,6 +168,7 @@ def _tell(report: BuildReport) -> None:
         )
     if r.n_empty:
         console.note(f"Without text: {console.plural(r.n_empty, 'document')}.")
+    tell_fields(r)
     tell_removed(r)
     tell_memory(r)
     tell_skips(r)

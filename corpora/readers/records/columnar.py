@@ -23,7 +23,8 @@ from pyarrow import types
 
 from ragidx.corpora.errors import first_line
 from ragidx.corpora.limits import UnreadableError
-from ragidx.corpora.readers.fields import Record, from_value, record_documents, text_field
+from ragidx.corpora.readers.fields import from_value
+from ragidx.corpora.readers.records.documents import Record, check_chosen, record_documents
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
 
@@ -55,7 +56,7 @@ def read_arrow(file: SourceFile) -> Iterator[Document]:
 
 
 def _documents(file: SourceFile, names: list[str], batches: Iterator[Any]) -> Iterator[Document]:
-    text_field(names, file.options.text_field)
+    check_chosen(names, file.fields.text)
     to_scalar = functools.partial(from_value, nested_chars=file.limits.nested_chars)
     yield from record_documents(file, _records(file, batches, names), to_scalar)
 
