@@ -55,6 +55,7 @@ def n_words(text: str) -> int:
 class _Seen:
     """The values at one path."""
 
+    strings: int = 0
     others: int = 0  # that are no strings
     codes: int = 0
     chars: int = 0
@@ -107,13 +108,15 @@ class Judge:
             for item in items:
                 if not isinstance(item, str):
                     seen.others += 1
-                elif item and not item.isspace():
-                    seen.add(item)
+                else:
+                    seen.strings += 1
                     self.n_chars += len(item)
+                    if item and not item.isspace():
+                        seen.add(item)
 
     def has_strings(self, name: str) -> bool:
         """Whether some value of a field is a string."""
-        return name in self._paths and bool(self._paths[name].words)
+        return name in self._paths and self._paths[name].strings > 0
 
     def has_words(self, name: str) -> bool:
         """Whether the values of a field are strings of words, most of them."""
