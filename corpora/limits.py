@@ -40,17 +40,19 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Fields to read from structured files.
+    """Fields to read from structured files. Each may be several settings `GLOB=VALUE`: `field_settings` has the form.
 
     Args:
-        text_field: the field that is the text; None: the first that a record has of `readers.fields.TEXT_FIELDS`.
+        text_field: the field that is the text, or several with `+` between them; None: decided once a file.
         id_field: the field that is the id; None: the first of `readers.fields.ID_FIELDS`, else the record's number.
         limits: bounds on files.
+        records: where the records of a JSON file are, as a path.
     """
 
-    text_field: str | None = None
-    id_field: str | None = None
+    text_field: str | tuple[str, ...] | None = None
+    id_field: str | tuple[str, ...] | None = None
     limits: Limits = field(default_factory=Limits)
+    records: tuple[str, ...] | None = None
 
 
 def shown_bytes(count: int) -> str:

@@ -7,12 +7,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
-Scalar: TypeAlias = bool | int | float | str | None
-"""A metadata value. Dates are ISO strings; lists and objects of structured files are kept as JSON text."""
+Scalar: TypeAlias = bool | int | float | str | list[str] | datetime | None
+"""A metadata value. A time without a zone is in UTC; dates without a time are ISO strings, other lists JSON text."""
+
+
+def as_text(values: list[str]) -> str:
+    """A list of strings as JSON text.
+
+    >>> as_text(["a", "é"])
+    '["a","é"]'
+    """
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+
+
+def plain(metadata: Mapping[str, Scalar]) -> dict[str, bool | int | float | str | None]:
+    """Metadata without lists and times, which are text instead: as older versions had them, and hashed them."""
+    return {
+        name: as_text(value) if isinstance(value, list) else value.isoformat() if isinstance(value, datetime) else value
+        for name, value in metadata.items()
+    }
 
 
 FILE_FIELDS = ("file.path", "file.name", "file.ext", "file.folder", "file.size", "file.modified")
@@ -45,6 +64,7 @@ class Document:
         line: on which `text` begins in its file, from 1; None where its lines are not those of a file.
         places: where in the file the text goes on elsewhere, by rising offsets.
         file: `FILE_FIELDS` of its file as it was when the document last changed: no part of what it is.
+        heading: of the whole text, such as the title of a record; shown, and searched by words, with every chunk.
     """
 
     id: str
@@ -52,6 +72,7 @@ class Document:
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
     markdown: bool = False
     line: int | None = None
+    heading: str = ""
     places: tuple[Place, ...] = ()
     file: Mapping[str, Scalar] = field(default_factory=dict, compare=False)
 

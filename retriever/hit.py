@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from ragidx.corpora.records import Scalar
@@ -34,7 +35,7 @@ class Hit:
         chunk_id: the chunk's id.
         start, end: characters of the document, end excluded.
         heading: heading path of the chunk, empty where there is none.
-        metadata: the document's.
+        metadata: the document's; lists of str are lists, times are `datetime` in UTC.
         dense: cosine of query and chunk; None in lexical search.
         bm25: BM25 of the chunk; None in dense search, and where no word of the question is in the index.
         line: of `start` in the file, from 1; None where the text is not that of a file.
@@ -60,6 +61,7 @@ class Hit:
     also: tuple[Span, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """All fields; stable, documented in docs/query.md."""
+        """All fields; stable, documented in docs/query.md. Times are text in ISO form."""
         found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return found | {"metadata": dict(self.metadata), "also": [span._asdict() for span in self.also]}
+        metadata = {name: v.isoformat() if isinstance(v, datetime) else v for name, v in self.metadata.items()}
+        return found | {"metadata": metadata, "also": [span._asdict() for span in self.also]}

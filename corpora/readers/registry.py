@@ -19,6 +19,7 @@ from typing import IO, TypeAlias
 
 from ragidx.corpora.errors import RagidxError, check_machine, first_line
 from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
+from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.packed import office
 from ragidx.corpora.readers.packed.office import OfficeConverter
 from ragidx.corpora.readers.source_file import SourceFile
@@ -86,6 +87,7 @@ def documents(
     indexes: Sequence[str] = (),
     on_skip: OnSkip,
     on_source: Callable[[Source], bool] = lambda source: True,
+    layouts: Layouts | None = None,
 ) -> Iterator[Document]:
     """The Documents of a folder, a file, or standard input (`-`), streaming.
 
@@ -100,18 +102,21 @@ def documents(
         indexes: folders that are skipped as indexes, as in `sources`.
         on_skip: called for each skip.
         on_source: called before a file is read; False: it is skipped without a report.
+        layouts: those of earlier builds; takes those of this one.
 
     Raises:
         CorpusError: there is no such corpus.
         SpecError: a glob is not valid.
     """
     found = sources(corpus, include=include, exclude=exclude, indexes=indexes, beir=True, on_skip=on_skip)
-    return read_all(filter(on_source, found), options, on_skip=on_skip)
+    return read_all(filter(on_source, found), options, on_skip=on_skip, layouts=layouts)
 
 
-def read(source: Source, options: ReadOptions = _DEFAULTS, *, on_skip: OnSkip) -> Iterator[Document]:
+def read(
+    source: Source, options: ReadOptions = _DEFAULTS, *, on_skip: OnSkip, layouts: Layouts | None = None
+) -> Iterator[Document]:
     """The Documents of one file. Its faults are reported, never raised."""
-    return read_all([source], options, on_skip=on_skip)
+    return read_all([source], options, on_skip=on_skip, layouts=layouts)
 
 
 def member_documents(
@@ -133,21 +138,37 @@ def member_documents(
             options=outer.options,
             on_skip=outer.on_skip,
             office=outer.office,
+            layouts=outer.layouts,
             member=stream,
             depth=outer.depth + 1,
         )
     )
 
 
-def read_all(found: Iterable[Source], options: ReadOptions = _DEFAULTS, *, on_skip: OnSkip) -> Iterator[Document]:
+def is_structured(name: str) -> bool:
+    """Whether a file holds records, so that what a user says of fields is about it."""
+    plain = name.lower().removesuffix(".gz").removesuffix(".zst")
+    return READERS.get(Path(plain).suffix, "").startswith("records.")
+
+
+def read_all(
+    found: Iterable[Source],
+    options: ReadOptions = _DEFAULTS,
+    *,
+    on_skip: OnSkip,
+    layouts: Layouts | None = None,
+) -> Iterator[Document]:
     """The Documents of files, one file after the other. Their faults are reported, never raised."""
-    with OfficeConverter(options.limits) as converter:
+    layouts = layouts or Layouts()
+    with OfficeConverter(options.limits) as office:
         for source in found:
-            yield from _read(SourceFile(source=source, options=options, on_skip=on_skip, office=converter))
+            yield from _read(
+                SourceFile(source=source, options=options, on_skip=on_skip, office=office, layouts=layouts)
+            )
 
 
 def _read(file: SourceFile) -> Iterator[Document]:
-    source, on_skip, reported, fields = file.source, file.on_skip, False, file.fields()
+    source, on_skip, reported, fields = file.source, file.on_skip, False, file.file_fields()
 
     def report(skip: Skip) -> None:
         nonlocal reported

@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from ragidx.corpora.field_settings import FieldSettings, settings_of
 from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, ReadOptions, UnreadableError, shown_bytes
+from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.packed.office import OfficeConverter
 from ragidx.corpora.records import FILE_FIELDS, OnSkip, Scalar, Skip
 from ragidx.corpora.sources import Source
@@ -42,6 +44,7 @@ class SourceFile:
         office: the converter of PDF and office files, shared by all files of a corpus; None: no file here needs one.
         member: the bytes of a file inside another, an archive or a mail; they can be read once.
         depth: how many files it is inside of.
+        layouts: how the records of the corpus's files become documents.
     """
 
     source: Source
@@ -50,13 +53,16 @@ class SourceFile:
     office: OfficeConverter | None = None
     member: IO[bytes] | None = None
     depth: int = 0
+    layouts: Layouts = field(default_factory=Layouts)
     ending: str = field(init=False)  # lower case, below .gz and the like; "" if there is none
     packing: str | None = field(init=False)
+    fields: FieldSettings = field(init=False)  # what the user says of them
 
     def __post_init__(self) -> None:
         name = Path(self.source.name.lower())
         name = name.with_suffix(_SHORT.get(name.suffix, name.suffix))
         self.packing = _PACKINGS.get(name.suffix)
+        self.fields = settings_of(self.options, self.source.name)
         self.ending = (name.with_suffix("") if self.packing else name).suffix
 
     @property
@@ -70,7 +76,7 @@ class SourceFile:
             return record
         return f"{self.source.name}#{record}" if record else self.source.name
 
-    def fields(self) -> dict[str, Scalar]:
+    def file_fields(self) -> dict[str, Scalar]:
         """`FILE_FIELDS` of the file; of a member its own path and size, and the time of the outer file."""
         source = self.source
         if source.path is None and self.member is None:

@@ -55,10 +55,10 @@ class VectorColumns:
             for name, count in Counter(schema.names).items()
             if count == 1
         }
-        where, options = file.source.name, file.options
+        where, said = file.source.name, file.fields
         vector = _vector_column(kinds, vector_field, where)
-        text = _named(kinds, options.text_field, TEXT_FIELDS, is_text, ("texts", "`text_field`"), where)
-        own = _named(kinds, options.id_field, ID_FIELDS, _is_id, ("ids", "`id_field`"), where)
+        text = _named(kinds, said.text, TEXT_FIELDS, is_text, ("texts", "`text_field`"), where)
+        own = _named(kinds, said.id, ID_FIELDS, _is_id, ("ids", "`id_field`"), where)
         document = _named(kinds, None, DOCUMENT_FIELDS, _is_id, ("ids", ""), where)
         document = None if document == own else document
         taken = {vector, text, own, document}

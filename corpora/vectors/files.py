@@ -41,13 +41,13 @@ class VectorOptions:
 
     Args:
         vector_field: the column of vectors.
-        id_field: the column of ids.
+        id_field: the column of ids; as `text_field`, it may be several settings `GLOB=COLUMN`.
         text_field: the column of texts.
     """
 
     vector_field: str | None = None
-    id_field: str | None = None
-    text_field: str | None = None
+    id_field: str | tuple[str, ...] | None = None
+    text_field: str | tuple[str, ...] | None = None
 
 
 def vector_batches(

@@ -29,7 +29,7 @@ from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.entries import MAX_BYTES, SegmentEntry, check_width, parse_file, parse_segment
 from ragidx.indexer.store.json_checks import fields_of, integer, list_of, mapping, refuse, share, string
 
-FORMAT = 3
+FORMAT = 4
 KEPT = 3  # generations whose files are kept
 
 MANIFEST = "manifest.json"
@@ -48,7 +48,7 @@ _FINGERPRINT = re.compile(r"[A-Za-z0-9]{16,128}")
 _CREATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _NUMBERED = re.compile(r"manifest\.([1-9][0-9]{0,15})\.json")
 _LANGUAGE = re.compile(r"[a-z][a-z_]{0,39}")
-_KINDS = ("bool", "int", "float", "string")
+_KINDS = ("bool", "int", "float", "string", "list", "timestamp")
 _GO_BACK = f"copy the newest manifest.<number>.json beside it over {MANIFEST}, or build again with `rebuild=True`"
 
 
@@ -70,7 +70,7 @@ class Manifest:
     fingerprint: str  # of the spec and the model's weights
     dim: int
     index: IndexOptions
-    schema: Mapping[str, str]  # metadata field -> bool, int, float or string
+    schema: Mapping[str, str]  # metadata field -> bool, int, float, string, list or timestamp
     segments: tuple[SegmentEntry, ...]
     lexical: LexicalSpec | None = None  # how texts become terms; None: no segment has postings
     files: Mapping[str, FileEntry]  # what belongs to the spec, such as the matrix of a filter
@@ -278,19 +278,36 @@ def _canonical(data: Mapping[str, Any]) -> bytes:
 
 def _upgraded(data: object) -> object:
     """A manifest of an older format in the present one; other faults are found when it is parsed."""
-    if not isinstance(data, dict) or data.get("format") not in (1, 2):
-        return data
-    found = {**data, "format": FORMAT, "lexical": None}
-    if data["format"] == 2:
-        if isinstance(options := data.get("index"), dict):
-            found["index"] = {**options, "lexical": IndexOptions().lexical}
-        return found
+    while isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] in _UPGRADES:
+        data = {**_UPGRADES[data["format"]](data), "format": data["format"] + 1}
+    return data
+
+
+def _from_1(data: dict[str, Any]) -> dict[str, Any]:
+    """One index type for all segments becomes options of the index, and each segment says what it has."""
     graph = {"factory": "HNSW32", "beam": 64, "lists": 0, "factor": 1, "recall": None, "sample": 0}
-    found["index"] = {**asdict(IndexOptions()), "index_type": found.pop("index_type", None)}
+    found = {**data, "index": {**asdict(IndexOptions()), "index_type": data.get("index_type")}}
+    found.pop("index_type", None)
     made = graph if data.get("index_type") == "hnsw" else None
     if isinstance(segments := data.get("segments"), list):
         found["segments"] = [{**one, "ann": made} if isinstance(one, dict) else one for one in segments]
     return found
+
+
+def _from_2(data: dict[str, Any]) -> dict[str, Any]:
+    """There was no lexical part."""
+    found = {**data, "lexical": None}
+    if isinstance(options := data.get("index"), dict):
+        found["index"] = {**options, "lexical": IndexOptions().lexical}
+    return found
+
+
+def _from_3(data: dict[str, Any]) -> dict[str, Any]:
+    """A schema had no lists and no timestamps: nothing to change."""
+    return data
+
+
+_UPGRADES = {1: _from_1, 2: _from_2, 3: _from_3}
 
 
 def _options(data: object) -> IndexOptions:

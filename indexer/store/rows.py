@@ -4,15 +4,18 @@
     start, end                         int64, characters of the document, end excluded
     text_hash, doc_hash                fixed_size_binary(16): of what was encoded; of the document as it was read
     line, page                         int32, of the first character in its file, from 1; null where there is none
-    meta.<field>                       bool, int64, double or large_string, null where a document lacks the field
+    meta.<field>                       bool, int64, double, large_string, large_list<large_string>, timestamp[us] (UTC);
+                                       null where a document lacks the field
 
-A field whose values differ in type widens: int to double, anything else to string (true, 12, 1.5, as Arrow prints).
+A field whose values differ in type widens: int to double, anything else to string (true, 12, 1.5, as Arrow prints; a
+list as JSON, a time in ISO form).
 An integer past 64 bits is a string. Ints widened to double above 2**53 lose digits, as in every table of this kind.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +28,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import CorpusError, lone_surrogate
-from ragidx.corpora.records import Scalar
+from ragidx.corpora.records import Scalar, as_text, plain
 from ragidx.indexer.arrays import numbers_of
 
 Schema: TypeAlias = Mapping[str, str]
@@ -33,8 +36,18 @@ Schema: TypeAlias = Mapping[str, str]
 
 META = "meta."
 NORM_TOLERANCE = 1e-3
+_PYTHON_KINDS = {bool: "bool", int: "int", float: "float", str: "string", datetime.datetime: "timestamp", list: "list"}
 
-KINDS = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "string": pa.large_string()}
+_FIRST_TIME, _LAST_TIME = -62_135_596_800_000_000, 253_402_300_799_999_999  # microseconds, of the years 1 and 9999
+
+KINDS = {
+    "bool": pa.bool_(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "string": pa.large_string(),
+    "list": pa.large_list(pa.large_string()),  # of format 4 on, as the next
+    "timestamp": pa.timestamp("us"),  # in UTC; a type with a zone needs the machine's table of zones to be read
+}
 
 FIXED = pa.schema(
     [
@@ -75,19 +88,15 @@ def kind_of(value: Scalar) -> str | None:
     """The kind of one metadata value; None for a null.
 
     Raises:
-        TypeError: the value is not a scalar.
+        TypeError: the value is neither a scalar nor a list of strings.
     """
-    match value:
-        case None:
-            return None
-        case bool():
-            return "bool"
-        case int():
-            return "int" if -(2**63) <= value < 2**63 else "string"
-        case float():
-            return "float"
-        case str():
-            return "string"
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
+        return "string"
+    kind = _PYTHON_KINDS.get(type(value)) or next((k for t, k in _PYTHON_KINDS.items() if isinstance(value, t)), None)
+    if kind is not None and (kind != "list" or all(isinstance(item, str) for item in value)):  # type: ignore[union-attr]  # a list
+        return kind
     raise TypeError(f"metadata value {value!r} is a {type(value).__name__}, not a scalar")
 
 
@@ -106,7 +115,7 @@ def places_of(numbers: NDArray[np.int64]) -> Any:
 def widen(one: str, other: str) -> str:
     """The narrowest kind that holds the values of both.
 
-    >>> widen("int", "float"), widen("bool", "int"), widen("int", "int")
+    >>> widen("int", "float"), widen("list", "string"), widen("int", "int")
     ('float', 'string', 'int')
     """
     if one == other:
@@ -139,9 +148,26 @@ def kind_of_type(arrow_type: Any) -> str | None:
     return next((kind for kind, known in KINDS.items() if known == arrow_type), None)
 
 
+def is_readable(array: Any) -> bool:
+    """Whether Python has room for all values of a metadata column: its years are 1 to 9999."""
+    if array.type != KINDS["timestamp"]:
+        return True
+    ends = pc.min_max(array.cast(pa.int64())).as_py()
+    return ends["min"] is None or (ends["min"] >= _FIRST_TIME and ends["max"] <= _LAST_TIME)
+
+
 def convert(array: Any, kind: str) -> Any:
     """An Arrow array or chunked array of a narrower kind as one of `kind`."""
-    return array if array.type == KINDS[kind] else array.cast(KINDS[kind], safe=False)
+    if array.type == KINDS[kind]:
+        return array
+    known = kind_of_type(array.type)
+    if known == "list":
+        return pa.array([None if value is None else as_text(value) for value in array.to_pylist()], KINDS[kind])
+    if known == "timestamp":
+        return pa.array(
+            [None if value is None else _in_utc(value).isoformat() for value in array.to_pylist()], KINDS[kind]
+        )
+    return array.cast(KINDS[kind], safe=False)
 
 
 def fixed_arrays(rows: Sequence[Row]) -> list[Any]:
@@ -172,10 +198,21 @@ def rows_of(batch: Any) -> list[Row]:
     return [
         Row(
             **{column: record[column] for column in COLUMNS.names},
-            metadata={name.removeprefix(META): record[name] for name in names if record[name] is not None},
+            metadata={name.removeprefix(META): _value(record[name]) for name in names if record[name] is not None},
         )
         for record in batch.to_pylist()
     ]
+
+
+def _value(stored: Any) -> Scalar:
+    """The metadata value of what Arrow gives."""
+    if isinstance(stored, list):
+        return [item for item in stored if item is not None]  # no writer of ours leaves holes
+    return _in_utc(stored) if isinstance(stored, datetime.datetime) else stored
+
+
+def _in_utc(value: datetime.datetime) -> datetime.datetime:
+    return value.replace(tzinfo=datetime.UTC) if value.tzinfo is None else value.astimezone(datetime.UTC)
 
 
 _PLAIN = {
@@ -209,7 +246,14 @@ def _is_huge(value: Scalar) -> bool:
 
 def _not_unicode(rows: Iterable[Row]) -> CorpusError:
     for row in rows:
-        strings = [row.chunk_id, row.doc_id, row.text, row.heading, *map(str, row.metadata.values()), *row.metadata]
+        strings = [
+            row.chunk_id,
+            row.doc_id,
+            row.text,
+            row.heading,
+            *map(str, plain(row.metadata).values()),
+            *row.metadata,
+        ]
         if lone_surrogate("".join(strings)) is not None:
             break
     return CorpusError(

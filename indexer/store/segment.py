@@ -300,6 +300,8 @@ class Segment:
         if not name.startswith(META) or field not in self._kinds:
             raise ValueError(f"the index has no column {name!r}")
         if name in batch.schema.names:
+            if not columns_of.is_readable(batch.column(name)):
+                raise self._damaged(f"the column {name!r} holds a time that is out of range")
             return columns_of.convert(batch.column(name), self._kinds[field])
         return pa.nulls(batch.num_rows, KINDS[self._kinds[field]])
 

@@ -52,6 +52,7 @@ from ragidx.indexer.store.rows import Row, union
 from ragidx.indexer.store.segment import Segment, segments_of
 from ragidx.indexer.writing.base_state import read_base, retuned
 from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
+from ragidx.indexer.writing.field_bounds import FieldBounds
 from ragidx.indexer.writing.journal import Journal
 from ragidx.indexer.writing.lexical_files import sample_texts
 from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, Copier, Form, SegmentState, derived, merged
@@ -115,13 +116,13 @@ class StoreWriter:
         except BaseException:
             self._lock.release()
             raise
+        self.fields = FieldBounds({} if self.base is None or replace else self.base.schema)
         self._committed = CommittedVectors(self._segments, self._dead)
-        self._deleted = False
         self._current: SegmentWriter | None = None
         self._finished: list[tuple[SegmentEntry, Mapping[str, str]]] = []
         self._dead_again: list[tuple[int, int, int]] = []  # runs that this writer added and deleted
         self._journal: Journal | None = None
-        self._ended = self._failed = False
+        self._deleted = self._ended = self._failed = False
 
     def __enter__(self) -> Self:
         return self
@@ -186,7 +187,7 @@ class StoreWriter:
                 self.remember([rows[place].text_hash for place in fresh], vectors[fresh])
             start = 0
             for (doc_id, doc_hash), group in itertools.groupby(rows, key=lambda row: (row.doc_id, row.doc_hash)):
-                members = list(group)
+                members = self.fields.bounded(list(group))
                 segment = self._segment_for(members)
                 number = len(self._segments) + len(self._finished)
                 first = segment.n_rows
@@ -202,6 +203,7 @@ class StoreWriter:
             CorpusError: a string cannot be written as UTF-8.
         """
         with self.whole():
+            rows = self.fields.bounded(rows)
             self._segment_for(rows).add(rows, vectors)
 
     def delete_rows(self, runs: Iterable[tuple[int, int, int]]) -> None:
@@ -274,9 +276,8 @@ class StoreWriter:
             raise ValueError(f"dim {self._dim} is not from 1 to {MAX_DIM}")
         if not is_fingerprint(self._fingerprint):
             raise ValueError(f"fingerprint {self._fingerprint!r} is not 16 to 128 letters and digits")
-        for name in self._blobs:
-            if not is_file_name(name):
-                raise ValueError(f"{name!r} is not a plain file name")
+        if wrong := [name for name in self._blobs if not is_file_name(name)]:
+            raise ValueError(f"{wrong[0]!r} is not a plain file name")
         if self._index.lexical != OFF:
             check_stemmer(self._index.lexical)
 

@@ -29,6 +29,7 @@ from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.chunks import Cutter, Item
 from ragidx.pipelines.build.corpus import (
     CUT_HERE,
+    LAYOUTS,
     Reading,
     check_removal,
     chunker_of,
@@ -160,6 +161,7 @@ class _Build:
             manifest = writer.commit(self._notes(entries), r.n_documents, changed=changed)
             self.report.committed = writer.base is None or manifest.generation != writer.base.generation
             self._seen.write()
+            self._report_fields()
         self._finish()
         return self.report
 
@@ -199,6 +201,7 @@ class _Build:
         self.progress.n_bytes += source.size
         passed = self._seen.passes(source)
         if passed:
+            self.reading.layouts.pass_over(source.name)
             self.report.n_unopened += 1
             self._count(source.name, passed)
             self._keep(source.name, passed)
@@ -362,11 +365,18 @@ class _Build:
             "corpus": str(self.corpus),
             SOURCES: [entry.to_json() for entry in entries],
             "skipped": dict(self.skips.counts),
+            LAYOUTS: self.reading.layouts.to_json(),
             # of the index, at most: some of those before may be gone, unless each was looked at again
             "truncated": r.n_truncated + (0 if self._looks_again else self._cut_before),
             "device": encoder.device if encoder else "",
             "dtype": encoder.dtype if encoder else "",
         }
+
+    def _report_fields(self) -> None:
+        r, layouts, bounds = self.report, self.reading.layouts, self.writer.fields
+        r.fields = {name: one.to_json() | {"new": name in layouts.new} for name, one in sorted(layouts.used.items())}
+        r.mixed_fields = {name: sorted(kinds) for name, kinds in sorted(bounds.mixed.items())}
+        r.n_shared_fields, r.n_values_left_out = len(bounds.shared), bounds.n_left_out
 
     def _finish(self) -> None:
         r, store = self.report, Store.open(self.index)

@@ -81,7 +81,7 @@ class Cutter:
                 start=chunk.start,
                 end=chunk.end,
                 text=chunk.text,
-                heading=chunk.heading,
+                heading=chunk.heading or document.heading,
                 text_hash=digest(text),
                 doc_hash=doc_hash,
                 metadata=metadata,

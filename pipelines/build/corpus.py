@@ -9,6 +9,7 @@ written here, and no model is loaded.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +19,13 @@ from typing import TYPE_CHECKING
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, SpecError, is_panic, panics_of
+from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.registry import ReadOptions, read_all
-from ragidx.corpora.records import Document, OnSkip, Skip
+from ragidx.corpora.records import Document, OnSkip, Skip, plain
 from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.spec import CHUNKER, ChunkSpec
 from ragidx.indexer.digests import digest
+from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import MANIFEST
 from ragidx.pipelines.build.chunks import Item
 from ragidx.pipelines.build.options import BuildOptions
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 CUT_HERE = digest(CHUNKER)[:4]
 """The end of a document's hash that was cut by the chunker of this version."""
+LAYOUTS = "fields"  # in the notes of a manifest
 
 _UNLIMITED = 1 << 30
 TAKEN = "its path begins with the name of another source"
@@ -98,7 +102,14 @@ class Reading:
     @property
     def read_options(self) -> ReadOptions:
         """What is taken from structured files."""
-        return ReadOptions(text_field=self.options.text_field, id_field=self.options.id_field)
+        o = self.options
+        return ReadOptions(text_field=o.text_field, id_field=o.id_field, records=o.records)
+
+    @functools.cached_property
+    def layouts(self) -> Layouts:
+        """How structured files are read: as the index that is updated has it."""
+        manifest = None if self.options.rebuild else committed_or_none(self.index)
+        return Layouts() if manifest is None else Layouts.from_json(manifest.notes.get(LAYOUTS))
 
     def sources(self, on_skip: OnSkip) -> Iterator[Source]:
         """The files that are read; nothing is opened."""
@@ -108,7 +119,8 @@ class Reading:
 
     def documents(self, on_skip: OnSkip, on_source: Callable[[Source], bool] = _every) -> Iterator[Document]:
         """The Documents, streaming; of the files that `on_source` accepts."""
-        return read_all(filter(on_source, self.sources(on_skip)), self.read_options, on_skip=on_skip)
+        found = filter(on_source, self.sources(on_skip))
+        return read_all(found, self.read_options, on_skip=on_skip, layouts=self.layouts)
 
     def total_bytes(self) -> int:
         """What there is to read, by sizes alone; 0 where it is unknown (standard input)."""
@@ -165,9 +177,10 @@ def index_in(corpus: str | Path, index: Path) -> tuple[str, ...]:
 
 def document_hash(document: Document) -> bytes:
     """Of everything a document's rows hold; its last bytes say which chunker cut them."""
-    metadata = json.dumps(dict(document.metadata), sort_keys=True, default=str)
-    place = "" if document.line in (None, 1) else f"{document.line}\0"  # as older versions had it
+    metadata = json.dumps(plain(document.metadata), sort_keys=True, default=str)
+    place = "" if document.line in (None, 1) else f"{document.line}\0"  # as older versions had it, as the next two
     place += f"{json.dumps(document.places)}\0" if document.places else ""
+    place += f"{document.heading}\0" if document.heading else ""
     return digest(f"{place}{document.markdown}\0{metadata}\0{document.text}")[: -len(CUT_HERE)] + CUT_HERE
 
 

@@ -25,8 +25,9 @@ import numpy as np
 
 import ragidx
 from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.field_settings import settings_of
 from ragidx.corpora.limits import ReadOptions
-from ragidx.corpora.readers.registry import added_endings
+from ragidx.corpora.readers.registry import added_endings, is_structured
 from ragidx.corpora.sources import Source
 from ragidx.indexer import atomic
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, digest
@@ -48,7 +49,7 @@ class SeenFiles:
 
     Args:
         index: the index folder.
-        options: what is taken from files; other options, or other readers, and nothing is known.
+        options: what is taken from files; other limits, or other readers, and nothing is known.
         documents: of the committed state.
         reread: know nothing.
     """
@@ -56,7 +57,8 @@ class SeenFiles:
     def __init__(self, index: Path, options: ReadOptions, documents: Documents, *, reread: bool = False) -> None:
         self._path = index / FILE_CACHE
         self._documents = documents
-        self._rules = _rules_of(options)
+        self._options = options
+        self._rules = _rules_of(dataclasses.replace(options, text_field=None, id_field=None, records=None))
         self._old = self._read(2 * len(documents) + _SPARE_RECORDS)
         self._records = np.frombuffer(self._old, _RECORD)
         self._same = documents.match(self._records["document"], self._records["hash"]) & (not reread)
@@ -134,7 +136,12 @@ class SeenFiles:
         if s is None or source.name.lower().endswith(self._added):
             return b""
         times = f"{s.st_mtime_ns} {s.st_ctime_ns}"
-        return digest(f"{source.name}\0{s.st_size} {times} {s.st_ino} {s.st_dev} {source.beir}")
+        return digest(f"{source.name}\0{s.st_size} {times} {s.st_ino} {s.st_dev} {source.beir}{self._said_of(source)}")
+
+    def _said_of(self, source: Source) -> str:
+        """What the user says of its fields: other words, and the files that they are about are read again."""
+        said = settings_of(self._options, source.name)
+        return f"\0{json.dumps(said)}" if any(said) and is_structured(source.name) else ""
 
     def _place(self, key: bytes) -> int:
         """The first record of a source, -1 where it has none."""

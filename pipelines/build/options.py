@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 
 from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.corpora.field_settings import check_settings
 from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
 from ragidx.indexer.devices import RunOptions, check_device, check_dtype, check_implementation
 from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, FILTER_OPTIONS, EncoderOptions, FilterFields, FilterOptions
@@ -44,12 +45,12 @@ class LexicalOptions(TypedDict, total=False):
 
 
 class CorpusOptions(TypedDict, total=False):
-    """Which files of a folder are read (globs; one may be a str), and which of their fields."""
+    """Which files of a folder are read (globs; one may be a str), and which of their fields: `[GLOB=]FIELD`."""
 
     include: Sequence[str]
     exclude: Sequence[str]
-    text_field: str | None
-    id_field: str | None
+    text_field: str | Sequence[str] | None
+    id_field: str | Sequence[str] | None
 
 
 class QueryKeywords(EncoderOptions, RunOptions, total=False):
@@ -74,6 +75,7 @@ class BuildKeywords(EncoderOptions, FilterOptions, RunOptions, ChunkOptions, Sto
     """The options of `build` and `forecast`, by name."""
 
     model: str | None
+    records: str | Sequence[str] | None  # where the records of JSON files are: `GLOB=PATH`
     reread: bool  # open every file again
     restore: bool  # take in again what was deleted by hand
 
@@ -82,6 +84,7 @@ class SweepKeywords(EncoderOptions, FilterFields, RunOptions, ChunkOptions, Corp
     """Those of a build that `sweep` takes, too; widths, filters and index types are arguments of its own."""
 
     model: str | None
+    records: str | Sequence[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +98,7 @@ class BuildOptions:
         stemmer, lexical: as in `LexicalOptions`.
         device, dtype, attn: as in `RunOptions`.
         include, exclude, text_field, id_field: as in `CorpusOptions`.
+        records: as in `BuildKeywords`.
         strict, reread, restore, allow_removal, rebuild: as in `BuildKeywords`.
     """
 
@@ -112,8 +116,9 @@ class BuildOptions:
     attn: str = "auto"
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
-    text_field: str | None = None
-    id_field: str | None = None
+    text_field: tuple[str, ...] | None = None
+    id_field: tuple[str, ...] | None = None
+    records: tuple[str, ...] | None = None
     strict: bool = False
     reread: bool = False
     restore: bool = False
@@ -142,6 +147,9 @@ def build_options(door: str = "build", /, **given: Unpack[BuildKeywords]) -> Bui
     for name in ("include", "exclude"):
         if isinstance(members.get(name), str):
             members[name] = (members[name],)
+    for name in ("text_field", "id_field", "records"):
+        if name in members:
+            members[name] = check_settings(members[name], name, glob=name == "records")
     if members.get("max_memory") is not None:
         members["max_memory"] = memory_size(members["max_memory"])
     return BuildOptions(**members)

@@ -24,6 +24,10 @@ INDEXING = "indexing"
 PLANNING = "planning"
 DERIVING = "making the index"
 
+_SOMETIMES = (
+    *("queries", "given_dim", "over_memory"),
+    *("fields", "mixed_fields", "n_shared_fields", "n_values_left_out"),
+)
 _EXAMPLES = 5
 _REASONS = 5
 _TELL_EVERY_S = 0.2
@@ -227,17 +231,21 @@ class BuildReport:
     dtype: str = ""
     queries: Queries | None = None  # of precomputed vectors, where a model encodes questions for them
     given_dim: int | None = None  # numbers of a vector as it was given, where only the first `dim` are kept
+    fields: dict[str, dict[str, Any]] = field(default_factory=dict)  # by file: text, title, new
+    mixed_fields: dict[str, list[str]] = field(default_factory=dict)  # text, because their values have these types
+    n_shared_fields: int = 0  # beyond the 1,000 of an index, in one field as JSON
+    n_values_left_out: int = 0  # of them, that had no room there
     over_memory: OverMemory | None = None  # where a search needs a MiB more than was allowed, or more
 
     def to_json(self) -> dict[str, Any]:
         """All fields, and of the spec model, method, encoder and filter; stable, documented in docs/build.md.
 
-        `queries`, `given_dim` and `over_memory` are there where they say something.
+        Those of `_SOMETIMES` are there where they say something.
         """
         fields = dataclasses.asdict(self)
         del fields["spec"]
-        for name in ("queries", "given_dim", "over_memory"):
-            if fields[name] is None:
+        for name in _SOMETIMES:
+            if not fields[name]:
                 del fields[name]
         if self.queries is not None:
             fields["queries"]["encoder"] = str(self.queries.encoder)

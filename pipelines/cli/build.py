@@ -27,6 +27,7 @@ from ragidx.pipelines.cli.options import (
     json_option,
     lexical_options,
     offline_option,
+    records_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
 
@@ -56,6 +57,7 @@ from ragidx.pipelines.cli.progress import ProgressLine
 @lexical_options
 @encoding_options
 @corpus_options
+@records_option
 @click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped or cut.")
 @click.option("--plan", is_flag=True, help="Estimate time, disk and memory, and build nothing.")
 @click.option(

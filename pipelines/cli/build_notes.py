@@ -15,6 +15,7 @@ from ragidx.pipelines.cli.help import as_options, reasons
 
 _TABLES = {".parquet": "parquet", ".arrow": "feather", ".feather": "feather"}
 _NAMES = 3
+_FILES = 5
 _REASONS = 12  # shown on a terminal; a broken export can have as many as it has records
 
 
@@ -75,6 +76,27 @@ def _names(shown: Sequence[str], count: int) -> str:
     if not shown:
         return ""
     return f" ({', '.join(shown[:_NAMES])}{', ...' if count > min(len(shown), _NAMES) else ''})"
+
+
+def tell_fields(r: BuildReport) -> None:
+    """On stderr: how files with records are read since this build, and fields that are not what they seem."""
+    new = [(name, one) for name, one in r.fields.items() if one["new"]]
+    for name, one in new[:_FILES]:
+        text = ", ".join(one["text"]) or "every field, as lines"
+        title = f"; title = {one['title']}" if one["title"] else ""
+        console.note(console.printable(f"{name}: text = {text}{title}; change it with --text-field"))
+    if len(new) > _FILES:
+        console.note(f"and {len(new) - _FILES:,} more files by the values of their fields: --json lists all of them.")
+    for name, kinds in list(r.mixed_fields.items())[:_FILES]:
+        console.note(f"Mixed: the field '{console.printable(name)}' has values of {', '.join(kinds)}, and is text.")
+    if r.n_shared_fields:
+        from ragidx.indexer.writing.field_bounds import MAX_FIELDS, SHARED  # pyarrow, which no --help needs
+
+        left_out = f" {r.n_values_left_out:,} values had no room there." if r.n_values_left_out else ""
+        console.note(
+            f"Fields: an index has at most {MAX_FIELDS:,}; {r.n_shared_fields:,} more share "
+            f"'{SHARED}', as JSON.{left_out}"
+        )
 
 
 def with_options(data: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Chunk": ("chunk_size", "chunk_overlap", "headings"),
     "Index": ("index", "index_type", "index_types", "target_recall", "max_memory", "rebuild", "allow_removal"),
     "Word": ("stemmer", "lexical"),
-    "File": ("vectors", "vector_field", "include", "exclude", "text_field", "id_field", "reread"),
+    "File": ("vectors", "vector_field", "include", "exclude", "text_field", "id_field", "records", "reread"),
     "Question": ("queries", "qrels", "query_vectors", "vector", "run"),
     "Ranking": ("mode", "weight", "fusion", "rerank_dim", "where", "min_score", "min_z"),
     "Reranking": ("rerank", "rerank_top", "rerank_method"),

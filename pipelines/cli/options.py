@@ -147,14 +147,19 @@ _ENCODER_FIELDS = {
 }
 
 
+def _or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
+    """None where an option that may be repeated was not given."""
+    return value or None
+
+
 def _field_option(kind: Any, name: str, metavar: str | None, text: str) -> Callable[[F], F]:
     """The option of a field of this type: a switch, a number, a text, or one that may be repeated."""
     typed, kinds = f"--{name.replace('_', '-')}", get_args(kind) or (kind,)
     if bool in kinds:
         return click.option(f"{typed}/--no-{typed[2:]}", default=None, help=text)
     if get_origin(kind) is tuple:
-        nothing = lambda ctx, param, value: value or None  # noqa: E731  # none given: nothing was said
-        return click.option(typed.removesuffix("s"), name, multiple=True, metavar=metavar, callback=nothing, help=text)
+        singular = typed.removesuffix("s")
+        return click.option(singular, name, multiple=True, metavar=metavar, callback=_or_nothing, help=text)
     return click.option(typed, type=int if int in kinds else str, metavar=metavar, help=text)
 
 
@@ -251,9 +256,33 @@ _CHUNK = (
 _CORPUS = (
     click.option("--include", multiple=True, metavar="GLOB", help="Only these files; may be repeated."),
     click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files; may be repeated."),
-    click.option("--text-field", metavar="F", help="Field of structured files that holds the text."),
-    click.option("--id-field", metavar="F", help="Field of structured files that holds the id."),
+    click.option(
+        "--text-field",
+        multiple=True,
+        callback=_or_nothing,
+        metavar="[GLOB=]F[+F]",
+        help="Field of structured files that holds the text, such as 'data/*.csv=title+body' or 'messages[].content'; "
+        "may be repeated, the first that fits a file counts [default: decided by the values, and kept].",
+    ),
+    click.option(
+        "--id-field",
+        multiple=True,
+        callback=_or_nothing,
+        metavar="[GLOB=]F",
+        help="Field of structured files that holds the id; may be repeated.",
+    ),
 )
+
+
+def records_option(function: F) -> F:
+    """`--records`."""
+    return click.option(
+        "--records",
+        multiple=True,
+        callback=_or_nothing,
+        metavar="GLOB=PATH",
+        help="Where the records of JSON files are, such as 'policies.json=policies[]'; may be repeated.",
+    )(function)
 
 
 class UnicodeText(click.ParamType[Any]):

@@ -11,9 +11,11 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 import click
 
+from ragidx.corpora.records import Scalar
 from ragidx.pipelines.cli import console
 from ragidx.retriever.hit import Hit
 
@@ -64,7 +66,7 @@ def show_hits(
         click.echo(head + click.style(f"{place}  › {heading}" if heading and fits else place, fg="cyan"))
         if heading and not fits:
             click.echo(" " * _INDENT + click.style(f"› {heading}", fg="cyan"))
-        shown = [f"{name}: {console.printable(str(hit.metadata[name]))}" for name in fields if name in hit.metadata]
+        shown = [f"{name}: {console.printable(_value(hit.metadata[name]))}" for name in fields if name in hit.metadata]
         if shown:
             click.echo(" " * _INDENT + click.style("  ".join(shown), dim=True))
         text = printable_text(hit.text).strip("\n") if full else passage(hit.text, query, stem)
@@ -72,6 +74,13 @@ def show_hits(
             click.echo((" " * _INDENT + highlighted(line, wanted, stem)).rstrip())
         if hit.also:
             click.echo(" " * _INDENT + click.style(_also(hit), dim=True))
+
+
+def _value(value: Scalar) -> str:
+    """A metadata value as it is read: a list with commas, a time in ISO form."""
+    if isinstance(value, list):
+        return ", ".join(value)
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def passage(text: str, query: str, stem: Stem | None = None, length: int = _PASSAGE) -> str:

@@ -25,6 +25,7 @@ from ragidx.pipelines.cli.options import (
     instruction_option,
     json_option,
     offline_option,
+    records_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
 
@@ -106,6 +107,7 @@ _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
 @chunk_options
 @encoding_options
 @corpus_options
+@records_option
 @offline_option
 @json_option
 def command(source: str, as_json: bool, out: Path | None, **options: Any) -> None:

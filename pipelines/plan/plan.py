@@ -229,7 +229,7 @@ class _Forecaster:
             part.skips.add(skipped)
 
         if part.source is not None:
-            yield from read(part.source, self.reading.read_options, on_skip=skip)
+            yield from read(part.source, self.reading.read_options, on_skip=skip, layouts=self.reading.layouts)
             return
         for document in self.reading.documents(skip):
             if self._is_repeated(document):

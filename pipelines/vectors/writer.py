@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import CorpusError, SpecError, lone_surrogate
+from ragidx.corpora.records import plain
 from ragidx.corpora.spec import Json
 from ragidx.corpora.vectors.batch import MAX_WIDTH, batch_rows
 from ragidx.indexer.ann.index_types import IndexOptions
@@ -330,7 +331,7 @@ def _hashes(rows: VectorRows, unit: NDArray[np.float32], sound: NDArray[np.int64
     for row in sound.tolist():
         document = "" if own[row] == rows.ids[row] else own[row]
         text, metadata = rows.texts[row], rows.metadata[row]
-        rest = f"{len(document)} {len(text)} {document}{text}{ascii(metadata) if metadata else ''}"
+        rest = f"{len(document)} {len(text)} {document}{text}{ascii(plain(metadata)) if metadata else ''}"
         # `ascii`, not `repr`, which changes with the Unicode tables of Python's versions
         found.append(hashlib.sha256(codes[size * row : size * (row + 1)] + rest.encode()).digest()[:DIGEST_BYTES])
     return found

@@ -159,4 +159,4 @@ def _document(hit: Hit) -> Document:
         for name in ("dense", "bm25", "line", "page", "context", "also")
         if found[name] not in (None, [])
     }
-    return Document(page_content=hit.text, id=hit.chunk_id, metadata=ours | dict(hit.metadata))
+    return Document(page_content=hit.text, id=hit.chunk_id, metadata=ours | found["metadata"])

@@ -16,6 +16,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -24,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-Literal: TypeAlias = bool | int | float | str
+Literal: TypeAlias = bool | int | float | str | datetime
 
 KEYWORDS = frozenset(["and", "or", "not", "in", "is", "null", "true", "false"])
 """Words that are no field names unless they are in backticks."""
@@ -156,6 +157,25 @@ class TextTest(_OfField):
 
 
 @dataclass(frozen=True, slots=True)
+class HasItem(_OfField):
+    """`field contains "x"` of a list: one of its items is the text, whole."""
+
+    item: str
+
+    def _answer(self, table: pa.Table) -> Any:
+        if self.field not in table.column_names:
+            return pa.nulls(table.num_rows, pa.bool_())
+        column = table.column(self.field).combine_chunks()
+        found = pc.list_parent_indices(column).filter(pc.equal(pc.list_flatten(column), self.item))
+        rows = np.zeros(len(column), np.bool_)
+        rows[found.to_numpy()] = True
+        return _if_known(column, pa.array(rows))
+
+    def __str__(self) -> str:
+        return f"{show_name(self.field)} contains {show_literal(self.item)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Not(Condition):
     """`not inner`; unknown stays unknown."""
 
@@ -207,7 +227,9 @@ def show_name(name: str) -> str:
 
 
 def show_literal(value: Literal) -> str:
-    """A literal as it is typed: strings in double quotes, white space that ends lines escaped."""
+    """A literal as it is typed: strings in double quotes, white space that ends lines escaped; a time in UTC."""
+    if isinstance(value, datetime):
+        return f'"{value.isoformat()}"'
     if isinstance(value, bool):
         return "true" if value else "false"
     return '"' + _escaped(value, '"') + '"' if isinstance(value, str) else repr(value)
@@ -224,6 +246,7 @@ def _bracketed(part: Condition, kinds: tuple[type[Condition], ...]) -> str:
 
 def _whole(op: str, value: Literal) -> tuple[str, int]:
     """The comparison of whole numbers that says the same; a bound outside of int64 where it is never or always true."""
+    assert not isinstance(value, str | datetime)  # the column holds numbers
     if not isinstance(value, float) or value.is_integer():
         return op, int(value)
     if op in ("==", "!="):
@@ -244,6 +267,8 @@ def _column(table: pa.Table, field: str, like: Literal | None) -> Any:
         column = column.cast(column.type.value_type)
     if isinstance(like, str):
         return column.cast(pa.large_string())
+    if isinstance(like, datetime):
+        return column.cast(pa.timestamp("us"))
     if pa.types.is_integer(column.type):
         return column.cast(pa.int64())
     return column.cast(pa.float64()) if pa.types.is_floating(column.type) else column
@@ -254,4 +279,6 @@ def _type_of(value: Literal | None) -> Any:
         return pa.bool_()
     if isinstance(value, str):
         return pa.large_string()
+    if isinstance(value, datetime):
+        return pa.timestamp("us")
     return pa.float64() if isinstance(value, float) else pa.int64()

@@ -23,6 +23,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +34,7 @@ from ragidx.retriever.where.conditions import (
     And,
     Compare,
     Condition,
+    HasItem,
     IsNull,
     Literal,
     Not,
@@ -47,7 +49,18 @@ MAX_CHARS = 10_000
 MAX_DEPTH = 50
 MAX_VALUES = 1_000
 
-_KINDS = {"bool": "a truth value", "int": "a number", "float": "a number", "string": "text"}
+_KINDS = {
+    "bool": "a truth value",
+    "int": "a number",
+    "float": "a number",
+    "string": "text",
+    "list": "a list of texts",
+    "timestamp": "a time",
+}
+_NOT_OF_LISTS = ("==", "!=", "<", "<=", ">", ">=", "in", "not", "starts", "matches")
+_WRITTEN_AS = {"list": "string", "timestamp": "string"}  # what a value that is compared with the field is written as
+_LIST_HINT = "use contains, with one whole item; is null or is not null"
+_TIME_HINT = 'write it as "2024-01-31" or "2024-01-31T12:00:00"; without a zone it is in UTC'
 _INSTEAD = {"=": "==", "<>": "!=", "&&": "and", "||": "or", "!": "not"}
 _ESCAPES = {"\\": "\\", '"': '"', "'": "'", "`": "`", "n": "\n", "r": "\r", "t": "\t"}
 _COMPARISONS = "== != < <= > >=, in, not in, is null, is not null, starts with, contains, matches"
@@ -77,7 +90,7 @@ def parse(text: str, schema: Mapping[str, str]) -> Condition:
 
     Args:
         text: at most 10,000 characters, 50 deep, 1,000 values a list.
-        schema: field -> "bool", "int", "float" or "string", built-in fields included.
+        schema: field -> "bool", "int", "float", "string", "list" or "timestamp", built-in fields included.
 
     Raises:
         QueryError: the text is not a condition, names an unknown field, or compares it with a value of another type.
@@ -146,6 +159,8 @@ class _Parser:
             negated = self._taken("not")
             self._expect("null", "write is null or is not null")
             return Not(IsNull(field)) if negated else IsNull(field)
+        if kind == "list" and sign.says(*_NOT_OF_LISTS):
+            raise self._fault(sign, f"{sign.text} does not apply to {field!r}, a list of texts", _LIST_HINT)
         if sign.says("not"):
             self._expect("in", "write not before the field, or not in after it")
             return Not(OneOf(field, self._values(field, kind)))
@@ -165,6 +180,8 @@ class _Parser:
         if test == "starts":
             self._expect("with", "write starts with")
             test = "starts with"
+        if kind == "list":
+            return HasItem(field, str(self._literal(field, kind)))
         if kind != "string":
             raise self._fault(sign, f"{test} reads text, and {field!r} is {_KINDS[kind]}", "use == != < <= > >= or in")
         token = self._peek()
@@ -211,15 +228,25 @@ class _Parser:
             found = "string" if token.kind == "text" else "float"
         else:
             raise self._fault(token, f"expected a value, found {token.text}", _value_hint(token, field))
-        if _KINDS[found] != _KINDS[kind]:
+        if _KINDS[found] != _KINDS[_WRITTEN_AS.get(kind, kind)]:
             message = f"{field!r} is {_KINDS[kind]}, and {token.text} is {_KINDS[found]}"
             raise self._fault(token, message, _type_hint(kind, token))
-        if kind != "float":
+        if kind == "timestamp":
+            return self._time(token, field)
+        if kind != "float" or isinstance(value, datetime):
             return value
         try:
             return float(value)
         except OverflowError as fault:
             raise self._fault(token, f"{token.text} is out of range", "the field holds 64-bit numbers") from fault
+
+    def _time(self, token: _Token, field: str) -> datetime:
+        try:
+            value = datetime.fromisoformat(str(token.value))
+            return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        except (ValueError, OverflowError) as fault:
+            message = f"{field!r} is a time, and {token.text} is none in ISO form"
+            raise self._fault(token, message, _TIME_HINT) from fault
 
     def _peek(self) -> _Token:
         return self._tokens[self._next]
@@ -304,7 +331,9 @@ def _value_hint(token: _Token, field: str) -> str:
 
 
 def _type_hint(kind: str, token: _Token) -> str:
-    if kind == "string":
+    if kind == "timestamp":
+        return _TIME_HINT
+    if kind in ("string", "list"):
         return f'write it in quotes: "{token.text}"'
     if kind == "bool":
         return "compare it with true or false"

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ragidx.corpora.errors import CorpusError, MachineError
+from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.vectors.files import vector_batches
 
 from .conftest import ReadBytes
@@ -57,7 +58,7 @@ def test_a_large_file_that_asks_for_20_gib_ends_the_build_under_its_own_name(tmp
 def test_a_file_whose_fields_are_the_systems_words_is_skipped(words: str, read_bytes: ReadBytes) -> None:
     assert words in {os.strerror(code) for code in (12, 23, 24)}
 
-    found = read_bytes("a.csv", f"{words},x\n1,2\n")
+    found = read_bytes("a.csv", f"{words},x\n1,2\n", ReadOptions(text_field="text"))
 
     assert [where for where, _ in found.reasons] == ["a.csv"]
     assert words in found.reasons[0][1]

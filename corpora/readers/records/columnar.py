@@ -1,6 +1,6 @@
 """Parquet, Arrow and Feather: one record a row, batch by batch.
 
-    file -> record batches -> Documents; dates as ISO text, decimals as float, lists and structs as JSON text
+    file -> record batches -> Documents; dates as ISO text, decimals as float, lists but those of strings as JSON text
 
 Columns of bytes and other types that metadata cannot hold are skipped and reported once. Each batch of an Arrow file
 is validated before a value is read: its offsets may be wrong. Which field is the text is not known here.
@@ -8,6 +8,7 @@ is validated before a value is read: its offsets may be wrong. Which field is th
 
 from __future__ import annotations
 
+import datetime
 import functools
 import math
 from collections import Counter
@@ -21,8 +22,9 @@ from pyarrow import types
 
 from ragidx.corpora.errors import first_line
 from ragidx.corpora.limits import Limits, UnreadableError
-from ragidx.corpora.readers.fields import Record, from_value, record_documents, text_field
+from ragidx.corpora.readers.fields import from_value
 from ragidx.corpora.readers.records.arrow_messages import FILE_MARK, declared_bytes
+from ragidx.corpora.readers.records.documents import Record, check_chosen, record_documents
 from ragidx.corpora.readers.records.expansion import PIECE_ROWS, bounded, check_growth, open_parquet
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
@@ -56,7 +58,7 @@ def read_arrow(file: SourceFile) -> Iterator[Document]:
 
 
 def _documents(file: SourceFile, names: list[str], pieces: Iterator[Any]) -> Iterator[Document]:
-    text_field(names, file.options.text_field)
+    check_chosen(names, file.fields.text)
     to_scalar = functools.partial(from_value, nested_chars=file.limits.nested_chars)
     yield from record_documents(file, _records(file, pieces, names), to_scalar)
 
@@ -125,9 +127,9 @@ def _python_values(column: Any) -> list[object]:
         column = column.storage
     if types.is_timestamp(column.type):
         # Nanoseconds have no Python type, and a zone may not be known on this machine: microseconds, in UTC.
-        zone = "" if column.type.tz is None else "+00:00"
+        zone = None if column.type.tz is None else datetime.UTC
         column = column.cast(pa.int64()).cast(pa.timestamp(column.type.unit)).cast(pa.timestamp("us"), safe=False)
-        return [None if value is None else f"{value.isoformat()}{zone}" for value in column.to_pylist()]
+        return [None if value is None else value.replace(tzinfo=zone) for value in column.to_pylist()]
     if types.is_time64(column.type):
         column = column.cast(pa.time64("us"), safe=False)
     values: list[object] = column.to_pylist()

@@ -17,7 +17,8 @@ from typing import IO, Any
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.limits import UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import sample_encoding
-from ragidx.corpora.readers.fields import Record, from_text, record_documents, text_field
+from ragidx.corpora.readers.fields import from_text
+from ragidx.corpora.readers.records.documents import Record, check_chosen, record_documents
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
 
@@ -54,7 +55,7 @@ def _documents(file: SourceFile, lines: io.TextIOWrapper, encoding: str) -> Iter
     except csv.Error as fault:
         raise UnreadableError(f"broken header: {fault}") from fault
     names = _names(file, header)
-    text_field([name for name in names if name], file.options.text_field)
+    check_chosen([name for name in names if name], file.fields.text)
     yield from record_documents(file, _records(file, rows, names, number - 1, encoding), from_text)
 
 

@@ -19,13 +19,16 @@ from typing import IO, Any, NamedTuple, TypeAlias
 from ragidx.corpora.errors import printable
 from ragidx.corpora.limits import UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import decode, is_binary
-from ragidx.corpora.readers.fields import TEXT_FIELDS, Record, ToScalar, check_text, from_value, record_documents
+from ragidx.corpora.readers.fields import TEXT_FIELDS, ToScalar, check_text, from_value
+from ragidx.corpora.readers.records.documents import Record, record_documents
+from ragidx.corpora.readers.records.paths import at
 from ragidx.corpora.readers.source_file import SourceFile, read_all
 from ragidx.corpora.records import Document
 
 OnRepeat: TypeAlias = Callable[[str], object]
 
 _LISTS = ("documents", "data", "records")
+_TURNS = ({"role", "content"}, {"speaker", "text"}, {"from", "value"})  # keys of the turns of a conversation
 _DISCARD_BYTES = 1 << 20
 _BLANK_BYTES = 1 << 20  # blank lines at the top that are skipped, to see what a file is
 
@@ -119,21 +122,25 @@ def _line_records(file: SourceFile, stream: IO[bytes], taken: list[tuple[int, by
     for number, line in itertools.chain(taken, rest):
         if not line or line.isspace():
             continue
-        count += 1
-        at = f":{number}"
+        place = f":{number}"
         if len(line) > limit and not line.endswith(b"\n"):
+            count += 1
             _discard_line(stream)
-            file.skip(f"a line of more than {shown_bytes(limit)}", at)
+            file.skip(f"a line of more than {shown_bytes(limit)}", place)
             continue
         try:
-            value = _parsed(line, functools.partial(file.skip, at=at))
+            value = _parsed(line, functools.partial(file.skip, at=place))
+            items = [value] if file.fields.records is None else _items_at(value, file.fields.records)
         except UnreadableError as fault:
-            file.skip(str(fault), at)
+            count += 1
+            file.skip(str(fault), place)
             continue
-        if isinstance(value, dict):
-            yield Record(count, at, value)
-        else:
-            file.skip("not a JSON object", at)
+        for item in items:
+            count += 1
+            if isinstance(item, dict):
+                yield Record(count, place, item)
+            else:
+                file.skip("not a JSON object", place)
 
 
 def _discard_line(stream: IO[bytes]) -> None:
@@ -144,15 +151,53 @@ def _discard_line(stream: IO[bytes]) -> None:
 
 def _value_records(file: SourceFile, text: str) -> Iterator[Record]:
     value = _loaded(text, file.skip)
-    wanted = {file.options.text_field, *TEXT_FIELDS} if file.options.text_field is None else {file.options.text_field}
-    if isinstance(value, dict) and not wanted & value.keys():
-        value = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), value)
-    items = value if isinstance(value, list) else [value]
-    for number, item in enumerate(items, start=1):
+    outer: dict[str, Any] = {}
+    if file.fields.records is not None:
+        value = _items_at(value, file.fields.records)
+    elif isinstance(value, dict):
+        value, outer = _found(file, value)
+    for number, item in enumerate(value if isinstance(value, list) else [value], start=1):
         if isinstance(item, dict):
-            yield Record(number, f"#{number}", item)
+            yield Record(number, f"#{number}", outer | item)
         else:
             file.skip("not a JSON object", f"#{number}")
+
+
+def _found(file: SourceFile, value: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The records of an object, and the fields around them, which belong to each; it may itself be the one record."""
+    wanted = TEXT_FIELDS if file.fields.text is None else (file.fields.text,)
+    name = None if any(one in value for one in wanted) else next((n for n in _LISTS if _is_list(value, n)), None)
+    if name is None and not any(isinstance(value.get(one), str) for one in wanted):
+        lists = [one for one, items in value.items() if isinstance(items, list) and _are_records(items)]
+        is_most = len(lists) == 1 and 2 * len(json.dumps(value[lists[0]])) >= len(json.dumps(value))
+        name = lists[0] if is_most else None
+    elif file.layouts.rule == 1 and name is not None:  # as older versions read it
+        return value[name], {}
+    if name is None:
+        return value, {}
+    return value[name], {one: around for one, around in value.items() if one != name}
+
+
+def _is_list(value: dict[str, Any], name: str) -> bool:
+    return isinstance(value.get(name), list)
+
+
+def _are_records(items: list[Any]) -> bool:
+    """Whether a list is one of objects, and not the turns of one conversation."""
+    is_of_objects = bool(items) and all(isinstance(item, dict) for item in items)
+    return is_of_objects and not any(turn <= items[0].keys() for turn in _TURNS)
+
+
+def _items_at(value: Any, path: str) -> list[Any]:
+    """What is at the path that the user names; a list there is the list of its items.
+
+    Raises:
+        UnreadableError: there is nothing.
+    """
+    found = [item for _, one in at(value, path) for item in (one if isinstance(one, list) else [one])]
+    if not found:
+        raise UnreadableError(f"there is nothing at '{path}'; say where the records are with `records`")
+    return found
 
 
 def _parsed(line: bytes, on_repeat: OnRepeat) -> Any:

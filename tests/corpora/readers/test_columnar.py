@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from ragidx.corpora.readers.registry import ReadOptions
+
 from ..conftest import ReadBytes, reading
 
 WHEN = datetime.datetime(2020, 1, 2, 3, 4, 5)
@@ -48,11 +50,12 @@ FIRST = {
     "subject": "a",
     "day": "2020-01-02",
     "time": "00:00:01",
-    "when": "2020-01-02T03:04:05",
-    "zoned": "2020-01-02T03:04:05+00:00",
+    "when": WHEN,
+    "zoned": WHEN.replace(tzinfo=datetime.UTC),
     "price": 1.25,
-    "tags": '["x","y"]',
-    "of": '{"a":1,"d":"2020-01-02"}',
+    "tags": ["x", "y"],
+    "of.a": 1,
+    "of.d": "2020-01-02",
     "big": "18446744073709551615",
 }
 LEFT_OUT = [
@@ -131,11 +134,14 @@ def test_a_column_name_that_stands_twice_is_left_out(read_bytes: ReadBytes) -> N
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
-def test_a_table_without_a_text_column_is_told_once(read_bytes: ReadBytes, name: str) -> None:
-    found = read_bytes(name, written(pa.table({"a": [1, 2], "b": ["x", "y"]}), name))
+def test_a_table_without_the_named_column_is_told_once(read_bytes: ReadBytes, name: str) -> None:
+    table = pa.table({"a": [1, 2], "b": ["x", "y"]})
 
-    reason = "the field 'text' is missing (found: 'a', 'b'); say which one to read with `text_field`"
+    found = read_bytes(name, written(table, name), ReadOptions(text_field="body"))
+
+    reason = "the field 'body' is missing (found: 'a', 'b'); say which one to read with `text_field`"
     assert found.reasons == [(name, reason)]
+    assert read_bytes(name, written(table, name)).texts == ["a: 1\nb: x", "a: 2\nb: y"]
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,18 @@ def test_columns_without_a_name_of_their_own_are_left_out(read_bytes: ReadBytes)
         (b"", "empty text"),
         (b"id,text\n", "holds no document"),
         (bytes(50), "binary file"),
-        (b"a,b\n1,2\n3,4\n", "the field 'text' is missing (found: 'a', 'b'); say which one to read with `text_field`"),
         ("text\nabc".encode("utf-16")[:-1], "cannot be decoded as utf-16: the rest of the file is skipped"),
     ],
 )
 def test_a_table_that_is_none_is_left_out_once(read_bytes: ReadBytes, data: bytes, reason: str) -> None:
     assert read_bytes("a.csv", data).reasons == [("a.csv", reason)]
+
+
+def test_a_column_that_is_named_and_not_there_is_told_once(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.csv", b"a,b\n1,2\n3,4\n", ReadOptions(text_field="text"))
+
+    reason = "the field 'text' is missing (found: 'a', 'b'); say which one to read with `text_field`"
+    assert found.reasons == [("a.csv", reason)]
 
 
 def test_a_cell_longer_than_the_csv_module_allows_by_itself_is_read(read_bytes: ReadBytes) -> None:

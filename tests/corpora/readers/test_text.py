@@ -173,7 +173,7 @@ def test_front_matter_becomes_metadata_and_leaves_the_text(read_bytes: ReadBytes
         "title": "The discovery of pulsars",
         "year": 1967,
         "date": "1967-11-28",
-        "tags": '["star","radio"]',
+        "tags": ["star", "radio"],
         "draft": False,
         "weight": 1.5,
         "3": "three",

@@ -1,4 +1,4 @@
-"""Formats 1 and 2: what older versions wrote opens, answers, goes back and goes on; new states are format 3."""
+"""Formats 1 and 2: what older versions wrote opens, answers, goes back and goes on; new states are format 4."""
 
 from __future__ import annotations
 
@@ -141,13 +141,13 @@ def test_its_history_is_read_and_its_first_generation_comes_back(old):
 
     manifest = rollback(old, 1)
 
-    assert (manifest.generation, manifest.format) == (3, 3)
+    assert (manifest.generation, manifest.format) == (3, 4)
     assert documents_of(Store.open(old)) == FIRST
     assert verify(old) == []
     assert [one.generation for one in history(old)] == [3, 2, 1]
 
 
-def test_a_build_on_top_keeps_its_vectors_bit_for_bit_and_writes_format_3(old, kit):
+def test_a_build_on_top_keeps_its_vectors_bit_for_bit_and_writes_format_4(old, kit):
     before = {segment.entry.id: np.array(segment.codes) for segment in Store.open(old).segments}
     first = hashlib.sha256((old / "manifest.1.json").read_bytes()).hexdigest()
 
@@ -164,14 +164,14 @@ def test_a_build_on_top_keeps_its_vectors_bit_for_bit_and_writes_format_3(old, k
     assert documents_of(store) == expected | {"doc-07.txt": ["text 7 0", "brand new"]}
     for segment in store.segments[:2]:
         np.testing.assert_array_equal(segment.codes, before[segment.entry.id])
-    assert (manifest.format, manifest.generation) == (3, 3)
-    assert json.loads((old / "manifest.json").read_bytes())["format"] == 3
+    assert (manifest.format, manifest.generation) == (4, 3)
+    assert json.loads((old / "manifest.json").read_bytes())["format"] == 4
     assert [segment.entry.lexical for segment in store.segments] == ["lexical-00000003.arrow"] * 3
     assert [len(segment.postings.find("text").rows) for segment in store.segments[:2]] == [36, 1]  # dead ones, too
     assert store.verify() == []
     assert hashlib.sha256((old / "manifest.1.json").read_bytes()).hexdigest() == first
     assert read_manifest(old, "manifest.2.json").generation == 2
-    assert [one.format for one in history(old)] == [3, 3, 3]  # as they are read
+    assert [one.format for one in history(old)] == [4, 4, 4]  # as they are read
 
 
 def test_a_build_that_changes_nothing_adds_postings_once(old, version):
@@ -179,7 +179,7 @@ def test_a_build_that_changes_nothing_adds_postings_once(old, version):
 
     manifest = idle_build(old)
 
-    assert (manifest.generation, manifest.format, manifest.lexical) == (3, 3, LexicalSpec.of("none"))
+    assert (manifest.generation, manifest.format, manifest.lexical) == (3, 4, LexicalSpec.of("none"))
     after = files_of(old)
     assert {name for name in after if after[name] != before.get(name)} == {
         "manifest.json",
@@ -196,7 +196,7 @@ def test_a_build_that_changes_nothing_adds_postings_once(old, version):
     assert [json.loads((old / f"manifest.{number}.json").read_bytes())["format"] for number in (1, 2, 3)] == [
         version,
         version,
-        3,
+        4,
     ]
 
 
@@ -212,10 +212,10 @@ def test_after_going_back_to_it_the_next_build_adds_postings_again(old):
     assert verify(old) == []
 
 
-def test_without_a_lexical_part_an_idle_build_writes_format_3_and_no_postings(old):
+def test_without_a_lexical_part_an_idle_build_writes_format_4_and_no_postings(old):
     manifest = idle_build(old, "off")
 
-    assert (manifest.generation, manifest.format, manifest.lexical) == (3, 3, None)
+    assert (manifest.generation, manifest.format, manifest.lexical) == (3, 4, None)
     assert not list(old.glob("segments/*/lexical-*"))
     assert idle_build(old, "off").generation == 3
 

@@ -92,10 +92,10 @@ def test_a_part_of_the_index_that_is_a_link_is_not_followed_by_a_writer(index, t
 
 
 def test_a_newer_format_names_both_versions_and_is_never_replaced(index, kit):
-    (index / "manifest.json").write_bytes(canonical({"format": 4, "ragidx": "9.1.0", "shape": "unknown"}))
+    (index / "manifest.json").write_bytes(canonical({"format": 5, "ragidx": "9.1.0", "shape": "unknown"}))
     expected = (
-        f"{index / 'manifest.json'}: the index has the format 4 (written by ragidx '9.1.0'); "
-        f"ragidx {__version__} reads up to format 3\n"
+        f"{index / 'manifest.json'}: the index has the format 5 (written by ragidx '9.1.0'); "
+        f"ragidx {__version__} reads up to format 4\n"
         "  hint: upgrade: pip install --upgrade ragidx"
     )
 

@@ -248,18 +248,17 @@ def test_a_folder_that_becomes_one_of_beir_is_read_again(corpus: Path, index: Pa
     assert _texts(index) == {"1:0-11": "Ants build."}
 
 
-@pytest.mark.parametrize("what", ["text_field", "a version", "a reader"])
+@pytest.mark.parametrize("what", ["a version", "a reader"])
 def test_whatever_else_a_document_depends_on_makes_files_unknown(
     corpus: Path, index: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options: dict[str, Any] = {"text_field": "body"} if what == "text_field" else {}
     if what == "a version":
         monkeypatch.setattr(ragidx, "__version__", "99.0")
         seen._rules_of.cache_clear()
     if what == "a reader":  # of somebody else, who may change it from day to day
         monkeypatch.setattr(seen, "added_endings", lambda: (".txt",))
     try:
-        assert _counts(ragidx.build(corpus, index, **options)) == (0, 3, 0, 0, 0)
+        assert _counts(ragidx.build(corpus, index)) == (0, 3, 0, 0, 0)
     finally:
         seen._rules_of.cache_clear()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_type_hints
 
@@ -46,6 +47,9 @@ def test_every_keyword_of_a_build_is_a_field_of_its_options_or_of_one_of_their_g
         assert fields.pop(name) is group
 
     fields["max_memory"] |= str  # such as 2GB: the options hold bytes
+    for name in ("text_field", "id_field", "records"):
+        assert fields[name] == tuple[str, ...] | None  # of several settings, or one
+        fields[name] = str | Sequence[str] | None
     assert keywords == fields | grouped
     assert keywords.items() >= get_type_hints(QueryKeywords).items()
     assert keywords.items() >= get_type_hints(StoreKeywords).items()

@@ -129,13 +129,6 @@ CAFE = "café "
         ),
         (
             "a.jsonl",
-            b'{"id": 1, "words": "one"}\n{"id": 2, "words": "two"}\n',
-            0,
-            "2 x the field 'text' is missing (found: 'id', 'words'); say which one to read with --text-field\n"
-            "    a.jsonl:1\n    a.jsonl:2",
-        ),
-        (
-            "a.jsonl",
             b'{"id": "a:b", "text": "one"}\n{"id": "a:b", "text": "two"}\n{"id": 3, "text": "three"}\n'
             b'{"id": "3", "text": "four"}\n',
             2,
@@ -154,6 +147,19 @@ def test_what_cannot_be_read_is_left_out_and_told(
 
     assert documents_of(done) == 6 + n_read
     assert done.err == f"Skipped: {told}\n"
+
+
+@pytest.mark.usefixtures("model")
+def test_a_text_field_that_is_not_there_is_left_out_and_told(run: Run, small_corpus: Path) -> None:
+    (small_corpus / "a.jsonl").write_text('{"id": 1, "words": "one"}\n{"id": 2, "words": "two"}\n')
+
+    done = run("build", "corpus", *TINY, "--text-field", "*.jsonl=text")
+
+    assert documents_of(done) == 6
+    assert done.err == (
+        "Skipped: 2 x the field 'text' is missing (found: 'id', 'words'); say which one to read with --text-field\n"
+        "    a.jsonl:1\n    a.jsonl:2\n"
+    )
 
 
 @pytest.mark.slow

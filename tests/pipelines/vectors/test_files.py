@@ -122,7 +122,7 @@ def test_other_columns_are_metadata_and_documents_hold_rows(write: Callable[...,
         "7": (
             "d",
             "x",
-            {"day": "2020-01-02", "ok": True, "score": 0.5, "tags": '["a","b"]', "year": 1999},
+            {"day": "2020-01-02", "ok": True, "score": 0.5, "tags": ["a", "b"], "year": 1999},
             [1, 0, 0, 0],
         ),
         "8": ("d", "y", {"day": "2020-01-02", "ok": False}, [0, 1, 0, 0]),

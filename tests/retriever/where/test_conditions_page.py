@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -63,11 +64,15 @@ def test_each_example_finds_what_the_page_says(condition: str, finds: str, reade
     assert sorted(hit.doc_id.removesuffix(".md") for hit in hits) == sorted(finds.split(", "))
 
 
+def _value(shown: str) -> object:
+    return datetime.fromisoformat(f"{shown}Z") if re.match(r"\d{4}-", shown) else json.loads(shown)
+
+
 def test_the_metadata_of_the_page_are_those_of_the_index(reader: IndexReader) -> None:
     [hits] = reader.search(np.ones((1, reader.dim)), k=9)
 
     told = {
-        f"{name}.md": {field: json.loads(value) for field, value in re.findall(r"`([^`]+)` ([^,]+)", metadata)}
+        f"{name}.md": {field: _value(value) for field, value in re.findall(r"`([^`]+)` ([^,]+)", metadata)}
         for name, metadata in DOCUMENTS.items()
     }
     own = {"title", *FILE_FIELDS}

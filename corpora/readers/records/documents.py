@@ -1,0 +1,271 @@
+"""Records become Documents: which fields are the text, which the id, and why a record is skipped.
+
+    Record(number, at, fields) -> Document(name#id, text, metadata)
+
+Used by every format that holds many records (JSON, CSV, Parquet, Arrow). File formats are not known here. The text is,
+in this order: the field that the user names; the fields that an earlier build found in the file; the first of
+`TEXT_FIELDS` that holds words; what `field_rule` finds; every field.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import unicodedata
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ragidx.corpora.errors import lone_surrogate
+from ragidx.corpora.limits import UnreadableError
+from ragidx.corpora.readers.fields import ID_FIELDS, TEXT_FIELDS, ToScalar, check_text
+from ragidx.corpora.readers.layouts import Layout
+from ragidx.corpora.readers.records.field_rule import Judge, is_code, n_words
+from ragidx.corpora.readers.records.paths import at, flattened
+from ragidx.corpora.readers.records.rendering import kind_name, text_of
+from ragidx.corpora.readers.source_file import SourceFile
+from ragidx.corpora.records import Document, Scalar
+
+_SHOWN_FIELDS = 8
+_MANY_FIELDS = 64  # of a record that is read as lines: of more, only the outer ones are metadata
+_TITLE_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a file, before its text and id are found.
+
+    Args:
+        number: its place in the file, from 1; broken records count.
+        at: `:line` or `#number`, after the file's name in a report.
+        fields: values by name, None if missing.
+    """
+
+    number: int
+    at: str
+    fields: Mapping[str, object]
+
+
+def record_documents(file: SourceFile, records: Iterable[Record], to_scalar: ToScalar) -> Iterator[Document]:
+    """One Document a record; a broken record is skipped."""
+    layout, records = _decided(file, iter(records))
+    reader = _Reader(file, to_scalar, layout)
+    for record in records:
+        try:
+            document = reader.document(record)
+        except UnreadableError as fault:
+            file.skip(str(fault), record.at)
+        else:
+            yield document
+
+
+def check_chosen(names: Collection[str], chosen: str | None) -> None:
+    """Whether the text that the user names can be in records of these fields.
+
+    Raises:
+        UnreadableError: no field is there; the reason names those found.
+    """
+    paths = () if chosen is None else _paths(names, chosen)
+    if paths and not any(path in names or path.partition(".")[0].removesuffix("[]") in names for path in paths):
+        raise UnreadableError(_missing(paths[0], names, "`text_field`"))
+
+
+def _decided(file: SourceFile, records: Iterator[Record]) -> tuple[Layout | None, Iterator[Record]]:
+    """The layout, and all records; None: each by the names of its fields, or as the user says."""
+    if file.fields.text is not None or file.source.beir:
+        return None, records
+    known, first = file.layouts.known.get(file.source.name), next(records, None)
+    if first is None or (known is None and _has_text(first.fields)):
+        return None, records if first is None else itertools.chain([first], records)
+    judge, taken = Judge(), [first]
+    judge.add(first.fields)
+    while not judge.is_full and (record := next(records, None)) is not None:
+        taken.append(record)
+        judge.add(record.fields)
+    layout = known if known is not None and _fits(known, taken) else _judged(judge, file.layouts.rule)
+    if layout is not None:
+        file.layouts.decided(file.source.name, layout)
+    return layout, itertools.chain(taken, records)
+
+
+def _has_text(fields: Mapping[str, object]) -> bool:
+    """Whether a record has a text under one of the usual names: `text`, or another one that holds words."""
+    values = [(name, value) for name in TEXT_FIELDS if isinstance(value := fields.get(name), str) and value.strip()]
+    return any(name == TEXT_FIELDS[0] or (n_words(value) > 1 and not is_code(value)) for name, value in values)
+
+
+def _fits(layout: Layout, records: Iterable[Record]) -> bool:
+    """Whether a layout of before finds anything in these records."""
+    return not layout.text or any(value for one in records for path in layout.text for _, value in at(one.fields, path))
+
+
+def _judged(judge: Judge, rule: int) -> Layout | None:
+    """What the values say; None: the usual names do."""
+    named = any(map(judge.has_strings, TEXT_FIELDS))
+    if judge.has_strings(TEXT_FIELDS[0]) or any(map(judge.has_words, TEXT_FIELDS)) or (named and rule == 1):
+        return None
+    layout = judge.layout()
+    return None if named and not layout.text else layout
+
+
+class _Reader:
+    """Makes the documents of one file.
+
+    Args:
+        file: for the user's settings, and its reports.
+        to_scalar: of a value.
+        layout: of `_decided`.
+    """
+
+    def __init__(self, file: SourceFile, to_scalar: ToScalar, layout: Layout | None) -> None:
+        self._file, self._to_scalar, self._layout = file, to_scalar, layout
+        self._is_flat = layout is not None or file.layouts.rule > 1
+        self._seen = _SeenIds()
+        self._messages: dict[str, str] = {}  # the first record's serves all, so that skips can be counted
+
+    def document(self, record: Record) -> Document:
+        """The document of a record.
+
+        Raises:
+            UnreadableError: it has no text, or no id of its own.
+        """
+        file, fields = self._file, record.fields
+        paths = self._text_paths(fields)
+        text = text_of(fields, paths)
+        check_text(text)
+        field, value = self._id(fields)
+        record_id = str(record.number) if field is None else _id(value, field)
+        if not self._seen.add(record_id):
+            raise UnreadableError(f"its id was seen before in this file: '{record_id}'")
+        metadata = self._metadata(record, {field, *paths, *(path.partition("[]")[0] for path in paths)})
+        title = metadata.get("title")
+        if file.source.beir and isinstance(title, str) and title.strip():
+            text = f"{title} {text}"
+        return Document(file.doc_id(record_id), text, metadata, heading=self._title(fields))
+
+    def _text_paths(self, fields: Mapping[str, object]) -> tuple[str, ...]:
+        if self._layout is not None:
+            return self._layout.text
+        chosen = self._file.fields.text
+        paths = _paths(fields, chosen) if chosen is not None else _usual(fields)
+        if not any(True for path in paths for _ in at(fields, path)):
+            missing = _missing(paths[0] if paths else TEXT_FIELDS[0], fields, "`text_field`")
+            raise UnreadableError(self._messages.setdefault("text", missing))
+        return paths
+
+    def _title(self, fields: Mapping[str, object]) -> str:
+        path = None if self._layout is None else self._layout.title
+        value = next((value for _, value in at(fields, path)), "") if path else ""
+        is_title = isinstance(value, str) and lone_surrogate(value) is None
+        return " ".join(str(value).split())[:_TITLE_CHARS] if is_title else ""
+
+    def _id(self, fields: Mapping[str, object]) -> tuple[str | None, object]:
+        """The field that is the id, and its value; None: the record's number is the id."""
+        chosen = self._file.fields.id
+        if chosen is None:
+            return next(((name, fields[name]) for name in ID_FIELDS if _is_id(fields.get(name))), (None, None))
+        found = next(at(fields, chosen), None)
+        if found is None:
+            raise UnreadableError(self._messages.setdefault("id", _missing(chosen, fields, "`id_field`")))
+        return chosen, found[1]
+
+    def _metadata(self, record: Record, leave: Collection[str | None]) -> dict[str, Scalar]:
+        """Every other field that has a value, typed; what cannot be kept is skipped."""
+        metadata: dict[str, Scalar] = {}
+        for name, value in self._fields(record).items():
+            if name in leave or value is None:
+                continue
+            try:
+                if lone_surrogate(name) is not None:
+                    raise ValueError("lone surrogate")
+                scalar = self._to_scalar(value)
+            except ValueError as fault:
+                shown = name.encode("utf-8", "replace").decode()
+                self._file.skip(f"the field '{shown}': {fault}", record.at)
+            else:
+                if scalar is not None:
+                    metadata[name] = scalar
+        return metadata
+
+    def _fields(self, record: Record) -> Mapping[str, object]:
+        """The fields that may be metadata; of a record whose text is all of them, those that are not data."""
+        if not self._is_flat:
+            return record.fields
+        fields = flattened(
+            record.fields, lambda name: self._file.skip(f"the field '{name}': there is another", record.at)
+        )
+        if self._layout is None or self._layout.text:
+            return fields
+        if len(fields) > _MANY_FIELDS:
+            fields = {name: value for name, value in fields.items() if name in record.fields}
+        return {name: value for name, value in fields.items() if not isinstance(value, list | tuple) or _is_list(value)}
+
+
+def _is_list(value: list[object] | tuple[object, ...]) -> bool:
+    return all(isinstance(item, str) for item in value)
+
+
+def _paths(names: Collection[str], chosen: str) -> tuple[str, ...]:
+    """The paths of a setting: `a+b` are two, unless a field is called so."""
+    return (chosen,) if chosen in names else tuple(filter(None, chosen.split("+")))
+
+
+def _usual(fields: Mapping[str, object]) -> tuple[str, ...]:
+    """The first usual name whose value is text, else the first one at all."""
+    found = [name for name in TEXT_FIELDS if name in fields]
+    return tuple([*(name for name in found if isinstance(fields[name], str)), *found][:1])
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+
+
+def _id(value: object, field: str) -> str:
+    if not _is_id(value):
+        raise UnreadableError(f"the field '{field}' is not an id but {kind_name(value)}")
+    name = unicodedata.normalize("NFC", str(value))
+    if lone_surrogate(name) is not None:
+        raise UnreadableError("lone surrogate in the id")
+    return name
+
+
+def _missing(field: str, names: Iterable[str], option: str) -> str:
+    found = sorted(name.encode("utf-8", "replace").decode() for name in names)
+    shown = ", ".join(f"'{name}'" for name in found[:_SHOWN_FIELDS]) or "no field"
+    more = f" and {len(found) - _SHOWN_FIELDS} more" if len(found) > _SHOWN_FIELDS else ""
+    return f"the field '{field}' is missing (found: {shown}{more}); say which one to read with {option}"
+
+
+class _SeenIds:
+    """The ids of one file, by 64-bit hash in an open table: some 16 bytes an id, where a set of texts takes 100.
+
+    Two of ten million different ids share a hash in one file of 300,000.
+    """
+
+    def __init__(self) -> None:
+        self._slots = array("Q", bytes(8 * 1024))
+        self._count = 0
+
+    def add(self, name: str) -> bool:
+        """Whether the id is new."""
+        if 3 * self._count >= 2 * len(self._slots):
+            old = self._slots
+            self._slots = array("Q", bytes(16 * len(old)))
+            for key in old:
+                if key:
+                    self._put(key)
+        key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") or 1
+        new = self._put(key)
+        self._count += new
+        return new
+
+    def _put(self, key: int) -> bool:
+        slots = self._slots
+        mask = len(slots) - 1
+        at = key & mask
+        while slots[at]:
+            if slots[at] == key:
+                return False
+            at = (at + 1) & mask
+        slots[at] = key
+        return True

@@ -1,0 +1,84 @@
+"""The fields of an index while rows come in: how many there may be, and which have values of several types.
+
+    rows -> rows with at most MAX_FIELDS fields over the whole index; what is beyond is JSON in one field
+
+The fields that the index has come first. A table of any width can so not make every query slow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from ragidx.corpora.records import Scalar, plain
+from ragidx.indexer.store.rows import Row, Schema, kind_of, widen
+
+MAX_FIELDS = 1_000
+SHARED = "more_fields"
+SHARED_CHARS = 10_000  # of its JSON text; what is beyond is left out
+
+_COUNTED = 100_000  # names that are told apart, so that a hostile corpus takes no memory
+
+
+class FieldBounds:
+    """What one writer has seen.
+
+    Args:
+        schema: of the index that it goes on with.
+
+    Attributes:
+        shared: names of fields that are in the shared one; not all of very many.
+        n_left_out: values that had no room in it.
+        mixed: kinds of the values of a field that are text because they differ.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._kinds: dict[str, str] = dict(schema)
+        self._last: tuple[Mapping[str, Scalar], Mapping[str, Scalar]] | None = None
+        self.shared: set[str] = set()
+        self.n_left_out = 0
+        self.mixed: dict[str, set[str]] = {}
+
+    def bounded(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows with the metadata that the index keeps."""
+        found = [(row, self._kept(row.metadata)) for row in rows]
+        return [row if kept is row.metadata else dataclasses.replace(row, metadata=kept) for row, kept in found]
+
+    def _kept(self, metadata: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        """Metadata within the bound; the chunks of a document share one mapping."""
+        if self._last is None or self._last[0] is not metadata:
+            beyond = [name for name, value in metadata.items() if not self._takes(name, value)]
+            self._last = metadata, self._folded(metadata, beyond) if beyond else metadata
+        return self._last[1]
+
+    def _takes(self, name: str, value: Scalar) -> bool:
+        """Whether a field is one of the index, now or already; notes its kind."""
+        kind, known = kind_of(value), self._kinds.get(name)
+        if kind is None:
+            return True
+        if known is None:
+            if len(self._kinds) >= MAX_FIELDS and name != SHARED:
+                return False
+            self._kinds[name] = kind
+        elif known != kind:
+            self._kinds[name] = widen(known, kind)
+            if self._kinds[name] == "string" and name != SHARED:
+                self.mixed.setdefault(name, set()).update((known, kind))
+        return True
+
+    def _folded(self, metadata: Mapping[str, Scalar], beyond: Iterable[str]) -> Mapping[str, Scalar]:
+        beyond = set(beyond) | ({SHARED} if SHARED in metadata else set())
+        self.shared |= beyond if len(self.shared) < _COUNTED else set()
+        folded: dict[str, object] = {}
+        size = 2
+        for name, value in plain({name: metadata[name] for name in metadata if name in beyond}).items():
+            size += len(json.dumps(name)) + len(json.dumps(value)) + 2
+            if size > SHARED_CHARS:
+                self.n_left_out += 1
+            else:
+                folded[name] = value
+        kept = {name: value for name, value in metadata.items() if name not in beyond}
+        text = json.dumps(folded, ensure_ascii=False, separators=(",", ":"))
+        self._kinds.setdefault(SHARED, "string")
+        return kept | {SHARED: text}

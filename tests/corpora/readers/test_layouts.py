@@ -1,0 +1,257 @@
+"""Structured files without configuration: which fields become the text, and what becomes of all others."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ragidx.corpora.readers.layouts import Layout, Layouts
+from ragidx.corpora.readers.registry import ReadOptions, documents
+from ragidx.corpora.records import Document, Skip
+
+WORDS = "the printer on our floor stops after a page and shows an error that nobody understands today".split()  # noqa: SIM905  # prose
+CITIES = ["Oslo", "Bergen", "New York"]
+
+
+def sentence(seed: int, count: int = 9) -> str:
+    return " ".join(random.Random(seed).choices(WORDS, k=count)).capitalize() + "."
+
+
+TICKETS = [
+    {
+        "ticket_id": f"T-{n}",
+        "opened": f"2024-03-{1 + n % 28:02d}",
+        "product": ["router", "printer"][n % 2],
+        "city": CITIES[n % 3],
+        "description": sentence(n),
+        "resolution": sentence(n + 1000, 6),
+        "priority": n % 3,
+        "cost_eur": 12.5,
+    }
+    for n in range(60)
+]
+EVENTS = [
+    {
+        "id": n,
+        "title": f"Outage {n}",
+        "meta": {"severity": n % 3, "owner": {"team": "core"}},
+        "tags": ["tls", "net"],
+        "body": {"summary": sentence(n), "actions": [{"name": "restart"}, {"name": "call"}]},
+    }
+    for n in range(60)
+]
+CHATS = [
+    {
+        "conversation_id": f"c{n}",
+        "messages": [
+            {"role": "user", "content": sentence(n)},
+            {"role": "assistant", "content": [{"type": "text", "text": sentence(n + 500)}]},
+        ],
+    }
+    for n in range(5)
+]
+POLICIES = {"company": "Acme", "policies": [{"name": f"Rule {n}", "clause": sentence(n, 30)} for n in range(4)]}
+
+
+class Read:
+    """A file as a corpus: its documents, skips and layouts."""
+
+    def __init__(self, path: Path, options: ReadOptions, known: Mapping[str, Layout], rule: int) -> None:
+        self.layouts, self.skips = Layouts(known, rule), list[Skip]()
+        self.documents: list[Document] = list(documents(path, options, on_skip=self.skips.append, layouts=self.layouts))
+
+    @property
+    def texts(self) -> list[str]:
+        return [document.text for document in self.documents]
+
+    @property
+    def layout(self) -> Layout:
+        (found,) = self.layouts.used.values()
+        return found
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[..., Read]:
+    def write_and_read(
+        name: str, data: object, known: Mapping[str, Layout] | None = None, rule: int = 2, **options: object
+    ) -> Read:
+        path = tmp_path / name
+        if name.endswith(".parquet"):
+            pq.write_table(pa.Table.from_pylist(data), path)
+        else:
+            path.write_text(data if isinstance(data, str) else written(name, data))
+        return Read(path, ReadOptions(**options), known or {}, rule)
+
+    return write_and_read
+
+
+def written(name: str, data: object) -> str:
+    if name.endswith(".jsonl"):
+        assert isinstance(data, list)
+        return "".join(json.dumps(one) + "\n" for one in data)
+    if name.endswith(".csv"):
+        assert isinstance(data, list)
+        return table(data)
+    return json.dumps(data, indent=1)
+
+
+def table(rows: Sequence[Mapping[str, object]]) -> str:
+    return "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "layout"),
+    [
+        ("tickets.csv", TICKETS, Layout(("description", "resolution"))),
+        ("tickets.parquet", TICKETS, Layout(("description", "resolution"))),
+        ("events.jsonl", EVENTS, Layout(("body.summary",), "title")),
+        ("chat.jsonl", CHATS, Layout(("messages[].content",))),
+        ("policies.json", POLICIES, Layout(("clause",), "name")),
+        ("limits.csv", [{"name": f"max_{n}", "value": n, "unit": "bytes"} for n in range(20)], Layout()),
+        ("urls.csv", [{"url": f"https://a.org/{n}?q=a%20b", "mail": f"a{n}@b.org"} for n in range(20)], Layout()),
+        ("one.json", {"name": "tool", "file": "src/main/tool/entry.js", "about": "It does what it says."}, Layout()),
+        ("story.json", {"headline": "Rain", "story": sentence(1, 80)}, Layout(("story",))),
+        ("log.jsonl", [{"ts": "2024-01-01T00:00:01Z", "level": "INFO", "msg": sentence(n, 6)} for n in range(9)],
+         Layout(("msg",))),
+        ("same.csv", [{"id": n, "licence": "All rights are reserved by the author."} for n in range(60)], Layout()),
+        ("cjk.jsonl", [{"question": "東京タワーはどこにありますか。", "n": 1}], Layout(("question",))),
+        ("mime.jsonl", [{"content": "image/png", "note": sentence(n)} for n in range(9)], Layout(("note",))),
+        ("body.jsonl", [{"body": {"a": 1}, "note": sentence(n)} for n in range(9)], Layout(("note",))),
+        ("list.jsonl", [{"paragraphs": [sentence(n), sentence(n + 1)]} for n in range(9)],
+         Layout(("paragraphs[]",))),
+    ],
+)  # fmt: skip
+def test_the_fields_with_words_become_the_text(
+    read: Callable[..., Read], name: str, data: object, layout: Layout
+) -> None:
+    found = read(name, data)
+
+    assert found.layout == layout
+    assert found.skips == []
+
+
+@pytest.mark.parametrize("record", [{"text": "x"}, {"contents": "two words"}, {"passage": "Ünïcödé, ja."}])
+def test_a_usual_name_that_holds_words_needs_no_layout(read: Callable[..., Read], record: dict[str, str]) -> None:
+    found = read("a.jsonl", [record | {"note": sentence(1)}])
+
+    assert (found.texts, found.layouts.used) == ([*record.values()], {})
+
+
+def test_several_fields_are_paragraphs_and_the_rest_is_metadata(read: Callable[..., Read]) -> None:
+    first = read("tickets.csv", TICKETS).documents[0]
+
+    one = TICKETS[0]
+    assert first.text == f"description: {one['description']}\n\nresolution: {one['resolution']}"
+    assert first.metadata == {
+        name: one[name] for name in ("ticket_id", "opened", "product", "city", "priority", "cost_eur")
+    }
+    assert first.heading == ""
+
+
+def test_nested_objects_are_dotted_fields_lists_are_lists_and_a_title_is_the_heading(read: Callable[..., Read]) -> None:
+    first = read("events.jsonl", EVENTS).documents[0]
+
+    assert (first.text, first.heading) == (EVENTS[0]["body"]["summary"], "Outage 0")  # type: ignore[index]  # of objects
+    assert first.metadata == {
+        "title": "Outage 0",
+        "meta.severity": 0,
+        "meta.owner.team": "core",
+        "tags": ["tls", "net"],
+        "body.actions": '[{"name":"restart"},{"name":"call"}]',
+    }
+
+
+def test_a_chat_is_one_document_of_turns(read: Callable[..., Read]) -> None:
+    found = read("chat.jsonl", CHATS)
+
+    assert found.texts[0] == f"user: {sentence(0)}\n\nassistant: {sentence(500)}"
+    assert found.documents[0].metadata == {"conversation_id": "c0"}
+    assert len(found.documents) == 5
+
+
+def test_one_conversation_in_a_file_is_one_document(read: Callable[..., Read]) -> None:
+    assert read("chat.json", CHATS[0]).texts == [f"user: {sentence(0)}\n\nassistant: {sentence(500)}"]
+
+
+def test_what_is_around_the_records_belongs_to_each(read: Callable[..., Read]) -> None:
+    found = read("policies.json", POLICIES)
+
+    assert [document.metadata for document in found.documents] == [
+        {"company": "Acme", "name": f"Rule {n}"} for n in range(4)
+    ]
+    assert [document.id for document in found.documents] == [f"policies.json#{n}" for n in range(1, 5)]
+
+
+def test_without_text_every_field_is_a_line_and_data_are_left_out(read: Callable[..., Read]) -> None:
+    record = {
+        "name": "tool",
+        "on": True,
+        "keys": ["a", "b"],
+        "deps": [{"id": "x"}, {"id": "y"}],
+        "shape": {"points": list(range(50)), "size": [1, 2]},
+        "icon": "A" * 600,
+        "none": None,
+    }
+
+    found = read("tool.json", record)
+
+    lines = "name: tool\non: true\nkeys: a, b\ndeps[].id: x\ndeps[].id: y\nshape.size: 1, 2"
+    assert found.texts == [lines]
+    assert found.documents[0].metadata == {"name": "tool", "on": True, "keys": ["a", "b"], "icon": "A" * 600}
+    assert found.skips == []
+
+
+def test_of_a_large_configuration_only_the_outer_fields_are_metadata(read: Callable[..., Read]) -> None:
+    found = read("lock.json", {"name": "tool", "packages": {f"p{n}": {"version": f"1.{n}"} for n in range(100)}})
+
+    assert found.documents[0].metadata == {"name": "tool"}
+    assert "packages.p99.version: 1.99" in found.texts[0]
+
+
+def test_a_layout_is_kept_whatever_comes_later(read: Callable[..., Read]) -> None:
+    known = {"tickets.csv": Layout(("description",))}
+
+    found = read("tickets.csv", TICKETS, known)
+
+    assert found.layout == Layout(("description",))
+    assert found.layouts.new == {}
+    assert found.texts[0] == TICKETS[0]["description"]
+
+
+def test_a_layout_that_finds_nothing_any_more_is_decided_anew(read: Callable[..., Read]) -> None:
+    found = read("tickets.csv", TICKETS, {"tickets.csv": Layout(("gone",))})
+
+    assert found.layouts.new == {"tickets.csv": Layout(("description", "resolution"))}
+
+
+def test_layouts_come_back_from_the_notes_of_a_manifest(read: Callable[..., Read]) -> None:
+    found = read("events.jsonl", EVENTS).layouts
+
+    again = Layouts.from_json(json.loads(json.dumps(found.to_json())))
+
+    assert (again.known, again.rule) == ({"events.jsonl": Layout(("body.summary",), "title")}, 2)
+    assert read("story.json", {"story": sentence(1, 80)}).layouts.to_json() == {"rule": 2, "files": {}}  # of one record
+
+
+@pytest.mark.parametrize("data", [None, 3, {"files": []}, {"files": {"a": 3, "b": {"text": [1]}}}, {}])
+def test_notes_that_hold_no_layouts_are_those_of_an_older_index(data: object) -> None:
+    found = Layouts.from_json(data)
+
+    assert (found.known, found.rule) == ({}, 1)
+
+
+def test_in_an_older_index_documents_with_a_usual_name_are_what_they_were(read: Callable[..., Read]) -> None:
+    record = {"id": "a", "text": "One.", "content": "two words", "of": {"a": 1}, "e": {}}
+    outer = {"version": 1, "data": [record]}
+
+    (found,) = read("a.json", outer, rule=1).documents
+
+    assert found == Document("a.json#a", "One.", {"content": "two words", "of": '{"a":1}'})
+    assert read("b.jsonl", [{"content": "image/png", "note": sentence(1)}], rule=1).texts == ["image/png"]
+    assert read("c.jsonl", EVENTS, rule=1).documents[0].metadata["meta.severity"] == 0  # it was skipped before

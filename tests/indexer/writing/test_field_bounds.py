@@ -1,0 +1,95 @@
+"""An index has a bounded number of fields, and says which have values of several types."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing import field_bounds
+from ragidx.indexer.writing.field_bounds import FieldBounds
+
+
+@pytest.fixture
+def three(monkeypatch) -> None:
+    """An index has room for three fields."""
+    monkeypatch.setattr(field_bounds, "MAX_FIELDS", 3)
+
+
+def metadata_of(index) -> list[dict]:
+    store = Store.open(index)
+    return [dict(row.metadata) for segment in store.segments for row in segment.rows(range(segment.entry.rows))]
+
+
+@pytest.mark.usefixtures("three")
+def test_fields_beyond_the_bound_share_one_as_json(kit, tmp_path):
+    with kit.writer(tmp_path / "index") as writer:
+        kit.add(writer, kit.rows("a", ["x", "y"], one=1, two="b", three=True, four=["é"], five=2.5))
+        kit.add(writer, kit.rows("b", ["z"], one=2, six="c"))
+        manifest = writer.commit({}, 2)
+
+    assert sorted(manifest.schema) == ["more_fields", "one", "three", "two"]
+    assert writer.fields.shared == {"four", "five", "six"}
+    first = {"one": 1, "two": "b", "three": True, "more_fields": '{"four":"[\\"é\\"]","five":2.5}'}
+    assert metadata_of(tmp_path / "index") == [first, first, {"one": 2, "more_fields": '{"six":"c"}'}]
+
+
+@pytest.mark.usefixtures("three")
+def test_the_fields_of_the_index_come_first_and_a_rebuild_begins_anew(kit, tmp_path):
+    with kit.writer(tmp_path / "index") as writer:
+        kit.add(writer, kit.rows("a", ["x"], one=1, two=2))
+        writer.commit({}, 1)
+
+    with kit.writer(tmp_path / "index") as writer:
+        writer.keep_document("a")
+        kit.add(writer, kit.rows("b", ["y"], four=4, five=5, two=3))
+        writer.commit({}, 2)
+    assert metadata_of(tmp_path / "index")[1:] == [{"four": 4, "two": 3, "more_fields": '{"five":5}'}]
+
+    with kit.writer(tmp_path / "index", replace=True) as writer:
+        kit.add(writer, kit.rows("b", ["y"], four=4, five=5, two=3))
+        writer.commit({}, 1)
+    assert metadata_of(tmp_path / "index") == [{"four": 4, "five": 5, "two": 3}]
+
+
+@pytest.mark.usefixtures("three")
+def test_a_field_of_the_shared_name_is_one_of_those_that_share(kit):
+    bounds = FieldBounds({"one": "int", "two": "int", "more_fields": "int"})
+
+    (row,) = bounds.bounded(kit.rows("a", ["x"], one=1, more_fields=2, three=3))
+
+    assert json.loads(row.metadata["more_fields"]) == {"more_fields": 2, "three": 3}
+
+
+def test_what_has_no_room_in_the_shared_field_is_counted(kit, monkeypatch):
+    monkeypatch.setattr(field_bounds, "MAX_FIELDS", 0)
+    bounds = FieldBounds({})
+
+    (row,) = bounds.bounded(kit.rows("a", ["x"], **{f"f{n}": "x" * 99 for n in range(200)}))
+
+    kept = json.loads(row.metadata["more_fields"])
+    assert len(row.metadata["more_fields"]) <= 10_000
+    assert (len(kept) + bounds.n_left_out, len(bounds.shared)) == (200, 200)
+
+
+@pytest.mark.slow
+def test_a_row_of_200_000_fields_is_one_field_more(kit, tmp_path):
+    begun = time.perf_counter()
+
+    with kit.writer(tmp_path / "index") as writer:
+        kit.add(writer, kit.rows("a", ["x"] * 9, **{f"f{n}": n for n in range(200_000)}))
+        manifest = writer.commit({}, 1)
+
+    assert len(manifest.schema) == 1_001
+    assert time.perf_counter() - begun < 20
+
+
+def test_fields_with_values_of_several_types_are_named(kit):
+    bounds = FieldBounds({"tags": "string", "year": "int"})
+
+    bounds.bounded(kit.rows("a", ["x"], tags=["a"], year=1.5, on=True))
+    bounds.bounded(kit.rows("b", ["x"], on="yes", year=None))
+
+    assert bounds.mixed == {"tags": {"string", "list"}, "on": {"bool", "string"}}  # int and float are numbers
