@@ -167,7 +167,7 @@ def test_an_index_without_these_fields_goes_on_and_encodes_nothing(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as older:
-        older.setattr(SourceFile, "fields", lambda self: {})
+        older.setattr(SourceFile, "file_fields", lambda self: {})
         older.setattr(registry, "FILE_FIELDS", ())
         ragidx.build(corpus, tmp_path / "index")
     assert metadata_of(tmp_path / "index")["docs/Mill.TXT"] == {}
