@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import struct
 import tarfile
 import zipfile
 from collections.abc import Mapping
@@ -265,3 +266,18 @@ def test_members_that_are_packed_or_need_a_path_are_read_as_files_are(read_bytes
             (f"{name}/c.parquet#k", "Vostok."),
         ]
         assert [place.page for place in found.documents[0].places] == [1, 2]
+
+
+def test_a_directory_of_a_zip_is_bounded(read_bytes: ReadBytes) -> None:
+    size = 17 * MIB
+    end = b"PK\x05\x06" + bytes(4) + struct.pack("<HHIIH", 9, 9, size, 0, 0)
+
+    found = read_bytes("x.zip", bytes(size) + end)
+
+    assert found.reasons == [("x.zip", "a directory of more than 16 MiB")]
+
+
+def test_a_name_that_is_not_utf_8_is_reported(read_bytes: ReadBytes) -> None:
+    found = read_bytes("x.tar", tarred({"\udcff.txt": "x", "b.txt": "Good."}))
+
+    assert (found.texts, found.reasons) == (["Good."], [("x.tar/?.txt", "its name is not UTF-8")])
