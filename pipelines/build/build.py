@@ -18,7 +18,7 @@ import numpy as np
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.records import Document, Skip
-from ragidx.corpora.sources import Source
+from ragidx.corpora.sources import BY_RULE, Source
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import as_digests, digest
 from ragidx.indexer.store.manifest import files_of
@@ -222,7 +222,8 @@ class _Build:
     def _left_out(self, skip: Skip) -> None:
         """Of the file that is being read, or in the walk."""
         self.skips.add(skip)
-        self._seen.left_out(skip.where)
+        if skip.reason not in BY_RULE:  # a hidden member of an archive is no reason to read it again
+            self._seen.left_out(skip.where)
         if is_unreadable(skip.where, skip.reason, self._name):
             self._unreadable.add(skip.where)
 
