@@ -15,29 +15,10 @@ from ragidx.corpora.readers.html_page import page_text, parseable
 
 from ..conftest import ReadBytes
 
-NAMES = [
-    "div",
-    "span",
-    "b",
-    "i",
-    "a",
-    "p",
-    "li",
-    "ul",
-    "table",
-    "tr",
-    "td",
-    "section",
-    "h1",
-    "button",
-    "x",
-    "object",
-    "select",
-    "dd",
-    "em",
-    "template",
-]
-TAGS = st.lists(st.tuples(st.sampled_from(["", "/"]), st.sampled_from(NAMES)), max_size=6)
+NAMES = """
+    div span b i a p li ul table tr td section h1 button x object select dd em template
+"""
+TAGS = st.lists(st.tuples(st.sampled_from(["", "/"]), st.sampled_from(NAMES.split())), max_size=6)
 
 
 def deepest_and_count(html: str) -> tuple[int, int]:
