@@ -27,7 +27,9 @@ from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Scalar
 
 _SHOWN_FIELDS = 8
-_MANY_FIELDS = 64  # of a record that is read as lines: of more, only the outer ones are metadata
+_MANY_FIELDS = (
+    64  # of a record that is read as lines: of more, and of a file with one, only the outer ones are metadata
+)
 _TITLE_CHARS = 200
 
 
@@ -196,7 +198,7 @@ class _Reader:
         )
         if self._layout is None or self._layout.text:
             return fields
-        if len(fields) > _MANY_FIELDS:
+        if len(fields) > _MANY_FIELDS or self._layout.n_records == 1:
             fields = {name: value for name, value in fields.items() if name in record.fields}
         return {name: value for name, value in fields.items() if not isinstance(value, list | tuple) or _is_list(value)}
 

@@ -116,6 +116,7 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
         ("limits.csv", [{"name": f"max_{n}", "value": n, "unit": "bytes"} for n in range(20)], Layout()),
         ("urls.csv", [{"url": f"https://a.org/{n}?q=a%20b", "mail": f"a{n}@b.org"} for n in range(20)], Layout()),
         ("one.json", {"name": "tool", "file": "src/main/tool/entry.js", "about": "It does what it says."}, Layout()),
+        ("registry.json", {f"K{n}": [{"why": sentence(n), "how": sentence(n + 1)}] for n in range(9)}, Layout()),
         ("story.json", {"headline": "Rain", "story": sentence(1, 80)}, Layout(("story",))),
         ("log.jsonl", [{"ts": "2024-01-01T00:00:01Z", "level": "INFO", "msg": sentence(n, 6)} for n in range(9)],
          Layout(("msg",))),
@@ -208,10 +209,13 @@ def test_without_text_every_field_is_a_line_and_data_are_left_out(read: Callable
 
 
 def test_of_a_large_configuration_only_the_outer_fields_are_metadata(read: Callable[..., Read]) -> None:
-    found = read("lock.json", {"name": "tool", "packages": {f"p{n}": {"version": f"1.{n}"} for n in range(100)}})
+    one = {"name": "tool", "packages": {f"p{n}": {"version": f"1.{n}"} for n in range(100)}}
 
-    assert found.documents[0].metadata == {"name": "tool"}
+    found = read("lock.jsonl", [one, one])
+
+    assert [document.metadata for document in found.documents] == [{"name": "tool"}] * 2
     assert "packages.p99.version: 1.99" in found.texts[0]
+    assert read("small.json", {"name": "tool", "of": {"a": 1}}).documents[0].metadata == {"name": "tool"}
 
 
 def test_a_layout_is_kept_whatever_comes_later(read: Callable[..., Read]) -> None:
