@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ragidx.corpora.records import Chunk, Document
     from ragidx.indexer.encoders.load import load_encoder
     from ragidx.indexer.filters.filter import EmbedFilter
-    from ragidx.pipelines.build.build import build
+    from ragidx.pipelines.build.build import add, build
+    from ragidx.pipelines.maintain.sources import remove, sources
     from ragidx.pipelines.vectors.build import build_vectors
     from ragidx.pipelines.vectors.writer import IndexWriter
     from ragidx.retriever.hit import Hit
@@ -35,9 +36,12 @@ __all__ = [
     "IndexWriter",
     "RagidxError",
     "Retriever",
+    "add",
     "build",
     "build_vectors",
     "load_encoder",
+    "remove",
+    "sources",
 ]
 
 _HOMES = {
@@ -49,9 +53,12 @@ _HOMES = {
     "IndexWriter": "pipelines.vectors.writer",
     "RagidxError": "corpora.errors",
     "Retriever": "retriever.retriever",
+    "add": "pipelines.build.build",
     "build": "pipelines.build.build",
     "build_vectors": "pipelines.vectors.build",
     "load_encoder": "indexer.encoders.load",
+    "remove": "pipelines.maintain.sources",
+    "sources": "pipelines.maintain.sources",
 }
 
 

@@ -21,6 +21,7 @@ _CONDITIONS = {  # ENFILE first: the system's words for EMFILE are in its own
     errno.EMFILE: ("too many open files", "allow more with 'ulimit -n', and run it again"),
     errno.ENOMEM: ("not enough memory", "close other programs or allow more memory, and run it again"),
 }
+_UNMAPPED = "failed to map segment"  # what the loader says of a library for which no memory is left
 _ASKED = re.compile(r"size (\d+) failed|allocate [\d.]+ [PE]iB|capacity too large")
 _MOST_UNPACKED = 256  # times its size on the disk, a file of 64 KiB at least
 _LIE_BYTES = 1 << 36  # nothing is read that takes as much at once: a damaged file asks for it
@@ -91,12 +92,13 @@ def is_panic(fault: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def panics_of(library: str, where: object = "") -> Iterator[None]:
+def panics_of(library: str, where: object = "", *, bare: bool = False) -> Iterator[None]:
     """Turn a panic of a library in Rust into an error, which `except Exception` does not let pass.
 
     Args:
         library: its name; of several, all.
         where: what it was given: a document, a file.
+        bare: an exception of the class `Exception` itself is one, too: tokenizers raises it for what it cannot encode.
 
     Raises:
         DefectError: it panicked.
@@ -104,7 +106,7 @@ def panics_of(library: str, where: object = "") -> Iterator[None]:
     try:
         yield
     except BaseException as fault:
-        if not is_panic(fault):
+        if not (is_panic(fault) or (bare and type(fault) is Exception)):
             raise
         hint = "report it, and leave this file out meanwhile"
         raise DefectError(f"a defect in {library}: {first_line(fault)}", hint, where=str(where)) from fault
@@ -172,6 +174,8 @@ def _condition(fault: BaseException) -> int | None:
         return None if is_lie else errno.ENOMEM
     if isinstance(fault, OSError) and fault.errno is not None:
         return fault.errno if fault.errno in _CONDITIONS else None
+    if _UNMAPPED in text:
+        return errno.ENOMEM
     return next((code for code in _CONDITIONS if os.strerror(code) in text), None)
 
 
@@ -227,3 +231,12 @@ def lone_surrogate(text: str) -> int | None:
     except UnicodeEncodeError as fault:
         return fault.start
     return None
+
+
+def printable(text: str) -> str:
+    """A string as messages show it, which a terminal can print: half of a surrogate pair becomes a question mark.
+
+    >>> printable("caf\\ud83d")
+    'caf?'
+    """
+    return text.encode("utf-8", "replace").decode()

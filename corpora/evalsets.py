@@ -24,7 +24,7 @@ from typing import TypeAlias, TypeVar
 
 import zstandard
 
-from ragidx.corpora.errors import CorpusError, RagidxError, SpecError, check_machine
+from ragidx.corpora.errors import CorpusError, RagidxError, SpecError, check_machine, lone_surrogate
 
 Qrels: TypeAlias = dict[str, dict[str, int]]
 """query id -> document id -> relevance."""
@@ -264,6 +264,8 @@ def _query(line: str, seen: dict[str, object]) -> tuple[str, str]:
     text = record["text"]
     if isinstance(query_id, bool) or not isinstance(query_id, str | int):
         raise _FaultError(f"the id {query_id!r} is not a string", "give every query a string of its own as '_id'")
+    if lone_surrogate(str(query_id)) is not None:
+        raise _FaultError(f"the id {query_id!a} is not Unicode text", "give every query a string of its own as '_id'")
     if not isinstance(text, str) or not text.strip():
         raise _FaultError(f"the text of query '{query_id}' is {text!r}", "give every query a text")
     _remember(seen, str(query_id), text, f"the query '{query_id}' appears twice", twice=False)

@@ -34,6 +34,7 @@ class Section:
     start: int  # first character of the heading
     body: int  # first character after the heading's last line
     path: str  # "Title > Section"; empty before the first heading
+    level: int = 0  # of the heading, 1 to 6; 0 before the first
 
 
 def sections(text: str) -> list[Section]:
@@ -50,7 +51,7 @@ def sections(text: str) -> list[Section]:
             above.append((level, title))
         if start == 0:
             found.clear()
-        found.append(Section(start, body, SEPARATOR.join(name for _, name in above)))
+        found.append(Section(start, body, SEPARATOR.join(name for _, name in above), level))
     return found
 
 

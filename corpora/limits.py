@@ -23,9 +23,14 @@ class Limits:
     document_bytes: int = 2 * GIB  # a file that becomes one document, unpacked
     json_bytes: int = 256 * MIB  # a .json file that is not JSON Lines: it is parsed whole
     line_bytes: int = 64 * MIB  # a line of JSON Lines, a line or a field of CSV
-    unpacked_bytes: int = 256 * GIB  # what one .gz or .zst expands to
-    unpacked_ratio: int = 200  # expanded / packed, of .gz, .zst and office files; checked from `RATIO_FROM_BYTES` on
+    unpacked_bytes: int = 256 * GIB  # what one .gz, .zst, .bz2 or .xz expands to
+    unpacked_ratio: int = 200  # expanded / packed, of whatever is packed; checked from `RATIO_FROM_BYTES` on
     nested_chars: int = 10_000  # a list or an object that becomes metadata, as JSON text
+    archive_members: int = 10_000  # entries of a .zip or .tar
+    archive_bytes: int = GIB  # what the members of one unpack to, by the bytes that are read
+    archive_ratio: int = 100  # unpacked / packed; checked from `RATIO_FROM_BYTES` on
+    mail_bytes: int = 64 * MIB  # one message
+    mail_parts: int = 1_000  # of a message; those that hold others a tenth
     office_members: int = 10_000  # files in a .docx, .pptx, .xlsx or .epub
     office_unpacked_bytes: int = GIB // 2  # their sizes together
     office_text_bytes: int = 64 * MIB  # Markdown from the converter

@@ -8,10 +8,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 Scalar: TypeAlias = bool | int | float | str | list[str] | datetime | None
 """A metadata value. A time without a zone is in UTC; dates without a time are ISO strings, other lists JSON text."""
@@ -34,6 +34,24 @@ def plain(metadata: Mapping[str, Scalar]) -> dict[str, bool | int | float | str 
     }
 
 
+FILE_FIELDS = ("file.path", "file.name", "file.ext", "file.folder", "file.size", "file.modified")
+"""What conditions can ask of every document's file. A field of a document that has such a name is `metadata.<name>`."""
+
+
+class Place(NamedTuple):
+    """Where in its file the text of a document is, from `offset` on; None: as before it.
+
+    Args:
+        offset: characters of the text.
+        page: of a PDF, a slide, a sheet or a cell of a notebook, from 1.
+        line: from 1; a newline of the text is a newline of the file, up to the next place with a line.
+    """
+
+    offset: int
+    page: int | None = None
+    line: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """A text with an id that stays the same while its place in the corpus does.
@@ -44,6 +62,8 @@ class Document:
         metadata: typed values by name.
         markdown: whether `text` is Markdown, so that chunking finds its headings.
         line: on which `text` begins in its file, from 1; None where its lines are not those of a file.
+        places: where in the file the text goes on elsewhere, by rising offsets.
+        file: `FILE_FIELDS` of its file as it was when the document last changed: no part of what it is.
         heading: of the whole text, such as the title of a record; shown, and searched by words, with every chunk.
     """
 
@@ -53,6 +73,27 @@ class Document:
     markdown: bool = False
     line: int | None = None
     heading: str = ""
+    places: tuple[Place, ...] = ()
+    file: Mapping[str, Scalar] = field(default_factory=dict, compare=False)
+
+    def positions(self, offsets: Iterable[int]) -> Iterator[tuple[int | None, int | None]]:
+        r"""Line and page of characters of the text, by rising offsets.
+
+        >>> list(Document("a", "x\ny\nz", line=7, places=(Place(4, page=2),)).positions([0, 2, 4]))
+        [(7, None), (8, None), (9, 2)]
+        """
+        line, page, at = self.line, None, 0
+        left = iter(self.places)
+        place = next(left, None)
+        for offset in offsets:
+            while place is not None and place.offset <= offset:
+                page = page if place.page is None else place.page
+                if place.line is not None:
+                    line, at = place.line, place.offset
+                place = next(left, None)
+            if line is not None:
+                line, at = line + self.text.count("\n", at, offset), offset
+            yield line, page
 
 
 @dataclass(frozen=True, slots=True)

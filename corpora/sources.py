@@ -20,10 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from pathspec import GitIgnoreSpec
-from pathspec.patterns.gitignore import GitIgnorePatternError
-
 from ragidx.corpora.errors import CorpusError, SpecError, check_machine, lone_surrogate
+from ragidx.corpora.ignore import Rules, is_rule
 from ragidx.corpora.limits import MIB, shown_bytes
 from ragidx.corpora.records import OnSkip, Skip
 
@@ -118,14 +116,14 @@ def sources(
     if not stat.S_ISDIR(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
         raise CorpusError(f"is a {kind}, not a file or folder", "give - to read standard input", where=str(corpus))
-    if beir and (found := _beir_corpus(root)) is not None:
+    if beir and (found := beir_corpus(root)) is not None:
         return iter([found])
     folders = frozenset(f"{name}/" for name in indexes)
     walk = _Walk(root, _globs(include, "`include`"), _globs(exclude, "`exclude`"), folders, on_skip)
     return walk.files()
 
 
-def _beir_corpus(folder: Path) -> Source | None:
+def beir_corpus(folder: Path) -> Source | None:
     """The corpus file of a BEIR folder; None for another folder."""
     for name in _BEIR:
         path = folder / name
@@ -138,14 +136,14 @@ def _beir_corpus(folder: Path) -> Source | None:
     return None
 
 
-def _globs(patterns: Sequence[str], option: str) -> GitIgnoreSpec | None:
+def _globs(patterns: Sequence[str], option: str) -> Rules | None:
     try:
-        return GitIgnoreSpec.from_lines(patterns) if patterns else None
-    except GitIgnorePatternError as fault:
-        raise SpecError(f"{str(fault).lower()}", "write it as in a .gitignore file", where=option) from fault
+        return Rules(patterns) if patterns else None
+    except ValueError as fault:
+        raise SpecError(str(fault), "write it as in a .gitignore file", where=option) from fault
 
 
-_Rules: TypeAlias = tuple[tuple[str, GitIgnoreSpec], ...]  # (folder of the .gitignore, its rules), the innermost last
+_Rules: TypeAlias = tuple[tuple[str, Rules], ...]  # (folder of the .gitignore, its rules), the innermost last
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +159,8 @@ class _Walk:
     def __init__(
         self,
         root: Path,
-        include: GitIgnoreSpec | None,
-        exclude: GitIgnoreSpec | None,
+        include: Rules | None,
+        exclude: Rules | None,
         indexes: frozenset[str],
         on_skip: OnSkip,
     ) -> None:
@@ -239,9 +237,9 @@ class _Walk:
             return "folder of a version control system"
         if _is_ignored(shown, rules):
             return "ignored by .gitignore"
-        if self._exclude is not None and self._exclude.match_file(shown):
+        if self._exclude is not None and self._exclude.check(shown):
             return "matched by `exclude`"
-        if not is_folder and self._include is not None and not self._include.match_file(shown):
+        if not is_folder and self._include is not None and not self._include.check(shown):
             return "not matched by `include`"
         return ""
 
@@ -282,12 +280,16 @@ class _Walk:
         good = []
         for number, line in enumerate(data.decode("utf-8", "surrogateescape").split("\n"), start=1):
             try:
-                GitIgnoreSpec.from_lines([line])
-            except GitIgnorePatternError:
+                is_rule(line)
+            except ValueError:
                 self._skip(f"{where}:{number}", "not a valid .gitignore rule")
             else:
                 good.append(line.removesuffix("\r"))
-        return (*folder.rules, (folder.prefix, GitIgnoreSpec.from_lines(good)))
+        try:
+            return (*folder.rules, (folder.prefix, Rules(good)))
+        except ValueError as fault:
+            self._skip(where, str(fault))
+            return folder.rules
 
     def _skip(self, where: str, reason: str) -> None:
         self._on_skip(Skip(where, reason))
@@ -314,8 +316,8 @@ def _is_index_folder(entry: os.DirEntry[str]) -> bool:
 
 def _is_ignored(shown: str, rules: _Rules) -> bool:
     """The innermost `.gitignore` with a rule on a path decides."""
-    for prefix, spec in reversed(rules):
-        ignored = spec.check_file(shown.removeprefix(prefix)).include
+    for prefix, own in reversed(rules):
+        ignored = own.check(shown.removeprefix(prefix))
         if ignored is not None:
             return ignored
     return False

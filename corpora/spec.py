@@ -153,6 +153,10 @@ def _options(hint: Any) -> list[type[Spec]]:
     return [option for option in options if isinstance(option, type) and issubclass(option, Spec)]
 
 
+CHUNKER = "pieces-1"
+"""The chunker of this version: it has another number where it cuts the same text in another way."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChunkSpec(Spec):
     """How documents are cut. Part of the index's fingerprint."""
@@ -160,6 +164,7 @@ class ChunkSpec(Spec):
     size: int | None = 256  # tokens of the encoder's own tokenizer; None: whole documents
     overlap: int = 0  # tokens shared by neighbours, at most; best effort at sentence boundaries
     headings: bool = False  # put the heading path in front of what is encoded
+    chunker: str = later("")  # that the index was begun with; "": semantic-text-splitter, as in version 0.1
 
     def __post_init__(self) -> None:
         if self.size is not None and self.size < 1:
@@ -170,3 +175,7 @@ class ChunkSpec(Spec):
                 "give 0 or more, and less than `chunk_size`",
                 where="`chunk_overlap`",
             )
+
+    def decisive(self) -> dict[str, Json]:
+        """Chunks of all chunkers may be in one index: where a text was cut does not decide what a vector is."""
+        return {name: value for name, value in super().decisive().items() if name != "chunker"}

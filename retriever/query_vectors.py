@@ -65,11 +65,13 @@ def unit_queries(
         file: that holds the vectors, for messages; "": in none.
 
     Raises:
-        ValueError: no matrix of numbers.
+        ValueError: no matrix of numbers of at most 64 bits, or a part of it is masked.
         QueryError: the width is another, or a vector is zero or not finite in any number that was given.
     """
+    if np.ma.is_masked(vectors):
+        raise ValueError("some of the query vectors are masked: leave them out, or fill them")
     matrix = np.asarray(vectors)
-    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or matrix.dtype.itemsize > 8:
         raise ValueError(f"query vectors have the shape {matrix.shape} and hold {matrix.dtype}, not (q, {dim})")
     width = matrix.shape[1]
     if width not in (dim, given_dim):
@@ -99,8 +101,8 @@ def _data(path: str | Path) -> bytes:
 
 def _npy(data: bytes) -> NDArray[Any]:
     array: NDArray[Any] = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"the array holds {array.dtype}, not numbers")
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+        raise TypeError(f"the array holds {array.dtype}, not numbers of at most 64 bits")
     return array
 
 

@@ -30,9 +30,10 @@ def test_the_readme_is_short() -> None:
 
 
 def test_every_command_has_a_row_that_links_its_page() -> None:
-    rows = re.findall(r"^\| \[`ragidx (\w+)`\]\(docs/\w+\.md(?:#[\w-]+)?\) \|", README, re.MULTILINE)
+    rows = re.findall(r"^\| (\[`ragidx .*?\)) \|", README, re.MULTILINE)
 
-    assert sorted(rows) == sorted(COMMANDS)
+    named = [re.findall(r"\[`ragidx (\w+)`\]\(docs/\w+\.md(?:#[\w-]+)?\)", row) for row in rows]
+    assert sorted(name for names in named for name in names) == sorted(COMMANDS)
 
 
 def test_the_figure_of_every_reason_is_on_the_page_it_links() -> None:

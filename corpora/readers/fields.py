@@ -71,7 +71,7 @@ def from_value(value: object, *, nested_chars: int = 10_000) -> Scalar:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return int(value) if -_INT64 <= value < _INT64 else str(value)
+        return int(value) if -_INT64 <= value < _INT64 else _digits(value)
     if isinstance(value, float | decimal.Decimal):
         if not math.isfinite(value):
             raise ValueError("not a finite number")
@@ -87,6 +87,13 @@ def from_value(value: object, *, nested_chars: int = 10_000) -> Scalar:
     raise ValueError(f"a value of type {type(value).__name__}")
 
 
+def _digits(value: int) -> str:
+    try:
+        return str(value)
+    except ValueError as fault:
+        raise ValueError("a number of too many digits") from fault
+
+
 def _nested(value: list[object] | tuple[object, ...] | dict[object, object], most: int) -> str | list[str]:
     """A list of strings as it is, anything else as JSON text."""
     try:
@@ -94,7 +101,8 @@ def _nested(value: list[object] | tuple[object, ...] | dict[object, object], mos
     except (TypeError, RecursionError) as fault:
         raise ValueError("nested values that JSON cannot hold") from fault
     except ValueError as fault:
-        raise ValueError("not a finite number" if "Out of range" in str(fault) else str(fault)) from fault
+        reasons = {"Out of range": "not a finite number", "Exceeds": "a number of too many digits"}
+        raise ValueError(next((reasons[word] for word in reasons if word in str(fault)), str(fault))) from fault
     if len(text) > most:
         raise ValueError(f"nested values of more than {most} characters")
     if lone_surrogate(text) is not None:

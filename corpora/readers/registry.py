@@ -9,20 +9,21 @@ Chunks, models and vectors are not known here.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
-from ragidx.corpora.errors import check_machine
+from ragidx.corpora.errors import RagidxError, check_machine, first_line
 from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.packed import office
 from ragidx.corpora.readers.packed.office import OfficeConverter
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.records import Document, OnSkip, Skip
+from ragidx.corpora.records import FILE_FIELDS, Document, OnSkip, Scalar, Skip
 from ragidx.corpora.sources import Source, sources
 
 __all__ = [
@@ -35,7 +36,9 @@ __all__ = [
     "UnreadableError",
     "added_endings",
     "documents",
+    "member_documents",
     "read",
+    "read_all",
 ]
 
 Reader: TypeAlias = Callable[[SourceFile], Iterator[Document]]
@@ -45,7 +48,7 @@ ENTRY_POINTS = "ragidx.readers"
 _DEFAULTS = ReadOptions()
 
 _TEXT_ENDINGS = """
-    .txt .text .log .tex .bib .org .adoc .xml .yaml .yml .toml .ini .cfg .py .pyi .c .h .cc .cpp .hpp .cs .go .rs .java
+    .txt .text .log .bib .xml .yaml .yml .toml .ini .cfg .py .pyi .c .h .cc .cpp .hpp .cs .go .rs .java
     .kt .scala .swift .js .jsx .mjs .ts .tsx .rb .php .pl .lua .r .jl .hs .ml .ex .erl .clj .sh .bash .sql .css .scss
 """
 
@@ -60,9 +63,19 @@ READERS: dict[str, str] = {
     ".parquet": "records.columnar:read_parquet",
     **dict.fromkeys((".arrow", ".feather", ".ipc"), "records.columnar:read_arrow"),
     **dict.fromkeys(office.ENDINGS, "text:read_office"),
+    ".ipynb": "records.notebook:read_notebook",
+    ".eml": "packed.mail:read_eml",
+    ".mbox": "packed.mail:read_mbox",
+    **dict.fromkeys((".srt", ".vtt"), "packed.subtitles:read_subtitles"),
+    ".zip": "packed.archive:read_zip",
+    ".tar": "packed.archive:read_tar",
+    ".rtf": "packed.rtf:read_rtf",
+    ".tex": "markup:read_tex",
+    ".org": "markup:read_org",
+    **dict.fromkeys((".adoc", ".asciidoc"), "markup:read_adoc"),
     **dict.fromkeys(_TEXT_ENDINGS.split(), "text:read_text"),
 }
-"""Reader by ending, lower case, below `.gz` and `.zst`. Any other file is read as text if it looks like text."""
+"""Reader by ending, lower case, below `.gz` and the like. Any other file is read as text if it looks like text."""
 
 
 def documents(
@@ -96,14 +109,40 @@ def documents(
         SpecError: a glob is not valid.
     """
     found = sources(corpus, include=include, exclude=exclude, indexes=indexes, beir=True, on_skip=on_skip)
-    return _documents(filter(on_source, found), options, on_skip, layouts or Layouts())
+    return read_all(filter(on_source, found), options, on_skip=on_skip, layouts=layouts)
 
 
 def read(
     source: Source, options: ReadOptions = _DEFAULTS, *, on_skip: OnSkip, layouts: Layouts | None = None
 ) -> Iterator[Document]:
     """The Documents of one file. Its faults are reported, never raised."""
-    return _documents(iter([source]), options, on_skip, layouts or Layouts())
+    return read_all([source], options, on_skip=on_skip, layouts=layouts)
+
+
+def member_documents(
+    outer: SourceFile, name: str, stream: IO[bytes], size: int, *, record: str = ""
+) -> Iterator[Document]:
+    """The Documents of a file inside another, `outer`. Its faults are reported, never raised.
+
+    Args:
+        outer: an archive or a mail.
+        name: of the member, as `member_name` gives it.
+        stream: its bytes, read once.
+        size: in bytes.
+        record: of `outer` that has it: `#5`.
+    """
+    source = Source(None, f"{outer.source.name}{record}/{name}", size, status=outer.source.status)
+    yield from _read(
+        SourceFile(
+            source=source,
+            options=outer.options,
+            on_skip=outer.on_skip,
+            office=outer.office,
+            layouts=outer.layouts,
+            member=stream,
+            depth=outer.depth + 1,
+        )
+    )
 
 
 def is_structured(name: str) -> bool:
@@ -112,39 +151,60 @@ def is_structured(name: str) -> bool:
     return READERS.get(Path(plain).suffix, "").startswith("records.")
 
 
-def _documents(found: Iterator[Source], options: ReadOptions, on_skip: OnSkip, layouts: Layouts) -> Iterator[Document]:
-    with OfficeConverter(options.limits) as converter:
-        for source in found:
-            yield from _read(source, options, on_skip, converter, layouts)
-
-
-def _read(
-    source: Source, options: ReadOptions, on_skip: OnSkip, converter: OfficeConverter, layouts: Layouts
+def read_all(
+    found: Iterable[Source],
+    options: ReadOptions = _DEFAULTS,
+    *,
+    on_skip: OnSkip,
+    layouts: Layouts | None = None,
 ) -> Iterator[Document]:
-    reported = False
+    """The Documents of files, one file after the other. Their faults are reported, never raised."""
+    layouts = layouts or Layouts()
+    with OfficeConverter(options.limits) as office:
+        for source in found:
+            yield from _read(
+                SourceFile(source=source, options=options, on_skip=on_skip, office=office, layouts=layouts)
+            )
+
+
+def _read(file: SourceFile) -> Iterator[Document]:
+    source, on_skip, reported, fields = file.source, file.on_skip, False, file.file_fields()
 
     def report(skip: Skip) -> None:
         nonlocal reported
         reported = True
         on_skip(skip)
 
-    file = SourceFile(source=source, options=options, on_skip=report, office=converter, layouts=layouts)
+    file.on_skip = report
     try:
         for document in _reader(file)(file):
             reported = True
-            yield document
+            yield document if document.file else _with_file(document, fields)
     except UnreadableError as fault:
         check_machine(fault, source.name, source.path)  # a file that is left out leaves the index
         file.skip(str(fault))
     except OSError as fault:
         check_machine(fault, source.name, source.path)
         file.skip(f"cannot be read: {fault.strerror or fault}")
+    except RagidxError:
+        raise
+    except Exception as fault:  # noqa: BLE001  # whatever else a reader raises is a defect, which ends no build
+        check_machine(fault, source.name, source.path)
+        file.skip(f"a defect in its reader: {type(fault).__name__}: {first_line(fault)}")
     if not reported:
         file.skip("holds no document")
 
 
+def _with_file(document: Document, fields: Mapping[str, Scalar]) -> Document:
+    """The document with the fields of its file; its own of these names are renamed."""
+    metadata = document.metadata
+    if not metadata.keys().isdisjoint(FILE_FIELDS):
+        metadata = {f"metadata.{name}" if name in FILE_FIELDS else name: value for name, value in metadata.items()}
+    return dataclasses.replace(document, metadata=metadata, file=fields)
+
+
 def _reader(file: SourceFile) -> Reader:
-    if file.source.path is None:
+    if file.source.path is None and file.member is None:
         return _function("records.jsonl:read_standard_input")
     if file.ending in READERS:
         return _function(READERS[file.ending])

@@ -2,18 +2,20 @@
 
     Source -> SourceFile -> stream of bytes | all bytes | a path
 
-`.gz` and `.zst` are unpacked here; readers see the ending below them. Formats are not known here.
+`.gz`, `.zst`, `.bz2` and `.xz` are unpacked here; readers see the ending below them. Formats are not known here.
 """
 
 from __future__ import annotations
 
+import datetime
 import io
+import lzma
 import os
 import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -22,11 +24,13 @@ from ragidx.corpora.field_settings import FieldSettings, settings_of
 from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, ReadOptions, UnreadableError, shown_bytes
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.packed.office import OfficeConverter
-from ragidx.corpora.records import OnSkip, Skip
+from ragidx.corpora.records import FILE_FIELDS, OnSkip, Scalar, Skip
 from ragidx.corpora.sources import Source
 
-_PACKINGS = {".gz": "gzip", ".zst": "zstd"}
+_PACKINGS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
+_SHORT = {".tgz": ".tar.gz", ".tbz2": ".tar.bz2", ".tbz": ".tar.bz2", ".txz": ".tar.xz", ".tzst": ".tar.zst"}
 _BLOCK_BYTES = MIB
+_XZ_BYTES = 256 * MIB  # of memory; what `xz -9` needs is a quarter
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,6 +42,8 @@ class SourceFile:
         options: which fields to take, and bounds.
         on_skip: called for each skip.
         office: the converter of PDF and office files, shared by all files of a corpus; None: no file here needs one.
+        member: the bytes of a file inside another, an archive or a mail; they can be read once.
+        depth: how many files it is inside of.
         layouts: how the records of the corpus's files become documents.
     """
 
@@ -45,13 +51,16 @@ class SourceFile:
     options: ReadOptions
     on_skip: OnSkip
     office: OfficeConverter | None = None
+    member: IO[bytes] | None = None
+    depth: int = 0
     layouts: Layouts = field(default_factory=Layouts)
-    ending: str = field(init=False)  # lower case, below .gz and .zst; "" if there is none
+    ending: str = field(init=False)  # lower case, below .gz and the like; "" if there is none
     packing: str | None = field(init=False)
     fields: FieldSettings = field(init=False)  # what the user says of them
 
     def __post_init__(self) -> None:
         name = Path(self.source.name.lower())
+        name = name.with_suffix(_SHORT.get(name.suffix, name.suffix))
         self.packing = _PACKINGS.get(name.suffix)
         self.fields = settings_of(self.options, self.source.name)
         self.ending = (name.with_suffix("") if self.packing else name).suffix
@@ -67,6 +76,16 @@ class SourceFile:
             return record
         return f"{self.source.name}#{record}" if record else self.source.name
 
+    def file_fields(self) -> dict[str, Scalar]:
+        """`FILE_FIELDS` of the file; of a member its own path and size, and the time of the outer file."""
+        source = self.source
+        if source.path is None and self.member is None:
+            return {}
+        folder, _, name = source.name.rpartition("/")
+        modified = _iso_time(source.status.st_mtime) if source.status is not None else None
+        values = (source.name, name, Path(name).suffix.lower(), folder, source.size, modified)
+        return {field: value for field, value in zip(FILE_FIELDS, values, strict=True) if value is not None}
+
     def skip(self, reason: str, at: str = "") -> None:
         """Report that the file is skipped, or what is `at` (`:line` or `#record`) in it."""
         self.on_skip(Skip(f"{self.source.name}{at}", reason))
@@ -78,15 +97,17 @@ class SourceFile:
         Raises:
             UnreadableError: it is no longer a regular file; while reading: it is damaged, or expands beyond the limits.
         """
-        if self.source.path is None:
-            yield sys.stdin.buffer
-            return
-        with _open_regular(self.source.path) as packed:
+        with self._packed() as packed:
             if self.packing is None:
                 yield packed
                 return
             with io.BufferedReader(_Unpacked(packed, self.packing, self.limits), _BLOCK_BYTES) as stream:
                 yield stream
+
+    def _packed(self) -> AbstractContextManager[IO[bytes]]:
+        if self.member is not None:
+            return nullcontext(self.member)
+        return nullcontext(sys.stdin.buffer) if self.source.path is None else _open_regular(self.source.path)
 
     def data(self, limit: int) -> bytearray:
         """All of the file's bytes.
@@ -110,6 +131,14 @@ class SourceFile:
                 spool.write(block)
             spool.flush()
             yield Path(spool.name)
+
+
+def _iso_time(seconds: float) -> str | None:
+    """A time in UTC, to the second; None: it is not of years 1 to 9999."""
+    try:
+        return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).isoformat()
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def read_all(stream: IO[bytes], limit: int, head: bytes = b"") -> bytearray:
@@ -137,16 +166,14 @@ def _open_regular(path: Path) -> IO[bytes]:
 
 
 class _Unpacked(io.RawIOBase):
-    """Bytes of a .gz or .zst, counted. Arrow unpacks block by block, joins members, and detects a truncated file."""
+    """Unpacked bytes, counted. Arrow unpacks block by block, joins members, and detects a truncated file."""
 
     def __init__(self, packed: IO[bytes], packing: str, limits: Limits) -> None:
-        import pyarrow as pa
-
         self._packed = packed
         self._packing = packing
         self._limits = limits
         self._count = 0
-        self._inner = pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), packing)
+        self._inner = _Xz(packed) if packing == "xz" else _arrow_stream(packed, packing)
 
     def readable(self) -> bool:
         return True
@@ -154,7 +181,7 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             count = int(self._inner.readinto(buffer))
-        except OSError as fault:
+        except (OSError, lzma.LZMAError) as fault:
             raise UnreadableError(f"damaged {self._packing} data: {fault}") from fault
         self._count += count
         if self._count > self._limits.unpacked_bytes:
@@ -163,3 +190,34 @@ class _Unpacked(io.RawIOBase):
         if self._count > RATIO_FROM_BYTES and self._count > ratio * max(1, self._packed.tell()):
             raise UnreadableError(f"expands to more than {ratio} times its size")
         return count
+
+
+def _arrow_stream(packed: IO[bytes], packing: str) -> Any:
+    import pyarrow as pa
+
+    return pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), packing)
+
+
+class _Xz:
+    """Bytes of an .xz, which Arrow does not unpack, in bounded memory."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        self._packed = packed
+        self._begin()
+
+    def _begin(self) -> None:
+        self._inner = lzma.LZMADecompressor(memlimit=_XZ_BYTES)
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            rest = self._inner.unused_data if self._inner.eof else b""
+            if self._inner.eof:
+                rest = (rest or self._packed.read(_BLOCK_BYTES)).lstrip(b"\0")  # padding between streams
+                if not rest:
+                    return 0
+                self._begin()
+            elif self._inner.needs_input and not (rest := self._packed.read(_BLOCK_BYTES)):
+                raise lzma.LZMAError("truncated")
+            if block := self._inner.decompress(rest, max_length=len(buffer)):
+                buffer[: len(block)] = block
+                return len(block)

@@ -16,10 +16,11 @@ from typing import Any
 
 import yaml
 
+from ragidx.corpora.errors import lone_surrogate, printable
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import decode, is_binary, marked_encoding
 from ragidx.corpora.readers.fields import check_text, from_text, from_value
-from ragidx.corpora.readers.source_file import SourceFile
+from ragidx.corpora.readers.source_file import SourceFile, read_all
 from ragidx.corpora.records import Document, Scalar
 
 _TOP_CHARS = 1 << 16  # front matter and the first heading are looked for here
@@ -44,11 +45,12 @@ def read_text(file: SourceFile) -> Iterator[Document]:
 
 def read_unknown(file: SourceFile) -> Iterator[Document]:
     """A file with an unknown ending: its text if its first bytes look like text."""
-    with file.stream() as stream:
+    with file.stream() as stream:  # once: a member of an archive cannot be read twice
         sample = stream.read(_SNIFFED_BYTES)
-    if marked_encoding(sample) is None and is_binary(sample):
-        raise UnreadableError(f"binary file of unknown format '{file.ending}'" if file.ending else "binary file")
-    yield from read_text(file)
+        if marked_encoding(sample) is None and is_binary(sample):
+            raise UnreadableError(f"binary file of unknown format '{file.ending}'" if file.ending else "binary file")
+        text = decode(read_all(stream, file.limits.document_bytes, sample))
+    yield _document(file, text, {}, whole=text)
 
 
 def read_markdown(file: SourceFile) -> Iterator[Document]:
@@ -59,9 +61,11 @@ def read_markdown(file: SourceFile) -> Iterator[Document]:
     metadata: dict[str, Scalar] = {}
     for name, value in fields.items():
         try:
+            if lone_surrogate(name) is not None:
+                raise ValueError("lone surrogate")
             scalar = to_scalar(value)
         except ValueError as fault:
-            file.skip(f"the field '{name}': {fault}")
+            file.skip(f"the field '{printable(name)}': {fault}")
         else:
             if scalar is not None:
                 metadata[name] = scalar
@@ -81,12 +85,17 @@ def read_rst(file: SourceFile) -> Iterator[Document]:
 
 
 def read_office(file: SourceFile) -> Iterator[Document]:
-    """A PDF or office file as Markdown."""
+    """A PDF or office file."""
     assert file.office is not None
     with file.path() as path:
-        text = file.office.convert(path, file.ending)
-    title = first_heading(text) if file.ending in (".docx", ".epub") else ""
-    yield _document(file, text, {"title": title} if title else {}, markdown=True)
+        found = file.office.convert(path, file.ending)
+    for where, reason in found.skips:
+        file.skip(reason, where)
+    check_text(found.text)
+    title = first_heading(found.text) if file.ending == ".docx" else ""
+    title = title or found.title or (first_heading(found.text) if file.ending == ".epub" else "")
+    metadata = {name: text for name, text in (("title", title), ("author", found.author)) if text}
+    yield Document(file.doc_id(), found.text, metadata, found.markdown, places=found.places)
 
 
 def _document(
@@ -108,9 +117,9 @@ def front_matter(text: str) -> tuple[dict[str, object], str]:
     """
     found = _FRONT.match(text, 0, _TOP_CHARS) if text.startswith("---") else None
     fields = _yaml(found[1]) if found else None
-    if found is None or not isinstance(fields, dict):
+    if found is None or fields is None:
         return {}, text
-    return {str(name): value for name, value in fields.items()}, text[found.end() :].lstrip("\n")
+    return fields, text[found.end() :].lstrip("\n")
 
 
 def first_heading(text: str) -> str:
@@ -206,9 +215,10 @@ class _YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # no stubs
         return super().compose_node(parent, index)
 
 
-def _yaml(text: str) -> object:
+def _yaml(text: str) -> dict[str, object] | None:
+    """The fields of a mapping; None if it is no such thing."""
     try:
         value: object = yaml.load(text, Loader=_YamlLoader)  # a SafeLoader
+        return {str(name): field for name, field in value.items()} if isinstance(value, dict) else None
     except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return None  # the constructors of dates, numbers and booleans raise what int() and friends do
-    return value

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import types
 
@@ -23,6 +23,7 @@ from ragidx.corpora.errors import first_line
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.fields import from_value
 from ragidx.corpora.readers.records.columnar import column_values, open_arrow
+from ragidx.corpora.readers.records.expansion import check_growth, halved, open_parquet
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Scalar
 from ragidx.corpora.vectors.batch import VectorBatch, batch_rows, check_width, row_ids
@@ -49,7 +50,8 @@ def read_columns(file: SourceFile, vector_field: str | None, dim: int | None, *,
     is_parquet = file.ending == ".parquet"
     reader = _parquet if is_parquet else _arrow
     try:
-        yield from reader(file, vector_field, _Rows(file, dim, named))
+        with file.path() as path:
+            yield from reader(path, vector_field, _Rows(file, dim, named, path.stat().st_size))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
         if isinstance(fault, OSError) and fault.errno is not None:
             raise
@@ -57,12 +59,11 @@ def read_columns(file: SourceFile, vector_field: str | None, dim: int | None, *,
         raise UnreadableError(f"damaged {kind} data: {first_line(fault)}") from fault
 
 
-def _parquet(file: SourceFile, vector_field: str | None, rows: _Rows) -> Iterator[VectorBatch]:
-    options = {"buffer_size": 1 << 20, "pre_buffer": False, "page_checksum_verification": True}
-    with file.path() as path, pq.ParquetFile(path, **options) as parquet:
-        columns = VectorColumns.choose(file, parquet.schema_arrow, vector_field)
+def _parquet(path: Path, vector_field: str | None, rows: _Rows) -> Iterator[VectorBatch]:
+    with open_parquet(path, rows.file.limits, page_checksum_verification=True) as (parquet, most):
+        columns = VectorColumns.choose(rows.file, parquet.metadata.schema.to_arrow_schema(), vector_field)
         width = _parquet_width(parquet, columns.vector)
-        size = _PEEK_ROWS if width is None else batch_rows(width)
+        size = min(most, _PEEK_ROWS if width is None else batch_rows(width))
         total = parquet.metadata.num_rows
         for batch in parquet.iter_batches(batch_size=size, columns=columns.names, use_threads=False):
             yield from rows.batches(columns, batch, min(1.0, (rows.n_read + batch.num_rows) / max(1, total)))
@@ -82,9 +83,9 @@ def _parquet_width(parquet: Any, name: str) -> int | None:
     return _usual(_lengths(column)[_valid(column)])
 
 
-def _arrow(file: SourceFile, vector_field: str | None, rows: _Rows) -> Iterator[VectorBatch]:
-    with file.path() as path, open_arrow(path) as (schema, batches):
-        columns = VectorColumns.choose(file, schema, vector_field)
+def _arrow(path: Path, vector_field: str | None, rows: _Rows) -> Iterator[VectorBatch]:
+    with open_arrow(path, rows.file.limits) as (schema, batches):
+        columns = VectorColumns.choose(rows.file, schema, vector_field)
         for batch, share in batches:
             yield from rows.batches(columns, batch.select(columns.names), share)
             del batch  # before the next is read: one at a time is held
@@ -94,9 +95,11 @@ def _arrow(file: SourceFile, vector_field: str | None, rows: _Rows) -> Iterator[
 class _Rows:
     """Record batches of one file into VectorBatches; broken rows are skipped."""
 
-    def __init__(self, file: SourceFile, dim: int | None, named: bool) -> None:
+    def __init__(self, file: SourceFile, dim: int | None, named: bool, packed: int) -> None:
         self.n_read = 0
-        self._file, self._dim, self._named = file, dim, named
+        self.file = file
+        self._dim, self._named = dim, named
+        self._packed, self._expanded = packed, 0  # bytes of the file, and of what was read of it
         self._is_checked = False
 
     def batches(self, columns: VectorColumns, batch: Any, share: float) -> Iterator[VectorBatch]:
@@ -105,17 +108,29 @@ class _Rows:
         vectors.validate(full=True)
         self._check_width(columns.vector, vectors)
         step = batch_rows(self._dim) if self._dim else _PEEK_ROWS
-        for start in range(0, batch.num_rows, step):
-            piece = batch.slice(start, step)
+        pieces = (piece for start in range(0, batch.num_rows, step) for piece in self._small(batch.slice(start, step)))
+        for piece in pieces:
             first, self.n_read = self.n_read, self.n_read + piece.num_rows
             found = self._piece(columns, piece, first, share)
             if found is not None:
                 yield found
 
+    def _small(self, piece: Any) -> Iterator[Any]:
+        """Pieces that are small as Python values, too. A string that is not UTF-8 is as long as it is in the file."""
+        try:
+            piece.validate(full=True)
+        except pa.ArrowInvalid:
+            yield piece
+            return
+        for part, size in halved(piece):
+            self._expanded += size
+            check_growth(self._expanded, self._packed, self.file.limits)
+            yield part
+
     def end(self) -> None:
         """After the last batch."""
         if not self.n_read:
-            self._file.skip("holds no row")
+            self.file.skip("holds no row")
 
     def _check_width(self, name: str, vectors: Any) -> None:
         """A column of another width throughout is an error; single vectors of another width are broken rows."""
@@ -125,7 +140,7 @@ class _Rows:
         usual = _usual(lengths)
         assert usual is not None
         if self._dim is None or not (lengths == self._dim).any():
-            check_width(usual, self._dim, f"the column '{name}'", self._file.source.name)
+            check_width(usual, self._dim, f"the column '{name}'", self.file.source.name)
         self._dim = usual if self._dim is None else self._dim
         self._is_checked = True
 
@@ -134,16 +149,16 @@ class _Rows:
         piece, faults, undecoded = _decoded(piece, needed)
         rows = np.arange(first, first + piece.num_rows)
         matrix = _matrix(_storage(piece.column(columns.vector)), self._dim or 1, faults)
-        ids = row_ids(self._file, rows, named=self._named) if columns.id is None else _ids(piece.column(columns.id))
+        ids = row_ids(self.file, rows, named=self._named) if columns.id is None else _ids(piece.column(columns.id))
         faults |= {row: "the id is missing" for row, name in enumerate(ids) if not name and row not in faults}
         texts = [""] * len(rows) if columns.text is None else _strings(piece.column(columns.text)).to_pylist()
         documents = None if columns.document is None else _ids(piece.column(columns.document))
         for name, row in undecoded:
-            self._file.skip(f"the field '{name}': not UTF-8", f"#{first + row}")
+            self.file.skip(f"the field '{name}': not UTF-8", f"#{first + row}")
         for row in sorted(faults):
-            self._file.skip(faults[row], f"#{first + row}")
+            self.file.skip(faults[row], f"#{first + row}")
         batch = VectorBatch(
-            file=self._file.source.name,
+            file=self.file.source.name,
             rows=rows,
             ids=ids,
             vectors=matrix,
@@ -165,15 +180,15 @@ class _Rows:
 
     def _scalars(self, name: str, column: Any, first: int) -> list[Any]:
         """One value a row; what cannot be kept is skipped. Simple types need no conversion."""
-        values = column_values(self._file, name, column, first - 1)  # its reports count from 1
+        values = column_values(self.file, name, column, first - 1)  # its reports count from 1
         kind = column.type
         if types.is_boolean(kind) or types.is_signed_integer(kind) or is_text(kind):
             return values
         for row, value in enumerate(values):
             try:
-                values[row] = from_value(value, nested_chars=self._file.limits.nested_chars)
+                values[row] = from_value(value, nested_chars=self.file.limits.nested_chars)
             except ValueError as fault:
-                self._file.skip(f"the field '{name}': {fault}", f"#{first + row}")
+                self.file.skip(f"the field '{name}': {fault}", f"#{first + row}")
                 values[row] = None
         return values
 

@@ -62,6 +62,7 @@ def load_faiss() -> Any:
         hint = f"{install('cpu')}; gpu in place of cpu on a machine with an NVIDIA GPU"
         raise RagidxError("faiss is not installed", hint) from fault
     except ImportError as fault:
+        check_machine(fault)
         raise RagidxError(f"faiss cannot be loaded: {fault}", "install it again") from fault
 
 

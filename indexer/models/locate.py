@@ -19,7 +19,7 @@ from typing import Any
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.devices import check_models
-from ragidx.indexer.models.files import keep, read_object
+from ragidx.indexer.models.files import AGAIN, keep, read_object
 from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG
 from ragidx.indexer.models.lora_config import WEIGHTS as ADAPTER_WEIGHTS
 from ragidx.indexer.models.lora_config import base_name, is_adapter, read_config
@@ -33,6 +33,9 @@ _SETTINGS = (
 )
 _VOCABULARIES = ("vocab.txt", "merges.txt", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
 _WORTH_KEEPING = 1 << 28
+
+_WIDTHS = ("word_embed_proj_dim", "hidden_size", "n_embd", "d_model")  # fields of a config, the first that is there
+_PRESET = {"method": str, "template": str, "pooling": str, "attention": str, "layer": int, "filter": dict}
 
 
 @dataclass(frozen=True)
@@ -70,14 +73,10 @@ class ModelFiles:
     @property
     def hidden(self) -> int | None:
         """The hidden width that the config names; None where it names none."""
-        config = self.config.get("text_config") or self.config
-        width = (
-            config.get("word_embed_proj_dim")
-            or config.get("hidden_size")
-            or config.get("n_embd")
-            or config.get("d_model")
-        )
-        return int(width) if width else None
+        inner = self.config.get("text_config")
+        config = inner if inner and isinstance(inner, dict) else self.config
+        width = next((config[name] for name in _WIDTHS if config.get(name)), None)
+        return width if isinstance(width, int) else None
 
     @property
     def weight_files(self) -> list[Path]:
@@ -88,7 +87,14 @@ class ModelFiles:
     def preset(self) -> dict[str, Any]:
         """The preset of this model: its preset.json, else by its hub id; empty without one."""
         path = self.folder / "preset.json"
-        return read_object(path) if path.is_file() else published_presets().get(self.name, {})
+        if not path.is_file():
+            return published_presets().get(self.name, {})
+        found = read_object(path)
+        for name, kind in _PRESET.items():
+            if name in found and type(found[name]) is not kind:
+                shown = ascii(found[name])[:60]
+                raise ModelError(f"'{name}' is {shown}, not of the type {kind.__name__}", AGAIN, where=str(path))
+        return found
 
 
 def locate(

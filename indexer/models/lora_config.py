@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from ragidx.corpora.errors import ModelError
+from ragidx.corpora.errors import ModelError, first_line
 from ragidx.indexer.models.files import read_object
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -35,6 +35,8 @@ _BEYOND_LORA = (
 # them, and only the base so changed belongs to the adapter.
 _HARMLESS_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")
 
+_REPEATS = re.compile(r"[*+?{(|]")
+
 _Value = TypeVar("_Value", int, float)
 
 
@@ -47,8 +49,8 @@ class AdapterConfig:
         rank: r, the rows of A and columns of B.
         alpha: the factor of the product, before division by r or its root.
         rank_stabilised: whether the root of r divides.
-        ranks, alphas: regular expressions over the ends of layer names, and what holds for the layers they match; the
-            first match counts.
+        ranks, alphas: regular expressions (RE2) over the ends of layer names, and what holds for the layers they match;
+            the first match counts.
     """
 
     base: str
@@ -147,16 +149,27 @@ def _pattern(config: Mapping[str, object], kind: str, path: Path) -> list[tuple[
         raise damaged(f"{kind}_pattern is not an object: {pattern!r}", path)
     for key in pattern:
         try:
-            re.compile(key)
-        except re.error as fault:
-            raise damaged(f"{kind}_pattern has '{key}', which is not a pattern: {fault}", path) from fault
+            _is_match(key, "")
+        except (ValueError, re.error) as fault:  # that of Arrow is a ValueError
+            reason = first_line(fault).removeprefix("Invalid regular expression: ")
+            raise damaged(f"{kind}_pattern has '{key}', which is not a pattern of RE2: {reason}", path) from fault
     return list(pattern.items())
 
 
 def _matched(patterns: Mapping[str, _Value], layer: str, default: _Value) -> _Value:
     """As PEFT matches: the pattern, from the start of the name or after a dot, to its end."""
-    matches = (value for key, value in patterns.items() if re.match(rf"(?:.*\.)?(?:{key})$", layer))
-    return next(matches, default)
+    return next((value for key, value in patterns.items() if _is_match(key, layer)), default)
+
+
+def _is_match(key: str, layer: str) -> bool:
+    """By RE2, which does not backtrack, unless nothing in the pattern can repeat: then by `re`, which is faster."""
+    pattern = rf"^(?:.*\.)?(?:{key})$"
+    if not _REPEATS.search(key):
+        return re.match(pattern, layer) is not None
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return bool(pc.match_substring_regex(pa.scalar(layer), pattern).as_py())
 
 
 def _rank(value: object, field: str, path: Path) -> int:

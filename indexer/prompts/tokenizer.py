@@ -183,7 +183,7 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
     folder = files.tokenizer_folder
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (ValueError, OSError, KeyError, ImportError, TypeError) as fault:
+    except Exception as fault:  # transformers raises what its files make it
         check_machine(fault, folder)
         raise ModelError(
             f"the tokenizer of '{files.name}' cannot be loaded: {first_line(fault)}",

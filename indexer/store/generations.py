@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, MachineError
+from ragidx.indexer.damage import check_name
 from ragidx.indexer.store.lock import LOCK
 from ragidx.indexer.store.manifest import (
     KEPT,
@@ -48,8 +49,10 @@ def committed(folder: Path) -> Manifest:
     """The manifest of the committed state.
 
     Raises:
-        IndexFormatError: there is none (the message says what is there), or it is damaged or newer.
+        IndexFormatError: there is none (the message says what is there), it is damaged or newer, or its name is not
+            UTF-8.
     """
+    check_name(folder)
     if folder.is_file():
         raise IndexFormatError("it is a file, not a folder", "name another folder with `index`", where=str(folder))
     try:
@@ -73,6 +76,7 @@ def committed_or_none(index: Path) -> Manifest | None:
     Raises:
         IndexFormatError: it is damaged or newer.
     """
+    check_name(index)
     try:
         return read_manifest(index) if index.is_dir() else None  # the writer reports a file at this path
     except FileNotFoundError:

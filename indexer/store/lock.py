@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ragidx.corpora.errors import BusyError
 from ragidx.indexer import atomic
+from ragidx.indexer.damage import check_name
 
 LOCK = "LOCK"
 
@@ -24,12 +25,13 @@ class Lock:
 
     Raises:
         BusyError: another writer holds it; the message says which process, and since when.
-        RagidxError: the folder cannot be written.
+        RagidxError: the folder cannot be written, or its name is not UTF-8.
     """
 
     def __init__(self, folder: Path) -> None:
         import fcntl  # POSIX only: reading an index needs no lock
 
+        check_name(folder)
         path = folder / LOCK
         with atomic.writing(path):
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -68,6 +70,6 @@ def _busy(folder: Path, content: bytes) -> BusyError:
     try:
         holder = json.loads(content)
         who = f"process {int(holder['pid'])}, since {datetime.strptime(holder['since'], '%Y-%m-%dT%H:%M:%SZ')} UTC"
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         who = "another process"
     return BusyError(f"the index is being written by {who}", "wait until that ends, then run again", where=str(folder))

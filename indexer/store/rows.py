@@ -14,8 +14,10 @@ An integer past 64 bits is a string. Ints widened to double above 2**53 lose dig
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -182,7 +184,7 @@ def fixed_arrays(rows: Sequence[Row]) -> list[Any]:
 
 def metadata_arrays(rows: Sequence[Row]) -> dict[str, Any]:
     """One array for each field that has a value in these rows, of the narrowest kind that holds them."""
-    names = dict.fromkeys(name for row in rows for name in row.metadata)
+    names = dict.fromkeys(itertools.chain.from_iterable(row.metadata for row in rows))
     try:
         arrays = {name: _metadata_array([row.metadata.get(name) for row in rows]) for name in names}
     except UnicodeEncodeError as fault:
@@ -213,7 +215,17 @@ def _in_utc(value: datetime.datetime) -> datetime.datetime:
     return value.replace(tzinfo=datetime.UTC) if value.tzinfo is None else value.astimezone(datetime.UTC)
 
 
+_PLAIN = {
+    frozenset(types): kind
+    for kind, kept in (("string", str), ("int", int), ("float", float), ("bool", bool))
+    for types in ((kept,), (kept, type(None)))
+}
+
+
 def _metadata_array(values: Sequence[Scalar]) -> Any | None:
+    if (one := _PLAIN.get(frozenset(map(type, values)))) is not None:  # most columns, at a tenth of the time
+        with contextlib.suppress(OverflowError):  # an integer past 64 bits
+            return pa.array(values, KINDS[one])
     kinds = [kind_of(value) for value in values]
     present = {kind for kind in kinds if kind is not None}
     if not present:

@@ -225,14 +225,15 @@ class StoreWriter:
             self._drop_segment()
             raise
 
-    def commit(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
+    def commit(self, notes: Mapping[str, Json], n_documents: int, *, changed: bool = False) -> Manifest:
         """Make everything visible at once, and end this writer.
 
         If nothing differs from the committed state, nothing is written and that state is returned.
 
         Args:
-            notes: what the build reports; stored in the manifest. New notes alone are not a difference.
+            notes: what the build reports; stored in the manifest. Alone they are no difference, unless `changed`.
             n_documents: of the corpus, those without chunks included.
+            changed: commit in any case.
 
         Raises:
             RagidxError: the disk is full or failed. The committed state is the old one, or the new one if only the last
@@ -240,7 +241,7 @@ class StoreWriter:
             SpecError: no index that fits into the memory reaches the requested recall.
         """
         with self.whole():
-            if self._is_unchanged(n_documents):
+            if not changed and self._is_unchanged(n_documents):
                 assert self.base is not None
                 self._end()
                 return self.base

@@ -20,17 +20,33 @@ from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.records import Document, Skip
 from ragidx.corpora.sources import Source
 from ragidx.indexer.arrays import Floats
+from ragidx.indexer.digests import as_digests, digest
 from ragidx.indexer.store.manifest import files_of
+from ragidx.indexer.store.source_list import SOURCES, SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import LAYOUTS, Reading, check_removal, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.corpus import (
+    CUT_HERE,
+    LAYOUTS,
+    Reading,
+    check_removal,
+    chunker_of,
+    document_hash,
+    is_unchanged,
+    too_long,
+)
 from ragidx.pipelines.build.encode import encode, windows, with_vector
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
 from ragidx.pipelines.build.options import BuildKeywords, build_options
+from ragidx.pipelines.build.removal import DELETED_FILE, deleted_ids, is_unreadable, missing
 from ragidx.pipelines.build.report import INDEXING, BuildReport, OnProgress, Progress, Skips, StrictError, Teller
-from ragidx.pipelines.build.resolve import make_plan
+from ragidx.pipelines.build.resolve import Plan, make_plan
+from ragidx.pipelines.build.selection import Corpus, Selection, added, as_paths, lost, reading_of, with_globs
+from ragidx.pipelines.build.tally import Tally, rules
+
+SHOWN = 10  # ids of removed and stale documents in a report
 
 if TYPE_CHECKING:
     from ragidx.indexer.store.lookup import Documents
@@ -38,7 +54,7 @@ if TYPE_CHECKING:
 
 
 def build(
-    corpus: str | Path,
+    corpus: Corpus = None,
     index: str | Path = "ragidx-index",
     *,
     on_progress: OnProgress | None = None,
@@ -47,7 +63,8 @@ def build(
     """Make or update the index of a corpus.
 
     Args:
-        corpus: a folder, a file, a BEIR folder, or `-` for standard input.
+        corpus: a folder, a file, a BEIR folder, or `-` for standard input; or several folders and files, the sources of
+            the index; or these by name. Of an index that exists: those of its sources that are read; None: all.
         index: the index folder.
         on_progress: called a few times a second.
         options: `BuildKeywords`: model, method, pooling, tau, dim, filter, chunk_size, device, strict ...
@@ -59,25 +76,63 @@ def build(
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
     """
-    return _Build(Reading(corpus, Path(index), build_options(**options)), on_progress).run()
+    asked, folder = build_options(**options), Path(index)
+    plan = make_plan(folder, asked)
+    return _Build(plan, *reading_of(corpus, folder, asked, plan.stored), on_progress).run()
+
+
+def add(
+    paths: str | Path | Sequence[str | Path],
+    index: str | Path = "ragidx-index",
+    *,
+    name: str | None = None,
+    on_progress: OnProgress | None = None,
+    **options: Unpack[BuildKeywords],
+) -> BuildReport:
+    """Put folders or files beside the sources of an index: they alone are read and encoded, in one commit.
+
+    Args:
+        paths: of the new sources.
+        index: the index folder.
+        name: of the one new source; its documents' ids begin with it. None: the folder's own.
+        on_progress: called a few times a second.
+        options: as for `build`.
+
+    Raises:
+        RagidxError: of the subclass that says what to do; the committed state is then what it was.
+    """
+    asked, folder = build_options("add", **options), Path(index)
+    plan = make_plan(folder, asked)
+    selection = added(as_paths(paths), folder, plan.stored or Store.open(folder), name)
+    selection = with_globs(selection, asked.include, asked.exclude)
+    reading = Reading(", ".join(map(str, as_paths(paths))), folder, asked, selection.roots(folder))
+    return _Build(plan, reading, selection, on_progress).run()
 
 
 class _Build:
     """One run of `build`; its state is what the steps share."""
 
-    def __init__(self, reading: Reading, on_progress: OnProgress | None) -> None:
-        self.reading, self.corpus, self.index, self.options = reading, reading.corpus, reading.index, reading.options
+    def __init__(self, plan: Plan, reading: Reading, selection: Selection, on_progress: OnProgress | None) -> None:
+        self.plan, self.reading, self.corpus, self.index, self.options = (
+            plan,
+            reading,
+            reading.corpus,
+            reading.index,
+            reading.options,
+        )
+        self.selection = selection
         self.report = BuildReport(index=str(self.index))
         self.progress = Progress()
         self._tell = Teller(on_progress, self.progress)
         self.skips = Skips(self.options.strict)
         self._cutter: Cutter | None = None
         self._fitted: dict[bytes, Floats] = {}  # vectors of the sample the filter was fitted on
+        self._tally = Tally(selection)
+        self._name, self._unreadable = "", set[str]()  # the file that is read; files that cannot be
 
     def run(self) -> BuildReport:
         """The whole build."""
         self._started = time.perf_counter()
-        self.plan = make_plan(self.index, self.options)
         if self.plan.wants_a_sample:
             self._fit()
         with cleaned_if_refused(self.index), self._writer() as writer:
@@ -86,53 +141,90 @@ class _Build:
             had = writer.base is not None and not self.options.rebuild
             self._cut_before = _n_truncated(writer.base) if had else 0
             self._looks_again = self.options.strict and self._cut_before > 0
+            self._deleted = deleted_ids(self.plan.blobs().get(DELETED_FILE))
             reread = self.options.reread or self._looks_again
             self._seen = SeenFiles(self.index, self.reading.read_options, known, reread=reread)
             with contextlib.ExitStack() as self._open:
                 for window in windows(self._items(known)):
                     self._index(window)
-            self.reading.check_something_was_read(self.report.n_documents, self.skips)
+            self._check_sources(writer.base if had else None)
             self._seen.keep()
-            self.report.n_removed = self._remove_others(known) if had else 0
-            manifest = writer.commit(self._notes(), self.report.n_documents)
+            if had:
+                self._remove_others(known)
+            if self.plan.spec.chunk.size is not None:
+                self.report.n_cut_before = known.count_hashed_otherwise(CUT_HERE)
+            base, r = writer.base, self.report
+            before = () if base is None else sources_of(base.notes, self.index, base.n_documents)
+            entries = self._tally.entries(before, changed=bool(r.n_added or r.n_changed or r.n_removed))
+            r.n_documents = sum(entry.n_documents for entry in entries)
+            changed = had and rules(before) != rules(entries)
+            manifest = writer.commit(self._notes(entries), r.n_documents, changed=changed)
             self.report.committed = writer.base is None or manifest.generation != writer.base.generation
             self._seen.write()
             self._report_fields()
         self._finish()
         return self.report
 
-    def _remove_others(self, known: Documents) -> int:
-        """Delete the documents that the corpus does not have; how many there were."""
-        r = self.report
+    def _check_sources(self, base: Manifest | None) -> None:
+        """Refuse a corpus without documents, and a source that lost all of them."""
+        several = len(self.selection.entries) > 1
+        if base is not None and several and not self.options.allow_removal:
+            for entry in sources_of(base.notes, self.index, base.n_documents):
+                if entry.name in self.selection.names and entry.n_documents and not self._tally.n_read[entry.name]:
+                    raise lost(entry.name, f"has no document now, and had {entry.n_documents:,}")
+        if not (several and self.options.allow_removal):
+            self.reading.check_something_was_read(self.report.n_documents, self.skips)
+
+    def _remove_others(self, known: Documents) -> None:
+        """Delete the documents that the sources do not have any more."""
+        r, unseen = self.report, known.others()
+        if not len(unseen):
+            return
+        entries, names = self.selection.entries, self.selection.names
+        found = missing(Store.open(self.index), unseen, entries, names, self._unreadable)
         if not self.options.allow_removal:
-            n_removed = known.count_others()
-            check_removal(n_removed, r.n_unchanged + r.n_changed + n_removed, self.index)
-        return self.writer.delete_others()
+            for name, n_removed in found.by_source.items():
+                where = self.index if len(entries) < 2 else f"{self.index}: {name}"
+                check_removal(n_removed, self._tally.n_kept[name] + n_removed, where)
+        known.keep_all(found.kept())
+        self._seen.carry(as_digests([digest(name) for name in found.elsewhere]))
+        for doc_id in found.stale:
+            self._tally.n_read[self._tally.source_of(doc_id)] += 1
+        r.n_stale, r.stale, r.removed = len(found.stale), found.stale[:SHOWN], found.gone[:SHOWN]
+        r.n_removed = self.writer.delete_others()
 
     # -- reading ------------------------------------------------------------------------------------------------
 
     def _begin(self, source: Source) -> bool:
         """Whether a file has to be read; one that did not change is still the documents that the index has."""
+        self._name = source.name
         self.progress.n_bytes += source.size
         passed = self._seen.passes(source)
         if passed:
             self.reading.layouts.pass_over(source.name)
             self.report.n_unopened += 1
-            self._count(passed)
-            self.report.n_unchanged += passed
+            self._count(source.name, passed)
+            self._keep(source.name, passed)
         elif not self.progress.total_bytes:  # what is all known is through before anyone could look at a bar
             self.progress.total_bytes = self.reading.total_bytes()
         return not passed
 
-    def _count(self, n_documents: int) -> None:
+    def _count(self, name: str, n_documents: int) -> None:
+        self._tally.n_read[self._tally.source_of(name)] += n_documents
         self.report.n_documents += n_documents
         self.progress.n_documents += n_documents
         self._tell()
+
+    def _keep(self, name: str, n_documents: int) -> None:
+        self._tally.n_kept[self._tally.source_of(name)] += n_documents
+        self.report.n_unchanged += n_documents
 
     def _left_out(self, skip: Skip) -> None:
         """Of the file that is being read, or in the walk."""
         self.skips.add(skip)
         self._seen.left_out(skip.where)
+        if is_unreadable(skip.where, skip.reason, self._name):
+            self._unreadable.add(skip.where)
 
     # -- the filter, where it is fitted ---------------------------------------------------------------------------
 
@@ -166,12 +258,18 @@ class _Build:
     def _take(self, document: Document, had: bytes | None) -> Iterable[list[Item]]:
         """Begin to cut a document that is new or changed; gives the items of documents that are cut by now."""
         doc_hash = document_hash(document)
+        if document.id in self._deleted:
+            self.report.n_kept_out += 1
+            self._seen.left_out(document.id)  # so that it is counted next time, too
+            return ()
+        if had is not None and is_unchanged(had, doc_hash):
+            doc_hash = had  # it says which chunker cut the document
         if not self._seen.document(document.id, doc_hash):
             self._left_out(Skip(document.id, REPEATED))
             return ()
-        self._count(1)
+        self._count(document.id, 1)
         if had == doc_hash:
-            self.report.n_unchanged += 1
+            self._keep(document.id, 1)
             self.writer.keep_document(document.id)
             if self._looks_again:
                 self._check_whole(document)
@@ -179,6 +277,7 @@ class _Build:
         if had is not None:
             self.writer.delete_document(document.id)
             self.report.n_changed += 1
+            self._tally.n_kept[self._tally.source_of(document.id)] += 1
         else:
             self.report.n_added += 1
         return self._cutting().submit(document, doc_hash)
@@ -259,11 +358,12 @@ class _Build:
         self.progress.derive(recipe, rows, done)
         self._tell()
 
-    def _notes(self) -> dict[str, Any]:
+    def _notes(self, entries: Sequence[SourceEntry]) -> dict[str, Any]:
         """What the manifest keeps of this build."""
         r, encoder = self.report, self.plan.loaded
         return {
             "corpus": str(self.corpus),
+            SOURCES: [entry.to_json() for entry in entries],
             "skipped": dict(self.skips.counts),
             LAYOUTS: self.reading.layouts.to_json(),
             # of the index, at most: some of those before may be gone, unless each was looked at again

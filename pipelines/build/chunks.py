@@ -1,12 +1,11 @@
-"""Cutting documents into what is encoded, several at a time, in order.
+"""Cutting documents into what is encoded, ahead of the model, in order.
 
-Document -> Items (row and text to encode). Cutting is tokenising, which releases the interpreter's lock, so threads cut
-the next documents while the model encodes. How many documents wait is bounded, by number and by characters.
+Document -> Items (row and text to encode). One thread cuts the next documents while the model encodes; more of them
+would wait for the interpreter's lock. How many documents wait is bounded, by number and by characters.
 """
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +18,7 @@ from ragidx.corpora.records import Document
 from ragidx.indexer.digests import digest
 from ragidx.indexer.store.rows import Row
 
-_WAITING_A_WORKER = 16
+_WAITING = 64
 _WAITING_CHARS = 8 << 20
 
 
@@ -32,7 +31,7 @@ class Item:
 
 
 class Cutter:
-    """A pool of threads over one chunker; a context manager.
+    """A thread over one chunker; a context manager.
 
     `submit` takes a document and yields the items of documents that are done, one list a document, in the order of
     submission; `drain` yields the rest.
@@ -40,9 +39,7 @@ class Cutter:
 
     def __init__(self, chunker: Chunker) -> None:
         self._chunker = chunker
-        workers = max(1, min(8, os.cpu_count() or 1))
-        self._most = _WAITING_A_WORKER * workers
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ragidx-cut")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="ragidx-cut")
         self._waiting: deque[tuple[int, Future[list[Item]]]] = deque()
         self._n_chars = 0
 
@@ -58,7 +55,7 @@ class Cutter:
         """Begin a document."""
         self._waiting.append((len(document.text), self._pool.submit(self._cut, document, doc_hash)))
         self._n_chars += len(document.text)
-        while len(self._waiting) > self._most or self._n_chars > _WAITING_CHARS:
+        while len(self._waiting) > _WAITING or self._n_chars > _WAITING_CHARS:
             yield self._next()
 
     def drain(self) -> Iterator[list[Item]]:
@@ -73,11 +70,11 @@ class Cutter:
 
     def _cut(self, document: Document, doc_hash: bytes) -> list[Item]:
         items = []
-        line, counted = document.line, 0
-        for chunk in self._chunker.chunks(document):
+        chunks = list(self._chunker.chunks(document))
+        metadata = {**document.metadata, **document.file}
+        positions = document.positions(chunk.start for chunk in chunks)
+        for chunk, (line, page) in zip(chunks, positions, strict=True):
             text = self._chunker.encoded_text(chunk)
-            if line is not None:
-                line, counted = line + document.text.count("\n", counted, chunk.start), chunk.start
             row = Row(
                 chunk_id=chunk.id,
                 doc_id=chunk.doc_id,
@@ -87,8 +84,9 @@ class Cutter:
                 heading=chunk.heading or document.heading,
                 text_hash=digest(text),
                 doc_hash=doc_hash,
-                metadata=document.metadata,
+                metadata=metadata,
                 line=line,
+                page=page,
             )
             items.append(Item(row, text))
         return items

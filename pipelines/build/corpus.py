@@ -8,6 +8,7 @@ written here, and no model is loaded.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import unicodedata
@@ -19,10 +20,10 @@ from typing import TYPE_CHECKING
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, SpecError, is_panic, panics_of
 from ragidx.corpora.readers.layouts import Layouts
-from ragidx.corpora.readers.registry import ReadOptions, documents
-from ragidx.corpora.records import Document, OnSkip, plain
+from ragidx.corpora.readers.registry import ReadOptions, read_all
+from ragidx.corpora.records import Document, OnSkip, Skip, plain
 from ragidx.corpora.sources import Source, sources
-from ragidx.corpora.spec import ChunkSpec
+from ragidx.corpora.spec import CHUNKER, ChunkSpec
 from ragidx.indexer.digests import digest
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import MANIFEST
@@ -33,9 +34,13 @@ from ragidx.pipelines.build.report import Skips
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
 
+CUT_HERE = digest(CHUNKER)[:4]
+"""The end of a document's hash that was cut by the chunker of this version."""
 LAYOUTS = "fields"  # in the notes of a manifest
 
 _UNLIMITED = 1 << 30
+TAKEN = "its path begins with the name of another source"
+"""Why a file is skipped whose documents would have the ids of another source's."""
 _GUARDED_FROM = 10  # documents of an index: of fewer, a build may remove most
 
 
@@ -44,18 +49,55 @@ def _every(source: Source) -> bool:
 
 
 @dataclass(frozen=True)
+class Root:
+    """A folder or file that a build reads.
+
+    Args:
+        path: a folder, a file, a BEIR folder, or `-` for standard input.
+        prefix: what the ids of its documents begin with.
+        include: globs, as in `sources`.
+        exclude: the same.
+        taken: prefixes of other sources, with which no path here may begin.
+    """
+
+    path: str | Path
+    prefix: str = ""
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    taken: Sequence[str] = ()
+
+    def sources(self, index: Path, on_skip: OnSkip) -> Iterator[Source]:
+        """The files that are read, named with the prefix; nothing is opened."""
+        found = sources(
+            self.path,
+            include=self.include,
+            exclude=self.exclude,
+            indexes=index_in(self.path, index),
+            beir=not self.prefix,
+            on_skip=lambda skip: on_skip(dataclasses.replace(skip, where=f"{self.prefix}{skip.where}")),
+        )
+        for source in found:
+            if source.name.startswith(tuple(self.taken)):
+                on_skip(Skip(source.name, TAKEN))
+            else:
+                yield dataclasses.replace(source, name=f"{self.prefix}{source.name}")
+
+
+@dataclass(frozen=True)
 class Reading:
     """A corpus as the options of a build select it.
 
     Args:
-        corpus: a folder, a file, a BEIR folder, or `-` for standard input.
+        corpus: a folder, a file, a BEIR folder, or `-` for standard input; as it is named in messages.
         index: the index folder, which is skipped where it is in the corpus.
         options: of the build.
+        roots: where the corpus is several sources; else `corpus` is the only one.
     """
 
     corpus: str | Path
     index: Path
     options: BuildOptions
+    roots: Sequence[Root] = ()
 
     @property
     def read_options(self) -> ReadOptions:
@@ -71,27 +113,17 @@ class Reading:
 
     def sources(self, on_skip: OnSkip) -> Iterator[Source]:
         """The files that are read; nothing is opened."""
-        o = self.options
-        own = index_in(self.corpus, self.index)
-        return sources(self.corpus, include=o.include, exclude=o.exclude, indexes=own, beir=True, on_skip=on_skip)
+        alone = Root(self.corpus, include=self.options.include, exclude=self.options.exclude)
+        for root in self.roots or [alone]:
+            yield from root.sources(self.index, on_skip)
 
     def documents(self, on_skip: OnSkip, on_source: Callable[[Source], bool] = _every) -> Iterator[Document]:
         """The Documents, streaming; of the files that `on_source` accepts."""
-        return documents(
-            self.corpus,
-            self.read_options,
-            include=self.options.include,
-            exclude=self.options.exclude,
-            indexes=index_in(self.corpus, self.index),
-            on_skip=on_skip,
-            on_source=on_source,
-            layouts=self.layouts,
-        )
+        found = filter(on_source, self.sources(on_skip))
+        return read_all(found, self.read_options, on_skip=on_skip, layouts=self.layouts)
 
     def total_bytes(self) -> int:
         """What there is to read, by sizes alone; 0 where it is unknown (standard input)."""
-        if str(self.corpus) == "-":
-            return 0
         return sum(source.size for source in self.sources(lambda _: None))
 
     def check_something_was_read(self, n_documents: int, skips: Skips) -> None:
@@ -114,13 +146,13 @@ class Reading:
         )
 
 
-def check_removal(n_removed: int, n_before: int, index: Path, noun: str = "documents") -> None:
+def check_removal(n_removed: int, n_before: int, where: str | Path, noun: str = "documents") -> None:
     """Whether a build may remove what its corpus does not have: one of another corpus would empty the index.
 
     Args:
         n_removed: documents that are only in the index.
         n_before: documents that the index has.
-        index: its folder.
+        where: the index, or the source in it.
         noun: what is counted.
 
     Raises:
@@ -131,7 +163,7 @@ def check_removal(n_removed: int, n_before: int, index: Path, noun: str = "docum
             f"this build would remove {n_removed:,} of {n_before:,} {noun}",
             "use another `index` for this corpus, `allow_removal=True` if they are really gone, "
             "or `rebuild=True` to replace the index",
-            where=str(index),
+            where=str(where),
         )
 
 
@@ -144,11 +176,17 @@ def index_in(corpus: str | Path, index: Path) -> tuple[str, ...]:
 
 
 def document_hash(document: Document) -> bytes:
-    """Of everything a document's rows hold."""
+    """Of everything a document's rows hold; its last bytes say which chunker cut them."""
     metadata = json.dumps(plain(document.metadata), sort_keys=True, default=str)
-    place = "" if document.line in (None, 1) else f"{document.line}\0"  # as older versions had it
-    heading = f"{document.heading}\0" if document.heading else ""  # likewise
-    return digest(f"{place}{heading}{document.markdown}\0{metadata}\0{document.text}")
+    place = "" if document.line in (None, 1) else f"{document.line}\0"  # as older versions had it, as the next two
+    place += f"{json.dumps(document.places)}\0" if document.places else ""
+    place += f"{document.heading}\0" if document.heading else ""
+    return digest(f"{place}{document.markdown}\0{metadata}\0{document.text}")[: -len(CUT_HERE)] + CUT_HERE
+
+
+def is_unchanged(had: bytes | None, doc_hash: bytes) -> bool:
+    """Whether two hashes are of the same document, whatever cut it."""
+    return had is not None and had[: -len(CUT_HERE)] == doc_hash[: -len(CUT_HERE)]
 
 
 def chunker_of(encoder: Encoder, spec: ChunkSpec) -> Chunker:

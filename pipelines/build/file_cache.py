@@ -30,7 +30,7 @@ from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.registry import added_endings, is_structured
 from ragidx.corpora.sources import Source
 from ragidx.indexer import atomic
-from ragidx.indexer.digests import DIGEST_BYTES, DigestTable, digest
+from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, digest
 from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.manifest import FILE_CACHE, read_regular
 
@@ -38,7 +38,7 @@ REPEATED = "its id is another document's"
 """Why a document is skipped whose id another one had before it in the same build."""
 
 _RECORD = np.dtype([("source", "S16"), ("document", "S16"), ("hash", "V16")])  # those of a source are together
-_FORMAT = 1
+_FORMAT = 2  # rises where readers give other documents, so that files are opened again
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system that is in use (FAT)
 _SPARE_RECORDS = 65_536
@@ -110,6 +110,10 @@ class SeenFiles:
         """Keep the documents of all files that were passed over; at the end, before the others are deleted."""
         self._settle()
         self._documents.keep_all(self._records["document"][self._passed])
+
+    def carry(self, documents: Digests) -> None:
+        """Note the files of these documents as before: they were not looked at."""
+        self._new += self._records[np.isin(self._records["document"], documents) & ~self._passed].tobytes()
 
     def write(self) -> None:
         """Leave the cache for the next build, where it differs. A full disk is not an error here."""

@@ -77,6 +77,7 @@ class BuildKeywords(EncoderOptions, FilterOptions, RunOptions, ChunkOptions, Sto
     model: str | None
     records: str | Sequence[str] | None  # where the records of JSON files are: `GLOB=PATH`
     reread: bool  # open every file again
+    restore: bool  # take in again what was deleted by hand
 
 
 class SweepKeywords(EncoderOptions, FilterFields, RunOptions, ChunkOptions, CorpusOptions, total=False):
@@ -98,7 +99,7 @@ class BuildOptions:
         device, dtype, attn: as in `RunOptions`.
         include, exclude, text_field, id_field: as in `CorpusOptions`.
         records: as in `BuildKeywords`.
-        strict, reread, allow_removal, rebuild: as in `BuildKeywords`.
+        strict, reread, restore, allow_removal, rebuild: as in `BuildKeywords`.
     """
 
     model: str | None = None
@@ -120,6 +121,7 @@ class BuildOptions:
     records: tuple[str, ...] | None = None
     strict: bool = False
     reread: bool = False
+    restore: bool = False
     allow_removal: bool = False
     rebuild: bool = False
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.errors import SpecError
-from ragidx.corpora.spec import ChunkSpec
+from ragidx.corpora.spec import CHUNKER, ChunkSpec
 from ragidx.indexer.ann.index_types import AUTO, INDEX_TYPES, IndexOptions, check_index_type
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.load import check_network
@@ -33,6 +33,7 @@ from ragidx.indexer.specs import FILTERS, EncoderSpec, IndexSpec, differences, m
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.build.options import BuildOptions, ChunkOptions, LexicalOptions, index_options
+from ragidx.pipelines.build.removal import DELETED_FILE
 from ragidx.retriever.retriever import FILTER_FILE, stored_filter
 
 if TYPE_CHECKING:
@@ -127,9 +128,10 @@ class Plan:
         return index_options(own, self.spec.index_type, o.target_recall, o.max_memory, dim, **lexical)
 
     def blobs(self) -> dict[str, bytes]:
-        """Files that the index keeps beside its vectors."""
+        """Files that the index keeps beside its vectors; without those that were deleted, where they are restored."""
         if self.stored is not None:
-            return {name: self.stored.blob(name) for name in self.stored.manifest.files}
+            left_out = {DELETED_FILE} if self.options.restore else set()
+            return {name: self.stored.blob(name) for name in self.stored.manifest.files if name not in left_out}
         return {} if self.filter is None else {FILTER_FILE: self.filter.to_bytes()}
 
 
@@ -171,7 +173,7 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
     spec = IndexSpec(
         encoder=encoder,
         filter=old.filter if old and not options.filter else filter_spec(files, encoder, **options.filter),
-        chunk=_chunk_spec(options.chunk, ChunkSpec() if old is None else old.chunk),
+        chunk=_chunk_spec(options.chunk, ChunkSpec(chunker=CHUNKER) if old is None else old.chunk),
         index_type=_index_type(options.index_type, AUTO if old is None else old.index_type),
         weights=weights_fingerprint(files, old.weights if old else ""),
         template=_template_content(encoder, files),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import as_options, reasons
 
 _TABLES = {".parquet": "parquet", ".arrow": "feather", ".feather": "feather"}
+_NAMES = 3
 _FILES = 5
 _REASONS = 12  # shown on a terminal; a broken export can have as many as it has records
 
@@ -48,12 +50,32 @@ def tell_memory(r: BuildReport) -> None:
 
 
 def tell_removed(r: BuildReport) -> None:
-    """On stderr: how what was removed comes back."""
+    """On stderr: what was removed, and how it comes back."""
     if r.n_removed:
         last, what = r.generation - 1, "it" if r.n_removed == 1 else "them"
         console.note(
-            f"Removed: {r.n_removed:,}; `ragidx rollback {last}` brings {what} back while generation {last} is kept."
+            f"Removed: {r.n_removed:,}{_names(r.removed, r.n_removed)}; `ragidx rollback {last}` brings {what} back "
+            f"while generation {last} is kept."
         )
+
+
+def tell_kept(r: BuildReport) -> None:
+    """On stderr: documents that are as they were because their files cannot be read, and those that stay out."""
+    if r.n_stale:
+        console.note(
+            f"Not readable now, kept as before: {console.plural(r.n_stale, 'document')}{_names(r.stale, r.n_stale)}."
+        )
+    if r.n_kept_out:
+        console.note(
+            f"Deleted by hand, left out: {console.plural(r.n_kept_out, 'document')}; --restore takes them in again."
+        )
+
+
+def _names(shown: Sequence[str], count: int) -> str:
+    """The first ids, in parentheses; nothing where none is listed."""
+    if not shown:
+        return ""
+    return f" ({', '.join(shown[:_NAMES])}{', ...' if count > min(len(shown), _NAMES) else ''})"
 
 
 def tell_fields(r: BuildReport) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,16 @@ _TIMED_ROWS = 10_000  # fewer give no useful rate
 _COMMON = ("vectors", "vector_field", "index", "as_json", "model", "offline")
 
 
-def check_usage(corpus: str | None, vectors: str | None, vector_field: str | None) -> None:
+def check_usage(corpus: Sized, vectors: str | None, vector_field: str | None, index: Path) -> None:
     """Refuse arguments that exclude each other.
 
     Raises:
         click.UsageError: names them.
     """
-    if (corpus is None) == (vectors is None):
-        raise click.UsageError("give CORPUS or --vectors FILE" + ("" if corpus is None else ", not both"))
+    if corpus and vectors is not None:
+        raise click.UsageError("give CORPUS or --vectors FILE, not both")
+    if not corpus and vectors is None and not index.exists():
+        raise click.UsageError("give CORPUS or --vectors FILE")
     if vectors is None and vector_field is not None:
         raise click.UsageError("--vector-field names a column of --vectors")
     if vectors is None:

@@ -57,12 +57,8 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
     console.print_fields(rows)
     if where is not None and not report.n_chunks:
         console.note("Nothing matches --where.")
-    if report.n_in_corpus:
-        one = report.n_in_corpus == 1
-        console.note(
-            f"Still in the corpus: {console.plural(report.n_in_corpus, 'document')}. The next `ragidx build` brings "
-            f"{'it' if one else 'them'} back, unless --exclude leaves the {'file' if one else 'files'} out."
-        )
+    if report.every and report.committed:
+        console.note("Builds leave out what was deleted; `ragidx build --restore` takes it in again.")
 
 
 def _what(r: DeleteReport) -> str:

@@ -31,10 +31,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Spectrum": ("spectrum", "corpus", "tokens", "centred"),
 }
 RUN = "Run"
-_INDEX = ("info", "verify", "history", "compact", "shrink")  # commands whose only place is the index
+_INDEX = ("info", "verify", "history", "compact", "shrink", "sources")  # commands whose only place is the index
 _MEANT = dict.fromkeys(_INDEX, ": name the index with --index FOLDER") | {
     "query": ": put the question in quotes",
-    "build": ": one corpus at a time; put the folders below one folder",
     "delete": ": name it with --id",
 }
 OTHERWISE = {("query", "dim"): "Ranking", ("query", "instruction"): "Question", ("query", "pooler"): "Model"}

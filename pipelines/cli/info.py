@@ -43,6 +43,7 @@ def command(index: Path, as_json: bool) -> None:
                 f"{console.plural(manifest.n_documents, 'document')}, {console.plural(manifest.n_chunks, 'chunk')}"
                 f" in {console.plural(len(manifest.segments), 'segment')}",
             ),
+            *_sources(manifest, index),
             ("vectors", f"{manifest.dim} x {spec.vectors}, {describe.index(manifest)}"),
             ("words", describe.words(manifest.lexical, manifest.index.lexical)),
             ("size", describe.size(size, manifest.n_chunks, "chunk")),
@@ -55,6 +56,18 @@ def command(index: Path, as_json: bool) -> None:
             ("fingerprint", manifest.fingerprint),
         ]
     )
+
+
+def _sources(manifest: Manifest, index: Path) -> list[tuple[str, str]]:
+    """A row a source; none where an older version made the index."""
+    from ragidx.indexer.store.source_list import SOURCES, sources_of
+
+    if SOURCES not in manifest.notes:
+        return []
+    return [
+        ("source", f"{one.name}: {console.plural(one.n_documents, 'document')} of {one.root(index)}, {one.built}")
+        for one in sources_of(manifest.notes, index, manifest.n_documents)
+    ]
 
 
 def _cut(manifest: Manifest) -> list[tuple[str, str]]:

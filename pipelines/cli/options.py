@@ -13,6 +13,7 @@ from ragidx.corpora.errors import lone_surrogate
 from ragidx.indexer.ann.index_types import INDEX_TYPES, MIN_ROWS
 from ragidx.indexer.encoders.methods import METHODS
 from ragidx.indexer.specs import ATTENTIONS, FILTERS, POOLINGS, EncoderSpec
+from ragidx.pipelines.cli.config import config_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,17 +21,19 @@ DEFAULT_INDEX = "ragidx-index"
 
 
 def index_option(function: F) -> F:
-    """`--index DIR`, else $RAGIDX_INDEX, else ./ragidx-index."""
-    return click.option(
-        "--index",
-        type=click.Path(path_type=Path),
-        default=DEFAULT_INDEX,
-        envvar="RAGIDX_INDEX",
-        show_default=True,
-        show_envvar=True,
-        metavar="DIR",
-        help="The index folder.",
-    )(function)
+    """`--index DIR`, else $RAGIDX_INDEX, else that of `ragidx.toml`, else ./ragidx-index; and `--config`."""
+    return config_option(
+        click.option(
+            "--index",
+            type=click.Path(path_type=Path),
+            default=DEFAULT_INDEX,
+            envvar="RAGIDX_INDEX",
+            show_default=True,
+            show_envvar=True,
+            metavar="DIR",
+            help="The index folder.",
+        )(function)
+    )
 
 
 def json_option(function: F) -> F:

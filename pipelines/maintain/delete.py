@@ -1,7 +1,7 @@
 """Deleting from an index, by id or by a condition on metadata, in one commit.
 
 ids and a condition -> for each segment the rows to delete -> dead rows. No file is rewritten; readers that are open
-keep what they see. The corpus is not touched: the next build adds again what is still there.
+keep what they see. The corpus is not touched, and builds leave out what was deleted until they are told to restore it.
 
 What is deleted depends on what the index was built from. Documents of a corpus go whole: their metadata are one, and a
 build that finds a document in the index takes it to be whole there, so that a part would never come back. Rows of
@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import os
-import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import BusyError, QueryError, RagidxError
-from ragidx.corpora.sources import sources
+from ragidx.corpora.errors import BusyError, QueryError, lone_surrogate, printable
+from ragidx.corpora.spec import Json
 from ragidx.indexer.specs import holds_precomputed
+from ragidx.indexer.store.source_list import SOURCES, owner_of, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.pipelines.build.removal import DELETED_FILE, deleted_file, deleted_ids
 from ragidx.retriever.where.masks import matching_rows, parse_for
 
 _SHOWN = 10
@@ -49,7 +50,7 @@ class DeleteReport:
         generation: of the committed state.
         committed: whether this made it.
         left_documents, left_chunks: what the index holds now.
-        n_in_corpus: of the documents, those whose files are still in the corpus: the next build brings them back.
+        every: the ids of all documents of a corpus that lost anything; builds leave them out. Not in the JSON.
     """
 
     n_documents: int
@@ -61,11 +62,11 @@ class DeleteReport:
     committed: bool
     left_documents: int
     left_chunks: int
-    n_in_corpus: int = 0
+    every: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return dataclasses.asdict(self)
+        """All fields but `every`."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "every"}
 
 
 def delete(
@@ -96,13 +97,16 @@ def delete(
     store = Store.open(index)
     if dry_run:
         return _choose(store, ids, where)[1]
-    with _writer(index, store) as writer:
+    masks, report = _choose(store, ids, where)
+    blobs = {name: store.blob(name) for name in store.manifest.files}
+    if report.every:
+        blobs[DELETED_FILE] = deleted_file(deleted_ids(blobs.get(DELETED_FILE)) | set(report.every))
+    with _writer(index, store, blobs) as writer:
         if writer.base is None or writer.base.generation != store.manifest.generation:
             raise BusyError("the index was committed to meanwhile", "run it again", where=str(index))
-        masks, report = _choose(store, ids, where)
         for number, mask in enumerate(masks):
             writer.delete_rows((number, first, count) for first, count in _runs(mask))
-        notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
+        notes = _notes(store, index, report.every)
         manifest = writer.commit(notes, max(0, report.left_documents - report.n_documents))
     return dataclasses.replace(
         report,
@@ -113,7 +117,16 @@ def delete(
     )
 
 
-def _writer(index: str | Path, store: Store) -> StoreWriter:
+def _notes(store: Store, index: str | Path, gone: Sequence[str]) -> dict[str, Json]:
+    """Those of the committed state, with what the sources have now."""
+    notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
+    entries = sources_of(notes, Path(index), store.manifest.n_documents)
+    owners = Counter(owner.name for doc_id in gone if (owner := owner_of(entries, doc_id)) is not None)
+    left = (dataclasses.replace(one, n_documents=max(0, one.n_documents - owners[one.name])) for one in entries)
+    return notes | ({SOURCES: [entry.to_json() for entry in left]} if SOURCES in notes else {})
+
+
+def _writer(index: str | Path, store: Store, blobs: Mapping[str, bytes]) -> StoreWriter:
     """A writer that goes on with the index as it is."""
     manifest = store.manifest
     return StoreWriter(
@@ -122,7 +135,7 @@ def _writer(index: str | Path, store: Store) -> StoreWriter:
         fingerprint=manifest.fingerprint,
         dim=manifest.dim,
         index=manifest.index,
-        blobs={name: store.blob(name) for name in manifest.files},
+        blobs=blobs,
         journal=False,  # nothing is encoded: what an interrupted build has encoded stays for the next one
     )
 
@@ -165,31 +178,8 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> tuple[list[N
         committed=False,
         left_documents=manifest.n_documents,
         left_chunks=manifest.n_chunks,
-        n_in_corpus=0 if is_given else _n_in_corpus(manifest.notes.get("corpus"), names),
+        every=() if is_given else tuple(names),
     )
-
-
-def _n_in_corpus(corpus: object, ids: Sequence[str]) -> int:
-    """How many documents the corpus of the last build still has, by its files; records in them are not looked for."""
-    root = Path(str(corpus))
-    try:
-        first = next(sources(root, beir=True, on_skip=lambda _: None), None)
-    except RagidxError:  # it is gone, or cannot be looked at
-        return 0
-    if first is None or first.path is None:
-        return 0
-    if first.beir or root.is_file():
-        return len(ids)
-    return sum(any(os.path.lexists(root / name) for name in _file_names(one)) for one in ids)
-
-
-def _file_names(doc_id: str) -> list[str]:
-    """The files that a document may be of: it, or what is before a `#`.
-
-    >>> _file_names("a#b.jsonl#7")
-    ['a#b.jsonl#7', 'a', 'a#b.jsonl']
-    """
-    return [doc_id, *(doc_id[: mark.start()] for mark in re.finditer("#", doc_id))]
 
 
 def _rows_of(
@@ -229,7 +219,7 @@ def _rows_of(
         near = difflib.get_close_matches(unknown[0], known, n=1)
         more = f", and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
         raise QueryError(
-            f"the index has no document{' or row' if is_given else ''} '{unknown[0]}'{more}"
+            f"the index has no document{' or row' if is_given else ''} '{printable(unknown[0])}'{more}"
             + (f"; did you mean '{near[0]}'?" if near else ""),
             _NOTHING_DELETED,
             where="`ids`",
@@ -255,7 +245,8 @@ def _joined(masks: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
 
 
 def _is_in(values: Any, wanted: Sequence[str]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = pc.is_in(values, value_set=pa.array(wanted, pa.large_string())).to_numpy(
+    known = [name for name in wanted if lone_surrogate(name) is None]  # no other can be in an index
+    found: NDArray[np.bool_] = pc.is_in(values, value_set=pa.array(known, pa.large_string())).to_numpy(
         zero_copy_only=False
     )
     return found

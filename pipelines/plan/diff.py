@@ -20,7 +20,7 @@ from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import JOURNAL
 from ragidx.indexer.writing.journal import Journal
 from ragidx.pipelines.build.chunks import Item
-from ragidx.pipelines.build.corpus import document_hash
+from ragidx.pipelines.build.corpus import document_hash, is_unchanged
 from ragidx.pipelines.build.resolve import Plan
 
 ADDED, CHANGED, UNCHANGED = "added", "changed", "unchanged"
@@ -54,7 +54,7 @@ class Knowledge(contextlib.ExitStack):
         if had is None:
             return ADDED
         self._documents.keep(document.id)
-        return UNCHANGED if had == document_hash(document) else CHANGED
+        return UNCHANGED if is_unchanged(had, document_hash(document)) else CHANGED
 
     def count_others(self) -> int:
         """How many documents of the index were not asked about: those that a build of the same corpus removes."""

@@ -34,7 +34,8 @@ from ragidx.pipelines.build.file_cache import REPEATED
 from ragidx.pipelines.build.fit_filter import check_fit
 from ragidx.pipelines.build.options import BuildKeywords, build_options
 from ragidx.pipelines.build.report import PLANNING, OnProgress, Progress, Skips, Teller
-from ragidx.pipelines.build.resolve import make_plan
+from ragidx.pipelines.build.resolve import Plan, make_plan
+from ragidx.pipelines.build.selection import Corpus, Selection, as_paths, reading_of
 from ragidx.pipelines.plan.diff import UNCHANGED, Knowledge
 from ragidx.pipelines.plan.footprint import Room, SampleRows, first_recipes, n_lexical_rows, pack, room, stored_rows
 from ragidx.pipelines.plan.sample import Estimate, Estimates, Part, parts, sample_share
@@ -111,7 +112,7 @@ class Forecast:
 
 
 def forecast(
-    corpus: str | Path,
+    corpus: Corpus = None,
     index: str | Path = "ragidx-index",
     *,
     on_progress: OnProgress | None = None,
@@ -120,7 +121,7 @@ def forecast(
     """What `build` would do with the same arguments, without building.
 
     Args:
-        corpus: a folder, a file, or a BEIR folder.
+        corpus: as for `build`.
         index: the index folder; it is read where it exists, and not touched.
         on_progress: called a few times a second, stage `planning`.
         options: as for `build`.
@@ -130,20 +131,21 @@ def forecast(
         SpecError: the corpus is standard input.
     """
     asked = build_options(**options)
-    if str(corpus) == "-":
+    if "-" in map(str, as_paths(corpus)):
         raise SpecError(
             "it can be read once, and a plan would leave nothing of it for the build",
             "write it to a file, and plan with that",
             where="standard input",
         )
-    return _Forecaster(Reading(corpus, Path(index), asked), on_progress).run()
+    plan = make_plan(Path(index), asked)
+    return _Forecaster(plan, *reading_of(corpus, Path(index), asked, plan.stored), on_progress).run()
 
 
 class _Forecaster:
     """One run of `forecast`; its state is what the steps share."""
 
-    def __init__(self, reading: Reading, on_progress: OnProgress | None) -> None:
-        self.reading = reading
+    def __init__(self, plan: Plan, reading: Reading, selection: Selection, on_progress: OnProgress | None) -> None:
+        self.plan, self.reading, self.selection = plan, reading, selection
         self.progress = Progress(stage=PLANNING)
         self._tell = Teller(on_progress, self.progress)
         self.skips = Skips()
@@ -162,7 +164,6 @@ class _Forecaster:
         share = sample_share(self.files)
         self.is_whole = share == 1
         self.progress.total_bytes = round(share * self.corpus_bytes)
-        self.plan = make_plan(self.reading.index, self.reading.options)
         check_folder(self.reading.index)
         if self.plan.wants_a_sample:
             check_fit(self.plan, self.reading.corpus)
@@ -172,7 +173,7 @@ class _Forecaster:
             read_seconds = time.perf_counter() - started - self._load_seconds - self._count_seconds
             skips = self.skips if self.skips.total() else walked  # a whole corpus was walked once more
             self.reading.check_something_was_read(self.progress.n_documents, skips)
-            if self.is_whole and not self.reading.options.allow_removal:
+            if self._knows_removed and not self.reading.options.allow_removal:
                 n_removed = self.knowledge.count_others()
                 n_before = found["unchanged"].value + found["changed"].value + n_removed
                 check_removal(n_removed, n_before, self.reading.index)
@@ -181,6 +182,11 @@ class _Forecaster:
         self.progress.last = True
         self._tell(at_once=True)
         return made
+
+    @property
+    def _knows_removed(self) -> bool:
+        """Whether what was not read is not in the corpus: it was read whole, and is all sources of the index."""
+        return self.is_whole and len(self.selection.names) == len(self.selection.entries)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -307,7 +313,7 @@ class _Forecaster:
             added=found["added"],
             changed=found["changed"],
             unchanged=found["unchanged"],
-            removed=self.knowledge.count_others() if self.is_whole else None,
+            removed=self.knowledge.count_others() if self._knows_removed else None,
             chunks=chunks,
             to_encode=to_encode,
             tokens=tokens,

@@ -55,19 +55,22 @@ def checked_rows(
     """What a program gives, as columns that an index can hold.
 
     Raises:
-        ValueError: there are not n of everything, or the vectors are not `dim` wide.
+        ValueError: there are not n of everything, the vectors are not `dim` wide, or something is masked.
+        TypeError: an id, a text or metadata are of a wrong type; the message names the row.
         CorpusError: a string is not Unicode text, or a value is nothing that metadata can be.
     """
+    _check_whole(vectors, "vectors")
     names, matrix = names_of(ids, "ids"), np.asarray(vectors)
-    if matrix.dtype.kind not in "fiu" or matrix.shape != (len(names), dim):
+    if matrix.dtype.kind not in "fiu" or matrix.dtype.itemsize > 8 or matrix.shape != (len(names), dim):
         raise ValueError(
-            f"vectors have the shape {matrix.shape} and hold {matrix.dtype}, not ({len(names)}, {dim}) and numbers"
+            f"vectors have the shape {matrix.shape} and hold {matrix.dtype}, not ({len(names)}, {dim}) and numbers "
+            "of at most 64 bits"
         )
     documents = None if doc_ids is None else names_of(doc_ids, "doc_ids")
     for what, column in (("texts", texts), ("metadata", metadata), ("doc_ids", documents)):
         if column is not None and len(column) != len(names):
             raise ValueError(f"{len(column)} {what} for {len(names)} ids")
-    written = [""] * len(names) if texts is None else [text or "" for text in texts]
+    written = [""] * len(names) if texts is None else _written(texts)
     for what, strings in (("id", names), ("text", written), ("document's id", documents or [])):
         for row, string in enumerate(strings):
             if lone_surrogate(string) is not None:
@@ -80,14 +83,37 @@ def names_of(ids: Iterable[str | int], what: str) -> list[str]:
     """Ids as strings, none of them empty; `what` they are, for messages."""
     if isinstance(ids, str):
         raise TypeError(f"expected a list of {what}, got one string")
-    names = [str(name) for name in ids]
-    if not all(names):
+    _check_whole(ids, what)
+    names = list(ids)
+    for row, name in enumerate(names):
+        if isinstance(name, bool) or not isinstance(name, str | int | np.integer):
+            raise TypeError(f"{what}[{row}] is {name!r}, neither text nor a whole number")
+    if "" in names:
         raise ValueError(f"one of the {what} is empty")
-    return names
+    return [str(name) for name in names]
+
+
+def _written(texts: Sequence[str | None]) -> list[str]:
+    """Texts, "" where there is none."""
+    if isinstance(texts, str):
+        raise TypeError("expected a list of texts, got one string")
+    _check_whole(texts, "texts")
+    for row, text in enumerate(texts):
+        if not isinstance(text, str | None):
+            raise TypeError(f"texts[{row}] is {text!r}, not text")
+    return [text or "" for text in texts]
+
+
+def _check_whole(values: object, what: str) -> None:
+    """Refuse an array of NumPy of which something is masked: what is below a mask is no value."""
+    if np.ma.is_masked(values):
+        raise ValueError(f"some of the {what} are masked: leave these rows out, or fill them")
 
 
 def _scalars(name: str, fields: Mapping[str, object]) -> dict[str, Scalar]:
     """The metadata of a row: sorted by name, without what is missing."""
+    if not isinstance(fields, Mapping) or not all(isinstance(field, str) for field in fields):
+        raise TypeError(f"the metadata of {shown(name)} are {fields!r}, not a mapping of names to values")
     found: dict[str, Scalar] = {}
     for field in sorted(fields):
         try:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, SpecError, lone_surrogate
 from ragidx.corpora.records import plain
 from ragidx.corpora.spec import Json
 from ragidx.corpora.vectors.batch import MAX_WIDTH, batch_rows
@@ -213,7 +213,7 @@ class IndexWriter:
         Raises:
             ValueError: an id was given to `add` of this writer.
         """
-        names = names_of(ids, "ids")
+        names = [name for name in names_of(ids, "ids") if lone_surrogate(name) is None]  # an index has no other
         keys = [digest(name) for name in dict.fromkeys(names)]
         if (self._seen.first(keys) >= 0).any():
             name = next(name for name in names if self._seen.find(digest(name)))

@@ -1,7 +1,7 @@
 """Which rows of an index a condition allows: the condition's fields are bound to the index's own columns.
 
 A condition is text, in the language of `ragidx.retriever.where.parser`; masks are bool (rows,), one a segment. Which
-rows are dead is not looked at here.
+rows are dead is not looked at here. `file.source`, the name of a document's source, follows from its id.
 
 A field of the metadata goes by its name. Where that is the name of something every chunk has, `doc_id` or `heading`,
 the name means what it means in a hit, and the field is `metadata.doc_id` or `metadata.heading`, as in a hit, too.
@@ -11,15 +11,20 @@ Precomputed vectors have no headings: there `heading` is a field like any other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.indexer.specs import holds_precomputed
+from ragidx.indexer.store.source_list import sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.where.parser import Condition, parse
 
 _STRING = "string"
+_DOC_ID, _SOURCE = "doc_id", "file.source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +60,30 @@ def matching_rows(store: Store, condition: Condition) -> list[NDArray[np.bool_]]
     columns = [fields[name].column for name in names]
     masks = []
     for segment in store.segments:
-        table = segment.columns(columns or ["doc_id"])
-        masks.append(condition.mask(table.rename_columns(names or ["doc_id"])))
+        table = segment.columns([_DOC_ID if name == _SOURCE else name for name in columns] or [_DOC_ID])
+        for place, name in enumerate(columns):
+            if name == _SOURCE:
+                table = table.set_column(place, name, _source_names(store, table.column(place)))
+        masks.append(condition.mask(table.rename_columns(names or [_DOC_ID])))
     return masks
+
+
+def _source_names(store: Store, doc_ids: Any) -> Any:
+    """The source of each row, by the prefix of its document's id."""
+    entries = sources_of(store.manifest.notes, store.path, store.manifest.n_documents)
+    bare = next((entry.name for entry in entries if not entry.prefix), None)
+    found = pa.chunked_array([pa.array([bare], pa.large_string()).take(pa.array(np.zeros(len(doc_ids), np.int64)))])
+    for entry in entries:
+        if entry.prefix:
+            found = pc.if_else(pc.starts_with(doc_ids, entry.prefix), entry.name, found)
+    return found
 
 
 def _fields(store: Store) -> dict[str, _Field]:
     """The names that a condition can use."""
-    built_in = ("doc_id",) if holds_precomputed(store.manifest.spec) else ("doc_id", "heading")
+    built_in: tuple[str, ...] = (
+        ("doc_id",) if holds_precomputed(store.manifest.spec) else ("doc_id", "heading", _SOURCE)
+    )
     found = {name: _Field(name, _STRING) for name in built_in}
     schema = store.manifest.schema
     for field in sorted(schema):

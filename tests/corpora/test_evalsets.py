@@ -109,6 +109,14 @@ def test_files_that_are_missing_empty_or_broken_are_named(tmp_path: Path) -> Non
     )
 
 
+def test_a_query_whose_id_no_run_can_hold_is_named(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text('{"_id": "\\ud800", "text": "x"}')
+
+    assert told(load_queries, tmp_path / "q.jsonl") == (
+        "q.jsonl:1: the id '\\ud800' is not Unicode text\n  hint: give every query a string of its own as '_id'"
+    )
+
+
 def test_a_folder_without_queries_is_named(tmp_path: Path) -> None:
     with pytest.raises(CorpusError) as fault:
         load_queries(tmp_path)

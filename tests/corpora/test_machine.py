@@ -21,7 +21,7 @@ LIE = "malloc of size 21474836480 failed"  # 20 GiB, forged into the head of a b
 def refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has not as much memory as Arrow asks for."""
 
-    def refuse(path: Path) -> None:
+    def refuse(*_: object) -> None:
         raise pa.ArrowMemoryError(LIE)
 
     monkeypatch.setattr("ragidx.corpora.readers.records.columnar.open_arrow", refuse)

@@ -112,6 +112,7 @@ def mini_index(small_corpus: Path, run: Callable[..., Done], folder: Path, _inde
 
 def _copy(ready: Path, folder: Path, run: Callable[..., Done], *options: str) -> Path:
     if not ready.exists():
-        done = run("build", "corpus", "--index", str(ready), *options)
+        done = run("build", "corpus", *options)  # beside the corpus, as its copies are
         assert (done.status, done.err) == (0, "")
+        (folder / "ragidx-index").rename(ready)
     return shutil.copytree(ready, folder / "ragidx-index")

@@ -56,7 +56,11 @@ def _npy(array: np.ndarray) -> bytes:
         (b"[true]", "holds no vectors: vector 1 has at place 1 something that is not a number: true"),
         (b"[" * 100_000, "holds no vectors: maximum recursion depth exceeded while decoding a JSON array"),
         (f"[{10**400}]".encode(), "holds no vectors: int too large to convert to float"),
-        (_npy(np.array(["a"])), "holds no vectors: the array holds <U1, not numbers"),
+        (_npy(np.array(["a"])), "holds no vectors: the array holds <U1, not numbers of at most 64 bits"),
+        (
+            _npy(np.zeros((1, 2), np.longdouble)),
+            "holds no vectors: the array holds float128, not numbers of at",
+        ),
         (_npy(np.zeros((1, 1, 1))), "holds an array of the shape (1, 1, 1), not (queries, width)"),
         (_npy(np.array([object()])), "holds no vectors: Object arrays cannot be loaded when allow_pickle=False"),
         (_npy(np.zeros(9))[:90], "holds no vectors: EOF: reading array header"),

@@ -1,1 +1,1 @@
-"""Files that hold other files: office documents and PDF, converted in a child process with limits."""
+"""Files that hold other files or words in a packed form: archives, mail, subtitles, RTF, PDF and office files."""

@@ -1,6 +1,6 @@
-"""PDF and office files through markitdown, in a child process with limits on memory and time.
+"""PDF by pypdfium2 and office files by markitdown, in a child process with limits on memory and time.
 
-    path, ending -> Markdown
+    path, ending -> Converted
 
 One child serves many files, since markitdown takes over a second to load; after a crash or a timeout the next file
 gets a new one. The sizes in an archive are checked before it is unpacked. The child runs `office_child.py`.
@@ -17,20 +17,38 @@ import subprocess
 import sys
 import time
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from ragidx.corpora.errors import install
 from ragidx.corpora.limits import RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
+from ragidx.corpora.records import Place
 
-ENDINGS = (".pdf", ".docx", ".pptx", ".xlsx", ".epub")
+ENDINGS = (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".odt")
 
 _START_TIMEOUT_S = 120.0
 _BLOCK_BYTES = 1 << 16
 _LINE_BYTES = 1 << 16
 _DETAIL_CHARS = 160
+_JSON_RATIO = 6  # bytes of JSON in ASCII a byte of UTF-8, at most; with room for places
 _MISSING = f"needs the extra 'docs': {install('docs')}"
+
+
+_LIBRARIES = {".pdf": "pypdfium2", **dict.fromkeys((".docx", ".pptx", ".xlsx", ".epub"), "markitdown")}
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What a file became: its text, as Markdown or plain, with its places, and what of it was skipped, and why."""
+
+    text: str
+    markdown: bool
+    title: str
+    author: str
+    places: tuple[Place, ...]
+    skips: tuple[tuple[str, str], ...]  # (after the file's name, reason)
 
 
 class OfficeConverter:
@@ -61,13 +79,13 @@ class OfficeConverter:
             if pipe is not None:
                 pipe.close()
 
-    def convert(self, path: Path, ending: str) -> str:
-        """The file as Markdown.
+    def convert(self, path: Path, ending: str) -> Converted:
+        """The text of a file.
 
         Raises:
-            UnreadableError: it is damaged or too large, takes too much time or memory, or markitdown is not installed.
+            UnreadableError: it is damaged or too large, takes too much time or memory, or its library is not installed.
         """
-        if importlib.util.find_spec("markitdown") is None:
+        if ending in _LIBRARIES and importlib.util.find_spec(_LIBRARIES[ending]) is None:
             raise UnreadableError(_MISSING)
         if ending != ".pdf":
             check_archive(path, ending, self._limits)
@@ -77,7 +95,15 @@ class OfficeConverter:
         answer = self._ask({"path": str(path.absolute()), "ending": ending}, deadline)
         if "bytes" not in answer:
             raise UnreadableError(self._reason(str(answer.get("error"))))
-        return self._take(int(answer["bytes"]), deadline).decode()
+        found = json.loads(self._take(int(answer["bytes"]), deadline))
+        return Converted(
+            text=found["text"].encode("utf-8", "replace").decode(),
+            markdown=found.get("markdown", True),
+            title=found.get("title", ""),
+            author=found.get("author", ""),
+            places=tuple(Place(offset, page=page) for offset, page in found.get("pages", ())),
+            skips=tuple((where, reason) for where, reason in found.get("skips", ())),
+        )
 
     def _start(self) -> None:
         self.close()
@@ -140,7 +166,7 @@ class OfficeConverter:
         if not block:
             raise self._died()
         self._pending += block
-        if len(self._pending) > self._limits.office_text_bytes + _LINE_BYTES:
+        if len(self._pending) > _JSON_RATIO * self._limits.office_text_bytes + _LINE_BYTES:
             self.close()
             raise UnreadableError(self._reason("text"))
 
@@ -159,6 +185,10 @@ class OfficeConverter:
             return f"conversion needs more than {shown_bytes(self._limits.office_memory_bytes)} of memory"
         if error == "text":
             return f"converts to more than {shown_bytes(self._limits.office_text_bytes)} of text"
+        if error.startswith("start "):
+            return f"the converter does not start: {_short(error.removeprefix('start '))}"
+        if "Incorrect password" in error or error == "ValueError: encrypted":
+            return "encrypted"
         if error.startswith("MissingDependencyException"):  # markitdown without its extras
             return _MISSING
         return f"cannot be converted: {_short(error)}"

@@ -18,18 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import types
 
 from ragidx.corpora.errors import first_line
-from ragidx.corpora.limits import UnreadableError
+from ragidx.corpora.limits import Limits, UnreadableError
 from ragidx.corpora.readers.fields import from_value
+from ragidx.corpora.readers.records.arrow_messages import FILE_MARK, declared_bytes
 from ragidx.corpora.readers.records.documents import Record, check_chosen, record_documents
+from ragidx.corpora.readers.records.expansion import PIECE_ROWS, bounded, check_growth, open_parquet
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
 
-_BATCH_ROWS = 256
-_FILE_MARK = b"ARROW1"
 _FEATHER_1_MARK = b"FEA1"
 
 
@@ -37,11 +36,12 @@ def read_parquet(file: SourceFile) -> Iterator[Document]:
     """One Document a row, row group by row group."""
     with file.path() as path:
         try:
-            with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as parquet:
-                names = kept_columns(file, parquet.schema_arrow)
-                batches = parquet.iter_batches(batch_size=_BATCH_ROWS, columns=names, use_threads=False)
-                yield from _documents(file, names, batches)
-        except (pa.ArrowException, OSError) as fault:
+            with open_parquet(path, file.limits) as (parquet, count):
+                names = kept_columns(file, parquet.metadata.schema.to_arrow_schema())
+                step = min(count, PIECE_ROWS)
+                batches = parquet.iter_batches(batch_size=step, columns=names, use_threads=False)
+                yield from _documents(file, names, bounded(batches, path.stat().st_size, file.limits))
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
             raise UnreadableError(f"damaged Parquet data: {first_line(fault)}") from fault
 
 
@@ -49,35 +49,35 @@ def read_arrow(file: SourceFile) -> Iterator[Document]:
     """One Document a row of an Arrow IPC file or stream; Feather is the same."""
     with file.path() as path:
         try:
-            with open_arrow(path) as (schema, batches):
-                yield from _documents(file, kept_columns(file, schema), (batch for batch, _ in batches))
-        except (pa.ArrowException, OSError) as fault:
+            with open_arrow(path, file.limits) as (schema, batches):
+                names = kept_columns(file, schema)
+                found = bounded((batch.select(names) for batch, _ in batches), path.stat().st_size, file.limits)
+                yield from _documents(file, names, found)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
             raise UnreadableError(f"damaged Arrow data: {first_line(fault)}") from fault
 
 
-def _documents(file: SourceFile, names: list[str], batches: Iterator[Any]) -> Iterator[Document]:
+def _documents(file: SourceFile, names: list[str], pieces: Iterator[Any]) -> Iterator[Document]:
     check_chosen(names, file.fields.text)
     to_scalar = functools.partial(from_value, nested_chars=file.limits.nested_chars)
-    yield from record_documents(file, _records(file, batches, names), to_scalar)
+    yield from record_documents(file, _records(file, pieces, names), to_scalar)
 
 
-def _records(file: SourceFile, batches: Iterator[Any], names: list[str]) -> Iterator[Record]:
+def _records(file: SourceFile, pieces: Iterator[Any], names: list[str]) -> Iterator[Record]:
     number = 0
-    for batch in batches:
-        batch.validate(full=True)
-        for start in range(0, batch.num_rows, _BATCH_ROWS):
-            piece = batch.slice(start, _BATCH_ROWS)
-            columns = [column_values(file, name, piece.column(name), number) for name in names]
-            for row in zip(*columns, strict=True):
-                number += 1
-                yield Record(number, f"#{number}", dict(zip(names, row, strict=True)))
+    for piece in pieces:
+        columns = [column_values(file, name, piece.column(place), number) for place, name in enumerate(names)]
+        for row in zip(*columns, strict=True):
+            number += 1
+            yield Record(number, f"#{number}", dict(zip(names, row, strict=True)))
 
 
 def kept_columns(file: SourceFile, schema: Any) -> list[str]:
     """The columns that can be text, id or metadata; the others are skipped."""
     names: list[str] = []
+    kinds = dict(zip(schema.names, schema.types, strict=True))
     for name, count in Counter(schema.names).items():
-        kind = schema.field(schema.names.index(name)).type
+        kind = kinds[name]
         if count > 1:
             file.skip(f"column '{name}': {count} have this name")
         elif not _is_kept(kind):
@@ -137,25 +137,34 @@ def _python_values(column: Any) -> list[object]:
 
 
 @contextmanager
-def open_arrow(path: Path) -> Iterator[tuple[Any, Iterator[tuple[Any, float]]]]:
+def open_arrow(path: Path, limits: Limits) -> Iterator[tuple[Any, Iterator[tuple[Any, float]]]]:
     """The schema of an Arrow IPC file or stream, and its record batches with the share of the file behind each, 0 to 1.
 
     Raises:
-        UnreadableError: it is a Feather file of version 1.
+        UnreadableError: it is a Feather file of version 1, or expands too far.
         pyarrow.ArrowException, OSError: it is damaged, or ends before a record batch does.
     """
     with pa.OSFile(str(path)) as file:
-        size, mark = file.size(), file.read(len(_FILE_MARK))
+        size, mark = file.size(), file.read(len(FILE_MARK))
         file.seek(0)
         if mark.startswith(_FEATHER_1_MARK):
             raise UnreadableError("Feather version 1: write it again as version 2")
-        if mark == _FILE_MARK:
+        _check_declared(path, size, limits)
+        if mark == FILE_MARK:
             reader = pa.ipc.open_file(file)
             count = reader.num_record_batches
             yield reader.schema, ((reader.get_batch(i), (i + 1) / count) for i in range(count))
         else:
             reader = pa.ipc.open_stream(file)
             yield reader.schema, _streamed(reader, file, size)
+
+
+def _check_declared(path: Path, size: int, limits: Limits) -> None:
+    with path.open("rb") as file:
+        try:
+            check_growth(declared_bytes(file, size), size, limits)
+        except ValueError as fault:
+            raise UnreadableError(f"damaged Arrow data: {fault}") from fault
 
 
 def _streamed(reader: Any, file: Any, size: int) -> Iterator[tuple[Any, float]]:

@@ -67,14 +67,13 @@ def _delimiter(header: str, ending: str) -> str:
 
 def _names(file: SourceFile, header: list[str]) -> list[str]:
     """The name of each column; empty for a skipped one."""
-    names: list[str] = []
+    names: dict[str, int] = {}
     for number, name in enumerate(header, start=1):
         if not name:
             file.skip(f"column {number}: it has no name")
-        elif name in names:
+        elif names.setdefault(name, number) != number:
             file.skip(f"column {number}: there is another '{name}'")
-        names.append("" if name in names else name)
-    return names
+    return [name if names.get(name) == number else "" for number, name in enumerate(header, start=1)]
 
 
 def _records(file: SourceFile, rows: Any, names: list[str], before: int, encoding: str) -> Iterator[Record]:

@@ -12,9 +12,11 @@ import codecs
 import functools
 import itertools
 import json
-from collections.abc import Iterator
-from typing import IO, Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import IO, Any, NamedTuple, TypeAlias
 
+from ragidx.corpora.errors import printable
 from ragidx.corpora.limits import UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import decode, is_binary
 from ragidx.corpora.readers.fields import TEXT_FIELDS, ToScalar, check_text, from_value
@@ -22,6 +24,8 @@ from ragidx.corpora.readers.records.documents import Record, record_documents
 from ragidx.corpora.readers.records.paths import at
 from ragidx.corpora.readers.source_file import SourceFile, read_all
 from ragidx.corpora.records import Document
+
+OnRepeat: TypeAlias = Callable[[str], object]
 
 _LISTS = ("documents", "data", "records")
 _TURNS = ({"role", "content"}, {"speaker", "text"}, {"from", "value"})  # keys of the turns of a conversation
@@ -104,7 +108,7 @@ def _is_object(line: bytes) -> bool:
     if not line.lstrip().startswith(b"{") or not line.rstrip().endswith(b"}"):
         return False
     try:
-        _parsed(line)
+        _parsed(line, lambda reason: None)
     except UnreadableError:
         return False
     return True
@@ -125,7 +129,7 @@ def _line_records(file: SourceFile, stream: IO[bytes], taken: list[tuple[int, by
             file.skip(f"a line of more than {shown_bytes(limit)}", place)
             continue
         try:
-            value = _parsed(line)
+            value = _parsed(line, functools.partial(file.skip, at=place))
             items = [value] if file.fields.records is None else _items_at(value, file.fields.records)
         except UnreadableError as fault:
             count += 1
@@ -146,7 +150,7 @@ def _discard_line(stream: IO[bytes]) -> None:
 
 
 def _value_records(file: SourceFile, text: str) -> Iterator[Record]:
-    value = _loaded(text)
+    value = _loaded(text, file.skip)
     outer: dict[str, Any] = {}
     if file.fields.records is not None:
         value = _items_at(value, file.fields.records)
@@ -196,17 +200,26 @@ def _items_at(value: Any, path: str) -> list[Any]:
     return found
 
 
-def _parsed(line: bytes) -> Any:
+def _parsed(line: bytes, on_repeat: OnRepeat) -> Any:
     try:
         text = line.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as fault:
         raise UnreadableError(f"broken UTF-8: byte {fault.start}") from fault
-    return _loaded(text)
+    return _loaded(text, on_repeat)
 
 
-def _loaded(text: str) -> Any:
+def _loaded(text: str, on_repeat: OnRepeat) -> Any:
+    """A JSON value; of a key given twice the last value counts, and one such key is reported."""
+    repeated: list[str] = []
+
+    def joined(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs) and not repeated:
+            repeated.append(Counter(name for name, _ in pairs).most_common(1)[0][0])
+        return found
+
     try:
-        return json.loads(text)
+        value = json.loads(text, object_pairs_hook=joined)
     except json.JSONDecodeError as fault:
         place = f"line {fault.lineno} column {fault.colno}" if fault.lineno > 1 else f"column {fault.colno}"
         raise UnreadableError(f"not valid JSON: {fault.msg}, {place}") from fault
@@ -214,3 +227,6 @@ def _loaded(text: str) -> Any:
         raise UnreadableError("not valid JSON: a number of too many digits") from fault
     except RecursionError as fault:
         raise UnreadableError("not valid JSON: nested too deep") from fault
+    if repeated:
+        on_repeat(f"the key '{printable(repeated[0])}' is given twice: the last value counts")
+    return value

@@ -335,3 +335,14 @@ def test_a_folder_with_a_corpus_file_alone_is_no_beir_folder(tmp_path: Path) -> 
     (tmp_path / "corpus.jsonl").write_text(lines({"_id": "d", "text": "x"}))
 
     assert reading(tmp_path).ids == ["corpus.jsonl#d"]
+
+
+@pytest.mark.parametrize(("name", "where"), [("a.jsonl", "a.jsonl:1"), ("a.json", "a.json")])
+def test_a_key_that_is_given_twice_is_reported_and_its_last_value_counts(
+    read_bytes: ReadBytes, name: str, where: str
+) -> None:
+    found = read_bytes(name, '{"text": "one", "of": {"a": 1, "a": 2}, "text": "two"}')
+
+    assert found.texts == ["two"]
+    assert found.documents[0].metadata == {"of": '{"a":2}'}
+    assert found.reasons == [(where, "the key 'a' is given twice: the last value counts")]

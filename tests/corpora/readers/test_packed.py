@@ -55,7 +55,8 @@ def test_members_one_after_another_are_one_file(
         ("a.txt.gz", b"", "empty text"),
         ("a.txt.zst", zstandard.compress(b"xyz" * 100)[:-3], "damaged zstd data: Truncated compressed stream"),
         ("a.txt.zst", b"plain text", "damaged zstd data: ZSTD decompress failed: Unknown frame descriptor"),
-        ("a.tar.gz", gzip.compress(bytes(1024), mtime=0), "binary file of unknown format '.tar'"),
+        ("a.bin.gz", gzip.compress(bytes(1024), mtime=0), "binary file of unknown format '.bin'"),
+        ("a.tar.gz", gzip.compress(bytes(1024), mtime=0), "holds no document"),
     ],
 )
 def test_damaged_packing_is_left_out(read_bytes: ReadBytes, name: str, data: bytes, reason: str) -> None:

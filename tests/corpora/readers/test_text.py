@@ -217,6 +217,30 @@ def test_front_matter_that_is_none_stays_text(text: str) -> None:
     assert front_matter(text) == ({}, text)
 
 
+@pytest.mark.parametrize(
+    ("front", "reason"),
+    [
+        (r'"\uD800x": 1', "the field '?x': lone surrogate"),
+        (r'k: "\uD800"', "the field 'k': lone surrogate"),
+        (f"k: 0x{'f' * 6000}", "the field 'k': a number of too many digits"),
+        (f"k: [0x{'f' * 6000}]", "the field 'k': a number of too many digits"),
+    ],
+)
+def test_a_field_of_front_matter_that_no_file_can_hold_is_reported(
+    front: str, reason: str, read_bytes: ReadBytes
+) -> None:
+    found = read_bytes("a.md", f"---\n{front}\nyear: 1967\n---\n\n# Pulsars\n")
+
+    assert found.documents[0].metadata == {"year": 1967, "title": "Pulsars"}
+    assert found.reasons == [("a.md", reason)]
+
+
+def test_front_matter_with_a_name_of_too_many_digits_stays_text(read_bytes: ReadBytes) -> None:
+    text = f"---\n? 0x{'f' * 6000}\n: 1\n---\n\n# Pulsars\n"
+
+    assert only(read_bytes("a.md", text)) == text
+
+
 def test_front_matter_that_cannot_be_kept_is_reported(read_bytes: ReadBytes) -> None:
     found = read_bytes("a.md", "---\na: .nan\nb: !!binary aGk=\nc: 1\n---\ntext\n")
 

@@ -139,9 +139,17 @@ NUMBERS = {
         "rank_pattern of 'q_proj' is '4', where a whole number above 0 is expected",
     ),
     "a list of alphas": ({"alpha_pattern": [1]}, "alpha_pattern is not an object: [1]"),
+    "a broken set": (
+        {"rank_pattern": {"[q": 4}},
+        "rank_pattern has '[q', which is not a pattern of RE2: unterminated character set at position 13",
+    ),
+    "a pattern that looks ahead": (
+        {"rank_pattern": {"(?=q)": 4}},
+        "rank_pattern has '(?=q)', which is not a pattern of RE2: invalid perl operator: (?=",
+    ),
     "a broken pattern": (
         {"alpha_pattern": {"(q": 4}},
-        "alpha_pattern has '(q', which is not a pattern: missing ), unterminated subpattern at position 0",
+        "alpha_pattern has '(q', which is not a pattern of RE2: missing ): ^(?:.*\\.)?(?:(q)$",
     ),
 }
 

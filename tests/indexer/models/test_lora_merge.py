@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from ragidx.indexer.models.lora import merge
-from ragidx.indexer.models.lora_config import read_config
+from ragidx.indexer.models.lora_config import AdapterConfig, read_config
 
 from .lora_kit import AGAIN, adapter, model, pair, told
 
@@ -261,3 +261,12 @@ def test_an_adapter_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:
 
     for name, value in kept.state_dict().items():
         assert torch.equal(value, before[name])
+
+
+def test_a_pattern_that_backtracks_without_end_is_matched_at_once() -> None:
+    config = AdapterConfig(
+        base="", rank=1, alpha=1.0, rank_stabilised=False, ranks={"(a|a)*(a*)*b": 4, "(?:a+)+": 2}, alphas={}
+    )
+
+    assert config.rank_of("layers." + "a" * 60) == 2
+    assert config.rank_of("layers." + "a" * 60 + "c") == 1

@@ -192,7 +192,9 @@ def test_two_writers_at_once(old, kit):
         assert third.base is not None
 
 
-@pytest.mark.parametrize("content", [b"", b"half", b"{}", b"[1]", b'{"pid": "x", "since": 3}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"half", b"{}", b"[1]", b'{"pid": "x", "since": 3}', b"\xff", b"[" * 999, b'{"pid": 1e999}']
+)
 def test_a_lock_that_says_nothing_names_nobody(old, kit, content):
     with kit.writer(old):
         (old / "LOCK").write_bytes(content)

@@ -37,6 +37,17 @@ def test_where_there_is_no_index_the_message_says_what_is_there(run: Run, small_
             assert run(*command, "--index", place) == (2, "", f"Error: {place}: {message}")
 
 
+@pytest.mark.parametrize("command", [["query", "x"], ["info"], ["verify"], ["build", "corpus"], ["compact"]])
+def test_a_folder_whose_name_is_no_utf_8_is_refused_and_not_made(
+    command: list[str], run: Run, small_corpus: Path, folder: Path
+) -> None:
+    done = run(*command, "--index", "ind\udcff")
+
+    hint = "rename the folder, or name another one with --index"
+    assert done == (2, "", f"Error: ind?: its name is not UTF-8\n  hint: {hint}\n")
+    assert not (folder / "ind\udcff").exists()
+
+
 @pytest.mark.usefixtures("model")
 def test_a_build_touches_no_folder_that_is_something_else(run: Run, small_corpus: Path) -> None:
     before = sorted(small_corpus.iterdir())

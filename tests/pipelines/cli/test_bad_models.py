@@ -12,10 +12,14 @@ from typing import Any
 
 import pytest
 
+from ragidx.indexer.models.locate import ModelFiles
+
 from ..conftest import Done
 from .bad_input_kit import damage
 
 Run = Callable[..., Done]
+
+DEEP = "maximum recursion depth exceeded while decoding a JSON array from a unicode string"
 
 
 def _remove(*names: str) -> Callable[[Path], None]:
@@ -93,12 +97,22 @@ def test_a_folder_without_a_model_is_an_error(
             "download or copy the model again",
         ),
         (
+            lambda model: (model / "tokenizer_config.json").write_text("null"),
+            r"the tokenizer of 'tiny' cannot be loaded: .+",
+            "copy its tokenizer.json and tokenizer_config.json into the model's folder",
+        ),
+        (
+            lambda model: (model / "tokenizer_config.json").write_text("[" * 100_000),
+            r"the tokenizer of 'tiny' cannot be loaded: .+",
+            "copy its tokenizer.json and tokenizer_config.json into the model's folder",
+        ),
+        (
             _own_code,
             r"'tiny' cannot be loaded: .+|the tokenizer of 'tiny' cannot be loaded: .+",
             "ragidx loads what transformers' AutoModel loads, from safetensors, without code from the model's folder",
         ),
     ],
-    ids=["no tokenizer", "damaged weights", "own code"],
+    ids=["no tokenizer", "damaged weights", "empty settings", "deep settings", "own code"],
 )
 def test_a_model_that_cannot_be_loaded_is_an_error(
     run: Run, model: Path, change: Callable[[Path], None], message: str, hint: str
@@ -110,6 +124,34 @@ def test_a_model_that_cannot_be_loaded_is_an_error(
     assert (done.status, done.out) == (2, "")
     assert re.fullmatch(rf"Error: {re.escape(str(model))}[^\n]*: (?:{message})\n  hint: {re.escape(hint)}\n", done.err)
     assert not Path("trapped").exists()
+
+
+@pytest.mark.usefixtures("small_corpus")
+@pytest.mark.parametrize(
+    ("preset", "message"),
+    [
+        ("null", "not a JSON object"),
+        ('{"method": ["echo"]}', "'method' is ['echo'], not of the type str"),
+        ('{"filter": null}', "'filter' is None, not of the type dict"),
+        (
+            "[" * 100_000,
+            f"not readable as JSON: {DEEP}",
+        ),
+    ],
+)
+def test_a_preset_that_is_damaged_is_an_error(run: Run, model: Path, preset: str, message: str) -> None:
+    (model / "preset.json").write_text(preset)
+
+    done = run("build", "corpus", "--model", "tiny")
+
+    assert done == (2, "", f"Error: {model}/preset.json: {message}\n  hint: download or copy the model again\n")
+
+
+@pytest.mark.parametrize(
+    "config", [{"hidden_size": "x"}, {"text_config": [1], "hidden_size": []}, {"hidden_size": None}]
+)
+def test_a_config_without_a_width_names_none(tmp_path: Path, config: dict[str, object]) -> None:
+    assert ModelFiles("m", tmp_path, config, sentence_transformers=False).hidden is None
 
 
 @pytest.mark.usefixtures("small_corpus")

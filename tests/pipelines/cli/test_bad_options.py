@@ -55,7 +55,7 @@ def test_more_hits_than_there_are_gives_all_of_them_and_says_so(
         ("query what is this", "unexpected argument 'is': put the question in quotes"),
         ("info other-index", "unexpected argument 'other-index': name the index with --index FOLDER"),
         ("verify other-index", "unexpected argument 'other-index': name the index with --index FOLDER"),
-        ("build corpus more", "unexpected argument 'more': one corpus at a time; put the folders below one folder"),
+        ("sources other-index", "unexpected argument 'other-index': name the index with --index FOLDER"),
         ("delete a.txt", "unexpected argument 'a.txt': name it with --id"),
     ],
 )
@@ -81,7 +81,8 @@ def test_an_index_is_no_corpus(run: Run) -> None:
         (
             "yeer > 3",
             "condition, character 1: unknown field 'yeer'; did you mean 'year'?\n  yeer > 3\n  ^\n"
-            "  hint: fields: doc_id, heading, subject, title, year\n",
+            "  hint: fields: doc_id, file.ext, file.folder, file.modified, "
+            "file.name, file.path, file.size, file.source, heading, subject, title, year\n",
         ),
         (
             "year > 'a'",
@@ -91,7 +92,8 @@ def test_an_index_is_no_corpus(run: Run) -> None:
         (
             "`year` >= 1900 and `model` == 3",
             "condition, character 20: unknown field 'model'\n  `year` >= 1900 and `model` == 3\n"
-            "                     ^\n  hint: fields: doc_id, heading, subject, title, year\n",
+            "                     ^\n  hint: fields: doc_id, file.ext, file.folder, file.modified, "
+            "file.name, file.path, file.size, file.source, heading, subject, title, year\n",
         ),
         ("", "condition: the condition is empty\n  hint: write one such as year >= 1900, or remove it\n"),
     ],
@@ -125,7 +127,7 @@ def test_a_file_that_holds_no_queries_is_an_error(run: Run, folder: Path, data: 
 
 ENDING = {
     "query": "Usage: ragidx query [OPTIONS] [TEXT]\nTry 'ragidx query --help' for help.\n\n",
-    "build": "Usage: ragidx build [OPTIONS] [CORPUS]\nTry 'ragidx build --help' for help.\n\n",
+    "build": "Usage: ragidx build [OPTIONS] [CORPUS]...\nTry 'ragidx build --help' for help.\n\n",
 }
 
 UNKNOWN_ATTN = (

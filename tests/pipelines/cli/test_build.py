@@ -61,9 +61,14 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "n_unchanged": 0,
         "n_unopened": 0,
         "n_removed": 0,
+        "n_stale": 0,
+        "n_kept_out": 0,
+        "removed": [],
+        "stale": [],
         "n_encoded": 6,
         "n_reused": 0,
         "n_kept": 0,
+        "n_cut_before": 0,
         "n_truncated": 0,
         "n_empty": 0,
         "n_fitted": 0,
@@ -123,7 +128,7 @@ def test_a_changed_corpus_is_told_by_what_came_changed_and_went(run: Run) -> Non
 
     assert (done.status, done.err) == (
         0,
-        "Removed: 1; `ragidx rollback 1` brings it back while generation 1 is kept.\n",
+        "Removed: 1 (mill.md); `ragidx rollback 1` brings it back while generation 1 is kept.\n",
     )
     assert done.out.splitlines()[0] == "index      ragidx-index (generation 2)"
     assert done.out.splitlines()[3:5] == [

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from ragidx.corpora.records import FILE_FIELDS
 from ragidx.indexer.lexical.stemming import stemmer
 from ragidx.pipelines.cli import passages
 from ragidx.retriever.hit import Hit, Span
@@ -137,7 +138,8 @@ def test_fields_of_the_metadata_are_shown_where_they_are_asked_for(run: Run) -> 
     assert lines[2] == "           year: 1790"
     assert shown.out.count("year:") == 1  # the other document has none
     assert (unknown.status, unknown.out) == (2, "")
-    assert unknown.err.splitlines()[-1] == "Error: --show: the index has no field 'yaer'; known: year"
+    files = ", ".join(sorted(FILE_FIELDS))
+    assert unknown.err.splitlines()[-1] == f"Error: --show: the index has no field 'yaer'; known: {files}, year"
 
 
 @pytest.mark.usefixtures("built")

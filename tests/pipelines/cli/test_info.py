@@ -27,27 +27,29 @@ def test_info_tells_what_an_index_holds_and_how_it_was_made(run: Run) -> None:
 
     done = run("info")
 
-    first, *lines = done.out.splitlines()
+    first, holds, source, *lines = done.out.splitlines()
     assert (done.status, done.err) == (0, "")
     version = re.escape(ragidx.__version__)
     assert re.fullmatch(
         rf"index        ragidx-index \(generation 1, \d{{4}}-\d\d-\d\dT[\d:]+Z, ragidx {version}\)", first
     )
-    assert lines[:3] == [
+    assert re.fullmatch(r"source       corpus: 6 documents of /.*/corpus, \d{4}-\d\d-\d\dT[\d:]+Z", source)
+    assert [holds, *lines[:2]] == [
         "holds        6 documents, 6 chunks in 1 segment",
         "vectors      16 x float16, flat (exact search)",
         "words        BM25, stemmed (english)",
     ]
-    assert re.fullmatch(r"size         \d+\.\d KiB", lines[3])
-    assert re.fullmatch(r"model        tiny \(weights [0-9a-f]{12}\)", lines[4])
-    assert lines[5:9] == [
+    assert re.fullmatch(r"size         \d+\.\d KiB", lines[2])
+    assert re.fullmatch(r"model        tiny \(weights [0-9a-f]{12}\)", lines[3])
+    assert lines[4:8] == [
         "encoder      classical, mean pooling, causal attention, last layer",
         "filter       EmbedFilter, 16 dimensions, tau 2, the middle of the spectrum",
         "chunks       at most 256 tokens",
-        "metadata     subject (string), title (string), year (int)",
+        "metadata     file.ext (string), file.folder (string), file.modified (string), file.name (string), "
+        "file.path (string), file.size (int), subject (string), title (string), year (int)",
     ]
-    assert re.fullmatch(r"fingerprint  [0-9a-f]{64}", lines[9])
-    assert len(lines) == 10
+    assert re.fullmatch(r"fingerprint  [0-9a-f]{64}", lines[8])
+    assert len(lines) == 9
 
 
 def test_info_for_machines_is_the_manifest(run: Run, index: Path) -> None:

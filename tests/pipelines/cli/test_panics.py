@@ -52,20 +52,19 @@ def test_a_tokenizer_that_gives_up_on_a_document_names_it(
 
     done = run("build", "corpus", *TINY, *size)
 
-    library = "tokenizers" if size else "semantic-text-splitter or tokenizers"
     assert done == (
         2,
         "",
-        f"Error: many.txt: a defect in {library}: {PANIC}\n  hint: report it, and leave this file out meanwhile\n",
+        f"Error: many.txt: a defect in tokenizers: {PANIC}\n  hint: report it, and leave this file out meanwhile\n",
     )
     assert documents_of(run("build", "corpus", *TINY, *size, "--exclude", "many.txt")) == 6
 
 
-def test_a_splitter_that_gives_up_names_the_document() -> None:
+def test_a_tokenizer_without_a_token_for_what_it_does_not_know_names_the_document() -> None:
     tokenizer = Tokenizer(models.WordLevel({"known": 0}))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
 
-    with pytest.raises(DefectError, match=r"^notes\.txt: a defect in semantic-text-splitter or tokenizers: "):
+    with pytest.raises(DefectError, match=r"^notes\.txt: a defect in tokenizers: WordLevel error: Missing "):
         list(Chunker(ChunkSpec(size=2), tokenizer, limit=9).chunks(Document("notes.txt", "unknown words " * 9, {})))
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ragidx.corpora.records import FILE_FIELDS
+
 from ..conftest import Done
 from .conftest import ANSWER, QUESTION, hits_of
 
@@ -48,6 +50,9 @@ def test_a_query_for_machines_has_every_field_of_its_hits(run: Run) -> None:
     scores = [hit["score"] for hit in answer["hits"]]
     assert scores == sorted(scores, reverse=True)
     assert [hit["rank"] for hit in answer["hits"]] == [1, 2, 3]
+    metadata = answer["hits"][0].pop("metadata")
+    assert metadata.keys() == set(FILE_FIELDS)
+    assert metadata["file.path"] == "lease.txt"
     assert answer["hits"][0] == {
         "rank": 1,
         "score": scores[0],
@@ -57,7 +62,6 @@ def test_a_query_for_machines_has_every_field_of_its_hits(run: Run) -> None:
         "start": 0,
         "end": 70,
         "heading": "",
-        "metadata": {},
         "dense": pytest.approx(0.5846, abs=1e-3),
         "bm25": pytest.approx(3.0637, abs=1e-3),
         "line": 1,

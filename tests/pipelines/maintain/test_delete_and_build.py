@@ -1,7 +1,8 @@
-"""What a build makes of an index that documents were deleted from: those that are still in the corpus come back."""
+"""What a build makes of an index that documents were deleted from: they stay out until they are restored."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,12 @@ from typing import Any
 import pytest
 
 import ragidx
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.writing.history import rollback
+from ragidx.pipelines.build.removal import DELETED_FILE, deleted_file, deleted_ids
 from ragidx.pipelines.maintain.delete import delete
+from ragidx.pipelines.maintain.rewrite import compact
 
 from .conftest import INDEX, documents, vectors
 
@@ -20,58 +26,87 @@ def _bytes() -> dict[str, bytes]:
     return {name: vector.tobytes() for name, vector in vectors(INDEX).items()}
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("index")
-def test_the_next_build_brings_back_what_still_stands_in_the_corpus() -> None:
+def test_what_was_deleted_stays_out_and_the_report_counts_it(run: Run) -> None:
     delete(ids=["lease.txt"])
 
-    report = ragidx.build("corpus", "ragidx-index")
+    done = run("build", "corpus")
 
-    assert (report.n_added, report.n_unchanged) == (1, 5)
-    assert len(documents()) == 6
+    assert (done.status, done.err) == (
+        0,
+        "Deleted by hand, left out: 1 document; --restore takes them in again.\n",
+    )
+    assert "lease.txt" not in documents()
+    assert json.loads(run("build", "corpus", "--json").out)["n_kept_out"] == 1
 
 
 @pytest.mark.usefixtures("index")
-def test_what_comes_back_keeps_its_vector_bit_for_bit_and_nothing_is_encoded() -> None:
+def test_what_is_restored_keeps_its_vector_bit_for_bit_and_nothing_is_encoded() -> None:
     before = _bytes()
     delete(ids=["lease.txt", "mill.md"])
 
-    report = ragidx.build("corpus", "ragidx-index")
+    report = ragidx.build("corpus", "ragidx-index", restore=True)
 
     assert (report.n_added, report.n_encoded, report.n_reused) == (2, 0, 2)
     assert _bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("index")
-def test_the_report_says_what_is_still_in_the_corpus_and_how_it_stays_away(run: Run) -> None:
-    Path("corpus/mill.md").unlink()
+def test_a_record_of_many_stays_out_alone() -> None:
+    delete(ids=["facts.jsonl#bees"])
 
-    done = run("delete", "--id", "lease.txt", "--id", "mill.md")
-
-    assert (done.status, done.err) == (
-        0,
-        "Still in the corpus: 1 document. The next `ragidx build` brings it back, unless --exclude leaves the file "
-        "out.\n",
-    )
-    assert run("build", "corpus", "--exclude", "lease.txt").status == 0
-    assert "lease.txt" not in documents()
+    for _ in range(2):
+        report = ragidx.build("corpus", "ragidx-index")
+        assert (report.n_kept_out, report.n_added, report.n_unchanged, report.committed) == (1, 0, 5, False)
 
 
 @pytest.mark.usefixtures("index")
-def test_records_are_still_in_the_corpus_while_their_file_is() -> None:
-    assert delete(ids=["facts.jsonl#bees"]).n_in_corpus == 1
+def test_it_stays_out_after_compaction_and_a_second_deletion() -> None:
+    delete(ids=["lease.txt"])
+    compact("ragidx-index", everything=True)
+    delete(ids=["mill.md"])
 
-    Path("corpus").rename("elsewhere")
+    assert ragidx.build("corpus", "ragidx-index").n_kept_out == 2
 
-    assert delete(ids=["facts.jsonl#neptune"]).n_in_corpus == 0
+
+@pytest.mark.usefixtures("index")
+def test_a_rollback_behind_the_deletion_takes_it_back() -> None:
+    delete(ids=["lease.txt"])
+    rollback(INDEX, 1)
+
+    report = ragidx.build("corpus", "ragidx-index")
+
+    assert (report.n_kept_out, report.n_unchanged) == (0, 6)
 
 
 @pytest.mark.slow
-def test_of_a_corpus_that_is_one_file_or_of_beir_every_document_is_still_there(folder: Path) -> None:
+def test_a_document_of_a_beir_folder_stays_out(folder: Path) -> None:
     (folder / "beir" / "qrels").mkdir(parents=True)
     lines = '{"_id": "a", "text": "One."}\n{"_id": "b", "text": "Two."}\n'
     (folder / "beir" / "corpus.jsonl").write_text(lines)
+    ragidx.build("beir", "ragidx-index")
+    delete(ids=["a"])
 
-    for corpus, one in (("beir", "a"), ("beir/corpus.jsonl", "corpus.jsonl#a")):
-        ragidx.build(corpus, "ragidx-index", rebuild=True)
-        assert delete(ids=[one]).n_in_corpus == 1
+    assert ragidx.build("beir", "ragidx-index").n_kept_out == 1
+    assert documents() == ["b"]
+
+
+@pytest.mark.usefixtures("index")
+def test_the_list_of_what_was_deleted_is_a_file_of_the_index() -> None:
+    delete(ids=["lease.txt"])
+
+    assert Store.open(INDEX).blob(DELETED_FILE) == b'["lease.txt"]'
+
+
+def test_the_list_is_read_as_it_was_written() -> None:
+    assert deleted_ids(deleted_file({"b", "a\u00e9"})) == {"a\u00e9", "b"}
+    assert deleted_ids(None) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"), [(b"{", "Expecting property name"), (b"{}", "it is no list of ids"), (b"[7]", "no list of ids")]
+)
+def test_a_damaged_list_is_an_error(data: bytes, reason: str) -> None:
+    with pytest.raises(IndexFormatError, match=reason):
+        deleted_ids(data)

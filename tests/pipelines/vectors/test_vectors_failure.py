@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,3 +109,65 @@ def test_without_its_manifest_an_index_is_not_taken_for_an_empty_one(old: Path) 
     assert sorted(path for path in index.rglob("*") if path.is_file()) == files
     shutil.copy(index / "manifest.2.json", index / "manifest.json")
     assert content(index) == NEW
+
+
+ONE = AXES[:1]
+NO_IDS = "neither text nor a whole number"
+MASKED = "are masked: leave these rows out, or fill them"
+
+
+@pytest.mark.parametrize(
+    ("given", "fault", "message"),
+    [
+        ({"ids": [None]}, TypeError, f"ids[0] is None, {NO_IDS}"),
+        ({"ids": [True]}, TypeError, f"ids[0] is True, {NO_IDS}"),
+        ({"ids": [1.5]}, TypeError, f"ids[0] is 1.5, {NO_IDS}"),
+        ({"ids": [b"x"]}, TypeError, f"ids[0] is b'x', {NO_IDS}"),
+        ({"doc_ids": [None]}, TypeError, f"doc_ids[0] is None, {NO_IDS}"),
+        (
+            {"ids": np.ma.array(["a"], mask=[1])},
+            ValueError,
+            f"some of the ids {MASKED}",
+        ),
+        (
+            {"vectors": np.ma.array(ONE, mask=ONE > 0)},
+            ValueError,
+            f"some of the vectors {MASKED}",
+        ),
+        (
+            {"vectors": ONE.astype(np.longdouble)},
+            ValueError,
+            "vectors have the shape (1, 4) and hold float128, not (1, 4) and numbers of at most 64 bits",
+        ),
+        ({"texts": [5]}, TypeError, "texts[0] is 5, not text"),
+        ({"texts": [b"x"]}, TypeError, "texts[0] is b'x', not text"),
+        ({"texts": "x"}, TypeError, "expected a list of texts, got one string"),
+        (
+            {"texts": np.ma.array(["a"], mask=[1])},
+            ValueError,
+            f"some of the texts {MASKED}",
+        ),
+        ({"metadata": [5]}, TypeError, "the metadata of id 'd' are 5, not a mapping of names to values"),
+        ({"metadata": [{5: 1}]}, TypeError, "the metadata of id 'd' are {5: 1}, not a mapping of names to values"),
+        ({"metadata": [None]}, TypeError, "the metadata of id 'd' are None, not a mapping of names to values"),
+    ],
+)
+def test_what_is_no_row_is_refused_and_the_writer_goes_on(
+    given: dict[str, Any], fault: type[Exception], message: str, old: Path
+) -> None:
+    with IndexWriter(old / "index", 4) as writer:
+        with pytest.raises(fault, match=f"^{re.escape(message)}$"):
+            writer.add(**{"ids": ["d"], "vectors": ONE, **given})
+        change(writer)
+
+    assert content(old / "index") == NEW
+
+
+def test_an_id_of_numpy_is_as_that_of_python(tmp_path: Path) -> None:
+    with IndexWriter(tmp_path / "index", 4) as writer:
+        writer.add([np.int64(7)], ONE)
+        writer.add(np.array(["a"]), ONE)
+        assert writer.delete(["\udcff"]) == 0
+        writer.commit()
+
+    assert content(tmp_path / "index") == (1, 2, {"7": "7", "a": "a"})

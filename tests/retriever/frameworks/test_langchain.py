@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, QueryError
+from ragidx.corpora.records import FILE_FIELDS
 from ragidx.retriever.frameworks.langchain import RagidxEmbeddings, RagidxRetriever
 
 FACTS = [
@@ -103,6 +104,7 @@ def test_a_document_carries_its_id_source_offsets_scores_and_metadata(facts_inde
     assert 0.3 < dense <= 1
     assert bm25 > 1
     assert score > 1  # the mean of two z-scores of the best of six
+    assert {name: document.metadata.pop(name) for name in FILE_FIELDS}["file.path"] == "facts.csv"
     assert document.metadata == {
         "source": "facts.csv#1",
         "start": 0,

@@ -13,6 +13,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import QueryError
+from ragidx.corpora.records import FILE_FIELDS
 from ragidx.retriever.reader import IndexReader
 from ragidx.retriever.where.conditions import TEXT_TESTS
 from ragidx.retriever.where.parser import MAX_CHARS, MAX_DEPTH, MAX_VALUES
@@ -74,7 +75,8 @@ def test_the_metadata_of_the_page_are_those_of_the_index(reader: IndexReader) ->
         f"{name}.md": {field: _value(value) for field, value in re.findall(r"`([^`]+)` ([^,]+)", metadata)}
         for name, metadata in DOCUMENTS.items()
     }
-    found = {hit.doc_id: {name: hit.metadata[name] for name in hit.metadata if name != "title"} for hit in hits}
+    own = {"title", *FILE_FIELDS}
+    found = {hit.doc_id: {name: hit.metadata[name] for name in hit.metadata if name not in own} for hit in hits}
     assert found == told
 
 

@@ -1,0 +1,259 @@
+"""Pieces: a text in parts at its white space, and the tokens of each from a cache.
+
+text (n characters) -> `Pieces` of p pieces: where each ends, tokens up to there, what kind of place follows.
+With most tokenizers the tokens of a text are the sum of those of its pieces, if a piece takes its white space from the
+right side. Which side that is depends on the tokenizer: `Counter` tries three patterns on texts of many kinds, and
+takes the first whose sums are right. Where none is, each text is tokenised once, and the counts are near, not exact.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+
+from ragidx.corpora.chunking.places import whole_cluster
+
+Numbers: TypeAlias = NDArray[np.int64]
+
+PIECE_CHARS = 64
+"""A longer word is cut up: its parts alone may have other tokens than in it, so what holds one is counted again."""
+
+_CACHED = 1 << 18  # pieces of one generation, some 35 MB; there are two
+_CACHED_CHARS = 2 * PIECE_CHARS
+
+# What a piece is, in one number: tokens, characters, and these bits.
+KIND, NEWLINES, SMALL, DOUBT, LEAD, TRAIL, BLANK, MARK = 3, 3 << 2, *(1 << bit for bit in range(4, 10))
+WORD, CLAUSE, SENTENCE = 0, 1, 2
+_CHARS, _TOKENS = 12, 36
+_CHARS_MASK = (1 << (_TOKENS - _CHARS)) - 1
+
+# Where white space belongs: to no token (BERT), before a word (GPT-2), newlines behind a mark (Llama 3, Qwen 2).
+_FREE = re.compile(r"\S+\s*|\s+")
+_PATTERNS = (
+    _FREE,
+    re.compile(r" ?\S+|\s+(?!\S)|\s+"),
+    re.compile(r"[^\S\r\n]?\S+(?:(?<![^\W_])[\r\n]+)?|\s*[\r\n]+|\s+(?!\S)|\s+"),
+)
+_SENTENCE = re.compile(r"[.!?…。！？][\"'”’»)\]*_]*\Z")
+_CLAUSE = re.compile(r"[,;:、，；：][\"'”’»)\]]*\Z")
+_MARKS = frozenset(".!?…。！？,;:、，；：\"'”’»)]*_")
+_ABBREVIATION = re.compile(
+    r"[\"'“‘(\[]*(?:[^\W\d_]|e\.g|i\.e|U\.S|[A-Z]\.[A-Z]|[Dd]r|[Mm]rs?|Ms|Prof|St|Jr|Sr|vs|cf|[Ff]igs?|No|Nos|[Vv]ol|pp|al|approx|ca|Inc|Ltd|Co)\.\Z"
+)
+_APART = ".,;:!?\"'()[]“”‘’"
+_NOT_PLAIN_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85\u2028\u2029]")
+
+_TRIED = """The lease (no. 7) wasn't signed in Bergen; it's "due" on 3 May 2024, e.g. at 10:30, isn't it?  Two spaces.
+A line that goes on\nand on - to 1,234.50 EUR - https://example.org/a/b?c=1&d=%20e_f.\r\n\r\nWindows lines.\r\n
+END!\n\n\n\n\tdef f(x, *y):\n\t\treturn {"a": [1, 2]}  # why?\n\n    if x >= 1.5:\n        y += 1\n\n\n/usr/bin\n \n  a)
+one,\ntwo;\nthree:\n(four)\n[five]\n{six}\n"seven"\n*eight*\n<nine>\nten...\n\n|\n\n;\n--\n==\n\n#!\n//\n
+## Über die Größe\n\nNaïve café, señor; Ελληνικά και мир. 日本語の文章。 次の文。\n\n한국어 문장입니다. مرحبا بالعالم.
+שלום עולם हिन्दी में लिखा। ไทย 🇳🇴 👍🏽 ½ ﬁ №5 x² “quoted” ‘so’ – and — …\n| a | b |\n|---|--:|\n| 1 | 2 |\n
+```sh\nmake -j2 && ls *.md\n```\n"""
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A text of p pieces; offsets are those of the document, and the place behind a piece has its number.
+
+    Attributes:
+        ends: (p,) where each ends.
+        tokens: (p + 1,) before each, and in all.
+        seen: (p,) tokens up to the end of each, without white space at that end.
+        kinds: (p,) of the places: what the text before one ends, and how many newlines follow it, as bits.
+        glued: (p,) whether a place is inside a word, or before white space.
+        leads: (p,) white space in front of the text of each.
+        doubts: (p + 1,) how many pieces before each may have other tokens in a chunk than here.
+    """
+
+    ends: Numbers
+    tokens: Numbers
+    seen: Numbers
+    kinds: Numbers
+    glued: NDArray[np.bool_]
+    leads: Numbers
+    doubts: Numbers
+
+
+class Counter:
+    """Tokens of texts, by one tokenizer. Threads may share it.
+
+    Args:
+        tokenizer: without truncation, padding and special tokens.
+
+    Attributes:
+        exact: whether the tokens of a text are the sum of its pieces'.
+    """
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._codes, self._older = _Codes(), _Codes()
+        self._words: dict[str, int] = {}
+        self.exact = self._adds_up(_FREE, apart=True) or any(map(self._adds_up, _PATTERNS))
+        if not self.exact:
+            self._pattern = _FREE
+        self._codes, self._older = _Codes(), _Codes()
+
+    def counts(self, texts: list[str]) -> list[int]:
+        """The tokens of whole texts."""
+        return [len(one) for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def gain(self, piece: str, bare: str) -> int:
+        """How many tokens more a piece has without the white space around it."""
+        if self._free or not self.exact or piece == bare:
+            return 0
+        more, less = self._of([bare, piece]) >> _TOKENS
+        return int(more - less)
+
+    def pieces(self, text: str, start: int) -> Pieces:
+        """The pieces of a text that begins at `start` of its document."""
+        parts = self._pattern.findall(text)
+        codes = self._of(parts)
+        if not codes.all():
+            parts = [part for piece in parts for part in _parts(piece)]
+            codes = self._of(parts, long=True)
+        ends = np.cumsum(codes >> _CHARS & _CHARS_MASK)
+        if self.exact:
+            tokens = np.concatenate(([0], np.cumsum(codes >> _TOKENS)))
+        else:
+            tokens = np.concatenate(([0], self._counted(text, ends)))
+        return _laid_out(codes, ends + start, tokens)
+
+    def _counted(self, text: str, ends: Numbers) -> Numbers:
+        """The tokens that end up to each of `ends`; a token that ends before its neighbour counts with that one."""
+        offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        token_ends = np.maximum.accumulate(np.fromiter((end for _, end in offsets), np.int64, len(offsets)))
+        return np.searchsorted(token_ends, ends, "right")
+
+    def _of(self, pieces: list[str], *, long: bool = False) -> Numbers:
+        """The codes of pieces, (p,); 0 for one that is to be cut up, unless `long`."""
+        codes = np.fromiter(map(self._codes.__getitem__, pieces), np.int64, len(pieces))
+        missing = np.flatnonzero(codes == 0)
+        if not len(missing):
+            return codes
+        found = self._learn({pieces[place] for place in missing.tolist()}, long=long)
+        codes[missing] = [found[pieces[place]] for place in missing.tolist()]
+        return codes
+
+    def _learn(self, new: Iterable[str], *, long: bool) -> dict[str, int]:
+        """The codes of pieces that are not in the cache, which has the short ones afterwards."""
+        found = {} if long else dict.fromkeys((piece for piece in new if len(piece.strip()) > PIECE_CHARS), 0)
+        for piece in filter(self._older.__contains__, new):
+            found[piece] = self._codes[piece] = self._older[piece]
+        left = [piece for piece in new if piece not in found]
+        for piece, tokens in zip(left, self._tokens(left), strict=True):
+            found[piece] = code = tokens << _TOKENS | len(piece) << _CHARS | _bits(piece)
+            if len(piece) <= _CACHED_CHARS:
+                self._codes[piece] = code
+        if len(self._codes) > _CACHED:
+            self._codes, self._older = _Codes(), self._codes
+        return found
+
+    def _tokens(self, pieces: list[str]) -> Iterable[int]:
+        if not self.exact:
+            return (0 for _ in pieces)
+        if not self._free:
+            return self.counts(pieces)
+        known, marks = self._words, _APART if self._apart else ""
+        words = [piece.strip() for piece in pieces]
+        bare = [word.strip(marks) for word in words] if marks else words
+        new = list({word for word in bare if word not in known})
+        known.update(zip(new, self.counts(new), strict=True))
+        if len(known) > _CACHED:
+            self._words = {}
+        return (known[inner] + len(word) - len(inner) for word, inner in zip(words, bare, strict=True))
+
+    def _adds_up(self, pattern: re.Pattern[str], *, apart: bool = False) -> bool:
+        """Whether the tokens of texts of many kinds are the sums of those of the pattern's pieces.
+
+        With `apart`, each mark around a word is taken for a token of its own: there are half as many words to count.
+        """
+        self._pattern, self._free, self._apart, self.exact = pattern, pattern is _FREE, apart, True
+        self._codes, self._older, self._words = _Codes(), _Codes(), {}
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        if any(not one.special and (one.lstrip or one.rstrip or re.search(r"\s", one.content)) for one in added):
+            return False
+        texts = [text.strip() for text in (_TRIED, *_TRIED.split("\n\n"), *_TRIED.splitlines())]
+        sums = [int((self._of(pattern.findall(text)) >> _TOKENS).sum()) for text in texts]
+        return sums == self.counts(texts)
+
+
+class _Codes(dict[str, int]):
+    """0 for a piece that is not there."""
+
+    def __missing__(self, piece: str) -> int:
+        return 0
+
+
+def _bits(piece: str) -> int:
+    """What a piece is beside its tokens and characters."""
+    word = piece.strip()
+    if not word:
+        return BLANK | LEAD | TRAIL | _space(piece)
+    bits = SMALL if word[0].islower() else 0
+    if word[-1] in _MARKS:
+        bits |= _kind(word)
+    if not word.isprintable():  # what a normaliser may drop, so that neighbours join
+        bits |= DOUBT
+    if not word.isascii():
+        bits |= (MARK | DOUBT if unicodedata.category(word[0])[0] == "M" else 0) | (DOUBT if "\ufffd" in word else 0)
+    start = 0 if piece[0] == word[0] else 1
+    space = piece[start + len(word) :]
+    return bits | (LEAD if start else 0) | (TRAIL | _space(space) if space else 0)
+
+
+@functools.lru_cache(maxsize=1024)
+def _space(space: str) -> int:
+    """The newlines in white space (2 for more), and whether a normaliser may drop some of it."""
+    newlines = min(2, max(space.count("\n"), space.count("\r"), 2 * space.count("\f")))
+    return newlines << 2 | (DOUBT if _NOT_PLAIN_SPACE.search(space) else 0)
+
+
+def _kind(word: str) -> int:
+    if _SENTENCE.search(word):
+        return WORD if _ABBREVIATION.match(word) else SENTENCE
+    return CLAUSE if _CLAUSE.search(word) else WORD
+
+
+def _parts(piece: str) -> Iterator[str]:
+    """A long word in parts, cut behind the last full stop of each where there is one, and in no cluster."""
+    at, end = 0, len(piece.rstrip())
+    while end - at > PIECE_CHARS:
+        high = at + PIECE_CHARS
+        stop = max(piece.rfind(mark, at, high) for mark in "。！？") + 1
+        cut = stop if stop > at else whole_cluster(piece, high, at)
+        yield piece[at:cut]
+        at = cut
+    yield piece[at:]
+
+
+def _laid_out(codes: Numbers, ends: Numbers, tokens: Numbers) -> Pieces:
+    newlines, seen, kinds = codes >> 2 & 3, tokens[1:], codes & KIND
+    blank = codes & BLANK != 0
+    if blank.any():  # the place behind white space is that of the word before it
+        last = np.maximum.accumulate(np.where(blank, 0, np.arange(len(codes))))
+        lines = np.cumsum(newlines)
+        newlines = np.minimum(lines - (lines - newlines)[last], 2)
+        seen, kinds = seen[last], kinds[last]
+    following = np.append(codes[1:], LEAD)
+    kinds = np.where((kinds == SENTENCE) & (following & SMALL != 0), WORD, kinds) | newlines << 2
+    inside = (codes & TRAIL) | (following & LEAD) == 0
+    doubts = (codes & DOUBT != 0) | inside
+    doubts[1:] |= inside[:-1]
+    return Pieces(
+        ends=ends,
+        tokens=tokens,
+        seen=seen,
+        kinds=kinds,
+        glued=inside | (following & (BLANK | MARK) != 0),
+        leads=((codes & LEAD != 0) & ~blank).astype(np.int64),
+        doubts=np.concatenate(([0], np.cumsum(doubts))),
+    )

@@ -1,0 +1,273 @@
+"""Archives: the files in a .zip or .tar, each read by the reader of its own ending.
+
+    bytes -> members -> Documents named `a.zip/docs/x.md`
+
+Members are streamed, never written under their names. Only regular ones are read, and no archive in an archive. Bounds
+count the bytes that are read, whatever the headers say; a damaged member never loses the others.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import tarfile
+import unicodedata
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+from ragidx.corpora.errors import lone_surrogate
+from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
+from ragidx.corpora.readers.registry import member_documents
+from ragidx.corpora.readers.source_file import SourceFile
+from ragidx.corpora.records import Document
+
+_REST = ": the rest is skipped"
+_MOST_NAME = 4096
+_DIRECTORY_BYTES = 16 * MIB  # of a zip, read at once
+_HEADER_BYTES = MIB  # of one tar member
+_FAULTS = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, ValueError, RecursionError)
+_UNSUPPORTED = (NotImplementedError, RuntimeError)  # zipfile's, of methods and passwords
+
+
+def read_zip(file: SourceFile) -> Iterator[Document]:
+    """The documents of a .zip."""
+    _refuse_inside(file)
+    with file.path() as path, _Directory(io.FileIO(path)) as stream:
+        budget = _Budget(file.limits, path.stat().st_size)
+        with _directory(stream) as archive:
+            names = _Names(file)
+            for info in archive.infolist():
+                reason = _zip_fault(info)
+                if (name := names.take(info.filename, reason, is_folder=info.is_dir())) is None:
+                    continue
+                try:
+                    member = archive.open(info)
+                except (*_FAULTS, *_UNSUPPORTED) as fault:
+                    file.skip(_damaged(fault), f"/{name}")
+                    continue
+                with member, io.BufferedReader(_Counted(member, budget)) as counted:
+                    yield from member_documents(file, name, counted, info.file_size)
+                if budget.reason:
+                    return
+
+
+def read_tar(file: SourceFile) -> Iterator[Document]:
+    """The documents of a .tar, which is read once from its beginning to its end."""
+    _refuse_inside(file)
+    with file.stream() as stream:
+        budget = _Budget(file.limits, file.source.size)
+        counted = _Counted(stream, budget)
+        try:
+            with budget.header():
+                archive = tarfile.TarFile.open(fileobj=counted, mode="r|", tarinfo=_Header)
+            with archive:
+                yield from _tar_members(file, archive, budget)
+        except _FAULTS as fault:
+            raise UnreadableError(f"{_damaged(fault)}{_REST}") from fault
+
+
+def member_name(raw: str) -> str:
+    """The name of a member below its archive, as the walk would name it.
+
+    Raises:
+        UnreadableError: there is no such name.
+
+    >>> member_name("./docs\\\\a.md"), member_name("/etc/hosts")
+    ('docs/a.md', 'etc/hosts')
+    """
+    if lone_surrogate(raw) is not None:
+        raise UnreadableError("its name is not UTF-8")
+    if len(raw) > _MOST_NAME:
+        raise UnreadableError(f"its name has more than {_MOST_NAME:,} characters")
+    parts = [part for part in unicodedata.normalize("NFC", raw).replace("\\", "/").split("/") if part not in ("", ".")]
+    if ".." in parts or not parts:
+        raise UnreadableError("its name leads out of the archive")
+    if any(part.startswith(".") or part == "__MACOSX" for part in parts):
+        raise UnreadableError("hidden")
+    return "/".join(parts)
+
+
+def _refuse_inside(file: SourceFile) -> None:
+    if file.depth:
+        raise UnreadableError("an archive inside another file")
+
+
+def _tar_members(file: SourceFile, archive: tarfile.TarFile, budget: _Budget) -> Iterator[Document]:
+    names = _Names(file)
+    for info in _headers(archive, budget):
+        reason = "" if info.isreg() and not info.issparse() else "not a regular file"
+        if (name := names.take(info.name, reason, is_folder=info.isdir())) is None:
+            continue
+        member = archive.extractfile(info)
+        assert member is not None  # of a regular one
+        counted = io.BufferedReader(_Counted(member, None))
+        yield from member_documents(file, name, counted, info.size)
+
+
+def _headers(archive: tarfile.TarFile, budget: _Budget) -> Iterator[tarfile.TarInfo]:
+    """The headers. What is left of a member is read before the next one, so that headers are bounded on their own."""
+    stream: Any = archive.fileobj
+    while not budget.reason:
+        with budget.header():
+            info = archive.next()
+        if info is None:
+            return
+        yield info
+        while not budget.reason and (left := archive.offset - stream.tell()) > 0:
+            if not stream.read(min(left, MIB)):
+                raise tarfile.ReadError("unexpected end of data")
+
+
+_BROKEN_HEADERS = (
+    tarfile.TruncatedHeaderError,  # type: ignore[attr-defined]  # typeshed leaves them out
+    tarfile.InvalidHeaderError,  # type: ignore[attr-defined]
+)
+
+
+class _Header(tarfile.TarInfo):
+    """A header; tarfile alone takes a broken one for the end of the archive."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> _Header:
+        try:
+            return super().fromtarfile(tarfile_)
+        except _BROKEN_HEADERS as fault:
+            raise tarfile.ReadError(str(fault)) from fault
+
+
+class _Names:
+    """The names of an archive's members, counted, each once."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._taken: set[str] = set()
+        self._count = 0
+
+    def take(self, raw: str, reason: str, *, is_folder: bool) -> str | None:
+        """The name of a member that is read; None: it is a folder, or skipped and reported.
+
+        Raises:
+            UnreadableError: the archive has too many members.
+        """
+        self._count += 1
+        if self._count > self._file.limits.archive_members:
+            raise UnreadableError(f"an archive of more than {self._file.limits.archive_members:,} files{_REST}")
+        if is_folder:
+            return None
+        try:
+            name = member_name(raw)
+        except UnreadableError as fault:
+            shown = raw[:_MOST_NAME].encode("utf-8", "replace").decode()
+            self._file.skip(str(fault), f"/{shown}")
+            return None
+        if name in self._taken:
+            reason = "another member has the same name"
+        self._taken.add(name)
+        if reason:
+            self._file.skip(reason, f"/{name}")
+            return None
+        return name
+
+
+class _Budget:
+    """What an archive may unpack to."""
+
+    def __init__(self, limits: Limits, packed_bytes: int) -> None:
+        self._limits = limits
+        self._packed_bytes = max(1, packed_bytes)
+        self._count = 0
+        self._header_end: int | None = None
+        self.reason = ""  # why nothing more is read; empty: more may be
+
+    def spend(self, count: int) -> None:
+        """Count bytes that were read.
+
+        Raises:
+            UnreadableError: they are too many.
+        """
+        limits = self._limits
+        self._count += count
+        if self._count > limits.archive_bytes:
+            self.reason = f"expands to more than {shown_bytes(limits.archive_bytes)}"
+        elif self._count > max(RATIO_FROM_BYTES, limits.archive_ratio * self._packed_bytes):
+            self.reason = f"expands to more than {limits.archive_ratio} times its size"
+        elif self._header_end is not None and self._count > self._header_end:
+            self.reason = f"a header of more than {shown_bytes(_HEADER_BYTES)}"
+        if self.reason:
+            self.reason = self.reason.removesuffix(_REST) + _REST
+            raise UnreadableError(self.reason)
+
+    @contextmanager
+    def header(self) -> Iterator[None]:
+        """While one header is read."""
+        self._header_end = self._count + _HEADER_BYTES
+        yield
+        self._header_end = None
+
+
+class _Counted(io.RawIOBase):
+    """Bytes of a member or of an archive, counted; faults of the libraries become reasons."""
+
+    def __init__(self, inner: IO[bytes], budget: _Budget | None) -> None:
+        self._inner = inner
+        self._budget = budget
+        self._count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._count
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            block = self._inner.read(len(buffer))
+        except (*_FAULTS, *_UNSUPPORTED) as fault:
+            raise UnreadableError(_damaged(fault)) from fault
+        except OSError as fault:
+            if fault.errno is not None:
+                raise
+            raise UnreadableError(_damaged(fault)) from fault  # bz2's
+        self._count += len(block)
+        if self._budget is not None:
+            self._budget.spend(len(block))
+        buffer[: len(block)] = block
+        return len(block)
+
+
+def _zip_fault(info: zipfile.ZipInfo) -> str:
+    """Why a member is not read; empty if it is."""
+    if info.flag_bits & 0x1:
+        return "encrypted"
+    kind = info.external_attr >> 28  # of the mode of Unix; 0: made elsewhere
+    return "" if kind in (0, 0o10) else "not a regular file"
+
+
+class _Directory(io.BufferedReader):
+    """A zip file whose directory is bounded: zipfile reads all of it at once."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > _DIRECTORY_BYTES:
+            raise UnreadableError(f"a directory of more than {shown_bytes(_DIRECTORY_BYTES)}")
+        return super().read(size)
+
+
+@contextmanager
+def _directory(stream: Any) -> Iterator[zipfile.ZipFile]:
+    try:
+        archive = zipfile.ZipFile(stream)
+    except (*_FAULTS, *_UNSUPPORTED, OSError) as fault:
+        raise UnreadableError(_damaged(fault)) from fault
+    with archive:
+        yield archive
+
+
+def _damaged(fault: BaseException) -> str:
+    if isinstance(fault, RecursionError):
+        return "damaged: headers nested too deep"
+    if isinstance(fault, NotImplementedError):
+        return "packed by a method that is not read"
+    return f"damaged: {fault}" if str(fault) else f"damaged: {type(fault).__name__}"

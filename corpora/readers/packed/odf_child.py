@@ -1,0 +1,110 @@
+"""OpenDocument text to Markdown; run in the converter's process, so nothing of ragidx is imported.
+
+    path -> {"text", "title", "author"}
+
+Headings by their outline level, paragraphs, lists, rows of tables with ` | `. Sizes in the archive are checked before
+by the caller. A document type, which no office program writes, is refused: it can expand without bounds.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from typing import Any
+from xml.etree.ElementTree import Element, TreeBuilder, XMLParser
+
+_TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
+_TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
+_OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
+_DC = "{http://purl.org/dc/elements/1.1/}"
+_META = "{urn:oasis:names:tc:opendocument:xmlns:meta:1.0}"
+_SKIPPED = {f"{_TEXT}note-citation", f"{_TEXT}tracked-changes", f"{_OFFICE}annotation", f"{_TEXT}sequence-decls"}
+_SPACES = {f"{_TEXT}s": " ", f"{_TEXT}tab": "\t", f"{_TEXT}line-break": "\n"}
+
+
+def convert(path: str, text_bytes: int) -> dict[str, Any]:
+    """The text of an .odt."""
+    with zipfile.ZipFile(path) as archive:
+        if any(member.flag_bits & 1 for member in archive.infolist()):
+            raise ValueError("encrypted")
+        body = _parsed(archive.read("content.xml")).find(f"{_OFFICE}body")
+        meta = _parsed(archive.read("meta.xml")) if "meta.xml" in archive.namelist() else Element("none")
+    if body is None:
+        raise ValueError("no body")
+    writer = _Writer()
+    writer.write(body)
+    author = meta.findtext(f".//{_META}initial-creator") or meta.findtext(f".//{_DC}creator") or ""
+    text = "\n\n".join(writer.blocks)
+    return {"text": text, "title": (meta.findtext(f".//{_DC}title") or "").strip(), "author": author.strip()}
+
+
+def _parsed(data: bytes) -> Element:
+    parser = XMLParser(target=_Plain())
+    parser.feed(data)
+    root: Element = parser.close()
+    return root
+
+
+class _Plain(TreeBuilder):
+    """A tree without a document type, not deeper than Python calls can follow."""
+
+    _depth = 0
+
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+        """Called where a document type is declared."""
+        raise ValueError("a document type is declared")
+
+    def start(self, tag: Any, attrs: Any, /) -> Any:
+        self._depth += 1
+        if self._depth > 200:
+            raise ValueError("nested too deep")
+        return super().start(tag, attrs)
+
+    def end(self, tag: Any, /) -> Any:
+        self._depth -= 1
+        return super().end(tag)
+
+
+class _Writer:
+    """Blocks of Markdown."""
+
+    def __init__(self) -> None:
+        self.blocks: list[str] = []
+
+    def write(self, node: Element, prefix: str = "") -> None:
+        """What is in an element, a block each."""
+        for child in node:
+            if child.tag in _SKIPPED:
+                continue
+            if child.tag == f"{_TEXT}h":
+                self._put("#" * _level(child), _inline(child))
+            elif child.tag == f"{_TEXT}p":
+                self._put(prefix, _inline(child))
+            elif child.tag == f"{_TABLE}table-row":
+                cells = [cell for cell in child if cell.tag == f"{_TABLE}table-cell"]
+                self._put("", " | ".join(" ".join(_inline(cell).split()) for cell in cells))
+            elif child.tag == f"{_TEXT}list-item":
+                self.write(child, "-")
+            else:
+                self.write(child, prefix)
+
+    def _put(self, prefix: str, text: str) -> None:
+        if words := text.strip():
+            self.blocks.append(f"{prefix} {words}" if prefix else words)
+
+
+def _level(node: Element) -> int:
+    value = node.get(f"{_TEXT}outline-level", "1")
+    return min(6, max(1, int(value))) if value.isascii() and value.isdigit() and len(value) < 4 else 1
+
+
+def _inline(node: Element) -> str:
+    parts = [node.text or ""]
+    for child in node:
+        if child.tag in _SPACES:
+            parts.append(_SPACES[child.tag])
+        elif child.tag not in _SKIPPED:
+            parts.append(_inline(child))
+            if child.tag in (f"{_TEXT}p", f"{_TEXT}note"):
+                parts.append(" ")
+        parts.append(child.tail or "")
+    return "".join(parts)

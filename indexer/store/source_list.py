@@ -1,0 +1,115 @@
+"""The sources of an index: the folders and files that its documents come from, as the notes of the manifest list them.
+
+    notes["sources"] = [{name, path, prefix, n_documents, built, include, exclude}, ...]
+
+The ids of a source's documents begin with its prefix. The first source of an index has an empty one, so its ids are
+bare; those of a source `papers` that was added later begin with `papers/`. Paths are relative to the index folder, so
+that an index that moves together with its sources still finds them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.spec import Json
+
+SOURCES = "sources"
+_CORPUS = "corpus"  # what older indexes note: the path as it was typed
+STANDARD_INPUT = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEntry:
+    """A source of an index.
+
+    Attributes:
+        name: unique in the index.
+        path: relative to the index folder, `-` for standard input.
+        prefix: what its documents' ids begin with: empty, or `name/`.
+        n_documents: that it had when it was built last.
+        built: when that was, UTC, as the manifest's `created`; empty where it is not known.
+        include: globs of the files that are read, as `build` was given them.
+        exclude: those of the files that are skipped.
+    """
+
+    name: str
+    path: str
+    prefix: str = ""
+    n_documents: int = 0
+    built: str = ""
+    include: Sequence[str] = field(default=())
+    exclude: Sequence[str] = field(default=())
+
+    def root(self, index: Path) -> Path:
+        """Where it is."""
+        return Path(self.path) if self.path == STANDARD_INPUT else Path(os.path.normpath(index.resolve() / self.path))
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, as JSON types."""
+        return asdict(self) | {"include": list(self.include), "exclude": list(self.exclude)}
+
+
+def source_name(path: str | Path) -> str:
+    """The name of a source that is given none: a folder's own, a file's without its ending."""
+    if str(path) == STANDARD_INPUT:
+        return STANDARD_INPUT
+    real = Path(path).resolve()
+    return real.stem if real.is_file() else real.name or "root"
+
+
+def stored_path(path: str | Path, index: Path) -> str:
+    """A root as the manifest has it."""
+    return STANDARD_INPUT if str(path) == STANDARD_INPUT else os.path.relpath(Path(path).resolve(), index.resolve())
+
+
+def sources_of(notes: Mapping[str, Json], index: Path, n_documents: int) -> tuple[SourceEntry, ...]:
+    """The sources that the notes of a manifest list; an older index has the one that it was built from.
+
+    Args:
+        notes: of the manifest.
+        index: its folder.
+        n_documents: of the index, for an older one.
+
+    Raises:
+        IndexFormatError: the list is damaged.
+    """
+    found = notes.get(SOURCES)
+    if found is None:
+        corpus = notes.get(_CORPUS)
+        if not isinstance(corpus, str) or not corpus or "\0" in corpus:
+            return ()
+        path = stored_path(corpus, index)
+        return (SourceEntry(name=source_name(corpus), path=path, n_documents=n_documents),)
+    try:
+        entries = tuple(_entry(item) for item in found)  # type: ignore[union-attr]  # what is no list is refused below
+        if len({entry.prefix for entry in entries}) < len(entries) or len({e.name for e in entries}) < len(entries):
+            raise ValueError("two sources have the same name or prefix")
+    except (TypeError, ValueError, KeyError) as fault:
+        hint = "copy the newest manifest.<number>.json over manifest.json, or build again with `rebuild=True`"
+        raise IndexFormatError(f"the list of sources is damaged: {fault}", hint, where=str(index)) from fault
+    return entries
+
+
+def owner_of(entries: Sequence[SourceEntry], doc_id: str) -> SourceEntry | None:
+    """The source of a document; None where no source has it."""
+    named = (entry for entry in entries if entry.prefix and doc_id.startswith(entry.prefix))
+    bare = (entry for entry in entries if not entry.prefix)
+    return next(named, None) or next(bare, None)
+
+
+def _entry(item: Any) -> SourceEntry:
+    entry = SourceEntry(**item)
+    texts = (entry.name, entry.path, entry.prefix, entry.built, *entry.include, *entry.exclude)
+    is_list = isinstance(entry.include, list) and isinstance(entry.exclude, list)
+    if not is_list or not all(isinstance(text, str) and "\0" not in text for text in texts):
+        raise ValueError("a field is not text")
+    if not entry.name or not entry.path or entry.prefix not in ("", f"{entry.name}/"):
+        raise ValueError(f"{entry.name!a} has the prefix {entry.prefix!a} and the path {entry.path!a}")
+    if not isinstance(entry.n_documents, int) or entry.n_documents < 0:
+        raise ValueError(f"{entry.n_documents!a} documents")
+    return entry

@@ -1,0 +1,341 @@
+"""Which sources of an index a build reads: what was named, beside what the manifest lists.
+
+paths and the index's sources -> the sources as they will be, and the names of those that are read now
+
+A path is a source of the index by where it is. A source that was moved is known by what it holds. Any other path is
+refused: an index of one folder is not to become that of another by a slip.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from ragidx.corpora.errors import SpecError
+from ragidx.corpora.readers.registry import read_all
+from ragidx.corpora.sources import beir_corpus
+from ragidx.indexer.digests import digest
+from ragidx.indexer.store.generations import committed_or_none
+from ragidx.indexer.store.segment import Segment
+from ragidx.indexer.store.source_list import STANDARD_INPUT, SourceEntry, source_name, sources_of, stored_path
+from ragidx.indexer.store.store import Store
+from ragidx.pipelines.build.corpus import Reading, Root, document_hash, is_unchanged
+from ragidx.pipelines.build.options import BuildOptions
+
+Corpus: TypeAlias = str | Path | Sequence[str | Path] | Mapping[str, str | Path] | None
+"""What a build is given: a path, several, several by the names of sources, or None for the sources of the index."""
+
+_DRAWN = 64  # documents that are compared, to know a source that was moved
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a build reads.
+
+    Attributes:
+        entries: the sources of the index after the build.
+        names: of those that are read now.
+        paths: of these by name, as they were typed, for messages; empty for one that is gone.
+    """
+
+    entries: tuple[SourceEntry, ...]
+    names: tuple[str, ...]
+    paths: Mapping[str, str | Path] = field(default_factory=dict)
+
+    @property
+    def selected(self) -> tuple[SourceEntry, ...]:
+        """The sources that are read now."""
+        return tuple(entry for entry in self.entries if entry.name in self.names)
+
+    def roots(self, index: Path) -> list[Root]:
+        """Where they are, and what of them is read."""
+        prefixes = [entry.prefix for entry in self.entries if entry.prefix]
+        return [
+            Root(
+                self.paths.get(entry.name, entry.root(index)),
+                entry.prefix,
+                entry.include,
+                entry.exclude,
+                taken=() if entry.prefix else prefixes,
+            )
+            for entry in self.selected
+            if self.paths.get(entry.name) != ""
+        ]
+
+
+def select(
+    paths: Sequence[str | Path] | Mapping[str, str | Path],
+    index: Path,
+    stored: Store | None,
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    replaces: bool = False,
+) -> Selection:
+    """The sources that a build of `paths` reads.
+
+    Args:
+        paths: folders and files, or `-` alone; or by name: those that are no source yet are new ones; none: every
+            source of the index.
+        index: its folder.
+        stored: its committed state, None where there is none, or where it is replaced.
+        include: globs of what is read now; none: those that a source was built with.
+        exclude: the same.
+        replaces: the only source of the index may become another one, and one of several may be gone.
+
+    Raises:
+        SpecError: there is nothing to read, or a path is no source of the index.
+    """
+    known = () if stored is None else sources_of(stored.manifest.notes, index, stored.manifest.n_documents)
+    if isinstance(paths, Mapping) and paths:
+        selection = _named(paths, index, known, stored)
+    elif not paths:
+        selection = Selection(known, tuple(entry.name for entry in known))
+    elif not known:
+        selection = _new(list(paths), index)
+    else:
+        selection = _known(list(paths), index, known, stored, replaces=replaces)
+    if not selection.names:
+        raise SpecError("there is nothing to build", "name a folder or a file", where=str(index))
+    if not paths and any(entry.path == STANDARD_INPUT for entry in known):
+        raise SpecError(
+            "the index was built from standard input, which cannot be read again", "give - to read it", where=str(index)
+        )
+    if len(selection.entries) > 1:
+        selection = _without_missing(selection, index, may_miss=replaces)
+    return with_globs(selection, include, exclude)
+
+
+def lost(name: str, what: str) -> SpecError:
+    """The refusal of a source whose documents are all gone."""
+    return SpecError(
+        f"the source '{name}' {what}",
+        f"`ragidx remove {name}` takes it out; `allow_removal=True` removes its documents, and keeps it",
+        where=name,
+    )
+
+
+def reading_of(corpus: Corpus, index: Path, options: BuildOptions, stored: Store | None) -> tuple[Reading, Selection]:
+    """What a build or a plan of a corpus reads, as `select`; with `rebuild` and no corpus, the index's own sources.
+
+    Args:
+        corpus: as for `build`.
+        index: the index folder.
+        options: of the build.
+        stored: the state that is updated, None where there is none or it is replaced.
+
+    Raises:
+        SpecError: as `select`.
+    """
+    paths = as_paths(corpus)
+    if stored is None and not paths and committed_or_none(index) is not None:
+        stored = Store.open(index)
+    selection = select(
+        corpus if isinstance(corpus, Mapping) else paths,
+        index,
+        stored,
+        include=options.include,
+        exclude=options.exclude,
+        replaces=options.allow_removal,
+    )
+    named = ", ".join(map(str, paths)) or "the sources of the index"
+    return Reading(named, index, options, selection.roots(index)), selection
+
+
+def with_globs(selection: Selection, include: Sequence[str], exclude: Sequence[str]) -> Selection:
+    """The selection, in which globs that are given replace those of the sources that are read."""
+
+    def of(entry: SourceEntry) -> SourceEntry:
+        if entry.name not in selection.names:
+            return entry
+        return dataclasses.replace(
+            entry, include=tuple(include) or entry.include, exclude=tuple(exclude) or entry.exclude
+        )
+
+    return dataclasses.replace(selection, entries=tuple(map(of, selection.entries)))
+
+
+def as_paths(corpus: Corpus) -> list[str | Path]:
+    """One path, several, or none, as a list."""
+    if corpus is None:
+        return []
+    if isinstance(corpus, Mapping):
+        return list(corpus.values())
+    return [corpus] if isinstance(corpus, str | Path) else list(corpus)
+
+
+def added(paths: Sequence[str | Path], index: Path, stored: Store, name: str | None = None) -> Selection:
+    """The selection that puts new sources beside those of an index.
+
+    Raises:
+        SpecError: a path is a source already or cannot be beside others, or a name is taken or cannot be one.
+    """
+    known = sources_of(stored.manifest.notes, index, stored.manifest.n_documents)
+    if name is not None and len(paths) > 1:
+        raise SpecError("one name is for one source", "add them one after the other", where="`name`")
+    for entry in known:
+        _check_joins(entry.root(index))
+    new: list[SourceEntry] = []
+    for path in paths:
+        _check_joins(path)
+        own = _checked_name(source_name(path) if name is None else name, [*known, *new])
+        _check_place(path, index, [*known, *new])
+        new.append(SourceEntry(name=own, path=stored_path(path, index), prefix=f"{own}/"))
+    for entry in new:
+        _check_free(entry, stored, known)
+    names = tuple(entry.name for entry in new)
+    return Selection((*known, *new), names, dict(zip(names, paths, strict=True)))
+
+
+def _new(paths: Sequence[str | Path], index: Path) -> Selection:
+    """The sources of an index that does not exist yet."""
+    found: list[SourceEntry] = []
+    for path in paths:
+        if len(paths) > 1:
+            _check_joins(path)
+        name = source_name(path)
+        if len(paths) > 1:
+            name = _checked_name(name, found)
+        prefix = f"{name}/" if found else ""
+        found.append(SourceEntry(name=name, path=stored_path(path, index), prefix=prefix))
+    names = tuple(entry.name for entry in found)
+    return Selection(tuple(found), names, dict(zip(names, paths, strict=True)))
+
+
+def _named(
+    paths: Mapping[str, str | Path], index: Path, known: Sequence[SourceEntry], stored: Store | None
+) -> Selection:
+    """The sources of these names at their present places; the others are put beside."""
+    entries = {entry.name: entry for entry in known}
+    for name, path in paths.items():
+        if name in entries:
+            entries[name] = dataclasses.replace(entries[name], path=stored_path(path, index))
+            continue
+        _check_place(path, index, entries.values())
+        if entries:
+            for one in (path, *(entry.root(index) for entry in entries.values())):
+                _check_joins(one)
+        own = _checked_name(name, list(entries.values()))
+        entries[own] = SourceEntry(name=own, path=stored_path(path, index), prefix=f"{own}/" if entries else "")
+        if stored is not None:
+            _check_free(entries[own], stored, known)
+    return Selection(tuple(entries.values()), tuple(paths), dict(paths))
+
+
+def _check_place(path: str | Path, index: Path, entries: Iterable[SourceEntry]) -> None:
+    """Whether a path is no source yet."""
+    same = next((one for one in entries if one.root(index) == Path(path).resolve()), None)
+    if same is not None:
+        hint = f"`ragidx build {path}` brings it up to date"
+        raise SpecError(f"it is a source of the index already: '{same.name}'", hint, where=str(path))
+
+
+def _known(
+    paths: Sequence[str | Path], index: Path, known: Sequence[SourceEntry], stored: Store | None, *, replaces: bool
+) -> Selection:
+    """The sources that the paths are; one that was moved gets its new path."""
+    entries, names = {entry.name: entry for entry in known}, dict[str, str | Path]()
+    for path in paths:
+        at = Path(path) if str(path) == STANDARD_INPUT else Path(path).resolve()
+        found = next((entry for entry in known if entry.root(index) == at), None)
+        if found is None:
+            found = _moved(path, index, known, stored)
+            alone = len(known) == len(paths) == 1
+            if found is None and alone and (replaces or STANDARD_INPUT in (str(path), known[0].path)):
+                found = known[0]
+            if found is None:
+                raise _unknown(path, index, known)
+            entries[found.name] = dataclasses.replace(found, path=stored_path(path, index))
+        names[found.name] = path
+    return Selection(tuple(entries.values()), tuple(names), names)
+
+
+def _without_missing(selection: Selection, index: Path, *, may_miss: bool) -> Selection:
+    """The selection; a source that is gone counts as read and empty, where that may be."""
+    paths = dict(selection.paths)
+    for entry in selection.selected:
+        if entry.name in paths or os.path.lexists(entry.root(index)):
+            continue
+        if not may_miss:
+            raise lost(entry.name, f"is not at {entry.root(index)} any more")
+        paths[entry.name] = ""
+    return dataclasses.replace(selection, paths=paths)
+
+
+def _moved(path: str | Path, index: Path, known: Sequence[SourceEntry], stored: Store | None) -> SourceEntry | None:
+    """The source that is at this path now: half of the first documents there are in the index, as they are."""
+    if stored is None or str(path) == STANDARD_INPUT:
+        return None
+    hashes = _hashes(stored)
+    for entry in known:
+        root = Root(path, entry.prefix, entry.include, entry.exclude)
+        found = read_all(root.sources(index, lambda _: None), on_skip=lambda _: None)
+        drawn = list(itertools.islice(found, _DRAWN))
+        same = sum(is_unchanged(hashes.get(digest(document.id)), document_hash(document)) for document in drawn)
+        if drawn and 2 * same >= len(drawn):
+            return entry
+    return None
+
+
+def _hashes(stored: Store) -> dict[bytes, bytes]:
+    """The hashes of an index's documents, by the digests of their ids."""
+    found: dict[bytes, bytes] = {}
+    for segment in stored.segments:
+        for batch in segment.batches(["doc_id", "doc_hash"]):
+            ids, hashes = batch.column(0).to_pylist(), batch.column(1).to_pylist()
+            found |= {digest(name): doc_hash for name, doc_hash in zip(ids, hashes, strict=True)}
+    return found
+
+
+def _unknown(path: str | Path, index: Path, known: Sequence[SourceEntry]) -> SpecError:
+    held = ", ".join(f"{entry.root(index)} ({_documents(entry.n_documents)})" for entry in known)
+    return SpecError(
+        f"the index holds {held}, and not this",
+        f"`ragidx add {path}` puts it beside, another `index` keeps it apart, `rebuild=True` replaces the index",
+        where=str(path),
+    )
+
+
+def _documents(count: int) -> str:
+    return "1 document" if count == 1 else f"{count:,} documents"
+
+
+def _check_joins(path: str | Path) -> None:
+    """Standard input and BEIR folders stay alone: they cannot be read again, or have bare ids."""
+    if str(path) == STANDARD_INPUT:
+        raise SpecError("standard input cannot be one of several sources", "write it to a file", where="-")
+    if beir_corpus(Path(path)) is not None:
+        raise SpecError(
+            "a BEIR folder cannot be one of several sources", "give it an index of its own", where=str(path)
+        )
+
+
+def _checked_name(name: str, known: Sequence[SourceEntry]) -> str:
+    """A name in Unicode form NFC that can be the first part of ids."""
+    name = unicodedata.normalize("NFC", name)
+    if not name or name in (".", "..") or set(name) & set("/\\#\0") or not name.isprintable():
+        raise SpecError(f"{name!r} cannot be the name of a source", "use a word; ids begin with it", where="`name`")
+    if any(entry.name == name for entry in known):
+        raise SpecError(f"the index has a source '{name}' already", "choose another `name`", where="`name`")
+    return name
+
+
+def _check_free(entry: SourceEntry, stored: Store, known: Sequence[SourceEntry]) -> None:
+    """Whether no document has an id as those of a new source."""
+    if any(one.prefix == "" for one in known) and any(_begins(segment, entry.prefix) for segment in stored.segments):
+        raise SpecError(
+            f"documents of the index have ids that begin with '{entry.prefix}'", "choose another `name`", where="`name`"
+        )
+
+
+def _begins(segment: Segment, prefix: str) -> bool:
+    import pyarrow.compute as pc
+
+    columns = (batch.column(0) for batch in segment.batches(["doc_id"]))
+    return any(pc.any(pc.starts_with(column, prefix)).as_py() for column in columns)

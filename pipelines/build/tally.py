@@ -1,0 +1,56 @@
+"""How many documents each source has, counted while they are read, and the list of sources that follows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+
+from ragidx.indexer.store.lock import now
+from ragidx.indexer.store.source_list import SourceEntry, owner_of
+from ragidx.pipelines.build.selection import Selection
+
+
+class Tally:
+    """The documents of each source.
+
+    Args:
+        selection: the sources, and which are read.
+
+    Attributes:
+        n_read: documents by source, of those that are read.
+        n_kept: of them, those that the index had.
+    """
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self.n_read, self.n_kept = Counter[str](), Counter[str]()
+
+    def source_of(self, name: str) -> str:
+        """The name of the source of a file or a document."""
+        owner = owner_of(self._selection.entries, name)
+        return "" if owner is None else owner.name
+
+    def entries(self, before: Sequence[SourceEntry], *, changed: bool) -> list[SourceEntry]:
+        """The sources as the manifest lists them; the date of one is that of the last build that changed something.
+
+        Args:
+            before: those that the committed state lists.
+            changed: whether this build adds, changes or removes a document.
+        """
+        known = {entry.name for entry in before}
+        return [
+            dataclasses.replace(
+                entry,
+                n_documents=self.n_read[entry.name],
+                built=now() if changed or entry.name not in known else entry.built,
+            )
+            if entry.name in self._selection.names
+            else entry
+            for entry in self._selection.entries
+        ]
+
+
+def rules(entries: Sequence[SourceEntry]) -> list[tuple[str, str, list[str], list[str]]]:
+    """What of sources is a difference even where no document is: names, places and globs."""
+    return [(one.name, one.path, list(one.include), list(one.exclude)) for one in entries]

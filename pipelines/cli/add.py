@@ -1,0 +1,48 @@
+"""`ragidx add`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Unpack
+
+import click
+
+from ragidx.pipelines.build.options import BuildKeywords
+from ragidx.pipelines.cli import console, interrupts
+from ragidx.pipelines.cli.build_notes import with_options
+from ragidx.pipelines.cli.build_report import tell_report
+from ragidx.pipelines.cli.help import GroupedCommand
+from ragidx.pipelines.cli.options import corpus_options, encoding_options, index_option, json_option, offline_option
+from ragidx.pipelines.cli.progress import ProgressLine
+
+
+@click.command("add", cls=GroupedCommand)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--name", metavar="N", help="Name of the source; ids of its documents begin with it [default: folder's].")
+@index_option
+@encoding_options
+@corpus_options
+@click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped or cut.")
+@offline_option
+@json_option
+def command(
+    paths: tuple[str, ...], name: str | None, index: Path, as_json: bool, **options: Unpack[BuildKeywords]
+) -> None:
+    """Put folders or files beside the sources of an index: they alone are read and encoded.
+
+    Ids of their documents begin with the name of the source: `papers/one.md`. After that `ragidx build` brings all
+    sources up to date, and `ragidx build papers/` that one.
+
+    \b
+        ragidx add papers/
+        ragidx add ../team/papers --name team-papers
+    """
+    from ragidx.pipelines.build.build import add
+
+    line = ProgressLine(as_json=as_json)
+    with interrupts.reported(lambda: "encoded chunks are kept, and the same command continues"), line:
+        report = add(paths, index, name=name, on_progress=line.callback, **options)
+    if as_json:
+        console.print_json(with_options(report.to_json()))
+    else:
+        tell_report(report)

@@ -1,0 +1,64 @@
+"""The report of a build on a terminal: a table, and the notes below it."""
+
+from __future__ import annotations
+
+from ragidx.pipelines.build.report import BuildReport
+from ragidx.pipelines.cli import console, describe
+from ragidx.pipelines.cli.build_notes import tell_fields, tell_kept, tell_memory, tell_removed, tell_skips
+
+
+def tell_report(report: BuildReport) -> None:
+    """The report on stdout; what was skipped, on stderr."""
+    r = report
+    others = r.n_documents - r.n_added - r.n_changed - r.n_unchanged
+    counts = ((r.n_removed, "removed"), (r.n_stale, "not readable now"), (others - r.n_stale, "in other sources"))
+    more = "".join(f", {count:,} {what}" for count, what in counts if count > 0)
+    unopened = f", {console.plural(r.n_unopened, 'file')} not opened" if r.n_unopened else ""
+    fitted = f", fitted on {console.plural(r.n_fitted, 'chunk')} of the corpus" if r.n_fitted else ""
+    console.print_fields(
+        [
+            ("index", f"{r.index}  (generation {r.generation}{'' if r.committed else ', unchanged'})"),
+            ("model", f"{r.model}: {describe.encoder(r.spec.encoder)}"),
+            ("filter", describe.filter_(r.spec.filter, r.dim) + fitted),
+            (
+                "documents",
+                f"{r.n_documents:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} unchanged"
+                f"{more}{unopened}",
+            ),
+            ("chunks", f"{r.n_chunks:,}: {_chunks(r)}"),
+            *describe.searched_field(r.index_type, r.made, r.recall),
+            ("words", describe.words(r.lexical, r.lexical_asked)),
+            ("size", describe.size(r.index_bytes, r.n_chunks, "chunk")),
+            ("time", f"{r.seconds:.1f} s{_encoding(r)}"),
+        ]
+    )
+    if r.n_truncated:
+        console.note(
+            f"Cut: {console.plural(r.n_truncated, 'document')} longer than the model reads; "
+            "--chunk-size keeps all of their text."
+        )
+    if r.n_cut_before:
+        console.note(f"Cut by an older version: {console.plural(r.n_cut_before, 'document')}; --rebuild cuts anew.")
+    if r.n_empty:
+        console.note(f"Without text: {console.plural(r.n_empty, 'document')}.")
+    tell_fields(r)
+    tell_removed(r)
+    tell_kept(r)
+    tell_memory(r)
+    tell_skips(r)
+
+
+def _encoding(r: BuildReport) -> str:
+    """How much of the time went into encoding, how fast, and on what; without encoding, on what alone."""
+    if not (r.n_encoded and r.encode_seconds > 0):
+        return f" ({r.device}, {r.dtype})" if r.device else ""
+    rate = f"{r.n_encoded / r.encode_seconds:,.0f} chunks/s"
+    return f", {r.encode_seconds:.2f} s of it encoding ({rate}; {r.device}, {r.dtype})"
+
+
+def _chunks(r: BuildReport) -> str:
+    """How the chunks came about; unchanged documents were not cut again."""
+    if r.n_kept and not r.n_encoded and not r.n_reused:
+        return f"{r.n_kept:,} unchanged"
+    kept = f", {r.n_kept:,} unchanged" if r.n_kept else ""
+    return f"{r.n_encoded:,} encoded, {r.n_reused:,} reused{kept}"

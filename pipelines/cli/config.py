@@ -1,0 +1,165 @@
+"""`ragidx.toml`: the index, the options of a build and the sources, in a file beside the documents.
+
+file -> defaults of a command's options, and the sources of `ragidx build`
+
+The file is found in the working folder or above it, or named by `--config`. What is typed on the command line, and
+$RAGIDX_INDEX, win over it. Paths in it are relative to it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ragidx.corpora.errors import SpecError, unknown_name
+
+NAME = "ragidx.toml"
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SOURCES = "ragidx.sources"  # where a command finds the sources of the file, in click's `meta`
+_SOURCE_KEYS = ("name", "path")
+_TABLES = ("index", "source")
+_PATH = "path"
+_ONCE = frozenset({"rebuild", "restore", "allow_removal", "reread"})  # options for one build, not for a file
+_UNSET = _ONCE | {"index", "as_json", "plan", "watch", "vectors", "vector_field"}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a file says.
+
+    Attributes:
+        path: of the file.
+        index: the index folder, None where the file names none.
+        options: of `ragidx build`, by the names of its parameters.
+        sources: name -> path.
+    """
+
+    path: Path
+    index: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def config_option(function: F) -> F:
+    """`--config FILE`; sets the defaults of the command's other options."""
+    return click.option(
+        "--config",
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=_take,
+        help=f"Settings [default: {NAME} here or in a folder above].",
+    )(function)
+
+
+def configured_sources() -> Mapping[str, str]:
+    """The sources of the file that the running command read; empty where there is none."""
+    found: Mapping[str, str] = click.get_current_context().meta.get(_SOURCES, {})
+    return found
+
+
+def found_config(folder: Path) -> Path | None:
+    """The file of a folder, else that of the nearest folder above."""
+    return next((one / NAME for one in (folder, *folder.parents) if (one / NAME).is_file()), None)
+
+
+def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
+    """What a file says.
+
+    Args:
+        path: of the file.
+        options: of `ragidx build`, by their names in a file.
+
+    Raises:
+        SpecError: it cannot be read, is no TOML, or has a key that is unknown or of another type; with its line.
+    """
+    try:
+        text = path.read_text("utf-8")
+        data = tomllib.loads(text)
+    except OSError as fault:
+        raise SpecError(f"cannot be read: {fault.strerror}", "name another file", where=str(path)) from fault
+    except (ValueError, RecursionError) as fault:
+        raise SpecError(f"is no TOML: {fault}", "`ragidx init` writes an example", where=str(path)) from fault
+
+    def refuse(key: str, message: str, hint: str) -> SpecError:
+        return SpecError(message, hint, where=f"{path}:{_line(text, key)}")
+
+    def check(key: str, known: tuple[str, ...]) -> None:
+        if key not in known:
+            fault = unknown_name("key", key, known)
+            raise refuse(key, fault.message, fault.hint or f"known: {', '.join(known)}")
+
+    for key in data:
+        check(key, _TABLES)
+    index, sources = data.get("index", {}), data.get("source", [])
+    if not isinstance(index, dict):
+        raise refuse("index", "'index' is no table", "write [index]")
+    if not isinstance(sources, list) or not all(isinstance(one, dict) for one in sources):
+        raise refuse("source", "'source' is no list of tables", "write [[source]]")
+    values: dict[str, Any] = {}
+    for key, value in index.items():
+        check(key, (_PATH, *options))
+        if isinstance(value, dict) or (key == _PATH and not isinstance(value, str)):
+            raise refuse(key, f"the value of '{key}' is of another type", "see the examples of `ragidx init`")
+        values[key] = value
+    places: dict[str, str] = {}
+    for source in sources:
+        for key in source:
+            check(key, _SOURCE_KEYS)
+        place, name = source.get("path"), source.get("name")
+        if not isinstance(place, str) or not isinstance(name, str | None):
+            raise refuse("path", "a source has no path", 'write path = "docs"')
+        at = os.path.relpath(path.parent / place)
+        name = Path(at).resolve().name if name is None else name
+        if name in places:
+            raise refuse(name, f"two sources have the name '{name}'", "give one of them another name")
+        places[name] = at
+    own = values.pop(_PATH, None)
+    named = {options[key].name or key: _as_typed(value) for key, value in values.items()}
+    return Config(path, None if own is None else os.path.relpath(path.parent / own), named, places)
+
+
+def options_of_file(command: click.Command) -> dict[str, click.Parameter]:
+    """The options of `ragidx build`, which `command` is, by their names in a file: `chunk-size`."""
+    return {
+        option.removeprefix("--"): parameter
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and parameter.expose_value and parameter.name not in _UNSET
+        for option in parameter.opts
+        if option.startswith("--")
+    }
+
+
+def _take(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    path = found_config(Path.cwd()) if value is None else Path(value)
+    if path is None:
+        return
+    group = context.find_root().command  # by it: `build` has this option, too, and cannot be imported here
+    build = group.get_command(context, "build") if isinstance(group, click.Group) else None
+    config = read_config(path, options_of_file(build or context.command))
+    defaults = {} if config.index is None else {"index": config.index}
+    if context.command.name == "build":
+        defaults |= config.options
+        context.meta[_SOURCES] = config.sources
+    context.default_map = {**(context.default_map or {}), **defaults}
+
+
+def _as_typed(value: Any) -> Any:
+    """A value as the command line would have it: text, a list of texts, or a flag."""
+    if isinstance(value, list):
+        return [str(one) for one in value]
+    return value if isinstance(value, bool) else str(value)
+
+
+def _line(text: str, key: str) -> int:
+    """The line on which a key stands; 1 where it is not found."""
+    pattern = re.compile(rf"""^\s*\[*\s*(?:\w+\.)*["']?{re.escape(key)}["']?\s*(=|\]|\.)""")
+    return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 1)

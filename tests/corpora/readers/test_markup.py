@@ -1,0 +1,201 @@
+"""LaTeX, Org, AsciiDoc, RTF and OpenDocument: known text in, known text out, with title, author and lines."""
+
+from __future__ import annotations
+
+import io
+import time
+import zipfile
+
+import pytest
+
+from ragidx.corpora.records import Document
+
+from ..conftest import ReadBytes
+
+TEX = r"""\documentclass{article}
+\title{Lakes of the \emph{world}}
+\author{Ada Byron}
+\begin{document}
+\maketitle
+\section{Deep ones}\label{sec:deep}
+Baikal is \textbf{deep}. % really
+% nothing
+It is 50\% ice.
+
+\subsection*{Code}
+\begin{verbatim}
+% kept
+\end{verbatim}
+\begin{itemize}
+  \item cold
+\end{itemize}
+\end{document}
+after
+"""
+ORG = """#+TITLE: Lakes
+#+AUTHOR: Ada Byron
+# a comment
+
+* TODO Deep ones   :lake:water:
+:PROPERTIES:
+:ID: 5
+:END:
+Baikal is deep.
+#+BEGIN_SRC python -n
+* not a heading
+#+END_SRC
+** Long ones
+"""
+ADOC = """= Lakes
+Ada Byron
+:author: Ada Byron
+:toc:
+
+// a comment
+== Deep ones ==
+Baikal is deep.
+
+[source,python]
+----
+== not a heading
+----
+"""
+RTF = (
+    rb"{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0 Arial;}}{\info{\title Lakes}{\author Ada Byron}}"
+    rb"\pard\b Baikal\b0  is 1642\'a0m deep \u8212? \u-10179?\u-8704?{\*\generator x}.\par {\pict\bin4 }}}}}"
+    rb"Tanganyika\line is {\i long}\'e4h \{x\}.\par}"
+)
+
+
+def lines_of(document: Document) -> list[tuple[int | None, str]]:
+    """Each line that is not blank, and its line in the file."""
+    starts, offset = [], 0
+    for line in document.text.split("\n"):
+        starts += [(offset, line)] if line.strip() else []
+        offset += len(line) + 1
+    positions = document.positions(start for start, _ in starts)
+    return [(number, line) for (number, _), (_, line) in zip(positions, starts, strict=True)]
+
+
+def test_latex_loses_its_preamble_and_comments_and_keeps_its_lines(read_bytes: ReadBytes) -> None:
+    (document,) = read_bytes("a.tex", TEX).documents
+
+    assert document.metadata == {"title": "Lakes of the world", "author": "Ada Byron"}
+    assert lines_of(document) == [
+        (6, "# Deep ones"),
+        (7, "Baikal is deep. "),
+        (9, "It is 50\\% ice."),
+        (11, "## Code"),
+        (12, "```"),
+        (13, "% kept"),
+        (14, "```"),
+        (16, "- cold"),
+    ]
+
+
+def test_org_headings_and_blocks_become_markdown(read_bytes: ReadBytes) -> None:
+    (document,) = read_bytes("a.org", ORG).documents
+
+    assert document.metadata == {"title": "Lakes", "author": "Ada Byron"}
+    assert lines_of(document) == [
+        (5, "# Deep ones"),
+        (9, "Baikal is deep."),
+        (10, "```python"),
+        (11, "* not a heading"),
+        (12, "```"),
+        (13, "## Long ones"),
+    ]
+
+
+def test_asciidoc_headings_and_listings_become_markdown(read_bytes: ReadBytes) -> None:
+    (document,) = read_bytes("a.adoc", ADOC).documents
+
+    assert document.metadata == {"title": "Lakes", "author": "Ada Byron"}
+    assert lines_of(document) == [
+        (1, "# Lakes"),
+        (2, "Ada Byron"),
+        (7, "## Deep ones"),
+        (8, "Baikal is deep."),
+        (11, "```python"),
+        (12, "== not a heading"),
+        (13, "```"),
+    ]
+
+
+def test_rtf_gives_its_words_title_and_author(read_bytes: ReadBytes) -> None:
+    (document,) = read_bytes("a.rtf", RTF).documents
+
+    assert document.text == "Baikal is 1642\u00a0m deep \u2014 \U0001f600.\n\nTanganyika\nis longäh {x}."
+    assert document.metadata == {"title": "Lakes", "author": "Ada Byron"}
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"plain", "not an RTF file"),
+        (b"{\\rtf1 " + b"{" * 20_000, "nested too deep"),
+        (b"{\\rtf1\\bin9999999999 x}", "empty text"),
+        (b"{\\rtf1\\", "empty text"),
+    ],
+)
+def test_a_broken_rtf_is_skipped(read_bytes: ReadBytes, data: bytes, reason: str) -> None:
+    assert read_bytes("a.rtf", data).reasons == [("a.rtf", reason)]
+
+
+OFFICE = "urn:oasis:names:tc:opendocument:xmlns"
+CONTENT = f"""<?xml version="1.0"?>
+<office:document-content xmlns:office="{OFFICE}:office:1.0" xmlns:text="{OFFICE}:text:1.0"
+ xmlns:table="{OFFICE}:table:1.0"><office:body><office:text>
+<text:h text:outline-level="2">Deep <text:span>ones</text:span></text:h>
+<text:p>Baikal<text:s/>is<text:line-break/>deep.<text:note><text:note-citation>1</text:note-citation></text:note></text:p>
+<text:list><text:list-item><text:p>cold</text:p></text:list-item></text:list>
+<table:table><table:table-row><table:table-cell><text:p>a</text:p></table:table-cell>
+<table:table-cell><text:p>b</text:p></table:table-cell></table:table-row></table:table>
+</office:text></office:body></office:document-content>"""
+META = f"""<office:document-meta xmlns:office="{OFFICE}:office:1.0" xmlns:dc="http://purl.org/dc/elements/1.1/">
+<office:meta><dc:title>Lakes</dc:title><dc:creator>Ada Byron</dc:creator></office:meta></office:document-meta>"""
+
+
+def odt(content: str, **more: str) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in {"content.xml": content, **more}.items():
+            archive.writestr(name, text)
+    return sink.getvalue()
+
+
+def test_opendocument_gives_headings_lists_rows_title_and_author(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.odt", odt(CONTENT, **{"meta.xml": META}))
+
+    assert found.reasons == []
+    (document,) = found.documents
+    assert document.text == "## Deep ones\n\nBaikal is\ndeep.\n\n- cold\n\na | b"
+    assert document.metadata == {"title": "Lakes", "author": "Ada Byron"}
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"no archive", "damaged .odt file: File is not a zip file"),
+        (odt("<a><b></a>"), "cannot be converted: ParseError: mismatched tag: line 1, column 8"),
+        (odt("<a/>"), "cannot be converted: ValueError: no body"),
+        (
+            odt('<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>'),
+            "cannot be converted: ValueError: a document type is declared",
+        ),
+        (odt("<a>" * 100_000), "cannot be converted: ValueError: nested too deep"),
+    ],
+    ids=["no archive", "broken", "empty", "entities", "deep"],
+)
+def test_a_broken_opendocument_file_is_skipped(read_bytes: ReadBytes, data: bytes, reason: str) -> None:
+    assert read_bytes("a.odt", data).reasons == [("a.odt", reason)]
+
+
+@pytest.mark.parametrize("name", ["a.tex", "a.org", "a.adoc"])
+@pytest.mark.parametrize("line", ["* = \\section{", "\\item ", " ", "}", "* a" + " " * 50, "\\label{", ":", "=", "`"])
+def test_long_lines_take_linear_time(read_bytes: ReadBytes, name: str, line: str) -> None:
+    started = time.process_time()
+
+    read_bytes(name, "== x\n* " + line * 40_000 + "x")
+
+    assert time.process_time() - started < 2  # quadratic time would be minutes

@@ -1,0 +1,95 @@
+"""Notebooks: what of a cell is text, its place, and cells that are none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ragidx.corpora.records import Place
+
+from ..conftest import ReadBytes
+
+
+def notebook(*cells: Any, **metadata: Any) -> str:
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": list(cells)})
+
+
+def code(source: str | list[str], *outputs: dict[str, Any]) -> dict[str, Any]:
+    return {"cell_type": "code", "source": source, "outputs": list(outputs), "execution_count": 1}
+
+
+def markdown(source: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "source": source}
+
+
+def test_cells_become_markdown_with_code_in_fences_and_results_as_text(read_bytes: ReadBytes) -> None:
+    picture = {"output_type": "display_data", "data": {"image/png": "iVBOR", "text/plain": "<Figure size 640x480>"}}
+    printed = {"output_type": "stream", "name": "stdout", "text": ["deep\n", "cold\n"]}
+    value = {"output_type": "execute_result", "data": {"text/plain": "1642", "text/html": "<b>1642</b>"}}
+    error = {"output_type": "error", "ename": "KeyError", "evalue": "'x'", "traceback": ["\x1b[31mlong\x1b[0m"]}
+    data = notebook(
+        markdown("# Lakes\n\nBaikal ![map](data:image/png;base64,iVBOR) is deep."),
+        code(["x = 1\n", "print(x)"], printed, value, picture, error),
+        code("", picture),
+        kernelspec={"language": "julia"},
+        authors=[{"name": "Ada Byron"}],
+    )
+
+    (document,) = read_bytes("a.ipynb", data).documents
+
+    assert document.text == (
+        "# Lakes\n\nBaikal ![map]() is deep.\n\n```julia\nx = 1\nprint(x)\n```\n\n"
+        "```\ndeep\ncold\n1642\nKeyError: 'x'\n```"
+    )
+    assert document.metadata == {"title": "Lakes", "author": "Ada Byron"}
+    assert document.places == (Place(0, page=1), Place(document.text.index("```julia"), page=2))
+    assert document.markdown
+
+
+def test_a_long_result_is_cut_and_a_fence_in_code_is_fenced(read_bytes: ReadBytes) -> None:
+    data = notebook(code("s = '```'", {"output_type": "stream", "text": "x" * 5000}))
+
+    (document,) = read_bytes("a.ipynb", data).documents
+
+    assert document.text == "````python\ns = '```'\n````\n\n```\n" + "x" * 2000 + "...\n```"
+
+
+def test_a_notebook_of_version_3_is_read(read_bytes: ReadBytes) -> None:
+    cells = [
+        {"cell_type": "heading", "level": 2, "source": ["Lakes"]},
+        {"cell_type": "code", "input": "x", "outputs": [{"output_type": "pyout", "text": ["1642"]}]},
+    ]
+
+    (document,) = read_bytes("a.ipynb", json.dumps({"nbformat": 3, "worksheets": [{"cells": cells}]})).documents
+
+    assert document.text == "## Lakes\n\n```python\nx\n```\n\n```\n1642\n```"
+
+
+def test_a_cell_that_is_none_is_skipped_and_the_others_are_read(read_bytes: ReadBytes) -> None:
+    data = notebook(5, {"cell_type": "markdown", "source": {"a": 1}}, markdown("Deep \udcff\x00."), code(["x", 1]))
+
+    found = read_bytes("a.ipynb", data)
+
+    assert found.texts == ["Deep ?."]
+    assert found.documents[0].places == (Place(0, page=3),)
+    assert found.reasons == [(f"a.ipynb#page={number}", "a cell without text") for number in (1, 2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("[1]", "not a notebook: it has no cells"),
+        ('{"cells": {}}', "not a notebook: it has no cells"),
+        ('{"cells": []}', "empty text"),
+        ('{"cells": [', "not valid JSON: Expecting value: line 1 column 12 (char 11)"),
+        ('{"cells": ' + "[" * 200_000, "not valid JSON: nested too deep"),
+        ("9" * 5000, "not valid JSON: Exceeds the limit (4300 digits) for integer string conversion: value has 5000 "
+         "digits; use sys.set_int_max_str_digits() to increase the limit"),
+        (notebook(markdown("x"))[:60].encode("utf-16-le"), "binary file"),
+    ],
+    ids=["list", "object", "empty", "truncated", "deep", "digits", "binary"],
+)  # fmt: skip
+def test_what_is_no_notebook_is_skipped(read_bytes: ReadBytes, data: str, reason: str) -> None:
+    assert read_bytes("a.ipynb", data).reasons == [("a.ipynb", reason)]

@@ -1,0 +1,152 @@
+"""PDF: text by pages, headings from the outline, running headers, scanned and damaged pages, passwords."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ragidx.corpora.records import Document, Place
+
+from ..conftest import ReadBytes, reading
+
+pytest.importorskip("pypdfium2", reason="needs the extra 'docs'")
+
+FONT = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"
+PICTURE = (
+    b"<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /BitsPerComponent 8 /ColorSpace /DeviceGray /Length 1 >>"
+    b"\nstream\n\x00\nendstream"
+)
+
+
+def pdf(
+    pages: Sequence[Sequence[str]],
+    *,
+    info: str = "",
+    outline: Sequence[tuple[str, int]] = (),
+    pictures: Sequence[int] = (),
+) -> bytes:
+    """A PDF of pages of lines; `outline`: titles and pages from 0; `pictures`: pages from 0 that show one."""
+    first, n = 7, len(pages)
+    entries = first + 2 * n
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R" + (b" /Outlines 6 0 R" if outline else b"") + b" >>",
+        b"<< /Type /Pages /Kids [%s] /Count %d >>" % (b" ".join(b"%d 0 R" % (first + 2 * at) for at in range(n)), n),
+        FONT,
+        PICTURE,
+        f"<< {info} >>".encode(),
+        b"<< /First %d 0 R /Last %d 0 R /Count %d >>" % (entries, entries + len(outline) - 1, len(outline)),
+    ]
+    for at, lines in enumerate(pages):
+        shown = [f"1 0 0 1 72 {720 - 20 * row} Tm ({line}) Tj" for row, line in enumerate(lines)]
+        content = f"BT /F1 12 Tf {' '.join(shown)} ET {'/P Do' if at in pictures else ''}".encode()
+        objects += [
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R" % (first + 2 * at + 1)
+            + b" /Resources << /Font << /F1 3 0 R >> /XObject << /P 4 0 R >> >> >>",
+            b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
+        ]
+    for number, (title, page) in enumerate(outline):
+        more = b" /Next %d 0 R" % (entries + number + 1) if number + 1 < len(outline) else b""
+        objects.append(
+            b"<< /Title (%s) /Parent 6 0 R /Dest [%d 0 R /Fit]%s >>" % (title.encode(), first + 2 * page, more)
+        )
+    data, places = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, start=1):
+        places.append(len(data))
+        data += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    return data + (
+        b"xref\n0 %d\n0000000000 65535 f \n%strailer\n<< /Size %d /Root 1 0 R /Info 5 0 R >>\nstartxref\n%d\n%%%%EOF\n"
+        % (len(objects) + 1, table, len(objects) + 1, len(data))
+    )
+
+
+def pages_of(document: Document) -> list[tuple[int | None, str]]:
+    """The text from each place to the next."""
+    ends = [place.offset for place in document.places[1:]] + [len(document.text)]
+    return [
+        (place.page, document.text[place.offset : end].strip())
+        for place, end in zip(document.places, ends, strict=True)
+    ]
+
+
+def test_pages_are_joined_by_a_blank_line_and_known_by_their_offsets(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.pdf", pdf([["Baikal", "is deep."], ["Tanganyika is long."]]))
+
+    (document,) = found.documents
+    assert document.text == "Baikal\nis deep.\n\nTanganyika is long."
+    assert document.places == (Place(0, page=1), Place(17, page=2))
+    assert found.reasons == []
+
+
+def test_title_and_author_are_those_of_the_file_unless_a_program_made_them_up(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf([["Deep."]], info="/Title (Lakes) /Author (Ada Byron)"))
+    (tmp_path / "b.pdf").write_bytes(pdf([["Deep."]], info="/Title (Microsoft Word - lakes.doc)"))
+
+    found = reading(tmp_path)
+
+    assert [document.metadata for document in found.documents] == [{"title": "Lakes", "author": "Ada Byron"}, {}]
+
+
+def test_lines_at_the_top_and_foot_of_most_pages_are_dropped(read_bytes: ReadBytes) -> None:
+    pages = [["Lakes of the world", f"Body {word}.", f"page {n} of 4"] for n, word in enumerate("abcd", start=1)]
+
+    (document,) = read_bytes("a.pdf", pdf(pages)).documents
+
+    assert pages_of(document) == [(n, f"Body {word}.") for n, word in enumerate("abcd", start=1)]
+
+
+def test_rows_of_numbers_that_look_alike_are_kept(read_bytes: ReadBytes) -> None:
+    pages = [[f"{n} 20 30", f"{n}1 21 31"] for n in range(1, 6)]
+
+    (document,) = read_bytes("a.pdf", pdf(pages)).documents
+
+    assert pages_of(document) == [(n, f"{n} 20 30\n{n}1 21 31") for n in range(1, 6)]
+
+
+def test_lines_that_the_outline_names_become_headings_and_no_others(read_bytes: ReadBytes) -> None:
+    pages = [["1. Baikal", "# is deep."], ["Tanganyika", "is long."]]
+
+    (document,) = read_bytes("a.pdf", pdf(pages, outline=[("Baikal", 0), ("Tanganyika", 1), ("Gone", 9)])).documents
+
+    assert document.markdown
+    assert pages_of(document) == [(1, "# 1. Baikal\n\\# is deep."), (2, "# Tanganyika\nis long.")]
+
+
+def test_scanned_pages_are_named_and_the_others_read(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.pdf", pdf([["One."], [], [], ["Four."], [], []], pictures=[1, 2, 4]))
+
+    assert pages_of(found.documents[0]) == [(1, "One."), (4, "Four.")]
+    assert found.reasons == [("a.pdf#page=2-3,5", "scanned pages without text")]
+
+
+def test_a_file_of_scanned_pages_alone_says_so(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.pdf", pdf([[]], pictures=[0]))
+
+    assert found.documents == []
+    assert found.reasons == [("a.pdf#page=1", "scanned pages without text"), ("a.pdf", "empty text")]
+
+
+def test_a_damaged_page_is_named_and_the_others_read(read_bytes: ReadBytes) -> None:
+    broken = pdf([["One."], ["Two."], ["Three."]]).replace(b"/Kids [7 0 R 9 0 R", b"/Kids [7 0 R 3 0 R")
+
+    found = read_bytes("a.pdf", broken)
+
+    assert pages_of(found.documents[0]) == [(1, "One."), (3, "Three.")]
+    assert found.reasons == [("a.pdf#page=2", "damaged pages")]
+
+
+@pytest.mark.slow
+def test_a_file_cut_anywhere_never_ends_the_reading(tmp_path: Path) -> None:
+    whole = pdf([["Baikal"], ["Tanganyika"]], outline=[("Baikal", 0)])
+    for number in range(0, len(whole), 97):
+        (tmp_path / f"{number:05}.pdf").write_bytes(whole[:number])
+    (tmp_path / "zz.pdf").write_bytes(whole)
+
+    found = reading(tmp_path)
+
+    assert found.ids[-1] == "zz.pdf"
+    assert {where.partition("#")[0] for where, _ in found.reasons} | set(found.ids) == {
+        path.name for path in tmp_path.iterdir()
+    }

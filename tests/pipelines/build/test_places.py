@@ -1,0 +1,177 @@
+"""Where a chunk is in its file: pages and lines of hits, and what follows when they move."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import ragidx
+from ragidx.corpora.readers import registry
+from ragidx.corpora.readers.source_file import SourceFile
+from ragidx.corpora.records import Document, Place
+from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.store import Store
+from ragidx.pipelines.build.corpus import document_hash
+
+from ...corpora.readers.test_pdf import pdf
+
+
+def pages_of(index: Path) -> list[tuple[str, int | None]]:
+    store = Store.open(index)
+    rows = [row for segment in store.segments for row in segment.rows(range(segment.entry.rows))]
+    return [(row.text, row.page) for row in sorted(rows, key=lambda row: row.start)]
+
+
+def test_a_hit_knows_the_page_on_which_it_begins(tmp_path: Path) -> None:
+    pytest.importorskip("pypdfium2", reason="needs the extra 'docs'")
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    pages = [[f"The {name} is a lake.", "It is deep, and it is cold."] for name in ("Baikal", "Vostok", "Tahoe")]
+    (corpus / "a.pdf").write_bytes(pdf(pages))
+
+    ragidx.build(corpus, tmp_path / "index", chunk_size=8)
+
+    found = pages_of(tmp_path / "index")
+    assert {page for text, page in found if "lake" in text} == {1, 2, 3}
+    assert [page for _, page in found] == sorted(page or 0 for _, page in found)
+    (hit,) = ragidx.Retriever.open(tmp_path / "index").search("Vostok lake", 1, mode="lexical")
+    assert (hit.page, hit.line) == (2, None)
+
+
+def test_the_place_of_a_chunk_is_that_of_its_first_character() -> None:
+    document = Document("a", "one\ntwo\nthree\nfour", line=5, places=(Place(4, page=2), Place(8, line=40)))
+
+    assert list(document.positions([0, 3, 4, 8, 14])) == [(5, None), (5, None), (6, 2), (40, 2), (41, 2)]
+
+
+def test_a_document_is_another_one_when_its_pages_move() -> None:
+    plain = Document("a", "one two")
+    places = [(), (Place(0, page=1),), (Place(0, page=2),), (Place(4, page=1),), (Place(0, line=1),)]
+
+    hashes = {document_hash(dataclasses.replace(plain, places=each)) for each in places}
+
+    assert len(hashes) == len(places)
+
+
+# the file of a document
+
+
+def metadata_of(index: Path) -> dict[str, dict[str, object]]:
+    """Metadata of each document."""
+    store = Store.open(index)
+    rows = [row for n, segment in enumerate(store.segments) for row in _live(store, n, segment.entry.rows)]
+    return {row.doc_id: dict(row.metadata) for row in rows}
+
+
+def _live(store: Store, number: int, count: int) -> list[Row]:
+    dead = store.dead[number]
+    rows = store.segments[number].rows(range(count))
+    return [row for at, row in enumerate(rows) if dead is None or not dead[at]]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    folder = tmp_path / "corpus" / "docs"
+    folder.mkdir(parents=True)
+    (folder / "Mill.TXT").write_text("The mill stands by the river.")
+    (folder / "rows.jsonl").write_text('{"id": "a", "text": "A tower.", "file.ext": "own", "year": 1790}\n')
+    with zipfile.ZipFile(folder / "x.zip", "w") as archive:
+        archive.writestr("b/lease.md", "A lease of ten years.")
+    for path in folder.iterdir():
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    return folder.parent
+
+
+def test_every_document_has_the_fields_of_its_file(corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(corpus, tmp_path / "index")
+
+    modified = "2023-11-14T22:13:20+00:00"
+    assert metadata_of(tmp_path / "index") == {
+        "docs/Mill.TXT": {
+            "file.path": "docs/Mill.TXT",
+            "file.name": "Mill.TXT",
+            "file.ext": ".txt",
+            "file.folder": "docs",
+            "file.size": 29,
+            "file.modified": modified,
+        },
+        "docs/rows.jsonl#a": {
+            "year": 1790,
+            "metadata.file.ext": "own",
+            "file.path": "docs/rows.jsonl",
+            "file.name": "rows.jsonl",
+            "file.ext": ".jsonl",
+            "file.folder": "docs",
+            "file.size": 65,
+            "file.modified": modified,
+        },
+        "docs/x.zip/b/lease.md": {
+            "file.path": "docs/x.zip/b/lease.md",
+            "file.name": "lease.md",
+            "file.ext": ".md",
+            "file.folder": "docs/x.zip/b",
+            "file.size": 21,
+            "file.modified": modified,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ('file.ext == ".txt"', ["docs/Mill.TXT"]),
+        ('file.folder starts with "docs/x.zip"', ["docs/x.zip/b/lease.md"]),
+        ('metadata.file.ext == "own"', ["docs/rows.jsonl#a"]),
+        ('file.size < 25 and file.modified >= "2023-11-14"', ["docs/x.zip/b/lease.md"]),
+    ],
+)
+def test_conditions_ask_for_the_file(corpus: Path, tmp_path: Path, where: str, expected: list[str]) -> None:
+    ragidx.build(corpus, tmp_path / "index")
+
+    hits = ragidx.Retriever.open(tmp_path / "index").search("mill tower lease", where=where)
+
+    assert [hit.doc_id for hit in hits] == expected
+
+
+def test_a_touched_file_encodes_and_writes_nothing(corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(corpus, tmp_path / "index")
+    before = metadata_of(tmp_path / "index")
+    for path in (corpus / "docs").iterdir():
+        path.touch()
+
+    report = ragidx.build(corpus, tmp_path / "index")
+
+    assert (report.n_unchanged, report.n_encoded, report.n_reused, report.committed) == (3, 0, 0, False)
+    assert metadata_of(tmp_path / "index") == before
+
+
+def test_the_time_of_a_file_follows_its_content(corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(corpus, tmp_path / "index")
+    path = corpus / "docs" / "Mill.TXT"
+    path.write_text("The mill stands by the sea.")
+    os.utime(path, (1_800_000_000, 1_800_000_000))
+
+    ragidx.build(corpus, tmp_path / "index")
+
+    found = metadata_of(tmp_path / "index")
+    assert found["docs/Mill.TXT"]["file.modified"] == "2027-01-15T08:00:00+00:00"
+    assert found["docs/Mill.TXT"]["file.size"] == 27
+    assert found["docs/rows.jsonl#a"]["file.modified"] == "2023-11-14T22:13:20+00:00"
+
+
+def test_an_index_without_these_fields_goes_on_and_encodes_nothing(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(SourceFile, "fields", lambda self: {})
+        older.setattr(registry, "FILE_FIELDS", ())
+        ragidx.build(corpus, tmp_path / "index")
+    assert metadata_of(tmp_path / "index")["docs/Mill.TXT"] == {}
+
+    report = ragidx.build(corpus, tmp_path / "index", reread=True)
+
+    assert (report.n_encoded, report.n_changed, report.n_unchanged) == (0, 1, 2)  # the one with a field of its own

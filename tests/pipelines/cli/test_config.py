@@ -1,0 +1,172 @@
+"""`ragidx.toml`: what it sets, what wins over it, and what is wrong in it, with the line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import ragidx
+from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.store.store import Store
+from ragidx.pipelines.cli.build import command as build
+from ragidx.pipelines.cli.config import found_config, options_of_file, read_config
+
+Run = Callable[..., tuple[int, str, str]]
+
+TWO = """
+[index]
+path = "made"
+dim = 16
+filter-offset = 1
+chunk-size = "none"
+headings = false
+exclude = ["*.txt"]
+
+[[source]]
+path = "docs"
+
+[[source]]
+name = "articles"
+path = "papers"
+"""
+
+
+@pytest.fixture
+def two(folder: Path) -> Path:
+    """Two folders of documents, and a file of settings."""
+    for name, text in (("docs/a.md", "bees"), ("docs/x.txt", "not read"), ("papers/b.md", "ants")):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+    Path("ragidx.toml").write_text(TWO)
+    return folder
+
+
+def test_a_build_without_arguments_follows_the_file(two: Path, run: Run) -> None:
+    assert run("build")[0] == 0
+    assert [(one.name, one.prefix, one.n_documents) for one in ragidx.sources("made")] == [
+        ("docs", "", 1),
+        ("articles", "articles/", 1),
+    ]
+    manifest = Store.open("made").manifest
+    spec = IndexSpec.from_json(dict(manifest.spec), where="")
+    assert (manifest.dim, spec.chunk.size, spec.chunk.headings) == (16, None, False)
+
+
+@pytest.mark.slow
+def test_the_file_is_found_from_a_folder_below_and_its_paths_are_relative_to_it(
+    two: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("build")
+    monkeypatch.chdir("docs")
+    assert json.loads(run("build", "--json")[1])["n_unchanged"] == 2
+    assert json.loads(run("info", "--json")[1])["n_documents"] == 2
+    assert json.loads(run("query", "bees", "--json")[1])["hits"]
+
+
+@pytest.mark.slow
+def test_the_command_line_wins_over_the_file(two: Path, run: Run) -> None:
+    assert run("build", "docs", "--index", "other", "--dim", "32", "--exclude", "!*")[0] == 0
+    manifest = Store.open("other").manifest
+    assert (manifest.dim, manifest.n_documents) == (32, 2)
+
+
+@pytest.mark.slow
+def test_a_source_that_the_file_names_newly_is_put_beside_the_others(two: Path, run: Run) -> None:
+    run("build")
+    Path("notes").mkdir()
+    Path("notes/c.md").write_text("crickets")
+    Path("ragidx.toml").write_text(TWO + '\n[[source]]\npath = "notes"\n')
+    report = json.loads(run("build", "--json")[1])
+    assert (report["n_added"], report["n_unchanged"], report["n_documents"]) == (1, 2, 3)
+    assert [one.name for one in ragidx.sources("made")] == ["docs", "articles", "notes"]
+
+
+@pytest.mark.slow
+def test_a_source_under_another_name_is_refused(two: Path, run: Run) -> None:
+    run("build")
+    Path("ragidx.toml").write_text(TWO.replace('"articles"', '"texts"'))
+    assert run("build") == (
+        2,
+        "",
+        "Error: papers: it is a source of the index already: 'articles'\n"
+        "  hint: `ragidx build papers` brings it up to date\n",
+    )
+
+
+def test_another_file_is_named_by_an_option(two: Path, run: Run) -> None:
+    Path("ragidx.toml").rename("mine.toml")
+    assert run("sources", "--config", "mine.toml")[2] == (
+        "Error: made: there is no such folder\n  hint: build the index first, or name another folder with --index\n"
+    )
+    assert run("sources", "--config", "none.toml")[2] == (
+        "Error: none.toml: cannot be read: No such file or directory\n  hint: name another file\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[index]\nchunk-sizes = 1\n", "ragidx.toml:2: unknown key 'chunk-sizes'; did you mean 'chunk-size'?"),
+        ("\n[indexes]\n", "ragidx.toml:2: unknown key 'indexes'; did you mean 'index'?"),
+        ("[[source]]\npath = 'a'\nnames = 'b'\n", "ragidx.toml:3: unknown key 'names'; did you mean 'name'?"),
+        ("[[source]]\nname = 'b'\n", "ragidx.toml:1: a source has no path"),
+        ("[[source]]\npath = 7\n", "ragidx.toml:2: a source has no path"),
+        ("[index]\n[index.tau]\n", "ragidx.toml:2: the value of 'tau' is of another type"),
+        ("[index]\npath = 7\n", "ragidx.toml:2: the value of 'path' is of another type"),
+        ("index = 7\n", "ragidx.toml:1: 'index' is no table"),
+        ("source = 7\n", "ragidx.toml:1: 'source' is no list of tables"),
+        ("[[source]]\npath='a'\n[[source]]\npath='b/a'\n", "ragidx.toml:1: two sources have the name 'a'"),
+        ("[index\n", "ragidx.toml: is no TOML: Expected ']' at the end of a table declaration"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(text: str, message: str, folder: Path, run: Run) -> None:
+    Path("ragidx.toml").write_text(text)
+    status, out, err = run("info")
+    assert (status, out) == (2, "")
+    assert err.startswith(f"Error: {Path.cwd()}/{message}")
+
+
+def test_a_value_that_no_option_takes_is_refused_as_on_the_command_line(folder: Path, run: Run) -> None:
+    Path("ragidx.toml").write_text("[index]\ntau = 'many'\n")
+    status, _, err = run("build", "docs")
+    assert status == 2
+    assert "Invalid value for '--tau'" in err
+
+
+def test_options_for_one_build_are_no_settings() -> None:
+    names = set(options_of_file(build))
+    assert {"model", "tau", "chunk-size", "include", "strict"} <= names
+    assert not names & {"rebuild", "restore", "allow-removal", "reread", "json", "plan", "index", "vectors", "config"}
+
+
+def test_init_writes_a_file_that_is_read_and_never_overwrites_one(folder: Path, run: Run) -> None:
+    assert run("init") == (0, "written  ragidx.toml\n", "")
+    config = read_config(Path("ragidx.toml"), options_of_file(build))
+    assert (config.index, config.options, config.sources) == ("ragidx-index", {}, {})
+    assert run("init") == (
+        2,
+        "",
+        "Error: ragidx.toml: it is there already\n  hint: edit it, or remove it first\n",
+    )
+
+
+def test_every_line_that_init_comments_out_is_a_setting(folder: Path, run: Run) -> None:
+    run("init")
+    lines = Path("ragidx.toml").read_text().splitlines()
+    active = [line.removeprefix("# ") for line in lines if "=" in line or line.endswith("]") or line == "#"]
+    Path("ragidx.toml").write_text("\n".join(line for line in active if line != "#"))
+    config = read_config(Path("ragidx.toml"), options_of_file(build))
+    assert set(config.options) == {"model", "method", "tau", "chunk_size", "stemmer"}
+    assert list(config.sources) == ["docs", "papers"]
+
+
+def test_the_nearest_file_above_is_the_one(folder: Path) -> None:
+    below = folder / "a" / "b"
+    below.mkdir(parents=True)
+    (folder / "ragidx.toml").touch()
+    assert found_config(below) == folder / "ragidx.toml"
+    (below / "ragidx.toml").touch()
+    assert found_config(below) == below / "ragidx.toml"
