@@ -85,8 +85,7 @@ def _decided(file: SourceFile, records: Iterator[Record]) -> tuple[Layout | None
         taken.append(record)
         judge.add(record.fields)
     layout = known if known is not None and _fits(known, taken) else _judged(judge, file.layouts.rule)
-    if layout is not None:
-        file.layouts.decided(file.source.name, layout)
+    file.layouts.decided(file.source.name, layout)
     return layout, itertools.chain(taken, records)
 
 

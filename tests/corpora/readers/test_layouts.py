@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ragidx.corpora.readers.layouts import Layout, Layouts
-from ragidx.corpora.readers.registry import ReadOptions, documents
+from ragidx.corpora.readers.registry import ReadOptions, documents, said_of_fields
 from ragidx.corpora.records import Document, Skip
+from ragidx.corpora.sources import Source
 
 WORDS = "the printer on our floor stops after a page and shows an error that nobody understands today".split()  # noqa: SIM905  # prose
 CITIES = ["Oslo", "Bergen", "New York"]
@@ -241,6 +242,33 @@ def test_layouts_come_back_from_the_notes_of_a_manifest(read: Callable[..., Read
 
     assert (again.known, again.rule) == ({"events.jsonl": Layout(("body.summary",), "title")}, 2)
     assert read("story.json", {"story": sentence(1, 80)}).layouts.to_json() == {"rule": 2, "files": {}}  # of one record
+
+
+def test_the_layouts_of_files_that_are_not_read_now_are_kept(read: Callable[..., Read]) -> None:
+    known = {"papers/a.csv": Layout(("note",)), "chat.jsonl": Layout(("gone",)), "a.jsonl": Layout(("gone",))}
+
+    found = read("chat.jsonl", CHATS, known).layouts.to_json()["files"]
+    named = read("a.jsonl", [{"text": "Words."}], known).layouts.to_json()["files"]
+
+    assert found["papers/a.csv"] == {"text": ["note"], "title": None}
+    assert found["chat.jsonl"] == {"text": ["messages[].content"], "title": None}
+    assert sorted(named) == ["chat.jsonl", "papers/a.csv"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("a.csv", "title\0None\0None"),
+        ("b.jsonl.gz", "body\0None\0None"),
+        ("a.txt", ""),
+        ("a.zip", "(('a.csv=title', 'body'), None, None)"),
+    ],
+)
+def test_settings_are_about_files_with_records_and_those_that_hold_files(name: str, said: str) -> None:
+    options = ReadOptions(text_field=("a.csv=title", "body"))
+
+    assert said_of_fields(Source(Path(name), name, 1), options) == said
+    assert said_of_fields(Source(Path(name), name, 1), ReadOptions()) == ""
 
 
 @pytest.mark.parametrize("data", [None, 3, {"files": []}, {"files": {"a": 3, "b": {"text": [1]}}}, {}])
