@@ -30,6 +30,11 @@ class Layout:
     title: str | None = None
     n_records: int = field(default=0, compare=False)
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether later builds read the file by it."""
+        return self.n_records != 1
+
     def to_json(self) -> dict[str, Any]:
         """Text and title."""
         return {"text": list(self.text), "title": self.title}
@@ -67,15 +72,21 @@ class Layouts:
         if name in self.known:
             self.used[name] = self.known[name]
 
-    def decided(self, name: str, layout: Layout) -> None:
-        """Note the layout of a file."""
+    def decided(self, name: str, layout: Layout | None) -> None:
+        """Note the layout of a file; None: the names of its fields say enough."""
+        if layout is None:
+            self.known.pop(name, None)
+            return
         self.used[name] = layout
         if self.known.get(name) != layout:
             self.new[name] = layout
 
     def to_json(self) -> dict[str, Any]:
-        """For the notes of a manifest. The layout of a file with one record is not kept: it follows from the record."""
-        kept = {name: layout.to_json() for name, layout in sorted(self.used.items()) if layout.n_records != 1}
+        """For the notes of a manifest: also of files of sources that were not read.
+
+        The layout of a file with one record is not kept: it follows from the record.
+        """
+        kept = {name: layout.to_json() for name, layout in sorted((self.known | self.used).items()) if layout.is_kept}
         return {"rule": self.rule, "files": kept}
 
     @classmethod

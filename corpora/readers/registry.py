@@ -145,10 +145,14 @@ def member_documents(
     )
 
 
-def is_structured(name: str) -> bool:
-    """Whether a file holds records, so that what a user says of fields is about it."""
-    plain = name.lower().removesuffix(".gz").removesuffix(".zst")
-    return READERS.get(Path(plain).suffix, "").startswith("records.")
+def said_of_fields(source: Source, options: ReadOptions) -> str:
+    """What the user says of the fields of a file, or of any file where it holds others; empty: nothing is about it."""
+    file = SourceFile(source=source, options=options, on_skip=lambda skip: None)
+    place = READERS.get(file.ending, "")
+    if place.startswith("records."):
+        return "\0".join(map(str, file.fields)) if any(file.fields) else ""
+    said = (options.text_field, options.id_field, options.records)
+    return str(said) if place.startswith(("packed.archive:", "packed.mail:")) and any(said) else ""
 
 
 def read_all(

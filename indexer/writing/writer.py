@@ -280,8 +280,7 @@ class StoreWriter:
             check_stemmer(self._index.lexical)
 
     def _tuned_segments(self, base: Manifest) -> list[Segment]:
-        entries = retuned(self.path, base, self._index)
-        return segments_of(self.path, dataclasses.replace(base, segments=entries))
+        return segments_of(self.path, dataclasses.replace(base, segments=retuned(self.path, base, self._index)))
 
     def _check_running(self) -> None:
         if self._ended:

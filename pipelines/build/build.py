@@ -171,7 +171,7 @@ class _Build:
             manifest = writer.commit(self._notes(entries), r.n_documents, changed=changed)
             self.report.committed = writer.base is None or manifest.generation != writer.base.generation
             self._seen.write()
-            self._report_fields()
+            self.report.take_fields(self.reading.layouts, writer.fields)
         self._finish()
         return self.report
 
@@ -372,12 +372,6 @@ class _Build:
             "device": encoder.device if encoder else "",
             "dtype": encoder.dtype if encoder else "",
         }
-
-    def _report_fields(self) -> None:
-        r, layouts, bounds = self.report, self.reading.layouts, self.writer.fields
-        r.fields = {name: one.to_json() | {"new": name in layouts.new} for name, one in sorted(layouts.used.items())}
-        r.mixed_fields = {name: sorted(kinds) for name, kinds in sorted(bounds.mixed.items())}
-        r.n_shared_fields, r.n_values_left_out = len(bounds.shared), bounds.n_left_out
 
     def _finish(self) -> None:
         r, store = self.report, Store.open(self.index)

@@ -25,9 +25,8 @@ import numpy as np
 
 import ragidx
 from ragidx.corpora.errors import RagidxError
-from ragidx.corpora.field_settings import settings_of
 from ragidx.corpora.limits import ReadOptions
-from ragidx.corpora.readers.registry import added_endings, is_structured
+from ragidx.corpora.readers.registry import added_endings, said_of_fields
 from ragidx.corpora.sources import Source
 from ragidx.indexer import atomic
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, digest
@@ -136,12 +135,8 @@ class SeenFiles:
         if s is None or source.name.lower().endswith(self._added):
             return b""
         times = f"{s.st_mtime_ns} {s.st_ctime_ns}"
-        return digest(f"{source.name}\0{s.st_size} {times} {s.st_ino} {s.st_dev} {source.beir}{self._said_of(source)}")
-
-    def _said_of(self, source: Source) -> str:
-        """What the user says of its fields: other words, and the files that they are about are read again."""
-        said = settings_of(self._options, source.name)
-        return f"\0{json.dumps(said)}" if any(said) and is_structured(source.name) else ""
+        said = said_of_fields(source, self._options)  # other words, and the files that they are about are read again
+        return digest(f"{source.name}\0{s.st_size} {times} {s.st_ino} {s.st_dev} {source.beir}{said}")
 
     def _place(self, key: bytes) -> int:
         """The first record of a source, -1 where it has none."""

@@ -17,8 +17,10 @@ from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.specs import PRECOMPUTED, EncoderSpec, FilterSpec, IndexSpec, stored_encoder
 
 if TYPE_CHECKING:
+    from ragidx.corpora.readers.layouts import Layouts
     from ragidx.indexer.lexical.spec import LexicalSpec
     from ragidx.indexer.store.manifest import Manifest
+    from ragidx.indexer.writing.field_bounds import FieldBounds
 
 INDEXING = "indexing"
 PLANNING = "planning"
@@ -274,6 +276,12 @@ class BuildReport:
     def filter(self) -> FilterSpec:
         """What of them is stored."""
         return self.spec.filter
+
+    def take_fields(self, layouts: Layouts, bounds: FieldBounds) -> None:
+        """Note how files with records are read, and which fields are not what they seem."""
+        self.fields = {name: one.to_json() | {"new": name in layouts.new} for name, one in sorted(layouts.used.items())}
+        self.mixed_fields = {name: sorted(kinds) for name, kinds in sorted(bounds.mixed.items())}
+        self.n_shared_fields, self.n_values_left_out = len(bounds.shared), bounds.n_left_out
 
     def take_index(self, manifest: Manifest) -> None:
         """Note how the committed index is searched, and whether that is in the memory that was allowed."""

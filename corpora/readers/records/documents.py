@@ -27,7 +27,9 @@ from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Scalar
 
 _SHOWN_FIELDS = 8
-_MANY_FIELDS = 64  # of a record that is read as lines: of more, only the outer ones are metadata
+_MANY_FIELDS = (
+    64  # of a record that is read as lines: of more, and of a file with one, only the outer ones are metadata
+)
 _TITLE_CHARS = 200
 
 
@@ -83,8 +85,7 @@ def _decided(file: SourceFile, records: Iterator[Record]) -> tuple[Layout | None
         taken.append(record)
         judge.add(record.fields)
     layout = known if known is not None and _fits(known, taken) else _judged(judge, file.layouts.rule)
-    if layout is not None:
-        file.layouts.decided(file.source.name, layout)
+    file.layouts.decided(file.source.name, layout)
     return layout, itertools.chain(taken, records)
 
 
@@ -196,7 +197,7 @@ class _Reader:
         )
         if self._layout is None or self._layout.text:
             return fields
-        if len(fields) > _MANY_FIELDS:
+        if len(fields) > _MANY_FIELDS or self._layout.n_records == 1:
             fields = {name: value for name, value in fields.items() if name in record.fields}
         return {name: value for name, value in fields.items() if not isinstance(value, list | tuple) or _is_list(value)}
 

@@ -20,6 +20,7 @@ from ragidx.corpora.readers.records.paths import leaves
 
 SAMPLE_RECORDS = 1_000
 SAMPLE_CHARS = 4 << 20
+MOST_TEXT_FIELDS = 16  # where there are more, the names are data themselves
 TITLES = ("title", "name", "subject", "heading", "question")
 
 _MAX_PATHS = 10_000
@@ -126,7 +127,8 @@ class Judge:
     def layout(self) -> Layout:
         """Text and title; no text: all fields are."""
         text = tuple(path for path, seen in self._paths.items() if seen.is_text(self.n_records))
-        if self.n_records == 1 and 2 * sum(self._paths[path].chars for path in text) < self._n_string_chars():
+        is_little = 2 * sum(self._paths[path].chars for path in text) < self._n_string_chars()
+        if (self.n_records == 1 and is_little) or len(text) > MOST_TEXT_FIELDS:
             text = ()
         return Layout(text, self._title(text) if text else None, self.n_records)
 

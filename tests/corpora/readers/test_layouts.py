@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ragidx.corpora.readers.layouts import Layout, Layouts
-from ragidx.corpora.readers.registry import ReadOptions, documents
+from ragidx.corpora.readers.registry import ReadOptions, documents, said_of_fields
 from ragidx.corpora.records import Document, Skip
+from ragidx.corpora.sources import Source
 
 WORDS = "the printer on our floor stops after a page and shows an error that nobody understands today".split()  # noqa: SIM905  # prose
 CITIES = ["Oslo", "Bergen", "New York"]
@@ -116,6 +117,7 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
         ("limits.csv", [{"name": f"max_{n}", "value": n, "unit": "bytes"} for n in range(20)], Layout()),
         ("urls.csv", [{"url": f"https://a.org/{n}?q=a%20b", "mail": f"a{n}@b.org"} for n in range(20)], Layout()),
         ("one.json", {"name": "tool", "file": "src/main/tool/entry.js", "about": "It does what it says."}, Layout()),
+        ("registry.json", {f"K{n}": [{"why": sentence(n), "how": sentence(n + 1)}] for n in range(9)}, Layout()),
         ("story.json", {"headline": "Rain", "story": sentence(1, 80)}, Layout(("story",))),
         ("log.jsonl", [{"ts": "2024-01-01T00:00:01Z", "level": "INFO", "msg": sentence(n, 6)} for n in range(9)],
          Layout(("msg",))),
@@ -208,10 +210,13 @@ def test_without_text_every_field_is_a_line_and_data_are_left_out(read: Callable
 
 
 def test_of_a_large_configuration_only_the_outer_fields_are_metadata(read: Callable[..., Read]) -> None:
-    found = read("lock.json", {"name": "tool", "packages": {f"p{n}": {"version": f"1.{n}"} for n in range(100)}})
+    one = {"name": "tool", "packages": {f"p{n}": {"version": f"1.{n}"} for n in range(100)}}
 
-    assert found.documents[0].metadata == {"name": "tool"}
+    found = read("lock.jsonl", [one, one])
+
+    assert [document.metadata for document in found.documents] == [{"name": "tool"}] * 2
     assert "packages.p99.version: 1.99" in found.texts[0]
+    assert read("small.json", {"name": "tool", "of": {"a": 1}}).documents[0].metadata == {"name": "tool"}
 
 
 def test_a_layout_is_kept_whatever_comes_later(read: Callable[..., Read]) -> None:
@@ -237,6 +242,33 @@ def test_layouts_come_back_from_the_notes_of_a_manifest(read: Callable[..., Read
 
     assert (again.known, again.rule) == ({"events.jsonl": Layout(("body.summary",), "title")}, 2)
     assert read("story.json", {"story": sentence(1, 80)}).layouts.to_json() == {"rule": 2, "files": {}}  # of one record
+
+
+def test_the_layouts_of_files_that_are_not_read_now_are_kept(read: Callable[..., Read]) -> None:
+    known = {"papers/a.csv": Layout(("note",)), "chat.jsonl": Layout(("gone",)), "a.jsonl": Layout(("gone",))}
+
+    found = read("chat.jsonl", CHATS, known).layouts.to_json()["files"]
+    named = read("a.jsonl", [{"text": "Words."}], known).layouts.to_json()["files"]
+
+    assert found["papers/a.csv"] == {"text": ["note"], "title": None}
+    assert found["chat.jsonl"] == {"text": ["messages[].content"], "title": None}
+    assert sorted(named) == ["chat.jsonl", "papers/a.csv"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("a.csv", "title\0None\0None"),
+        ("b.jsonl.gz", "body\0None\0None"),
+        ("a.txt", ""),
+        ("a.zip", "(('a.csv=title', 'body'), None, None)"),
+    ],
+)
+def test_settings_are_about_files_with_records_and_those_that_hold_files(name: str, said: str) -> None:
+    options = ReadOptions(text_field=("a.csv=title", "body"))
+
+    assert said_of_fields(Source(Path(name), name, 1), options) == said
+    assert said_of_fields(Source(Path(name), name, 1), ReadOptions()) == ""
 
 
 @pytest.mark.parametrize("data", [None, 3, {"files": []}, {"files": {"a": 3, "b": {"text": [1]}}}, {}])
