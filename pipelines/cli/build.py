@@ -9,6 +9,7 @@ from typing import Unpack
 import click
 
 from ragidx.pipelines.build.options import BuildKeywords
+from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console, interrupts, plan_tables
 from ragidx.pipelines.cli.build_notes import tell_vectors, with_options
 from ragidx.pipelines.cli.build_report import tell_report
@@ -60,6 +61,7 @@ from ragidx.pipelines.cli.progress import ProgressLine
 @records_option
 @click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped or cut.")
 @click.option("--plan", is_flag=True, help="Estimate time, disk and memory, and build nothing.")
+@click.option("--watch", is_flag=True, help="Then build again after each burst of changes, until Ctrl-C.")
 @click.option(
     "--reread",
     is_flag=True,
@@ -78,6 +80,7 @@ def command(
     index: Path,
     as_json: bool,
     plan: bool,
+    watch: bool,
     **options: Unpack[BuildKeywords],
 ) -> None:
     """Make or update the index of CORPUS: folders and files, a BEIR folder, or - for standard input.
@@ -110,15 +113,29 @@ def command(
     if plan:
         _plan(corpus, index, options, as_json=as_json)
         return
-    from ragidx.pipelines.build.build import build
+    from ragidx.pipelines.cli import watch as watching
 
-    line = ProgressLine(as_json=as_json)
-    with interrupts.reported(lambda: _what_next(line)), line:
-        report = build(corpus or None, index, on_progress=line.callback, **options)
+    if watch:
+        watching.check_watch(list(corpus))
+    report = _build(corpus, index, options, as_json=as_json)
     if as_json:
         console.print_json(with_options(report.to_json()))
     else:
         tell_report(report)
+    if watch:
+        again: BuildKeywords = {**options, "rebuild": False, "restore": False}
+        watching.follow(index, lambda: _build(corpus, index, again, as_json=as_json))
+
+
+def _build(
+    corpus: Sequence[str] | Mapping[str, str], index: Path, options: BuildKeywords, *, as_json: bool
+) -> BuildReport:
+    """One build, with its progress."""
+    from ragidx.pipelines.build.build import build
+
+    line = ProgressLine(as_json=as_json)
+    with interrupts.reported(lambda: _what_next(line)), line:
+        return build(corpus or None, index, on_progress=line.callback, **options)
 
 
 def _what_next(line: ProgressLine) -> str:

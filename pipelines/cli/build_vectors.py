@@ -17,7 +17,7 @@ from ragidx.pipelines.cli.progress import ProgressLine
 
 _TAKEN = tuple(StoreKeywords.__annotations__)
 _TIMED_ROWS = 10_000  # fewer give no useful rate
-_COMMON = ("vectors", "vector_field", "index", "as_json", "model", "offline")
+_COMMON = ("vectors", "vector_field", "index", "as_json", "model", "offline", "config")
 
 
 def check_usage(corpus: Sized, vectors: str | None, vector_field: str | None, index: Path) -> None:

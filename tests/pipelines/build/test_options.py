@@ -61,7 +61,7 @@ def test_the_command_line_has_every_keyword_of_a_build_and_no_other() -> None:
 
     options = {option.name for option in command.params if isinstance(option, click.Option) and option.expose_value}
 
-    assert options - {"vectors", "vector_field", "index", "plan", "offline", "as_json"} == set(
+    assert options - {"vectors", "vector_field", "index", "plan", "watch", "offline", "as_json"} == set(
         get_type_hints(BuildKeywords)
     )
 

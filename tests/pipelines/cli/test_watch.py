@@ -1,0 +1,75 @@
+"""`ragidx build --watch`: a commit after each burst of changes, none after none."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ragidx.indexer.store.manifest import read_manifest
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def _wait_for(generation: int) -> None:
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        if Path("index/manifest.json").is_file() and read_manifest(Path("index")).generation == generation:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"generation {generation} was not made")
+
+
+@pytest.mark.slow
+def test_a_burst_of_changes_is_one_commit_and_ctrl_c_ends_it(folder: Path) -> None:
+    pytest.importorskip("watchfiles", reason="needs the extra 'watch'")
+    Path("docs").mkdir()
+    Path("docs/a.md").write_text("bees")
+    # Where the tests run in the background SIGINT is ignored, and a child would inherit that.
+    code = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from ragidx.pipelines.cli.main import main\nmain(sys.argv[1:])"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, "build", "docs", "--index", "index", "--watch"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stderr is not None
+    try:
+        while not child.stderr.readline().startswith("Watching "):
+            assert child.poll() is None
+        time.sleep(1)  # until the folder is watched
+        for name in "bcd":
+            Path(f"docs/{name}.md").write_text(f"wasps {name}")
+        _wait_for(2)
+        assert child.stderr.readline().startswith("Generation 2: 3 new, 0 changed, 0 removed; 4 documents, ")
+        Path("docs/a.md").unlink()
+        _wait_for(3)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(60) == 130
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_standard_input_cannot_be_watched(run: Run) -> None:
+    status, _, err = run("build", "-", "--watch")
+    assert (status, err.splitlines()[-1]) == (2, "Error: standard input is read once, and cannot be watched")
+
+
+def test_without_watchfiles_the_extra_is_named_before_anything_is_built(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    Path("docs").mkdir()
+    assert run("build", "docs", "--watch") == (
+        2,
+        "",
+        "Error: `--watch` needs watchfiles, which is not installed\n"
+        "  hint: pip install '.[watch]' in a checkout, or pip install 'ragidx[watch]'\n",
+    )
