@@ -21,7 +21,10 @@ ENCODING = (
     "encode throughput of a first call against sentence-transformers",
 )
 # What tells two rows of a figure apart.
-SETTINGS = ("model", "options", "method", "filter", "index", "rows", "corpus_bytes", "extras", "tree", "search", "dim")
+SETTINGS = (
+    *("model", "options", "method", "filter", "index", "rows", "corpus_bytes", "extras", "tree", "search", "dim"),
+    *("chunker", "set", "size", "markdown"),
+)
 QUALITIES = ("sample nDCG@10", "STS-B test Spearman", "SciFact nDCG@10")
 
 
@@ -51,7 +54,9 @@ def machines(found):
 
 def markdown(found):
     """All tables of docs/benchmarks.md."""
-    timed = [row for row in found if row["figure"] not in (*QUALITY, DECODER, WORDS, "bm25 quality")]
+    timed = [
+        row for row in found if row["figure"] not in (*QUALITY, DECODER, WORDS, "bm25 quality", "quality of chunks")
+    ]
     parts = [
         f"Speed and memory: {machines(timed)}, shared with other work; single runs, but for the medians of the"
         f" encoding speed (5 runs in turns) and the cold start (7). Quality: {machines(of(QUALITY, found))}."
@@ -103,7 +108,7 @@ def markdown(found):
             for row in scale
         ]
         parts.append("\n".join(head + body))
-    return "\n\n".join(parts + WORD_TABLES["words"](found) + engine(found)) + "\n"
+    return "\n\n".join(parts + WORD_TABLES["chunks"](found) + WORD_TABLES["words"](found) + engine(found)) + "\n"
 
 
 def spectrum(row):

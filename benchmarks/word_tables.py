@@ -1,4 +1,4 @@
-"""The tables of words and hybrid search, of docs/query.md and docs/benchmarks.md; table.py puts them there."""
+"""The tables of words, hybrid search and chunks, of docs/query.md and docs/benchmarks.md; table.py puts them there."""
 
 from __future__ import annotations
 
@@ -68,6 +68,40 @@ def words(found):
             for row in asked
         ]
         parts.append("\n".join(head + body))
+    return parts
+
+
+def chunks(found):
+    """The tables of docs/benchmarks.md on cutting."""
+    parts = []
+    if cut := of(["cutting"], found):
+        head = [
+            "| cutting, at most 256 tokens of mini | MB/s, cold | warm | chunks | tokens a chunk | too long"
+            " | at a line | at a sentence |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        ]
+        body = [
+            f"| {row['setting']['chunker']} | {v['cold MB/s']} | {v['warm MB/s']['median']} | {v['chunks']:,}"
+            f" | {v['mean tokens']} | {v['over']} | {v['% of cuts']['line']} % | {v['% of cuts']['sentence']} % |"
+            for row in cut
+            for v in [row["values"]]
+        ]
+        parts.append("\n".join(head + body))
+    if quality := of(["quality of chunks"], found):
+        head = ["| set, tokens of a chunk | nDCG@10 before | now | difference |", "| --- | --- | --- | --- |"]
+        body = [
+            f"| {row['setting']['set']}, {row['setting']['size']} | {v['before']['nDCG@10']:.3f}"
+            f" | {v['now']['nDCG@10']:.3f} | {_apart(v['difference'] | {'p': v['p']})} |"
+            for row in quality
+            for v in [row["values"]]
+        ]
+        parts.append("\n".join(head + body))
+    for row in of(["cutting 100 MB"], found):
+        kind = "Markdown" if row["setting"]["markdown"] else "plain"
+        v = row["values"]
+        parts.append(
+            f"One {kind} document of 100 MB: {v['seconds']} s of one processor, {v['MiB more']} MiB beside the text."
+        )
     return parts
 
 

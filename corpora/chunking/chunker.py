@@ -21,7 +21,7 @@ import tokenizers
 from ragidx.corpora.chunking.levels import Levels
 from ragidx.corpora.chunking.packing import CHARS_A_TOKEN, Span, Window, pack
 from ragidx.corpora.chunking.pieces import Counter
-from ragidx.corpora.chunking.places import halves, stripped
+from ragidx.corpora.chunking.places import halves, next_seen, stripped
 from ragidx.corpora.errors import CorpusError, SpecError, lone_surrogate, panics_of
 from ragidx.corpora.headings import SEPARATOR, Section, sections
 from ragidx.corpora.records import Chunk, Document
@@ -121,7 +121,7 @@ class Chunker:
         overlap = self._spec.overlap * budget // (self._spec.size or budget)
         width = min(max(_WINDOW_CHARS, 2 * CHARS_A_TOKEN * budget), _MOST_WINDOW_CHARS)
         behind = start
-        while (start := stripped(text, start, end)[0]) < end:
+        while (start := next_seen(text, start)) < end:
             stop = min(end, start + width)
             window = Window(text, start, stop, self._counter.pieces(text[start:stop], start), last=stop == end)
             spans, following = pack(window, levels, self._counter, budget, overlap, behind)
@@ -187,6 +187,6 @@ def _groups(text: str, found: Sequence[Section]) -> Iterator[tuple[list[Section]
     ends = [following.start for _, following in pairwise(found)] + [len(text)]
     for section, end in zip(found, ends, strict=True):
         group.append(section)
-        if end == len(text) or stripped(text, section.body, end)[0] < end:
+        if end == len(text) or next_seen(text, section.body) < end:
             yield group, end
             group = []

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ragidx.corpora.chunking.pieces import CLAUSE, SENTENCE, Numbers, Pieces
+from ragidx.corpora.chunking.places import next_seen
 from ragidx.corpora.headings import Section
 
 GLUE, INSIDE, WORD, SUBCLAUSE, SENTENCES, LINE, BLOCK, DEFINITION = range(8)
@@ -30,7 +31,6 @@ _CODE = np.array([WORD, WORD, WORD, WORD, *[SENTENCES] * 4, *[LINE] * 4])
 assert max(CLAUSE, SENTENCE) < 4
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*(?:\n|\Z)", re.MULTILINE)
-_SEEN = re.compile(r"\S")
 _ITEM = re.compile(r"\n([ \t]*)(?=(?:[-*+]|\d{1,9}[.)])[ \t]|[|<]|```|~~~)")
 _DEFINITION = re.compile(
     r"\n(?:@[^\n]*\n)*(?="
@@ -87,8 +87,8 @@ class Levels:
             section = self._sections[number]
             number += 1
             if section.level:
-                body = _next_seen(self._text, section.body)
-                found.append((_next_seen(self._text, section.start), GLUE if bare else _HEADING - section.level))
+                body = next_seen(self._text, section.body)
+                found.append((next_seen(self._text, section.start), GLUE if bare else _HEADING - section.level))
                 found.append((body, GLUE))
                 bare = number < len(self._sections) and body >= self._sections[number].start
         _set(levels, places, [place for place, _ in found], [level for _, level in found])
@@ -104,12 +104,6 @@ def _fenced(text: str) -> list[tuple[int, int]]:
             found.append((opened, match.start()))
             fence = ""
     return [*found, (opened, len(text))] if fence else found
-
-
-def _next_seen(text: str, start: int) -> int:
-    """Where the text behind `start` begins."""
-    found = _SEEN.search(text, start)
-    return found.start() if found else len(text)
 
 
 def _set(levels: Numbers, places: Numbers, found: Sequence[int], level: int | Sequence[int]) -> None:

@@ -9,6 +9,7 @@ takes the first whose sums are right. Where none is, each text is tokenised once
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -117,9 +118,11 @@ class Counter:
         """The pieces of a text that begins at `start` of its document."""
         parts = self._pattern.findall(text)
         codes = self._of(parts)
-        if not codes.all():
-            parts = [part for piece in parts for part in _parts(piece)]
-            codes = self._of(parts, long=True)
+        if len(long := np.flatnonzero(codes == 0)):
+            cut = [list(_parts(parts[place])) for place in long.tolist()]
+            places = np.repeat(long - np.arange(len(long)), [len(one) for one in cut])
+            found = self._of(list(itertools.chain.from_iterable(cut)), long=True)
+            codes = np.insert(np.delete(codes, long), places, found)
         ends = np.cumsum(codes >> _CHARS & _CHARS_MASK)
         if self.exact:
             tokens = np.concatenate(([0], np.cumsum(codes >> _TOKENS)))

@@ -5,7 +5,16 @@ Offsets are characters of the text given, end excluded.
 
 from __future__ import annotations
 
+import re
 import unicodedata
+
+_SEEN = re.compile(r"\S")
+
+
+def next_seen(text: str, start: int) -> int:
+    """Where the text behind `start` begins, white space left out; its end where there is nothing else."""
+    found = _SEEN.search(text, start)
+    return found.start() if found else len(text)
 
 
 def stripped(text: str, start: int, end: int) -> tuple[int, int]:
