@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import lzma
+import struct
 import tarfile
 import unicodedata
 import zipfile
@@ -28,7 +29,10 @@ _REST = ": the rest is skipped"
 _MOST_NAME = 4096
 _DIRECTORY_BYTES = 16 * MIB  # of a zip, read at once
 _HEADER_BYTES = MIB  # of one tar member
-_FAULTS = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, ValueError, RecursionError)
+_FAULTS = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, EOFError),
+    *(ValueError, LookupError, OverflowError, RecursionError),  # of headers that no program writes
+)
 _UNSUPPORTED = (NotImplementedError, RuntimeError)  # zipfile's, of methods and passwords
 
 
@@ -41,7 +45,7 @@ def read_zip(file: SourceFile) -> Iterator[Document]:
             names = _Names(file)
             for info in archive.infolist():
                 reason = _zip_fault(info)
-                if (name := names.take(info.filename, reason, is_folder=info.is_dir())) is None:
+                if (name := names.take(info.filename, reason, is_folder=info.filename.endswith("/"))) is None:
                     continue
                 try:
                     member = archive.open(info)

@@ -281,3 +281,11 @@ def test_a_name_that_is_not_utf_8_is_reported(read_bytes: ReadBytes) -> None:
     found = read_bytes("x.tar", tarred({"\udcff.txt": "x", "b.txt": "Good."}))
 
     assert (found.texts, found.reasons) == (["Good."], [("x.tar/?.txt", "its name is not UTF-8")])
+
+
+def test_a_member_without_a_name_does_not_lose_the_others(read_bytes: ReadBytes) -> None:
+    data = zipped({"\1.txt": "x", "b.txt": "Good."}).replace(b"\1.txt", b"\0.txt")  # zipfile cuts a name at a NUL
+
+    found = read_bytes("x.zip", data)
+
+    assert (found.texts, found.reasons) == (["Good."], [("x.zip/", "its name leads out of the archive")])
