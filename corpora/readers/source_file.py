@@ -25,6 +25,7 @@ from ragidx.corpora.sources import Source
 
 _PACKINGS = {".gz": "gzip", ".zst": "zstd"}
 _BLOCK_BYTES = MIB
+_REASON_CHARS = 300  # a name that a file gives may have any length
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +64,8 @@ class SourceFile:
 
     def skip(self, reason: str, at: str = "") -> None:
         """Report that the file is skipped, or what is `at` (`:line` or `#record`) in it."""
-        self.on_skip(Skip(f"{self.source.name}{at}", reason))
+        short = reason if len(reason) <= _REASON_CHARS else f"{reason[:_REASON_CHARS]}..."
+        self.on_skip(Skip(f"{self.source.name}{at}", short))
 
     @contextmanager
     def stream(self) -> Iterator[IO[bytes]]:
