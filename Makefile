@@ -2,6 +2,7 @@
 # make test   install what the tests need, then lint, types, tests on the source and on the built wheel
 # make quick  the fast tests alone
 # make docs   the command reference from --help, then the site in build/site; a dead link fails
+# make fuzz   broken files through every reader for ten minutes; what is found is kept in build/fuzz
 # make golden the cases of the authors' own code, in $RAGIDX_GOLDEN or in tests/golden
 #
 # A step that was done is not done again; `make clean` forgets them all.
@@ -15,11 +16,11 @@ WHEEL := $(CURDIR)/build/wheel
 # One thread a worker: the models of the tests are tiny, and threads that wait for each other cost more than they give.
 TEST_ENV := TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 
-.PHONY: demo test quick docs golden lint types wheel-tests clean help
+.PHONY: demo test quick docs fuzz golden lint types wheel-tests clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '1,5s/^# //p' Makefile
+	@sed -n '1,6s/^# //p' Makefile
 
 demo: .make/demo
 	@$(BIN)/ragidx demo
@@ -43,6 +44,9 @@ quick: .make/test
 docs: .make/test
 	@$(BIN)/python docs/cli_reference.py
 	@$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d build/doctrees docs build/site
+
+fuzz: .make/test
+	@$(TEST_ENV) $(BIN)/python tests/corpora/fuzz/fuzzer.py 600
 
 golden: .make/test
 	@$(TEST_ENV) $(BIN)/pytest tests/golden -q

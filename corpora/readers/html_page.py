@@ -3,8 +3,8 @@
     bytes -> Document(name, text, metadata, markdown=True)
 
 Headings become `#` lines, list entries `- ` lines, table rows lines with ` | `, `<pre>` a fenced block; every other
-block is a paragraph. Scripts, styles, navigation, asides and the page's header and footer are dropped; links
-and emphasis become plain text.
+block is a paragraph. Scripts, styles, navigation, asides and the page's header and footer are dropped, and what
+`html_rules` finds; links and emphasis become plain text.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.fields import check_text, from_text
+from ragidx.corpora.readers.html_rules import readable
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Scalar
 
@@ -59,15 +60,16 @@ def read_html(file: SourceFile) -> Iterator[Document]:
 
 def page_text(tree: LexborHTMLParser) -> str:
     """The readable text of a page, as Markdown."""
-    root = tree.body
-    if root is None:
+    if tree.body is None:
         return ""
+    found = readable(tree.body, lambda node: _is_dropped(node, inside_article=True))
+    root = found.root
     writer = _Writer()
     end = root.mem_id  # nodes are compared by it: `==` would write both out as HTML
     articles = 0
     node: LexborNode | None = root
     while node is not None:
-        if not _is_dropped(node, inside_article=articles > 0):
+        if node.mem_id not in found.dropped and not _is_dropped(node, inside_article=articles > 0):
             articles += node.tag in _ARTICLE
             writer.enter(node)
             if node.first_child is not None:

@@ -31,6 +31,7 @@ _PACKINGS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
 _SHORT = {".tgz": ".tar.gz", ".tbz2": ".tar.bz2", ".tbz": ".tar.bz2", ".txz": ".tar.xz", ".tzst": ".tar.zst"}
 _BLOCK_BYTES = MIB
 _XZ_BYTES = 256 * MIB  # of memory; what `xz -9` needs is a quarter
+_REASON_CHARS = 300  # a name that a file gives may have any length
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,7 +89,8 @@ class SourceFile:
 
     def skip(self, reason: str, at: str = "") -> None:
         """Report that the file is skipped, or what is `at` (`:line` or `#record`) in it."""
-        self.on_skip(Skip(f"{self.source.name}{at}", reason))
+        short = reason if len(reason) <= _REASON_CHARS else f"{reason[:_REASON_CHARS]}..."
+        self.on_skip(Skip(f"{self.source.name}{at}", short))
 
     @contextmanager
     def stream(self) -> Iterator[IO[bytes]]:

@@ -15,7 +15,7 @@ from typing import IO, NamedTuple
 FILE_MARK = b"ARROW1"
 _CONTINUES = b"\xff\xff\xff\xff"
 _DICTIONARY, _BATCH = 2, 3  # kinds of messages that have a body
-_MOST_HEADER_BYTES = 1 << 28
+_MOST_HEADER_BYTES = 1 << 24
 
 
 def declared_bytes(file: IO[bytes], size: int) -> int:
@@ -80,6 +80,8 @@ def _file_starts(file: IO[bytes], size: int) -> Iterator[int]:
     tail = 4 + len(FILE_MARK)
     file.seek(max(0, size - tail))
     length = _int(file.read(4), 0, "<i")
+    if not 0 < length <= size:
+        raise IndexError
     file.seek(max(0, size - tail - length))
     footer = _root(file.read(length))
     for field in (2, 3):  # dictionaries, record batches

@@ -155,3 +155,19 @@ def test_twenty_thousand_columns_are_read_without_searching_for_names(read_bytes
 
     assert found.texts == ["hello"]
     assert len(found.documents[0].metadata) == 20_000
+
+
+def test_a_footer_that_says_it_is_longer_than_its_file_is_damage(read_bytes: ReadBytes) -> None:
+    good = WRITERS["a.arrow"](pa.table({"text": ["one"]}))
+    length = (2**31 - 1).to_bytes(4, "little")
+
+    found = read_bytes("a.arrow", good[:-10] + length + good[-6:])
+
+    assert found.reasons == [("a.arrow", "damaged Arrow data: a header points out of the file")]
+
+
+def test_a_reason_is_short_however_long_a_name_is(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.csv", "x" * 5000 + ",year\n1,2\n")
+
+    start = "the field 'text' is missing (found: '"
+    assert found.reasons == [("a.csv", f"{start}{'x' * (300 - len(start))}...")]

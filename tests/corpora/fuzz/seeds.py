@@ -1,0 +1,137 @@
+"""Small good files of every format that is read in this process, and ways to break them.
+
+PDF and office files are not here: a process of its own, with limits, reads them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
+from ragidx.corpora.readers.packed.office import ENDINGS
+from ragidx.corpora.readers.registry import READERS
+
+ROWS = [
+    {"id": "a", "text": "One text, and more.", "year": 1967, "tags": ["x", "y"], "of": {"a": {"b": 1.5}}, "on": True},
+    {"id": "b", "text": 'Grüße, 東京: "quoted", a;b\tc', "year": None, "tags": [], "of": {"a": None}, "on": None},
+]
+TABLE = pa.table(
+    {
+        "text": pa.array(["One text.", "One text.", "Two texts."]).dictionary_encode(),
+        "year": [1967, None, 2001],
+        "tags": [["x", "y"], None, []],
+        "of": [{"a": "b", "n": 1}, None, {"a": "b", "n": 2}],
+    }
+)
+MARKDOWN = """---
+title: Pulsars
+year: 1967
+tags: [a, {b: c}]
+---
+
+# One
+
+text `code`
+
+```
+x
+```
+
+Two
+---
+
+- a
+"""
+RST = "Pulsars\n=======\n\n:year: 1967\n:note: goes\n   on\n\n.. note:: x\n\nA *star*.\n"
+HTML = """<!DOCTYPE html><html><head><meta charset="utf-8"><title>Pulsars</title><meta name="author" content="Bell">
+<style>p {}</style></head><body><nav class="toc">Home</nav><main><h1>One<a class="headerlink">#</a></h1><p>A <b>star</b>
+<pre><code>x &lt; y</code></pre><ul><li>a<li>b</ul><table><tr><th>a<td>b</table><svg><p>x</svg>
+<!-- c --><select><option>1</select></main><footer>f</footer></body></html>"""
+CSV = 'id,text,year\na,"One, two",1967\nb,"three\nfour",\nc;d,e,f,g\n'
+
+
+def _parquet(packing: str) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(TABLE, sink, compression=packing, row_group_size=2)
+    return sink.getvalue()
+
+
+def _ipc(make: Callable[..., object], packing: str | None) -> bytes:
+    sink = io.BytesIO()
+    with make(sink, TABLE.schema, options=pa.ipc.IpcWriteOptions(compression=packing)) as file:  # type: ignore[attr-defined]
+        file.write_table(TABLE, max_chunksize=2)
+    return sink.getvalue()
+
+
+_LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+_ARROW = [_ipc(pa.ipc.new_file, None), _ipc(pa.ipc.new_stream, "zstd"), _ipc(pa.ipc.new_file, "lz4")]
+_BY_ENDING: dict[str, list[bytes]] = {
+    ".md": [MARKDOWN.encode()],
+    ".rst": [RST.encode()],
+    ".html": [HTML.encode(), HTML.replace("utf-8", "utf-16").encode("utf-16")],
+    ".jsonl": [_LINES],
+    ".ndjson": [_LINES],
+    ".json": [json.dumps({"documents": ROWS}).encode(), json.dumps(ROWS, indent=1).encode(), _LINES],
+    ".csv": [CSV.encode(), CSV.replace(",", ";").encode("utf-16")],
+    ".tsv": [CSV.replace(",", "\t").encode("cp1252")],
+    ".parquet": [_parquet("snappy"), _parquet("zstd"), _parquet("none")],
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), _ARROW),
+}
+
+
+def seeds() -> list[tuple[str, bytes]]:
+    """(ending, bytes): of every ending that has a reader, and packed ones."""
+    text = [MARKDOWN.encode(), "Grüße\r\naus Köln".encode("cp1252"), "日本語のテキスト。".encode("utf-16")]
+    found = [(ending, data) for ending in READERS if ending not in ENDINGS for data in _BY_ENDING.get(ending, text)]
+    packed = [(f"{ending}.{name}", pack(data)) for name, pack in _PACKINGS.items() for ending, data in found[:4]]
+    return [*found, (".unknown", text[1]), *packed, (".jsonl.gz", gzip.compress(_LINES, mtime=0))]
+
+
+_PACKINGS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": lambda data: gzip.compress(data, mtime=0),
+    "zst": zstandard.compress,
+}
+
+PIECES = [
+    *(b"\x00", b"\xff", b"\xff\xff\xff\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\\ud800", b'"', b"\\", b"\n", b"\r"),
+    *(b"[" * 999, b'{"a":' * 999, b"- " * 999, b"> " * 99, b"\t" * 99, b"&a *a", b"!!python/x", b"? [a]\n: b\n"),
+    *(b"<div>" * 999, b"<b id=a>" * 99, b"</x>", b"<!--", b"<select>", b"<table>" * 99, b"---\n"),
+    *(b"0x" + b"f" * 6000, b"9" * 5000, b"1e999", b"NaN"),
+    *((2**31 - 1).to_bytes(4, "little"), (2**62).to_bytes(8, "little"), (-1).to_bytes(8, "little", signed=True)),
+]
+
+Step = tuple[str, float, float, int]
+"""(what to do, where and how much as shares of the file, which piece or bit)."""
+
+STEPS = ("cut", "flip", "repeat", "splice", "nest", "drop", "replace")
+
+
+def mutated(data: bytes, steps: Iterable[Step]) -> bytes:
+    """A file after some steps, of at most 1 MiB."""
+    for what, place, share, number in steps:
+        at = int(place * len(data))
+        end = at + 1 + int(share * share * (len(data) - at))
+        piece = PIECES[number % len(PIECES)]
+        match what:
+            case "cut":
+                data = data[:at]
+            case "flip":
+                data = data[:at] + bytes([data[at] ^ (1 << number % 8)]) + data[at + 1 :] if data[at:] else data
+            case "repeat":
+                data = data[:at] + data[at:end] * (2 + number % 50) + data[end:]
+            case "splice":
+                data = data[:at] + piece + data[at:]
+            case "nest":
+                data = data[:at] + piece * (1 + number % 20) + data[at:end] + piece[::-1] + data[end:]
+            case "drop":
+                data = data[:at] + data[end:]
+            case _:
+                data = data[:at] + piece + data[at + len(piece) :]
+        data = data[: 1 << 20]
+    return data
