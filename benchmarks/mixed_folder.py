@@ -23,6 +23,8 @@ from collections import Counter
 from email.message import EmailMessage
 from pathlib import Path
 
+from figures import record
+
 PACKAGES = Path(sysconfig.get_paths()["purelib"])
 COPIED = {
     ".py": 60, ".txt": 55, ".md": 45, ".rst": 34, ".html": 35, ".csv": 38, ".json": 25, ".js": 15, ".css": 15,
@@ -58,7 +60,7 @@ def make(folder: Path) -> None:
 
 
 def read(folder: Path) -> None:
-    """Print what is read."""
+    """Read the folder, and record what came of it."""
     from ragidx.corpora.readers.registry import documents
 
     skips, sizes, taken = [], {}, Counter()
@@ -76,12 +78,21 @@ def read(folder: Path) -> None:
         taken[current] += 1
         n_chars += len(document.text)
     seconds = time.perf_counter() - started
-    n_bytes = sum(sizes[name] for name in taken)
-    print(f"{len(taken)} of {len(sizes)} files, {n_bytes:,} of {sum(sizes.values()):,} bytes")
-    print(f"{taken.total()} documents, {n_chars:,} characters, {seconds:.1f} s")
     lost = Counter(Path(name).suffix for name in sizes if name not in taken)
-    print("files without a document:", dict(lost.most_common()))
-    print("skips:", json.dumps(dict(Counter(skip.reason[:70] for skip in skips).most_common(25)), indent=1))
+    record(
+        "mixed folder read",
+        {
+            "files": len(sizes),
+            "files_taken": len(taken),
+            "bytes": sum(sizes.values()),
+            "bytes_taken": sum(sizes[name] for name in taken),
+            "documents": taken.total(),
+            "characters": n_chars,
+            "seconds": round(seconds, 1),
+        },
+        left_out=dict(lost.most_common()),
+        skips=dict(Counter(re.split("[(:]", skip.reason)[0].strip() for skip in skips).most_common()),
+    )
 
 
 def _some(ending: str, count: int) -> list[Path]:

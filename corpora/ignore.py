@@ -106,7 +106,11 @@ class _Groups:
 class _Linear(GitIgnoreSpecPattern):
     """A rule that RE2 matches."""
 
-    __slots__ = ()
+    __slots__ = ("_text",)
+
+    def __init__(self, line: str) -> None:
+        super().__init__(line)
+        self._text = self.pattern_to_regex(line)[0]
 
     def match_file(self, file: str) -> Any:
         """As of the base class."""
@@ -114,7 +118,7 @@ class _Linear(GitIgnoreSpecPattern):
         import pyarrow.compute as pc
 
         try:
-            found = pc.extract_regex(pa.scalar(file), f"(?P<all>{self.regex.pattern})").as_py()
+            found = pc.extract_regex(pa.scalar(file), f"(?P<all>{self._text})").as_py()
         except (pa.ArrowInvalid, UnicodeEncodeError):  # RE2 does not take it: no UTF-8, or too large
             return None
-        return None if found is None else RegexMatchResult(_Groups(found))
+        return None if found is None else RegexMatchResult(_Groups(found))  # type: ignore[arg-type]  # all it asks

@@ -176,6 +176,10 @@ class ChunkSpec(Spec):
                 where="`chunk_overlap`",
             )
 
+    def to_json(self) -> dict[str, Json]:
+        """All fields; the chunker where it is named, so that the spec of an older index is written as it was."""
+        return {name: value for name, value in super().to_json().items() if name != "chunker" or value}
+
     def decisive(self) -> dict[str, Json]:
         """Chunks of all chunkers may be in one index: where a text was cut does not decide what a vector is."""
         return {name: value for name, value in super().decisive().items() if name != "chunker"}

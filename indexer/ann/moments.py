@@ -20,6 +20,7 @@ from ragidx.indexer.ann import index_types
 from ragidx.indexer.arrays import Bools, Doubles, Floats
 
 _ROUNDING = 1e-7  # of float32 scores, relative: a deviation below it is none
+_CANCELLED = 1e-14  # of float64 sums, relative: a difference below it is what rounding left
 _ROWS_A_NUMBER = 8  # the file has a quarter of the bytes of the vectors, at most
 
 
@@ -50,7 +51,7 @@ class Spread:
             return Spread(0, np.zeros_like(self.mean), np.zeros_like(self.squares))
         mean = self.mean + (self.mean - other.mean) * (other.n / n)
         squares = self.squares - other.squares - (self.mean - other.mean) ** 2 * (self.n * other.n / n)
-        return Spread(n, mean, np.maximum(squares, 0))
+        return Spread(n, mean, np.where(squares > _CANCELLED * self.squares, squares, 0.0))
 
 
 @dataclass(frozen=True)

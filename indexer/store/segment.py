@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,8 @@ from ragidx.indexer.store.manifest import SEGMENTS, Manifest
 from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, Row, Schema
 
 BATCH_ROWS = 256
+
+_NAMES, _FILLED = frozenset(COLUMNS.names), frozenset(FIXED.names)
 
 
 class Segment:
@@ -258,7 +260,7 @@ class Segment:
         return data
 
     def _fits(self, column: Any) -> bool:
-        if column.name in COLUMNS.names:
+        if column.name in _NAMES:
             return bool(column.type == COLUMNS.field(column.name).type)
         kind, name = columns_of.kind_of_type(column.type), column.name.removeprefix(META)
         known = column.name.startswith(META) and kind is not None and name in self._kinds
@@ -273,7 +275,8 @@ class Segment:
         if names is None:
             return pa.ipc.open_file(pa.BufferReader(self._chunks))
         present = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema.names
-        fields = [present.index(name) for name in names if name in present]
+        wanted = set(names)
+        fields = [place for place, name in enumerate(present) if name in wanted]
         options = pa.ipc.IpcReadOptions(included_fields=fields or [0])  # an empty list would mean all
         return pa.ipc.open_file(pa.BufferReader(self._chunks), options=options)
 
@@ -288,22 +291,23 @@ class Segment:
             raise self._damaged(f"record batch {number} cannot be read: {first_line(fault)}") from fault
         if batch.num_rows != expected:
             raise self._damaged(f"record batch {number} holds {batch.num_rows:,} rows, not {expected:,}")
-        if any(batch.column(name).null_count for name in batch.schema.names if name in FIXED.names):
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        if any(column.null_count for name, column in columns.items() if name in _FILLED):
             raise self._damaged(f"record batch {number} has empty cells in a column that has none")
         wanted = [*COLUMNS.names, *(META + name for name in self._kinds)] if names is None else list(names)
-        return pa.record_batch([self._column(batch, name) for name in wanted], names=wanted)
+        return pa.record_batch([self._column(columns, name, expected) for name in wanted], names=wanted)
 
-    def _column(self, batch: Any, name: str) -> Any:
-        if name in COLUMNS.names:  # an index of an older format has no places
-            return batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.int32())
+    def _column(self, columns: Mapping[str, Any], name: str, rows: int) -> Any:
+        if name in _NAMES:  # an index of an older format has no places
+            return columns[name] if name in columns else pa.nulls(rows, pa.int32())
         field = name.removeprefix(META)
         if not name.startswith(META) or field not in self._kinds:
             raise ValueError(f"the index has no column {name!r}")
-        if name in batch.schema.names:
-            if not columns_of.is_readable(batch.column(name)):
+        if name in columns:
+            if not columns_of.is_readable(columns[name]):
                 raise self._damaged(f"the column {name!r} holds a time that is out of range")
-            return columns_of.convert(batch.column(name), self._kinds[field])
-        return pa.nulls(batch.num_rows, KINDS[self._kinds[field]])
+            return columns_of.convert(columns[name], self._kinds[field])
+        return pa.nulls(rows, KINDS[self._kinds[field]])
 
     def _take(self, numbers: Sequence[int], names: Sequence[str] | None) -> Any:
         """A table of single rows, in the order of `numbers`."""

@@ -226,9 +226,7 @@ class StoreWriter:
             raise
 
     def commit(self, notes: Mapping[str, Json], n_documents: int, *, changed: bool = False) -> Manifest:
-        """Make everything visible at once, and end this writer.
-
-        If nothing differs from the committed state, nothing is written and that state is returned.
+        """Make everything visible at once, and end this writer; where nothing differs, the committed state is returned.
 
         Args:
             notes: what the build reports; stored in the manifest. Alone they are no difference, unless `changed`.

@@ -18,7 +18,7 @@ import numpy as np
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.records import Document, Skip
-from ragidx.corpora.sources import Source
+from ragidx.corpora.sources import BY_RULE, Source
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import as_digests, digest
 from ragidx.indexer.store.manifest import files_of
@@ -41,16 +41,24 @@ from ragidx.pipelines.build.encode import encode, windows, with_vector
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
 from ragidx.pipelines.build.options import BuildKeywords, build_options
 from ragidx.pipelines.build.removal import DELETED_FILE, deleted_ids, is_unreadable, missing
-from ragidx.pipelines.build.report import INDEXING, BuildReport, OnProgress, Progress, Skips, StrictError, Teller
+from ragidx.pipelines.build.report import (
+    INDEXING,
+    BuildReport,
+    OnProgress,
+    Progress,
+    Skips,
+    StrictError,
+    Teller,
+    n_truncated,
+)
 from ragidx.pipelines.build.resolve import Plan, make_plan
-from ragidx.pipelines.build.selection import Corpus, Selection, added, as_paths, lost, reading_of, with_globs
+from ragidx.pipelines.build.selection import Corpus, Selection, added, as_paths, reading_of, with_globs
 from ragidx.pipelines.build.tally import Tally, rules
 
 SHOWN = 10  # ids of removed and stale documents in a report
 
 if TYPE_CHECKING:
     from ragidx.indexer.store.lookup import Documents
-    from ragidx.indexer.store.manifest import Manifest
 
 
 def build(
@@ -139,7 +147,7 @@ class _Build:
             self.writer = writer
             known = writer.known_documents()
             had = writer.base is not None and not self.options.rebuild
-            self._cut_before = _n_truncated(writer.base) if had else 0
+            self._cut_before = n_truncated(writer.base) if had else 0
             self._looks_again = self.options.strict and self._cut_before > 0
             self._deleted = deleted_ids(self.plan.blobs().get(DELETED_FILE))
             reread = self.options.reread or self._looks_again
@@ -147,14 +155,16 @@ class _Build:
             with contextlib.ExitStack() as self._open:
                 for window in windows(self._items(known)):
                     self._index(window)
-            self._check_sources(writer.base if had else None)
+            base, r = writer.base, self.report
+            before = () if base is None else sources_of(base.notes, self.index, base.n_documents)
+            self._tally.check_none_is_lost(before if had and not self.options.allow_removal else ())
+            if not self.options.allow_removal or len(self.selection.entries) == 1:
+                self.reading.check_something_was_read(r.n_documents, self.skips)
             self._seen.keep()
             if had:
                 self._remove_others(known)
             if self.plan.spec.chunk.size is not None:
                 self.report.n_cut_before = known.count_hashed_otherwise(CUT_HERE)
-            base, r = writer.base, self.report
-            before = () if base is None else sources_of(base.notes, self.index, base.n_documents)
             entries = self._tally.entries(before, changed=bool(r.n_added or r.n_changed or r.n_removed))
             r.n_documents = sum(entry.n_documents for entry in entries)
             changed = had and rules(before) != rules(entries)
@@ -164,16 +174,6 @@ class _Build:
             self.report.take_fields(self.reading.layouts, writer.fields)
         self._finish()
         return self.report
-
-    def _check_sources(self, base: Manifest | None) -> None:
-        """Refuse a corpus without documents, and a source that lost all of them."""
-        several = len(self.selection.entries) > 1
-        if base is not None and several and not self.options.allow_removal:
-            for entry in sources_of(base.notes, self.index, base.n_documents):
-                if entry.name in self.selection.names and entry.n_documents and not self._tally.n_read[entry.name]:
-                    raise lost(entry.name, f"has no document now, and had {entry.n_documents:,}")
-        if not (several and self.options.allow_removal):
-            self.reading.check_something_was_read(self.report.n_documents, self.skips)
 
     def _remove_others(self, known: Documents) -> None:
         """Delete the documents that the sources do not have any more."""
@@ -222,7 +222,8 @@ class _Build:
     def _left_out(self, skip: Skip) -> None:
         """Of the file that is being read, or in the walk."""
         self.skips.add(skip)
-        self._seen.left_out(skip.where)
+        if skip.reason not in BY_RULE:  # a hidden member of an archive is no reason to read it again
+            self._seen.left_out(skip.where)
         if is_unreadable(skip.where, skip.reason, self._name):
             self._unreadable.add(skip.where)
 
@@ -387,9 +388,3 @@ class _Build:
         self.progress.total_bytes = self.progress.total_bytes or self.progress.n_bytes
         self.progress.last = True
         self._tell(at_once=True)
-
-
-def _n_truncated(manifest: Manifest | None) -> int:
-    """How many documents of an index were cut, at most."""
-    found = 0 if manifest is None else manifest.notes.get("truncated")
-    return found if isinstance(found, int) else 0

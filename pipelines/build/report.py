@@ -300,3 +300,9 @@ def made_in(manifest: Manifest) -> tuple[list[str], float | None]:
     found = [entry.ann for entry in manifest.segments]
     recalls = [one.recall for one in found if one is not None and one.recall is not None]
     return [FLAT if one is None else str(one.recipe) for one in found], min(recalls, default=None)
+
+
+def n_truncated(manifest: Manifest | None) -> int:
+    """How many documents of an index were cut, at most."""
+    found = 0 if manifest is None else manifest.notes.get("truncated")
+    return found if isinstance(found, int) else 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ragidx.indexer.store.lock import now
 from ragidx.indexer.store.source_list import SourceEntry, owner_of
-from ragidx.pipelines.build.selection import Selection
+from ragidx.pipelines.build.selection import Selection, lost
 
 
 class Tally:
@@ -30,6 +30,16 @@ class Tally:
         """The name of the source of a file or a document."""
         owner = owner_of(self._selection.entries, name)
         return "" if owner is None else owner.name
+
+    def check_none_is_lost(self, before: Sequence[SourceEntry]) -> None:
+        """Whether each of several sources that were read still has a document.
+
+        Raises:
+            SpecError: one has none, and had some before.
+        """
+        for entry in before if len(self._selection.entries) > 1 else ():
+            if entry.name in self._selection.names and entry.n_documents and not self.n_read[entry.name]:
+                raise lost(entry.name, f"has no document now, and had {entry.n_documents:,}")
 
     def entries(self, before: Sequence[SourceEntry], *, changed: bool) -> list[SourceEntry]:
         """The sources as the manifest lists them; the date of one is that of the last build that changed something.

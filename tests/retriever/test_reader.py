@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -343,3 +344,19 @@ def test_json_in_a_file_finds_what_the_same_vector_finds(reader: IndexReader, tm
     find: Callable[..., list[list[ragidx.Hit]]] = reader.search
 
     assert find(read_query_vectors(tmp_path / "q.json")) == find(AXES[1:2])
+
+
+@pytest.mark.slow
+def test_four_times_the_fields_take_about_four_times_as_long_to_read(tmp_path: Path) -> None:
+    seconds = []
+    for count in (4_000, 16_000):
+        folder = tmp_path / str(count)
+        with ragidx.IndexWriter(folder, 2) as writer:
+            writer.add(["a"], [[1.0, 0.0]], metadata=[{f"k{number}": number for number in range(count)}])
+            writer.commit()
+        start = time.process_time()
+        with IndexReader.open(folder) as reader:
+            assert len(reader.search([[1.0, 0.0]], k=1, where="k7 == 7")[0][0].metadata) == count
+        seconds.append(time.process_time() - start)
+
+    assert seconds[1] < 9 * seconds[0]  # 16, where a name is searched among all

@@ -6,16 +6,20 @@ import bz2
 import gzip
 import io
 import lzma
+import struct
 import tarfile
 import zipfile
 from collections.abc import Mapping
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from ragidx.corpora.limits import MIB
 from ragidx.corpora.readers.registry import Limits, ReadOptions
 
 from ..conftest import ReadBytes
+from .test_pdf import pdf
 
 FILES = {"docs/a.md": "# Lakes\n\nBaikal.", "b.txt": "Tanganyika.", "rows.csv": "id,text\n7,Tahoe\n"}
 
@@ -244,3 +248,36 @@ def test_a_bomb_of_many_times_its_size_is_stopped(read_bytes: ReadBytes, name: s
     assert found.texts == ["Good."]
     assert found.reasons[0] == (f"{name}/b.txt", reason)
     assert {why for _, why in found.reasons} == {reason}
+
+
+def test_members_that_are_packed_or_need_a_path_are_read_as_files_are(read_bytes: ReadBytes) -> None:
+    pytest.importorskip("pypdfium2", reason="needs the extra 'docs'")
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"id": ["k"], "text": ["Vostok."]}), sink)
+    members = {"a.pdf": pdf([["Baikal"], ["Tahoe"]]), "b.txt.gz": gzip.compress(b"Deep."), "c.parquet": sink.getvalue()}
+
+    for name, data in {"x.zip": zipped(members), "x.tgz": tarred(members, "w:gz")}.items():
+        found = read_bytes(name, data)
+
+        assert found.reasons == []
+        assert [(document.id, document.text) for document in found.documents] == [
+            (f"{name}/a.pdf", "Baikal\n\nTahoe"),
+            (f"{name}/b.txt.gz", "Deep."),
+            (f"{name}/c.parquet#k", "Vostok."),
+        ]
+        assert [place.page for place in found.documents[0].places] == [1, 2]
+
+
+def test_a_directory_of_a_zip_is_bounded(read_bytes: ReadBytes) -> None:
+    size = 17 * MIB
+    end = b"PK\x05\x06" + bytes(4) + struct.pack("<HHIIH", 9, 9, size, 0, 0)
+
+    found = read_bytes("x.zip", bytes(size) + end)
+
+    assert found.reasons == [("x.zip", "a directory of more than 16 MiB")]
+
+
+def test_a_name_that_is_not_utf_8_is_reported(read_bytes: ReadBytes) -> None:
+    found = read_bytes("x.tar", tarred({"\udcff.txt": "x", "b.txt": "Good."}))
+
+    assert (found.texts, found.reasons) == (["Good."], [("x.tar/?.txt", "its name is not UTF-8")])

@@ -344,5 +344,5 @@ def test_a_key_that_is_given_twice_is_reported_and_its_last_value_counts(
     found = read_bytes(name, '{"text": "one", "of": {"a": 1, "a": 2}, "text": "two"}')
 
     assert found.texts == ["two"]
-    assert found.documents[0].metadata == {"of": '{"a":2}'}
+    assert found.documents[0].metadata == {"of.a": 2}
     assert found.reasons == [(where, "the key 'a' is given twice: the last value counts")]

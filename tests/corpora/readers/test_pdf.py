@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from ragidx.corpora.limits import MIB
+from ragidx.corpora.readers.registry import Limits, ReadOptions
 from ragidx.corpora.records import Document, Place
 
 from ..conftest import ReadBytes, reading
@@ -150,3 +154,19 @@ def test_a_file_cut_anywhere_never_ends_the_reading(tmp_path: Path) -> None:
     assert {where.partition("#")[0] for where, _ in found.reasons} | set(found.ids) == {
         path.name for path in tmp_path.iterdir()
     }
+
+
+@pytest.mark.slow
+def test_a_page_that_expands_beyond_the_memory_takes_one_file_along(tmp_path: Path) -> None:
+    stream = zlib.compress(b" " * 600 * MIB)
+    one = pdf([["Baikal"]])
+    plain = re.search(rb"<< /Length \d+ >>\nstream\n.*?\nendstream", one, re.DOTALL)
+    assert plain is not None
+    packed = b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(stream), stream)
+    (tmp_path / "a.pdf").write_bytes(one.replace(plain[0], packed))
+    (tmp_path / "b.pdf").write_bytes(one)
+
+    found = reading(tmp_path, ReadOptions(limits=Limits(office_memory_bytes=512 * MIB)))
+
+    assert found.texts == ["Baikal"]
+    assert [where for where, _ in found.reasons] == ["a.pdf"]

@@ -19,6 +19,7 @@ from fault_reader import sign
 
 import ragidx
 from ragidx.corpora.errors import SpecError
+from ragidx.corpora.records import FILE_FIELDS
 from ragidx.indexer.store.manifest import FILE_CACHE
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.build.report import BuildReport
@@ -70,7 +71,8 @@ def test_a_corpus_becomes_an_index_with_one_chunk_for_each_short_document(small_
     assert report.committed
     store = Store.open(tmp_path / "index")
     assert (store.manifest.n_documents, store.manifest.n_chunks) == (6, 6)
-    assert dict(store.manifest.schema) == {"subject": "string", "title": "string", "year": "int"}
+    files = dict.fromkeys(FILE_FIELDS, "string") | {"file.size": "int"}
+    assert dict(store.manifest.schema) == {"subject": "string", "title": "string", "year": "int", **files}
     rows = store.rows([(0, n) for n in range(6)])
     assert [row.doc_id for row in rows] == [
         "facts.jsonl#bees",

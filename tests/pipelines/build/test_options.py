@@ -59,7 +59,7 @@ def test_every_keyword_of_a_build_is_a_field_of_its_options_or_of_one_of_their_g
 def test_the_command_line_has_every_keyword_of_a_build_and_no_other() -> None:
     from ragidx.pipelines.cli.build import command
 
-    options = {option.name for option in command.params if isinstance(option, click.Option)}
+    options = {option.name for option in command.params if isinstance(option, click.Option) and option.expose_value}
 
     assert options - {"vectors", "vector_field", "index", "plan", "offline", "as_json"} == set(
         get_type_hints(BuildKeywords)

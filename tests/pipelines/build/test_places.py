@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -148,6 +149,21 @@ def test_a_touched_file_encodes_and_writes_nothing(corpus: Path, tmp_path: Path)
 
     assert (report.n_unchanged, report.n_encoded, report.n_reused, report.committed) == (3, 0, 0, False)
     assert metadata_of(tmp_path / "index") == before
+
+
+@pytest.mark.slow
+def test_an_archive_with_hidden_members_is_not_opened_again(corpus: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(corpus / "docs" / "x.zip", "a") as archive:
+        archive.writestr("__MACOSX/b/._lease.md", "x")
+    for path in (corpus / "docs").iterdir():
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    time.sleep(2.1)  # a file that was written in the last two seconds is not noted
+
+    first = ragidx.build(corpus, tmp_path / "index")
+    second = ragidx.build(corpus, tmp_path / "index")
+
+    assert first.skipped == {"hidden": 1}
+    assert (second.n_unopened, second.n_unchanged) == (3, 3)
 
 
 def test_the_time_of_a_file_follows_its_content(corpus: Path, tmp_path: Path) -> None:
