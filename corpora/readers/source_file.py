@@ -83,7 +83,7 @@ class SourceFile:
         if source.path is None and self.member is None:
             return {}
         folder, _, name = source.name.rpartition("/")
-        modified = _iso_time(source.status.st_mtime) if source.status is not None else None
+        modified = _time_of(source.status.st_mtime) if source.status is not None else None
         values = (source.name, name, Path(name).suffix.lower(), folder, source.size, modified)
         return {field: value for field, value in zip(FILE_FIELDS, values, strict=True) if value is not None}
 
@@ -135,10 +135,10 @@ class SourceFile:
             yield Path(spool.name)
 
 
-def _iso_time(seconds: float) -> str | None:
+def _time_of(seconds: float) -> datetime.datetime | None:
     """A time in UTC, to the second; None: it is not of years 1 to 9999."""
     try:
-        return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).isoformat()
+        return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC)
     except (OverflowError, ValueError, OSError):
         return None
 

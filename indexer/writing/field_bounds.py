@@ -11,13 +11,14 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from ragidx.corpora.records import Scalar, plain
+from ragidx.corpora.records import FILE_FIELDS, Scalar, plain
 from ragidx.indexer.store.rows import Row, Schema, kind_of, widen
 
 MAX_FIELDS = 1_000
 SHARED = "more_fields"
 SHARED_CHARS = 10_000  # of its JSON text; what is beyond is left out
 
+_FREE = frozenset([*FILE_FIELDS, SHARED])  # beside those that are counted
 _COUNTED = 100_000  # names that are told apart, so that a hostile corpus takes no memory
 
 
@@ -35,6 +36,7 @@ class FieldBounds:
 
     def __init__(self, schema: Schema) -> None:
         self._kinds: dict[str, str] = dict(schema)
+        self._n_counted = len(self._kinds.keys() - _FREE)
         self._last: tuple[Mapping[str, Scalar], Mapping[str, Scalar]] | None = None
         self.shared: set[str] = set()
         self.n_left_out = 0
@@ -58,9 +60,10 @@ class FieldBounds:
         if kind is None:
             return True
         if known is None:
-            if len(self._kinds) >= MAX_FIELDS and name != SHARED:
+            if self._n_counted >= MAX_FIELDS and name not in _FREE:
                 return False
             self._kinds[name] = kind
+            self._n_counted += name not in _FREE
         elif known != kind:
             self._kinds[name] = widen(known, kind)
             if self._kinds[name] == "string" and name != SHARED:

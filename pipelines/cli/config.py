@@ -25,7 +25,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _SOURCES = "ragidx.sources"  # where a command finds the sources of the file, in click's `meta`
 _SOURCE_KEYS = ("name", "path")
-_TABLES = ("index", "source")
+_FIELD_OPTIONS = {"text": "text_field", "id": "id_field", "records": "records"}
+_FILE_KEYS = ("match", *_FIELD_OPTIONS)
+_TABLES = ("index", "source", "files")
 _PATH = "path"
 _ONCE = frozenset({"rebuild", "restore", "allow_removal", "reread"})  # options for one build, not for a file
 _UNSET = _ONCE | {"index", "as_json", "plan", "watch", "vectors", "vector_field"}
@@ -123,7 +125,9 @@ def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
             raise refuse(name, f"two sources have the name '{name}'", "give one of them another name")
         places[name] = at
     own = values.pop(_PATH, None)
-    named = {options[key].name or key: _as_typed(value) for key, value in values.items()}
+    named = {options[key].name or key: _as_typed(value, options[key]) for key, value in values.items()}
+    for option, said in _field_settings(data.get("files", []), check, refuse).items():
+        named[option] = [*said, *named.get(option, [])]
     return Config(path, None if own is None else os.path.relpath(path.parent / own), named, places)
 
 
@@ -152,10 +156,32 @@ def _take(context: click.Context, _: click.Parameter, value: str | None) -> None
     context.default_map = {**(context.default_map or {}), **defaults}
 
 
-def _as_typed(value: Any) -> Any:
+def _field_settings(
+    files: object, check: Callable[[str, tuple[str, ...]], None], refuse: Callable[[str, str, str], SpecError]
+) -> dict[str, list[str]]:
+    """The options `GLOB=FIELD` that the tables `[[files]]` are, in their order."""
+    if not isinstance(files, list) or not all(isinstance(one, dict) for one in files):
+        raise refuse("files", "'files' is no list of tables", "write [[files]]")
+    found: dict[str, list[str]] = {}
+    for one in files:
+        for key in one:
+            check(key, _FILE_KEYS)
+        if not isinstance(one.get("match"), str):
+            raise refuse("files", "an entry of 'files' has no match", 'write match = "data/*.csv"')
+        for key, option in _FIELD_OPTIONS.items():
+            if key in one:
+                value = one[key]
+                said = "+".join(map(str, value)) if isinstance(value, list) else str(value)
+                found.setdefault(option, []).append(f"{one['match']}={said}")
+    return found
+
+
+def _as_typed(value: Any, option: click.Parameter) -> Any:
     """A value as the command line would have it: text, a list of texts, or a flag."""
     if isinstance(value, list):
         return [str(one) for one in value]
+    if option.multiple:
+        return [str(value)]
     return value if isinstance(value, bool) else str(value)
 
 

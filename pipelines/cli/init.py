@@ -31,6 +31,16 @@ path = "ragidx-index"
 # [[source]]
 # name = "papers"
 # path = "../papers"
+
+# Fields of structured files, where those that the values say are not the right ones; the first match counts.
+# [[files]]
+# match = "data/*.csv"
+# text = ["description", "resolution"]
+# id = "ticket_id"
+#
+# [[files]]
+# match = "policies.json"
+# records = "policies[]"
 """
 
 

@@ -61,7 +61,7 @@ _KINDS = {
 _NOT_OF_LISTS = ("==", "!=", "<", "<=", ">", ">=", "in", "not", "starts", "matches")
 _WRITTEN_AS = {"list": "string", "timestamp": "string"}  # what a value that is compared with the field is written as
 _LIST_HINT = "use contains, with one whole item; is null or is not null"
-_TIME_HINT = 'write it as "2024-01-31" or "2024-01-31T12:00:00"; without a zone it is in UTC'
+_TIME_HINT = 'write it as "2024", "2024-01-31" or "2024-01-31T12:00:00"; without a zone it is in UTC'
 _INSTEAD = {"=": "==", "<>": "!=", "&&": "and", "||": "or", "!": "not"}
 _ESCAPES = {"\\": "\\", '"': '"', "'": "'", "`": "`", "n": "\n", "r": "\r", "t": "\t"}
 _COMPARISONS = "== != < <= > >=, in, not in, is null, is not null, starts with, contains, matches"
@@ -245,7 +245,7 @@ class _Parser:
 
     def _time(self, token: _Token, field: str) -> datetime:
         try:
-            value = datetime.fromisoformat(str(token.value))
+            value = datetime.fromisoformat(_whole_date(str(token.value)))
             return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
         except (ValueError, OverflowError) as fault:
             message = f"{field!r} is a time, and {token.text} is none in ISO form"
@@ -272,6 +272,11 @@ class _Parser:
 
     def _fault(self, token: _Token, message: str, hint: str) -> QueryError:
         return _fault(self._text, token.at, message, hint)
+
+
+def _whole_date(text: str) -> str:
+    """A year or a month is its first day."""
+    return text + "-01-01"[len(text) - 4 :] if re.fullmatch(r"\d{4}(-\d\d)?", text, re.ASCII) else text
 
 
 def _tokens(text: str) -> list[_Token]:

@@ -55,8 +55,17 @@ def test_the_fields_of_the_index_come_first_and_a_rebuild_begins_anew(kit, tmp_p
 
 
 @pytest.mark.usefixtures("three")
+def test_what_is_known_of_every_file_is_not_counted(kit):
+    bounds = FieldBounds({"one": "int", "two": "int", "three": "int", "file.size": "int"})
+
+    (row,) = bounds.bounded(kit.rows("a", ["x"], **{"file.path": "a", "file.size": 3, "one": 1}))
+
+    assert row.metadata == {"file.path": "a", "file.size": 3, "one": 1}
+
+
+@pytest.mark.usefixtures("three")
 def test_a_field_of_the_shared_name_is_one_of_those_that_share(kit):
-    bounds = FieldBounds({"one": "int", "two": "int", "more_fields": "int"})
+    bounds = FieldBounds({"one": "int", "two": "int", "x": "int", "more_fields": "int"})
 
     (row,) = bounds.bounded(kit.rows("a", ["x"], one=1, more_fields=2, three=3))
 

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import time
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ def corpus(tmp_path: Path) -> Path:
 def test_every_document_has_the_fields_of_its_file(corpus: Path, tmp_path: Path) -> None:
     ragidx.build(corpus, tmp_path / "index")
 
-    modified = "2023-11-14T22:13:20+00:00"
+    modified = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
     assert metadata_of(tmp_path / "index") == {
         "docs/Mill.TXT": {
             "file.path": "docs/Mill.TXT",
@@ -174,9 +175,9 @@ def test_the_time_of_a_file_follows_its_content(corpus: Path, tmp_path: Path) ->
     ragidx.build(corpus, tmp_path / "index")
 
     found = metadata_of(tmp_path / "index")
-    assert found["docs/Mill.TXT"]["file.modified"] == "2027-01-15T08:00:00+00:00"
+    assert found["docs/Mill.TXT"]["file.modified"] == datetime(2027, 1, 15, 8, tzinfo=UTC)
     assert found["docs/Mill.TXT"]["file.size"] == 27
-    assert found["docs/rows.jsonl#a"]["file.modified"] == "2023-11-14T22:13:20+00:00"
+    assert found["docs/rows.jsonl#a"]["file.modified"] == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
 
 
 def test_an_index_without_these_fields_goes_on_and_encodes_nothing(

@@ -112,13 +112,16 @@ def older(index: Path) -> None:
 def test_an_older_index_keeps_its_documents_and_gains_those_that_had_no_text(corpus: Path, tmp_path: Path) -> None:
     record = {"id": 1, "text": sentence(3), "of": {"a": 1}, "tags": ["a", "b"]}
     (corpus / "d.jsonl").write_text(json.dumps(record))
-    only = {"include": ["c.txt", "d.jsonl"]}
-    ragidx.build(corpus, tmp_path / "index", **only)  # type: ignore[arg-type]  # a list
+    for name in ("a.csv", "b.jsonl"):
+        (corpus / name).rename(tmp_path / name)
+    ragidx.build(corpus, tmp_path / "index")
     older(tmp_path / "index")
 
-    assert ragidx.build(corpus, tmp_path / "index", reread=True, **only).n_changed == 1  # "of" was not JSON text there
+    assert ragidx.build(corpus, tmp_path / "index", reread=True).n_changed == 1  # "of" was not JSON text there
     older(tmp_path / "index")
-    assert not ragidx.build(corpus, tmp_path / "index", reread=True, **only).committed
+    assert ragidx.build(corpus, tmp_path / "index", reread=True).n_unchanged == 2
+    for name in ("a.csv", "b.jsonl"):
+        (tmp_path / name).rename(corpus / name)
     report = ragidx.build(corpus, tmp_path / "index")
 
     assert (report.n_unchanged, report.n_added, report.n_changed) == (2, 16, 0)

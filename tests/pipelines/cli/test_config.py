@@ -119,6 +119,9 @@ def test_another_file_is_named_by_an_option(two: Path, run: Run) -> None:
         ("index = 7\n", "ragidx.toml:1: 'index' is no table"),
         ("source = 7\n", "ragidx.toml:1: 'source' is no list of tables"),
         ("[[source]]\npath='a'\n[[source]]\npath='b/a'\n", "ragidx.toml:1: two sources have the name 'a'"),
+        ("files = 7\n", "ragidx.toml:1: 'files' is no list of tables"),
+        ("[[files]]\ntext = 'a'\n", "ragidx.toml:1: an entry of 'files' has no match"),
+        ("[[files]]\nmatch = 'a'\ntexts = 'a'\n", "ragidx.toml:3: unknown key 'texts'; did you mean 'text'?"),
         ("[index\n", "ragidx.toml: is no TOML: Expected ']' at the end of a table declaration"),
     ],
 )
@@ -127,6 +130,21 @@ def test_what_is_wrong_is_named_with_its_line(text: str, message: str, folder: P
     status, out, err = run("info")
     assert (status, out) == (2, "")
     assert err.startswith(f"Error: {Path.cwd()}/{message}")
+
+
+def test_fields_are_said_by_glob_and_one_text_is_a_list_of_one(folder: Path, run: Run) -> None:
+    Path("ragidx.toml").write_text(
+        "[index]\ntext-field = 'body'\ninclude = '*.csv'\n"
+        "[[files]]\nmatch = 'data/*.csv'\ntext = ['description', 'resolution']\nid = 'key'\n"
+        "[[files]]\nmatch = 'policies.json'\nrecords = 'policies[]'\n"
+    )
+
+    assert read_config(Path("ragidx.toml"), options_of_file(build)).options == {
+        "text_field": ["data/*.csv=description+resolution", "body"],
+        "include": ["*.csv"],
+        "id_field": ["data/*.csv=key"],
+        "records": ["policies.json=policies[]"],
+    }
 
 
 def test_a_value_that_no_option_takes_is_refused_as_on_the_command_line(folder: Path, run: Run) -> None:
@@ -159,7 +177,10 @@ def test_every_line_that_init_comments_out_is_a_setting(folder: Path, run: Run) 
     active = [line.removeprefix("# ") for line in lines if "=" in line or line.endswith("]") or line == "#"]
     Path("ragidx.toml").write_text("\n".join(line for line in active if line != "#"))
     config = read_config(Path("ragidx.toml"), options_of_file(build))
-    assert set(config.options) == {"model", "method", "tau", "chunk_size", "stemmer"}
+    assert set(config.options) == {
+        *("model", "method", "tau", "chunk_size", "stemmer"),
+        *("text_field", "id_field", "records"),
+    }
     assert list(config.sources) == ["docs", "papers"]
 
 

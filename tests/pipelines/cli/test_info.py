@@ -45,7 +45,7 @@ def test_info_tells_what_an_index_holds_and_how_it_was_made(run: Run) -> None:
         "encoder      classical, mean pooling, causal attention, last layer",
         "filter       EmbedFilter, 16 dimensions, tau 2, the middle of the spectrum",
         "chunks       at most 256 tokens",
-        "metadata     file.ext (string), file.folder (string), file.modified (string), file.name (string), "
+        "metadata     file.ext (string), file.folder (string), file.modified (timestamp), file.name (string), "
         "file.path (string), file.size (int), subject (string), title (string), year (int)",
     ]
     assert re.fullmatch(r"fingerprint  [0-9a-f]{64}", lines[8])

@@ -39,6 +39,7 @@ def rows(text: str, table: pa.Table = TABLE) -> list[int]:
         ('opened >= "2024-01-31T12:00:00Z"', [0, 1, 4]),
         ('opened > "2024-01-31T12:00:00Z"', [1, 4]),
         ('opened < "2024-01-31"', [3]),
+        ('opened >= "2024" and opened < "2024-02"', [0, 1]),
         ('opened != "2024-01-31T12:00:00"', [1, 3, 4]),
         ('opened in ("0001-01-01", "2024-01-31T12:00:00.000001")', [1, 3]),
         ('opened not in ("0001-01-01")', [0, 1, 4]),
@@ -57,7 +58,7 @@ def test_a_column_that_a_table_lacks_is_null_in_every_row(text: str) -> None:
 
 
 LIST_HINT = "use contains, with one whole item; is null or is not null"
-TIME_HINT = 'write it as "2024-01-31" or "2024-01-31T12:00:00"; without a zone it is in UTC'
+TIME_HINT = 'write it as "2024", "2024-01-31" or "2024-01-31T12:00:00"; without a zone it is in UTC'
 
 
 @pytest.mark.parametrize(
