@@ -165,3 +165,15 @@ def test_the_site_is_refused_where_a_link_is_dead_or_a_page_is_not_linked(
 
     assert done.returncode == 1
     assert warning in done.stderr
+
+
+def test_every_promise_has_tests_that_try_to_break_it() -> None:
+    text = (ROOT / "docs" / "promises.md").read_text("utf-8")
+    promises = re.findall(r"^(\d+)\. \*\*(.+?)\.\*\*", text, re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) (.+?) \| (.+?) \| .+ \|$", text, re.MULTILINE)
+
+    assert [number for number, _, _ in rows] == [number for number, _ in promises]
+    for _, _, tests in rows:
+        paths = re.findall(r"`(tests/[\w/.]+)`", tests)
+        assert paths
+        assert [path for path in paths if not (ROOT / path).exists()] == []
