@@ -219,9 +219,9 @@ def test_strict_opens_the_files_of_an_index_in_which_a_document_is_cut(
     assert (fault.value.where, Store.open(index).manifest.generation) == ("long.txt", 3)
 
 
-def test_a_deleted_document_comes_back_with_its_untouched_file(corpus: Path, index: Path) -> None:
+def test_a_restored_document_comes_back_with_its_untouched_file(corpus: Path, index: Path) -> None:
     delete(index, ids=["a.txt"])
-    assert _counts(ragidx.build(corpus, index)) == (2, 2, 1, 0, 0)
+    assert _counts(ragidx.build(corpus, index, restore=True)) == (2, 2, 1, 0, 0)
     assert len(_texts(index)) == 3
 
 
