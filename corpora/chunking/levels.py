@@ -9,7 +9,6 @@ preferences: no chunk is wrong where a text only looks like Markdown or code.
 from __future__ import annotations
 
 import bisect
-import itertools
 import re
 from collections.abc import Sequence
 
@@ -33,7 +32,7 @@ assert max(CLAUSE, SENTENCE) < 4
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*(?:\n|\Z)", re.MULTILINE)
 _ITEM = re.compile(r"\n([ \t]*)(?=(?:[-*+]|\d{1,9}[.)])[ \t]|[|<]|```|~~~)")
 _DEFINITION = re.compile(
-    r"\n(?:@[^\n]*\n)*(?="
+    r"\n(?:@[^\n]*\n){0,8}(?="
     r"(?:(?:export|default|pub(?:\([a-z]+\))?|async|unsafe|static|public|private|protected|abstract|final|inline) +)*"
     r"(?:def|class|fn|func|function|impl|struct|enum|trait|interface|module|namespace|type|sub|macro_rules!)\b)"
 )
@@ -71,9 +70,7 @@ class Levels:
         _set(levels, places, [match.end() for match in items if len(match[1]) >= 2], SENTENCES)
         levels[blocks] = BLOCK
         first = max(0, bisect.bisect_left(self._code, (start, start)) - 1)
-        for inner, outer in itertools.islice(self._code, first, None):
-            if inner >= end:
-                break
+        for inner, outer in self._code[first : bisect.bisect_left(self._code, (end, end))]:
             low, high = np.searchsorted(places, inner, "left"), np.searchsorted(places, outer, "right")
             levels[low:high] = _CODE[pieces.kinds[low:high]]
         self._mark_headings(levels, places, start, end)

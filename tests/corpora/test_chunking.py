@@ -341,6 +341,8 @@ HARD = {
     "one title": "# " + "abc " * 250_000,
     "hashes": "#" * 1_000_000,
     "special tokens": "</s>" * 100_000,
+    "decorators": "@a\n" * 300_000,
+    "fences below headings": "# a\n```\nb\n```\n" * 30_000,
     "a paragraph that becomes a title": "a\n" * 200_000 + "---\n",
 }
 
