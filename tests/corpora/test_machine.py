@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ragidx.corpora.errors import CorpusError, MachineError
+from ragidx.corpora.errors import CorpusError, MachineError, machine_error
 from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.vectors.files import vector_batches
 
@@ -62,3 +62,11 @@ def test_a_file_whose_fields_are_the_systems_words_is_skipped(words: str, read_b
 
     assert [where for where, _ in found.reasons] == ["a.csv"]
     assert words in found.reasons[0][1]
+
+
+def test_a_library_for_which_no_memory_is_left_is_no_broken_installation() -> None:
+    fault = ImportError("libopenblaso-r0.so: failed to map segment from shared object")
+
+    assert str(machine_error(fault)) == (
+        "not enough memory\n  hint: close other programs or allow more memory, and run it again"
+    )

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, UnreadableError
-from ragidx.corpora.readers.records.parquet_pages import declared_columns
+from ragidx.corpora.readers.records.parquet_pages import Column, declared_columns
 
 PIECE_ROWS = 256
 _PIECE_BYTES = 16 * MIB
@@ -67,9 +67,12 @@ def open_parquet(path: Path, limits: Limits, **options: Any) -> Iterator[tuple[A
     leaves = [metadata.schema.column(number) for number in range(len(metadata.schema))]
     with path.open("rb") as file:
         try:
-            columns = declared_columns(file, metadata)
+            columns = declared_columns(file)
         except ValueError as fault:
             raise UnreadableError(f"damaged Parquet data: {fault}") from fault
+    if len(columns) != len(leaves) and metadata.num_row_groups:
+        raise UnreadableError("damaged Parquet data: its row groups have other columns than its schema")
+    columns = columns or [Column(0, 0, 0)] * len(leaves)
     lists = [leaf.max_repetition_level > 0 for leaf in leaves]
     numbers = sum(column.values for column, is_list in zip(columns, lists, strict=True) if is_list)
     check_growth(max(sum(column.unpacked for column in columns), 8 * numbers), path.stat().st_size, limits)

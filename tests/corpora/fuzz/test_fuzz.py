@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fuzzer import Readers
 from seeds import STEPS, Step, mutated, seeds
 
+FOUND = sorted(Path(__file__).with_name("found").iterdir())
 SHARE = st.floats(0, 1, exclude_max=True)
 STEP = st.tuples(st.sampled_from(STEPS), SHARE, SHARE, st.integers(0, 999))
 
@@ -34,6 +35,12 @@ def test_a_broken_file_is_documents_and_skips(seed: tuple[str, bytes], steps: li
     ending, data = seed
 
     assert readers.read(ending, mutated(data, steps))["fault"] is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.name)
+def test_a_file_that_was_a_finding_is_none_now(path: Path, readers: Readers) -> None:
+    assert readers.read(path.suffix, path.read_bytes())["fault"] is None
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ def test_a_parquet_file_says_what_its_pages_hold() -> None:
     table = pa.table({"a": ["x" * 1000] * 9, "b": [[1, 2]] * 9})
     data = io.BytesIO(_parquet(table))
 
-    shared, listed = declared_columns(data, pq.read_metadata(data))
+    shared, listed = declared_columns(data)
 
     assert shared.longest == 1004  # of the page that is its dictionary: a length and the string
     assert shared.unpacked > 1004
