@@ -102,6 +102,13 @@ def chunks(found):
         parts.append(
             f"One {kind} document of 100 MB: {v['seconds']} s of one processor, {v['MiB more']} MiB beside the text."
         )
+    for row in of(["reranking"], found):
+        if apart := row["values"].get("against none"):
+            setting = row["setting"]
+            parts.append(
+                f"Reranking of the first hits by {setting['model']}, {setting['method']}, {setting['rows']} questions "
+                f"of {setting['index']}: nDCG@10 {row['values']['nDCG@10']:.3f}, against none {_apart(apart)}."
+            )
     return parts
 
 

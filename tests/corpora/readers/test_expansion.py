@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.records.arrow_messages import declared_bytes
 from ragidx.corpora.readers.records.expansion import expanded_bytes
 from ragidx.corpora.readers.records.parquet_pages import declared_columns
@@ -167,7 +168,7 @@ def test_a_footer_that_says_it_is_longer_than_its_file_is_damage(read_bytes: Rea
 
 
 def test_a_reason_is_short_however_long_a_name_is(read_bytes: ReadBytes) -> None:
-    found = read_bytes("a.csv", "x" * 5000 + ",year\n1,2\n")
+    found = read_bytes("a.csv", "x" * 5000 + ",year\n1,2\n", ReadOptions(text_field=("text",)))
 
     start = "the field 'text' is missing (found: '"
     assert found.reasons == [("a.csv", f"{start}{'x' * (300 - len(start))}...")]
