@@ -155,6 +155,7 @@ def test_no_folder_holds_more_than_fifteen_modules() -> None:
     assert {folder: count for folder, count in held.items() if count > 15} == {}
 
 
+@pytest.mark.slow
 def test_a_module_is_not_named_after_a_package_that_it_imports() -> None:
     for path in MODULES:
         imported = {
@@ -181,6 +182,7 @@ def test_modules_and_tests_stay_short_enough_to_read() -> None:
     assert long == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code", ["import ragidx", "import ragidx.corpora.readers", "import ragidx.indexer.store.store"]
 )

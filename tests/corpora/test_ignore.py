@@ -81,6 +81,7 @@ def test_a_path_is_asked_about_by_the_rules_that_name_a_part_of_it(monkeypatch: 
     assert asked < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "count"), [("*?", 10_001), ("*a*b*c*d", 101)])
 def test_more_rules_without_a_name_than_can_be_asked_are_reported(rule: str, count: int, tmp_path: Path) -> None:
     plant(tmp_path, "a.txt")

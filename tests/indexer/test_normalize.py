@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ragidx.indexer.normalize import NOT_FINITE, ZERO, cut_rows, l2_normalize
 
 
+@pytest.mark.slow
 @given(
     row=st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=9).filter(
         lambda row: any(abs(x) > 1e-3 for x in row)
@@ -42,6 +44,7 @@ def test_numbers_whose_squares_leave_their_range_have_a_direction() -> None:
     assert not unit.vectors[2:].any()
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32 - 1), dim=st.integers(1, 9), width=st.integers(9, 40))
 def test_the_first_numbers_of_a_row_have_the_direction_that_they_had_before(seed: int, dim: int, width: int) -> None:
     wide = np.random.default_rng(seed).standard_normal((3, width)) * 50

@@ -277,6 +277,7 @@ def test_moments_give_the_scores_of_a_scan(dead: int, tmp_path: Path, monkeypatc
     check(narrow, Plain.of(corpus, query, "mill river", 3).fused(), 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index_type", ["hnsw", "ivf", "sq8"])
 def test_an_approximate_index_gives_real_scores_and_as_many_hits(
     index_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -33,6 +33,7 @@ def of_texts(path: Path, *texts: str) -> Retriever:
     return Retriever.open(path)
 
 
+@pytest.mark.slow
 def test_a_question_of_common_words_has_an_answer(retriever: Retriever) -> None:
     hits = retriever.search("the of and it is", mode="lexical")
 

@@ -37,6 +37,7 @@ def retriever(
     return Retriever.open(index)
 
 
+@pytest.mark.slow
 def test_hits_are_ranked_from_1_by_falling_cosine(retriever: Retriever) -> None:
     hits = retriever.search("the story of bees", k=5, mode="dense")
 

@@ -199,6 +199,7 @@ def test_bounds_count_what_is_read(
     assert [why for _, why in found.reasons] == [reason]
 
 
+@pytest.mark.slow
 def test_a_zip_that_lies_about_a_size_is_bounded_by_what_it_gives(read_bytes: ReadBytes) -> None:
     data = bytearray(zipped({"a.txt": b"x" * 4 * MIB}))
     entry = data.find(b"PK\x01\x02")
@@ -250,6 +251,7 @@ def test_a_bomb_of_many_times_its_size_is_stopped(read_bytes: ReadBytes, name: s
     assert {why for _, why in found.reasons} == {reason}
 
 
+@pytest.mark.slow
 def test_members_that_are_packed_or_need_a_path_are_read_as_files_are(read_bytes: ReadBytes) -> None:
     pytest.importorskip("pypdfium2", reason="needs the extra 'docs'")
     sink = io.BytesIO()

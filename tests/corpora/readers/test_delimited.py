@@ -149,6 +149,7 @@ def test_cells_are_typed_by_their_looks(text: str, value: object) -> None:
     assert (found, type(found)) == (value, type(value))
 
 
+@pytest.mark.slow
 @given(st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.booleans())
 def test_a_number_written_in_python_or_json_comes_back(value: float) -> None:
     found = from_text(json.dumps(value))

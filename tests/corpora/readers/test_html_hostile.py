@@ -84,6 +84,7 @@ def test_every_name_of_a_formatting_element_is_replaced() -> None:
     assert parseable("<base><br/><img><ins><article><bdo>") == "<base><br/><img><ins><article><bdo>"
 
 
+@pytest.mark.slow
 def test_a_page_of_many_closed_elements_is_read(read_bytes: ReadBytes) -> None:
     cells = itertools.chain.from_iterable(itertools.repeat(("<tr><td><span>a</span>", "<td><font>b</font>"), 3000))
 

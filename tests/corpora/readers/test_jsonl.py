@@ -298,6 +298,7 @@ def test_standard_input_that_is_no_text_is_left_out(
     assert read_stdin(data).reasons == [("-", reason)]
 
 
+@pytest.mark.slow
 def test_a_real_pipe_is_read() -> None:
     script = "from ragidx.corpora.readers import documents\nfor d in documents('-', on_skip=print): print(d.id, d.text)"
 

@@ -84,6 +84,7 @@ def test_pages_are_joined_by_a_blank_line_and_known_by_their_offsets(read_bytes:
     assert found.reasons == []
 
 
+@pytest.mark.slow
 def test_title_and_author_are_those_of_the_file_unless_a_program_made_them_up(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(pdf([["Deep."]], info="/Title (Lakes) /Author (Ada Byron)"))
     (tmp_path / "b.pdf").write_bytes(pdf([["Deep."]], info="/Title (Microsoft Word - lakes.doc)"))
@@ -93,6 +94,7 @@ def test_title_and_author_are_those_of_the_file_unless_a_program_made_them_up(tm
     assert [document.metadata for document in found.documents] == [{"title": "Lakes", "author": "Ada Byron"}, {}]
 
 
+@pytest.mark.slow
 def test_lines_at_the_top_and_foot_of_most_pages_are_dropped(read_bytes: ReadBytes) -> None:
     pages = [["Lakes of the world", f"Body {word}.", f"page {n} of 4"] for n, word in enumerate("abcd", start=1)]
 
@@ -101,6 +103,7 @@ def test_lines_at_the_top_and_foot_of_most_pages_are_dropped(read_bytes: ReadByt
     assert pages_of(document) == [(n, f"Body {word}.") for n, word in enumerate("abcd", start=1)]
 
 
+@pytest.mark.slow
 def test_rows_of_numbers_that_look_alike_are_kept(read_bytes: ReadBytes) -> None:
     pages = [[f"{n} 20 30", f"{n}1 21 31"] for n in range(1, 6)]
 
@@ -109,6 +112,7 @@ def test_rows_of_numbers_that_look_alike_are_kept(read_bytes: ReadBytes) -> None
     assert pages_of(document) == [(n, f"{n} 20 30\n{n}1 21 31") for n in range(1, 6)]
 
 
+@pytest.mark.slow
 def test_lines_that_the_outline_names_become_headings_and_no_others(read_bytes: ReadBytes) -> None:
     pages = [["1. Baikal", "# is deep."], ["Tanganyika", "is long."]]
 
@@ -118,6 +122,7 @@ def test_lines_that_the_outline_names_become_headings_and_no_others(read_bytes: 
     assert pages_of(document) == [(1, "# 1. Baikal\n\\# is deep."), (2, "# Tanganyika\nis long.")]
 
 
+@pytest.mark.slow
 def test_scanned_pages_are_named_and_the_others_read(read_bytes: ReadBytes) -> None:
     found = read_bytes("a.pdf", pdf([["One."], [], [], ["Four."], [], []], pictures=[1, 2, 4]))
 
@@ -125,6 +130,7 @@ def test_scanned_pages_are_named_and_the_others_read(read_bytes: ReadBytes) -> N
     assert found.reasons == [("a.pdf#page=2-3,5", "scanned pages without text")]
 
 
+@pytest.mark.slow
 def test_a_file_of_scanned_pages_alone_says_so(read_bytes: ReadBytes) -> None:
     found = read_bytes("a.pdf", pdf([[]], pictures=[0]))
 
@@ -132,6 +138,7 @@ def test_a_file_of_scanned_pages_alone_says_so(read_bytes: ReadBytes) -> None:
     assert found.reasons == [("a.pdf#page=1", "scanned pages without text"), ("a.pdf", "empty text")]
 
 
+@pytest.mark.slow
 def test_a_damaged_page_is_named_and_the_others_read(read_bytes: ReadBytes) -> None:
     broken = pdf([["One."], ["Two."], ["Three."]]).replace(b"/Kids [7 0 R 9 0 R", b"/Kids [7 0 R 3 0 R")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ragidx.corpora.records import Place
 
 from ..conftest import ReadBytes
@@ -60,6 +62,7 @@ def test_a_file_without_times_holds_no_text(read_bytes: ReadBytes) -> None:
     assert found.reasons == [("a.srt", "empty text")]
 
 
+@pytest.mark.slow
 def test_marks_that_never_close_take_linear_time(read_bytes: ReadBytes) -> None:
     data = "00:01.000 --> 00:03.000\n" + "<v " * 100_000 + "<" * 100_000 + "{\\" * 100_000 + " " * 100_000
 

@@ -251,6 +251,7 @@ def test_front_matter_that_cannot_be_kept_is_reported(read_bytes: ReadBytes) -> 
     ]
 
 
+@pytest.mark.slow
 @given(st.text(st.sampled_from("-\n:a# [&*!'\"=`"), max_size=60))
 def test_no_front_matter_breaks_the_reader(text: str) -> None:
     fields, body = front_matter("---\n" + text)

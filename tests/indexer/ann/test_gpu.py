@@ -46,6 +46,7 @@ class ClonerOnCpu:
         return index
 
 
+@pytest.mark.slow
 @given(st.integers(1, 60), st.integers(1, 70), st.integers(1, 4), st.integers(0, 3), st.integers(0, 5))
 @settings(max_examples=60, deadline=None)
 def test_the_best_rows_of_all_devices_are_those_of_numpy(rows, k, devices, queries, seed):
@@ -91,6 +92,7 @@ def test_a_moved_segment_answers_as_before_also_under_deletions_and_conditions(t
         np.testing.assert_allclose(found.scores, expected.scores, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_moved_graph_is_answered_exactly(tmp_path, kit, monkeypatch):
     monkeypatch.setattr(index_types, "MIN_ROWS", 1)
     kit.build(tmp_path / "index", {f"d{n}": [f"t{n}"] for n in range(400)}, index_type="hnsw")
@@ -102,6 +104,7 @@ def test_a_moved_graph_is_answered_exactly(tmp_path, kit, monkeypatch):
     np.testing.assert_allclose(found.scores, best_scores(store, kit.queries(4)), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index_type", ["flat", "IVF4,SQfp16"])
 def test_a_moved_index_whose_vectors_are_padded_answers_as_before(index_type, tmp_path, kit, monkeypatch):
     """FAISS holds 8 numbers of vectors of 6. The CPU stands for its GPUs: what it copies there stays as it is."""

@@ -204,6 +204,7 @@ def test_more_lists_than_the_rows_can_train_become_fewer():
     assert [str(one) for one in candidates("IVF256,SQ8", 10_000, 8)] == ["IVF256,SQ8"]
 
 
+@pytest.mark.slow
 @given(rows=st.integers(10_000, 10**8), name=st.sampled_from(["ivf", "ivfpq", "rabitq"]), dim=st.integers(1, 1024))
 def test_lists_are_a_power_of_two_with_rows_enough_to_train_on(rows, name, dim):
     (recipe,) = candidates(name, rows, dim)
@@ -215,6 +216,7 @@ def test_lists_are_a_power_of_two_with_rows_enough_to_train_on(rows, name, dim):
     recipe.check(dim)
 
 
+@pytest.mark.slow
 @given(rows=st.integers(1, 10**9), dim=st.integers(1, 65_536), recipe=recipes)
 def test_an_index_is_trained_on_at_most_256_mebibytes(rows, dim, recipe):
     count = train_rows(recipe, rows, dim)

@@ -45,6 +45,7 @@ def test_by_hand() -> None:
     assert found.deviation == pytest.approx([np.sqrt(2) / 3] * 2)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 999), st.lists(st.integers(0, 40), min_size=1, max_size=4), st.sampled_from([0.0, 3.0, 30.0]))
 def test_blocks_agree_with_a_scan(seed: int, sizes: list[int], common: float) -> None:
     if not sum(sizes):
@@ -55,6 +56,7 @@ def test_blocks_agree_with_a_scan(seed: int, sizes: list[int], common: float) ->
     assert_same(moments_of(blocks, DIM).spread(asked), scanned(stored, asked))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 999), st.integers(2, 60), st.sampled_from([0.0, 3.0, 30.0]), st.data())
 def test_deleted_rows_leave_nothing_behind(seed: int, n: int, common: float, data: st.DataObject) -> None:
     dead = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
@@ -68,6 +70,7 @@ def test_deleted_rows_leave_nothing_behind(seed: int, n: int, common: float, dat
     assert_same(left, scanned(stored[~dead], asked))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 999), st.integers(1, 60), st.sampled_from([0.0, 30.0]))
 def test_a_file_gives_back_what_was_written(seed: int, n: int, common: float) -> None:
     made, asked = moments_of([vectors(seed, n, common)], DIM), queries(seed, common)
@@ -100,6 +103,7 @@ def test_without_any_row_there_is_no_spread() -> None:
     assert (found.n, found.mean.tolist(), found.deviation.tolist()) == (0, [0.0] * 3, [0.0] * 3)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 999), st.lists(st.integers(0, 20), min_size=1, max_size=4))
 def test_parts_that_were_scanned_and_parts_that_were_not_add_up(seed: int, sizes: list[int]) -> None:
     if not sum(sizes):

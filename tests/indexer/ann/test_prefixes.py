@@ -82,6 +82,7 @@ def test_a_prefix_is_near_a_build_at_that_width(tmp_path, ann_kit):
     np.testing.assert_allclose(scores[0], scores[1], atol=2**-11)
 
 
+@pytest.mark.slow
 @given(rows=st.integers(1, 5), dim=st.integers(1, 12), width=st.integers(1, 12), seed=st.integers(0, 2**32 - 1))
 def test_what_is_shortened_has_unit_length_and_zeros_stay_zero(rows, dim, width, seed):
     vectors = np.random.default_rng(seed).standard_normal((rows, max(dim, width))).astype("f4")
@@ -202,6 +203,7 @@ def test_two_threads_that_make_the_same_copy_at_once_both_have_it(tmp_path, ann_
     assert not list(tmp_path.glob(f".*{atomic.TEMPORARY}"))
 
 
+@pytest.mark.slow
 def test_copies_go_with_their_segment_and_what_is_half_written_before(index, kit):
     Store.open(index).search(kit.queries(1), 3, dim=4)
     half = index / SEGMENT / f".prefix-3.1-00000000{atomic.TEMPORARY}"
@@ -269,6 +271,7 @@ def test_the_whole_width_as_a_prefix_is_the_search_without_one(index, kit):
     assert cached(index) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [1, 2, 10])
 def test_reranking_at_full_width_gives_the_order_of_the_full_search_among_the_candidates(index, kit, share):
     store, queries = Store.open(index), kit.queries(10)
@@ -325,6 +328,7 @@ def test_a_width_that_is_not_stored_is_refused_by_its_field(width, field, messag
     assert str(caught.value) == f"`{field}`: {message}\n  hint: {hint}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [

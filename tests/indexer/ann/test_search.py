@@ -167,6 +167,7 @@ def wide(ann_kit, tmp_path_factory):
     return vectors, ann_kit.open(ann_kit.make(folder, str(GRAPH), vectors), str(GRAPH), vectors)
 
 
+@pytest.mark.slow
 def test_one_deleted_row_does_not_turn_a_graph_off(wide, ann_kit, searches):
     vectors, graph = wide
     queries = ann_kit.clustered(50, seed=7)

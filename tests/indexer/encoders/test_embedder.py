@@ -58,6 +58,7 @@ def test_the_filter_on_the_device_is_the_filter_of_numpy(tiny_model: Callable[..
     np.testing.assert_allclose(found, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instruction", [None, "", "Find the mill"])
 def test_queries_carry_the_instruction_of_the_encoder(tiny_sentence_transformer: Path, instruction: str | None) -> None:
     encoder = load_encoder(str(tiny_sentence_transformer), device="cpu")
@@ -92,6 +93,7 @@ def test_a_vector_that_is_not_finite_is_an_error_that_names_the_text(
     )
 
 
+@pytest.mark.slow
 def test_one_string_in_place_of_a_list_is_an_error(mini: Encoder) -> None:
     with pytest.raises(TypeError, match="expected a list of texts, got one string"):
         Embedder(mini).embed_document("a mill")

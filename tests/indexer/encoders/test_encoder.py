@@ -218,6 +218,7 @@ def test_mixed_precision_stays_close(tiny_model: Callable[..., Path]) -> None:
     assert cosines.min() > 0.998
 
 
+@pytest.mark.slow
 def test_tuning_keeps_the_vectors(tiny_model: Callable[..., Path]) -> None:
     encoder = load_encoder(str(tiny_model("llama")), method="classical", device="cpu")
     before = encoder.encode_document(TEXTS)

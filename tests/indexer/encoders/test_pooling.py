@@ -52,6 +52,7 @@ def test_half_precision_states_are_pooled_in_float32(name: str) -> None:
     assert torch.allclose(vectors, pooled(states.to(torch.float32), WEIGHTS[name](mask)))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     name=st.sampled_from(sorted(WEIGHTS)),

@@ -81,6 +81,7 @@ def test_a_vector_is_the_mean_of_the_rows_of_its_tokens(tiny_model: Make) -> Non
     close(encoder.encode_document(["a mill"])[0], table[ids].mean(axis=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instruction", [None, "", "Find the passage that answers the question."])
 def test_vectors_are_those_of_the_network(mini: Encoder, network: Encoder, instruction: str | None) -> None:
     assert isinstance(mini, StaticEncoder)

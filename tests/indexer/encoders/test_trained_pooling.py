@@ -57,6 +57,7 @@ def test_the_network_is_the_papers(layers: int | None) -> None:
     np.testing.assert_allclose(vectors.detach().numpy(), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @given(length=st.integers(1, 6), padding=st.integers(0, 5), left=st.booleans(), seed=st.integers(0, 2**32 - 1))
 def test_padding_changes_nothing(length: int, padding: int, left: bool, seed: int) -> None:
     rows = drawn(1, length + padding, seed)

@@ -77,6 +77,7 @@ def test_any_text_has_terms_that_can_be_stored(text: str) -> None:
         assert len(term.encode("utf-8", "surrogatepass")) <= 4 * 3 * MAX_TOKEN
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(alphabet="abcXYZ09_.é手 -", min_size=1), min_size=1))
 def test_the_words_of_two_texts_are_those_of_both_together(parts: list[str]) -> None:
     apart = [term for part in parts for term in PLAIN(part)]

@@ -70,6 +70,7 @@ def test_every_term_of_any_texts_is_found(
         assert dict(zip(hit.rows.tolist(), hit.counts.tolist(), strict=True)) == expected
 
 
+@pytest.mark.slow
 def test_one_word_a_million_times_is_counted(tmp_path: Path) -> None:
     found = write(tmp_path, ["no " * 1_000_000, "no"])
 

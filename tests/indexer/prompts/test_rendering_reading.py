@@ -141,6 +141,7 @@ def test_start_is_the_eos_of_a_model_without_a_bos_and_bos_is_nothing(tiny_token
     assert read(nothing, render(load_template("echo"), ["X"], nothing)[0].ids).startswith("Rewrite")
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(text=TEXTS, copies=st.integers(1, 5), name=st.sampled_from(["reba", "echo-copies"]))
 def test_copies_are_the_same_ids_side_by_side(text: str, copies: int, name: str, tokenizer: TextTokenizer) -> None:

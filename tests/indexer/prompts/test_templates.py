@@ -126,6 +126,7 @@ def test_a_repeating_template_repeats_twice_unless_told_and_copies_change_its_co
         assert len(set(contents)) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "names", "template"),
     [

@@ -35,6 +35,7 @@ def test_known_words(spans: list[tuple[int, int]], words: list[str], expected: l
     assert positions_of_words(spans, words) == expected
 
 
+@pytest.mark.slow
 @given(
     words=st.lists(st.text(st.characters(exclude_characters=" "), min_size=1, max_size=6), max_size=6), data=st.data()
 )

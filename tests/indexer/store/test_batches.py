@@ -54,6 +54,7 @@ def test_a_question_that_is_repeated_reads_no_batch(index, kit, reads):
     assert reads == []
 
 
+@pytest.mark.slow
 def test_each_batch_is_read_once_and_gives_the_rows_that_are_in_the_file(index, reads):
     store = Store.open(index)
     places = [(0, row) for row in range(1_499, -1, -7)]
@@ -64,12 +65,14 @@ def test_each_batch_is_read_once_and_gives_the_rows_that_are_in_the_file(index, 
     assert [row for part in found for row in part] == Store.open(index).rows(places)
 
 
+@pytest.mark.slow
 def test_ids_alone_and_whole_rows_are_different_batches(index):
     segment = Store.open(index).segments[0]
 
     assert segment.chunk_ids([3]) == [row.chunk_id for row in segment.rows([3])] == segment.chunk_ids([3])
 
 
+@pytest.mark.slow
 def test_segments_do_not_answer_for_each_other(index, kit):
     kit.build(index, DOCUMENTS | {"new": ["one", "two"]})
     store = Store.open(index)
@@ -86,6 +89,7 @@ def test_two_open_indexes_do_not_answer_for_each_other(index, kit, tmp_path):
     assert [Store.open(path).rows([(0, 0)])[0].doc_id for path in (index, tmp_path / "other")] == ["d000", "other"]
 
 
+@pytest.mark.slow
 def test_what_is_kept_has_no_more_bytes_than_the_limit(index, reads):
     store = Store.open(index)
     store.rows([(0, 0)])
@@ -168,6 +172,7 @@ def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(tmp_path):
     assert run_forking(FORK, tmp_path) == "same\n"
 
 
+@pytest.mark.slow
 def test_a_cache_that_is_no_longer_used_is_not_held(index):
     before = len(batches._caches)
     store = Store.open(index)

@@ -174,6 +174,7 @@ def test_blobs_come_back_and_a_changed_one_is_a_change(tmp_path, kit):
     assert Store.open(tmp_path / "index").blob("filter.safetensors") == b"another"
 
 
+@pytest.mark.slow
 def test_an_open_reader_keeps_its_state_through_later_commits(tmp_path, kit):
     kit.build(tmp_path / "index", SIX)
     store = Store.open(tmp_path / "index")

@@ -119,6 +119,7 @@ def clock(monkeypatch) -> type[datetime]:
     return Clock
 
 
+@pytest.mark.slow
 def test_a_clock_that_goes_backwards_changes_no_order(tmp_path, kit, clock):
     index = tmp_path / "index"
     for generation in range(1, 5):
@@ -147,6 +148,7 @@ def test_a_lock_from_the_future_names_its_holder_and_its_time(tmp_path, kit, clo
     )
 
 
+@pytest.mark.slow
 def test_times_of_files_say_nothing(tmp_path, kit):
     index = tmp_path / "index"
     kit.build(index, documents_at(1))

@@ -77,6 +77,7 @@ def test_an_empty_folder_is_written_to(tmp_path, kit):
     assert manifest.generation == 1
 
 
+@pytest.mark.slow
 def test_a_part_of_the_index_that_is_a_link_is_not_followed_by_a_writer(index, tmp_path, kit):
     (tmp_path / "elsewhere" / "00000009-0000").mkdir(parents=True)
     shutil.rmtree(index / "segments")

@@ -31,6 +31,7 @@ def test_a_file_of_another_length(index):
     assert refused(index) == f"{path}: the file is damaged: it has {size:,} bytes, not {size - 1:,}\n{PUT_BACK}"
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_in_any_file_is_found_at_open_and_by_verify(index):
     rng = np.random.default_rng(0)
     ours = [file for file in index.rglob("*") if file.is_file() and file.name != "LOCK"]

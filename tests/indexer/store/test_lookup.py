@@ -56,6 +56,7 @@ def test_an_empty_table_matches_nothing() -> None:
     assert _match(Documents(), [], []) == []
 
 
+@pytest.mark.slow
 @given(
     added=st.lists(st.tuples(st.binary(min_size=16, max_size=16), st.integers(0, 1 << 40)), max_size=60),
     at_once=st.integers(0, 60),

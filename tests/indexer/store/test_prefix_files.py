@@ -53,6 +53,7 @@ def test_the_copy_of_another_index_with_as_many_rows_does_not_answer(index, kit,
     assert found.places == right.places
 
 
+@pytest.mark.slow
 def test_a_copy_whose_name_does_not_say_of_which_vectors_does_not_answer(index, kit, tmp_path):
     expected(kit, tmp_path / "other", OTHER)
     (foreign,) = cached(tmp_path / "other")

@@ -107,6 +107,7 @@ def test_the_same_options_again_commit_nothing(copy: Any, name: str) -> None:
     assert tree_of(index) == before
 
 
+@pytest.mark.slow
 def test_vectors_that_are_compared_whole_reach_every_recall(copy: Any) -> None:
     manifest = commit(copy("exact"), IndexOptions("auto", target_recall=1))
 

@@ -36,6 +36,7 @@ def test_fields_beyond_the_bound_share_one_as_json(kit, tmp_path):
     assert metadata_of(tmp_path / "index") == [first, first, {"one": 2, "more_fields": '{"six":"c"}'}]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("three")
 def test_the_fields_of_the_index_come_first_and_a_rebuild_begins_anew(kit, tmp_path):
     with kit.writer(tmp_path / "index") as writer:

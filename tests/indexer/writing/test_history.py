@@ -53,6 +53,7 @@ def test_the_kept_generations_are_listed_the_committed_one_first(index: Path, ki
     assert [manifest.generation for manifest in history(index)] == [4, 3, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generation", [1, 2])
 def test_going_back_is_a_commit_of_what_was_held(index: Path, generation: int, kit: Any) -> None:
     segments = set((index / "segments").iterdir())
@@ -102,6 +103,7 @@ def test_a_reader_keeps_the_state_it_opened(index: Path) -> None:
     assert reader.rows([(0, 0)])[0].text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("generation", "kept"), [(9, "3, 2"), (1, "3, 2")], ids=["one that never was", "one that is gone"]
 )
@@ -139,6 +141,7 @@ DAMAGED: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGED)
 @pytest.mark.parametrize(
     "name", ["segments/00000003-0000/vectors.faiss", "segments/00000003-0000/chunks.arrow", "deletions/00000003.arrow"]
@@ -248,6 +251,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_manifest_is_named_wherever_its_generation_is_asked_for(index: Path, damage: str) -> None:
     path = index / "manifest.2.json"
@@ -353,6 +357,7 @@ def replaced(tmp_path: Path, kit: Any) -> Path:
     return index
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", [cannot_be_read, of_a_newer_format])
 def test_what_a_manifest_may_name_that_cannot_be_read_now_stays(replaced: Path, hidden: Any, kit: Any) -> None:
     rollback(replaced, 2)
@@ -368,6 +373,7 @@ def test_what_a_manifest_may_name_that_cannot_be_read_now_stays(replaced: Path, 
     assert verify(replaced) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", [cannot_be_read, of_a_newer_format])
 def test_what_it_cannot_name_goes_and_the_rest_goes_when_it_can_be_read(replaced: Path, hidden: Any) -> None:
     with hidden(replaced / "manifest.2.json"):

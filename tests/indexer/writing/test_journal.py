@@ -73,6 +73,7 @@ def test_a_hash_is_kept_once(tmp_path):
     journal.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(cut=st.integers(0, 64 + 4 * 26 + 10))
 def test_whatever_is_torn_off_the_whole_records_before_it_stay(cut):

@@ -158,6 +158,7 @@ def copies(kit: Any, index: Path) -> None:
     (index.parent / "copy").rename(index)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [updates, merges, merges_without_dead_rows, compacts, shrinks, copies])
 def test_every_commit_leaves_the_postings_of_a_new_index(
     index: Path, kit: Any, change: Callable[[Any, Path], object]
@@ -241,6 +242,7 @@ def test_the_moments_go_with_the_lexical_part(tmp_path: Path, kit: Any) -> None:
         assert rebuilt(kit, index, "english").segments[0].moments == "moments-00000003.bin"  # no stemmer changes them
 
 
+@pytest.mark.slow
 def test_another_stemmer_remakes_all_postings_and_old_ones_stay_while_a_generation_names_them(
     index: Path, kit: Any
 ) -> None:
@@ -331,6 +333,7 @@ def test_an_index_without_texts_has_no_lexical_part_until_there_is_one(tmp_path:
     assert verify(index) == []
 
 
+@pytest.mark.slow
 def test_a_language_is_guessed_once_and_stays(tmp_path: Path, kit: Any) -> None:
     index = tmp_path / "index"
     english = {"a": ["The name of the ship is not known, and it was lost in the ice of the north."]}

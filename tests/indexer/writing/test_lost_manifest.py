@@ -40,6 +40,7 @@ USES: dict[str, Callable[[Path, Any], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", USES)
 def test_a_lost_manifest_is_told_with_what_mends_it_and_nothing_is_removed(index: Path, kit: Any, name: str) -> None:
     before = tree_of(index)
@@ -76,6 +77,7 @@ def test_the_copy_mends_it(index: Path, kit: Any) -> None:
     assert texts_of(index) == ["an ant"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lock", [True, False], ids=["with its lock", "without"])
 def test_a_rebuild_goes_on_counting_and_keeps_the_way_back(index: Path, kit: Any, lock: bool) -> None:
     if not lock:  # as in a copy of an index that was interrupted

@@ -86,6 +86,7 @@ def full(sixteen: Path, tmp_path: Path) -> Path:
     return shutil.copytree(sixteen, tmp_path / "index")
 
 
+@pytest.mark.slow
 def test_a_merging_commit_leaves_out_dead_rows_its_own_too(full: Path, kit: Any) -> None:
     changed = documents(MAX_SMALL) | {"d03": ["another"], "new": ["a new one"]}
     with kit.writer(full) as writer:  # added twice: the first of them is dead before it is committed

@@ -40,6 +40,7 @@ def index(tmp_path: Path, kit: Any) -> Path:
 # what becomes of an index
 
 
+@pytest.mark.slow
 def test_segments_become_one_without_dead_rows_and_every_answer_is_as_before(index: Path) -> None:
     before, old = content_of(index), Store.open(index)
     assert [None if mask is None else int(mask.sum()) for mask in old.dead] == [4, None, None]
@@ -57,6 +58,7 @@ def test_segments_become_one_without_dead_rows_and_every_answer_is_as_before(ind
     assert store.verify() == []
 
 
+@pytest.mark.slow
 def test_what_a_manifest_says_besides_its_segments_stays(index: Path, kit: Any) -> None:
     with kit.writer(index, blobs={"filter.bin": b"the matrix"}) as writer:
         kit.add(writer, kit.rows("fox", ["a fox"], year=1900))
@@ -132,6 +134,7 @@ def test_documents_in_several_runs_stay_known(tmp_path: Path, kit: Any, monkeypa
 # before and after
 
 
+@pytest.mark.slow
 def test_a_reader_goes_on_when_its_files_are_gone(index: Path, kit: Any) -> None:
     copy = shutil.copytree(index, index.parent / "copy")
     reader, queries = Store.open(index), kit.queries(4)
@@ -150,6 +153,7 @@ def test_a_reader_goes_on_when_its_files_are_gone(index: Path, kit: Any) -> None
     assert [row.text for row in reader.rows(places[0])] == [row.text for row in Store.open(copy).rows(places[0])]
 
 
+@pytest.mark.slow
 def test_going_back_to_before_brings_the_old_segments_and_their_dead_rows(index: Path) -> None:
     before, old = content_of(index), Store.open(index).manifest
     compact(index)
@@ -164,6 +168,7 @@ def test_going_back_to_before_brings_the_old_segments_and_their_dead_rows(index:
     assert content_of(index) == before
 
 
+@pytest.mark.slow
 def test_vectors_of_an_interrupted_build_are_still_there(index: Path, kit: Any) -> None:
     new = {**STATES[2], "fox": ["a fox", "two foxes"]}
     with kit.writer(index) as writer:

@@ -55,6 +55,7 @@ def numbered(prefix: str, count: int) -> dict[str, list[str]]:
 # rows
 
 
+@pytest.mark.slow
 def test_equal_scores_stand_in_the_order_of_their_chunk_ids_before_and_after(
     tmp_path: Path, kit: Any, add: Callable[..., Manifest]
 ) -> None:
@@ -92,6 +93,7 @@ def test_rows_past_a_record_batch_keep_their_order(
     assert ids == sorted(ids)
 
 
+@pytest.mark.slow
 def test_long_texts_are_copied_in_small_groups(
     tmp_path: Path, add: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +127,7 @@ def mixed(
     return index
 
 
+@pytest.mark.slow
 def test_only_small_and_holed_segments_are_rewritten(mixed: Path) -> None:
     before, kept = content_of(mixed), files_of(mixed)
     old = Store.open(mixed).manifest
@@ -146,6 +149,7 @@ def test_only_small_and_holed_segments_are_rewritten(mixed: Path) -> None:
     assert store.verify() == []
 
 
+@pytest.mark.slow
 def test_all_of_them_are_where_that_is_asked_for(mixed: Path) -> None:
     before = content_of(mixed)
 
@@ -217,6 +221,7 @@ def test_a_full_segment_is_closed_and_the_next_begun(
 # columns
 
 
+@pytest.mark.slow
 def test_kinds_that_widened_and_fields_that_some_segments_lack(tmp_path: Path, add: Callable[..., Manifest]) -> None:
     index = tmp_path / "index"
     add(index, {"a": ["text a"]}, year=1900, open=True)
@@ -239,6 +244,7 @@ def test_kinds_that_widened_and_fields_that_some_segments_lack(tmp_path: Path, a
     assert Store.open(index).verify() == []
 
 
+@pytest.mark.slow
 def test_a_field_that_only_dead_rows_had_does_no_harm(
     tmp_path: Path, add: Callable[..., Manifest], delete: Callable[..., Manifest]
 ) -> None:
@@ -259,6 +265,7 @@ def test_a_field_that_only_dead_rows_had_does_no_harm(
 # indexes of large segments
 
 
+@pytest.mark.slow
 def test_what_is_large_now_gets_its_index(
     tmp_path: Path, add: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +290,7 @@ def test_what_is_large_now_gets_its_index(
     assert Store.open(index).verify() == []
 
 
+@pytest.mark.slow
 def test_new_segments_share_the_memory_that_the_others_leave(
     tmp_path: Path, add: Callable[..., Manifest], delete: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_field_that_widens_before_columns_are_written_stays_in_the_segment(tmp
     assert [row.metadata["year"] for row in store.rows([(0, 0), (0, 300)])] == [1900.0, 1900.5]
 
 
+@pytest.mark.slow
 def test_many_fields_and_long_texts_come_back(tmp_path, kit, streaming):
     wide = kit.rows("wide", ["x"], **{f"f{n}": n if n % 2 else f"v{n}" for n in range(300)})
     long = kit.rows("long", ["ä" * 3_000_000, "b"])

@@ -176,6 +176,7 @@ def test_a_document_that_is_gone_from_the_corpus_is_gone_from_the_index(small_co
     assert "lease.txt" not in {hit.doc_id for hit in hits}
 
 
+@pytest.mark.slow
 def test_equal_texts_are_encoded_once(tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
     for name in "abc":
@@ -206,6 +207,7 @@ def test_options_that_are_left_out_are_the_indexs_own(small_corpus: Path, tmp_pa
     assert (report.method, report.dim, report.n_encoded) == ("echo", 32, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "what"),
     [
@@ -247,6 +249,7 @@ def test_rebuild_replaces_the_index(small_corpus: Path, echo_index: Path, tmp_pa
     assert len(_rows(tmp_path / "index")) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"method": "classical"}, {"method": "echo"}, {"method": "prompteol"}])
 def test_a_wide_build_cut_to_a_prefix_equals_the_narrow_build(
     options: dict[str, Any], small_corpus: Path, tmp_path: Path, tiny_model: Callable[..., Path]
@@ -273,6 +276,7 @@ def test_headings_can_stand_in_front_of_what_is_encoded(small_corpus: Path, tmp_
     assert np.array_equal(one["lease.txt:0-70"], other["lease.txt:0-70"])
 
 
+@pytest.mark.slow
 def test_a_model_that_moved_goes_on_with_its_index(
     small_corpus: Path, tmp_path: Path, tiny_model: Callable[..., Path]
 ) -> None:

@@ -25,6 +25,7 @@ def test_strict_ends_at_the_first_thing_left_out_and_commits_nothing(small_corpu
     assert Store.open(tmp_path / "index").manifest.generation == 1
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_counted_with_its_places(small_corpus: Path, tmp_path: Path) -> None:
     (small_corpus / "blob.bin").write_bytes(b"\0\1\2" * 100)
     (small_corpus / "empty.txt").write_text(" \n")

@@ -33,6 +33,7 @@ def test_a_window_ends_after_as_many_chunks_or_characters() -> None:
     assert list(windows([])) == []
 
 
+@pytest.mark.slow
 def test_each_text_goes_through_the_model_once_and_a_zero_vector_is_left_out() -> None:
     embedder, progress, told = Embedder(ragidx.load_encoder("mini")), Progress(), []
     items = [_item(number, text) for number, text in enumerate(["a mill", "\u200b", "the sea", "a mill"])]
@@ -47,6 +48,7 @@ def test_each_text_goes_through_the_model_once_and_a_zero_vector_is_left_out() -
     assert progress.seconds > 0
 
 
+@pytest.mark.slow
 def test_every_chunk_without_a_vector_is_reported(tmp_path: Path) -> None:
     texts = ["a mill", "\u200b", "\u200b"]
     lines = [json.dumps({"id": f"d{number}", "text": text}) for number, text in enumerate(texts)]

@@ -28,6 +28,7 @@ def pages_of(index: Path) -> list[tuple[str, int | None]]:
     return [(row.text, row.page) for row in sorted(rows, key=lambda row: row.start)]
 
 
+@pytest.mark.slow
 def test_a_hit_knows_the_page_on_which_it_begins(tmp_path: Path) -> None:
     pytest.importorskip("pypdfium2", reason="needs the extra 'docs'")
     corpus = tmp_path / "corpus"
@@ -88,6 +89,7 @@ def corpus(tmp_path: Path) -> Path:
     return folder.parent
 
 
+@pytest.mark.slow
 def test_every_document_has_the_fields_of_its_file(corpus: Path, tmp_path: Path) -> None:
     ragidx.build(corpus, tmp_path / "index")
 
@@ -139,6 +141,7 @@ def test_conditions_ask_for_the_file(corpus: Path, tmp_path: Path, where: str, e
     assert [hit.doc_id for hit in hits] == expected
 
 
+@pytest.mark.slow
 def test_a_touched_file_encodes_and_writes_nothing(corpus: Path, tmp_path: Path) -> None:
     ragidx.build(corpus, tmp_path / "index")
     before = metadata_of(tmp_path / "index")
@@ -166,6 +169,7 @@ def test_an_archive_with_hidden_members_is_not_opened_again(corpus: Path, tmp_pa
     assert (second.n_unopened, second.n_unchanged) == (3, 3)
 
 
+@pytest.mark.slow
 def test_the_time_of_a_file_follows_its_content(corpus: Path, tmp_path: Path) -> None:
     ragidx.build(corpus, tmp_path / "index")
     path = corpus / "docs" / "Mill.TXT"
@@ -180,6 +184,7 @@ def test_the_time_of_a_file_follows_its_content(corpus: Path, tmp_path: Path) ->
     assert found["docs/rows.jsonl#a"]["file.modified"] == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
 
 
+@pytest.mark.slow
 def test_an_index_without_these_fields_goes_on_and_encodes_nothing(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

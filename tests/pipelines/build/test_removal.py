@@ -148,6 +148,7 @@ def test_another_file_of_vectors_does_not_empty_an_index(folder: Path, run: Run)
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("barns")
 def test_the_report_says_how_what_was_removed_comes_back(folder: Path, run: Run) -> None:
     (folder / "barn" / "barn-0.txt").unlink()

@@ -44,6 +44,7 @@ def test_the_first_source_has_bare_ids_and_later_ones_their_name_in_front(two: P
     ]
 
 
+@pytest.mark.slow
 def test_adding_a_source_encodes_it_alone_and_renames_nothing(two: Path) -> None:
     write("notes/a.md", "crickets")
     report = ragidx.add("notes", "index")
@@ -51,6 +52,7 @@ def test_adding_a_source_encodes_it_alone_and_renames_nothing(two: Path) -> None
     assert ids() == ["a.md", "b.md", "notes/a.md", "papers/a.md"]
 
 
+@pytest.mark.slow
 def test_a_build_without_a_path_brings_all_sources_up_to_date_in_one_commit(two: Path) -> None:
     write("docs/c.md", "hornets")
     Path("papers/a.md").unlink()
@@ -60,6 +62,7 @@ def test_a_build_without_a_path_brings_all_sources_up_to_date_in_one_commit(two:
     assert ids() == ["a.md", "b.md", "c.md", "papers/b.md"]
 
 
+@pytest.mark.slow
 def test_a_build_of_one_source_leaves_the_others(two: Path) -> None:
     write("docs/c.md", "hornets")
     write("papers/b.md", "beetles")
@@ -81,11 +84,13 @@ def test_files_of_a_source_that_was_not_built_are_not_opened_by_the_next_build_o
     assert ragidx.build(index="index").n_documents == 4
 
 
+@pytest.mark.slow
 def test_an_idle_build_of_all_commits_nothing(two: Path) -> None:
     assert ragidx.build(index="index").committed is False
     assert ragidx.build("papers", "index").committed is False
 
 
+@pytest.mark.slow
 def test_removing_a_source_takes_its_documents_and_nothing_else(two: Path) -> None:
     assert ragidx.remove("papers", "index") == 1
     assert ids() == ["a.md", "b.md"]
@@ -94,12 +99,14 @@ def test_removing_a_source_takes_its_documents_and_nothing_else(two: Path) -> No
     assert ragidx.build(index="index").n_documents == 2
 
 
+@pytest.mark.slow
 def test_the_first_source_can_be_removed_and_the_others_keep_their_ids(two: Path) -> None:
     assert ragidx.remove("docs", "index") == 2
     assert ids() == ["papers/a.md"]
     assert ragidx.build("papers", "index").committed is False
 
 
+@pytest.mark.slow
 def test_removing_an_unknown_source_names_a_near_one(two: Path) -> None:
     with pytest.raises(QueryError) as fault:
         ragidx.remove("paper", "index")
@@ -107,12 +114,14 @@ def test_removing_an_unknown_source_names_a_near_one(two: Path) -> None:
     assert fault.value.hint == "`ragidx sources` lists them"
 
 
+@pytest.mark.slow
 def test_a_condition_chooses_a_source(two: Path) -> None:
     assert ids('file.source == "papers"') == ["papers/a.md"]
     assert ids('file.source != "papers"') == ["a.md", "b.md"]
     assert ids('file.source == "docs"') == ["a.md", "b.md"]
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_no_source_is_refused_and_the_index_is_as_it_was(two: Path) -> None:
     write("other/x.md", "moths")
     with pytest.raises(SpecError) as fault:
@@ -124,6 +133,7 @@ def test_a_folder_that_is_no_source_is_refused_and_the_index_is_as_it_was(two: P
     assert ids() == ["a.md", "b.md", "papers/a.md"]
 
 
+@pytest.mark.slow
 def test_a_source_that_was_moved_is_recognised_by_what_it_holds(two: Path) -> None:
     Path("papers").rename("articles")
     report = ragidx.build("articles", "index")
@@ -135,6 +145,7 @@ def test_a_source_that_was_moved_is_recognised_by_what_it_holds(two: Path) -> No
     assert ragidx.build(index="index").committed is False
 
 
+@pytest.mark.slow
 def test_an_index_that_moves_with_its_sources_still_finds_them(two: Path) -> None:
     Path("elsewhere").mkdir()
     for name in ("docs", "papers", "index"):
@@ -142,6 +153,7 @@ def test_an_index_that_moves_with_its_sources_still_finds_them(two: Path) -> Non
     assert ragidx.build(index="elsewhere/index").n_unchanged == 3
 
 
+@pytest.mark.slow
 def test_a_root_that_is_gone_stops_the_build(two: Path) -> None:
     Path("papers").rename("gone")
     with pytest.raises(SpecError) as fault:
@@ -153,6 +165,7 @@ def test_a_root_that_is_gone_stops_the_build(two: Path) -> None:
     assert ragidx.build(index="index", allow_removal=True).n_removed == 1
 
 
+@pytest.mark.slow
 def test_most_of_one_source_is_not_removed_without_being_asked(folder: Path) -> None:
     for number in range(30):
         write(f"docs/{number}.md", f"bees {number}")
@@ -166,6 +179,7 @@ def test_most_of_one_source_is_not_removed_without_being_asked(folder: Path) -> 
     assert ragidx.build(index="index", allow_removal=True).n_removed == 6
 
 
+@pytest.mark.slow
 def test_a_source_that_is_empty_now_keeps_its_documents(two: Path) -> None:
     Path("papers/a.md").unlink()
     with pytest.raises(SpecError) as fault:
@@ -185,6 +199,7 @@ def test_a_file_without_permission_keeps_its_documents(two: Path) -> None:
     assert (report.n_stale, report.stale, report.n_removed) == (1, ["papers/a.md"], 0)
 
 
+@pytest.mark.slow
 def test_a_file_that_became_unreadable_keeps_its_documents_and_is_reported(two: Path) -> None:
     Path("docs/b.md").write_bytes(b"\0\1\2" * 100)
     write("docs/c.md", "hornets")
@@ -193,12 +208,14 @@ def test_a_file_that_became_unreadable_keeps_its_documents_and_is_reported(two: 
     assert ids() == ["a.md", "b.md", "c.md", "papers/a.md"]
 
 
+@pytest.mark.slow
 def test_a_file_that_was_emptied_loses_its_documents(two: Path) -> None:
     Path("docs/b.md").write_text("")
     report = ragidx.build(index="index")
     assert (report.n_stale, report.n_removed, report.removed) == (0, 1, ["b.md"])
 
 
+@pytest.mark.slow
 def test_two_equal_files_of_which_one_goes_lose_one_document(folder: Path) -> None:
     for name in ("docs/a.md", "docs/b.md"):
         write(name, "the same words")
@@ -208,6 +225,7 @@ def test_two_equal_files_of_which_one_goes_lose_one_document(folder: Path) -> No
     assert ids() == ["b.md"]
 
 
+@pytest.mark.slow
 def test_globs_of_a_source_hold_for_later_builds(folder: Path) -> None:
     write("docs/a.md", "bees")
     write("docs/a.txt", "wasps")
@@ -216,6 +234,7 @@ def test_globs_of_a_source_hold_for_later_builds(folder: Path) -> None:
     assert ragidx.build("docs", "index", include="*").n_documents == 2
 
 
+@pytest.mark.slow
 def test_a_path_that_begins_with_the_name_of_another_source_is_skipped(two: Path) -> None:
     write("docs/papers/x.md", "moths")
     report = ragidx.build(index="index")
@@ -223,6 +242,7 @@ def test_a_path_that_begins_with_the_name_of_another_source_is_skipped(two: Path
     assert ids() == ["a.md", "b.md", "papers/a.md"]
 
 
+@pytest.mark.slow
 def test_a_name_that_begins_ids_of_the_index_is_refused(folder: Path) -> None:
     write("docs/papers/x.md", "moths")
     write("papers/a.md", "ants")
@@ -233,6 +253,7 @@ def test_a_name_that_begins_ids_of_the_index_is_refused(folder: Path) -> None:
     assert ragidx.add("papers", "index", name="articles").n_added == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a#b", "a\nb", "a\\b"])
 def test_a_name_that_cannot_begin_ids_is_refused(name: str, two: Path) -> None:
     write("notes/a.md", "crickets")
@@ -240,6 +261,7 @@ def test_a_name_that_cannot_begin_ids_is_refused(name: str, two: Path) -> None:
         ragidx.add("notes", "index", name=name)
 
 
+@pytest.mark.slow
 def test_a_name_or_path_that_the_index_has_already_is_refused(two: Path) -> None:
     write("notes/a.md", "crickets")
     with pytest.raises(SpecError, match="the index has a source 'papers' already"):
@@ -250,6 +272,7 @@ def test_a_name_or_path_that_the_index_has_already_is_refused(two: Path) -> None
         ragidx.add(["notes", "docs"], "index", name="both")
 
 
+@pytest.mark.slow
 def test_standard_input_and_a_beir_folder_stay_alone(two: Path) -> None:
     write("beir/corpus.jsonl", json.dumps({"_id": "1", "text": "moths"}))
     write("beir/queries.jsonl", "")
@@ -267,6 +290,7 @@ def test_a_build_of_nothing_says_what_to_name(folder: Path) -> None:
     assert fault.value.hint == "name a folder or a file"
 
 
+@pytest.mark.slow
 def test_what_was_deleted_by_hand_stays_out_until_it_is_restored(two: Path) -> None:
     from ragidx.pipelines.maintain.delete import delete
 
@@ -345,6 +369,7 @@ def test_the_commands_add_list_and_remove_sources(two: Path, run: Callable[..., 
     assert f"source       papers: 1 document of {two}/papers, " in run("info", "--index", "index")[1]
 
 
+@pytest.mark.slow
 def test_a_build_says_what_is_gone_and_what_could_not_be_read(
     two: Path, run: Callable[..., tuple[int, str, str]]
 ) -> None:

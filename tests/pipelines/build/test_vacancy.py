@@ -106,6 +106,7 @@ def _commit(writer: ragidx.IndexWriter) -> None:
         writer.commit()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", [False, True])
 def test_a_corpus_without_a_document_leaves_no_index(there: bool, folder: Path, run: Callable[..., Done]) -> None:
     (folder / "corpus").mkdir()

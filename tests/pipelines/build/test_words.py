@@ -210,6 +210,7 @@ def test_the_lexical_part_goes_and_comes_without_encoding(corpus: Path) -> None:
     assert ragidx.Retriever.open("index").search("mill")[0].bm25 is not None
 
 
+@pytest.mark.slow
 def test_a_named_stemmer_stays_where_the_lexical_part_is_asked_for_again(corpus: Path) -> None:
     (corpus / "a.txt").write_text(ENGLISH)
     ragidx.build(corpus, "index", stemmer="german")

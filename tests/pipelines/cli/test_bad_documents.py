@@ -22,6 +22,7 @@ MIB = 1 << 20
 # the corpus as a whole
 
 
+@pytest.mark.slow
 def test_an_empty_folder_is_an_error(run: Run, folder: Path) -> None:
     (folder / "empty").mkdir()
 
@@ -32,6 +33,7 @@ def test_an_empty_folder_is_an_error(run: Run, folder: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_corpus_without_a_readable_document_is_an_error_that_counts_the_reasons(run: Run, folder: Path) -> None:
     (folder / "nothing").mkdir()
     (folder / "nothing" / "a.txt").write_bytes(b"\0" * 5000)
@@ -46,6 +48,7 @@ def test_a_corpus_without_a_readable_document_is_an_error_that_counts_the_reason
     )
 
 
+@pytest.mark.slow
 def test_a_broken_file_as_the_corpus_is_an_error_with_its_cause(run: Run, folder: Path) -> None:
     (folder / "a.json").write_text('{"text": ')
 
@@ -59,6 +62,7 @@ def test_a_broken_file_as_the_corpus_is_an_error_with_its_cause(run: Run, folder
     )
 
 
+@pytest.mark.slow
 def test_a_corpus_that_is_not_there_is_an_error(run: Run) -> None:
     assert run("build", "nowhere") == (
         2,
@@ -68,6 +72,7 @@ def test_a_corpus_that_is_not_there_is_an_error(run: Run) -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_empty_standard_input_is_an_error(run: Run) -> None:
     assert run("build", "-", stdin=b"") == (
         2,
@@ -77,6 +82,7 @@ def test_an_empty_standard_input_is_an_error(run: Run) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_corpus_that_has_become_empty_leaves_the_index_as_it_was(run: Run, index: Path) -> None:
     shutil.rmtree("corpus")
     Path("corpus").mkdir()
@@ -205,6 +211,7 @@ def test_a_text_of_one_line_of_100_mb_is_read_in_bounded_memory(run_process: Run
     assert (report["n_documents"], report["n_truncated"]) == (7, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("model")
 def test_a_text_in_utf_16_with_its_mark_is_read(run: Run, small_corpus: Path) -> None:
     text = "Zebras graze where the grass is high."
@@ -216,6 +223,7 @@ def test_a_text_in_utf_16_with_its_mark_is_read(run: Run, small_corpus: Path) ->
     assert (hit["doc_id"], hit["text"]) == ("a.txt", text)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("model")
 def test_a_line_separator_inside_a_line_of_json_is_text(run: Run, small_corpus: Path) -> None:
     text = "Zebras graze\u2028where the grass is high."

@@ -96,6 +96,7 @@ FULL = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("--rebuild",)])
 def test_a_disk_that_fills_up_leaves_the_index_as_it_was(run: Run, index: Path, more: tuple[str, ...]) -> None:
     Path("corpus/new.txt").write_text("Zebras graze where the grass is high.")

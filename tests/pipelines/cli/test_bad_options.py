@@ -66,6 +66,7 @@ def test_an_argument_without_a_place_is_an_error_that_says_what_to_type(run: Run
     assert done.err.splitlines()[-1] == f"Error: {message}"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("index")
 def test_an_index_is_no_corpus(run: Run) -> None:
     message = "Error: ragidx-index: is an index, not a corpus\n  hint: name a folder of documents\n"
@@ -136,6 +137,7 @@ UNKNOWN_ATTN = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_corpus")
 @pytest.mark.parametrize(
     ("options", "message"),

@@ -20,6 +20,7 @@ Run = Callable[..., Done]
 LONG = "7" * 500  # so many tokens
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("model")
 def test_a_document_longer_than_the_model_is_cut_counted_and_told(run: Run, small_corpus: Path) -> None:
     (small_corpus / "long.txt").write_text(LONG)
@@ -31,6 +32,7 @@ def test_a_document_longer_than_the_model_is_cut_counted_and_told(run: Run, smal
     assert json.loads(again.out)["n_truncated"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("model")
 def test_strict_refuses_to_cut_a_document(run: Run, small_corpus: Path) -> None:
     assert run("build", "corpus", *WHOLE).status == 0
@@ -97,6 +99,7 @@ def _notes() -> list[Any]:
     return [json.loads(path.read_text())["notes"] for path in sorted(Path("ragidx-index").glob("manifest.?.json"))]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("model")
 def test_of_two_documents_with_one_id_the_second_is_left_out_and_the_next_build_is_idle(
     run: Run, small_corpus: Path
@@ -134,6 +137,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("model")
 @pytest.mark.parametrize("method", ["echo", "prompteol", "classical"])
 def test_a_text_of_template_words_and_special_tokens_is_a_text_as_any_other(

@@ -44,6 +44,7 @@ def two(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_build_without_arguments_follows_the_file(two: Path, run: Run) -> None:
     assert run("build")[0] == 0
     assert [(one.name, one.prefix, one.n_documents) for one in ragidx.sources("made")] == [

@@ -56,9 +56,6 @@ def parts(corpus: Path, run: Run) -> Path:
     return corpus
 
 
-# the table
-
-
 def test_a_hit_shows_its_score_and_those_of_both_parts(capsys: pytest.CaptureFixture[str]) -> None:
     passages.show_hits([hit("A mill.", dense=-0.5, bm25=12.345, line=7, heading="Top")], "mill")
 
@@ -106,6 +103,7 @@ def test_places_of_equal_passages_are_named(places: list[str], line: str, capsys
     assert capsys.readouterr().out.splitlines()[-1] == f"           {line}"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("built")
 def test_equal_documents_are_one_hit_and_each_is_one_where_that_is_asked_for(run: Run) -> None:
     folded = run("query", "the same notice", "-k", "1")
@@ -117,6 +115,7 @@ def test_equal_documents_are_one_hit_and_each_is_one_where_that_is_asked_for(run
     assert [found["doc_id"] for found in hits_of(whole)] == [f"same{n}.txt" for n in range(5)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("parts")
 def test_a_document_has_three_hits_in_the_table_and_any_number_for_machines(run: Run) -> None:
     table = run("query", "part of the story", "-k", "6", "--no-fold")
@@ -128,6 +127,7 @@ def test_a_document_has_three_hits_in_the_table_and_any_number_for_machines(run:
     assert len(machines) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("built")
 def test_fields_of_the_metadata_are_shown_where_they_are_asked_for(run: Run) -> None:
     shown = run("query", "the story of the river", "-k", "2", "--show", " year ,")
@@ -142,6 +142,7 @@ def test_fields_of_the_metadata_are_shown_where_they_are_asked_for(run: Run) -> 
     assert unknown.err.splitlines()[-1] == f"Error: --show: the index has no field 'yaer'; known: {files}, year"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("built")
 def test_a_long_passage_is_shown_in_part_or_whole(run: Run) -> None:
     part = run("query", "giraffe", "-k", "1").out
@@ -154,6 +155,7 @@ def test_a_long_passage_is_shown_in_part_or_whole(run: Run) -> None:
     assert full == Path("corpus/long.txt").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("parts")
 def test_context_is_a_field_for_machines(run: Run) -> None:
     (found,) = hits_of(run("query", "river number 9", "-k", "1", "--context", "1", "--json"))
@@ -198,12 +200,10 @@ def test_common_words_of_the_question_are_not_bold(language: str | None) -> None
     assert bold(text, "why was this what it is, and what does a mill have?", language) == ["mill"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("built")
 def test_without_a_terminal_nothing_is_bold(run: Run) -> None:
     assert "\x1b" not in run("query", "giraffe").out
-
-
-# lines of a passage
 
 
 @pytest.mark.parametrize("text", [CODE, TABLE, "one\ntwo\nthree", "- a point\n- another point\n\n1. first"])
@@ -237,6 +237,7 @@ def test_a_line_longer_than_the_terminal_is_wrapped_and_others_are_not() -> None
 # notes
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mini_index")
 @pytest.mark.parametrize(
     ("options", "note"),
@@ -274,6 +275,7 @@ def test_where_nothing_is_found_the_nearest_chunk_and_a_way_are_named(
     assert done == (0, "", note.format(nearest=nearest, score=f"{best['score']:.3f}"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mini_index")
 def test_the_nearest_chunk_is_that_of_the_greatest_cosine_where_cosines_were_too_small(run: Run) -> None:
     best = hits_of(run("query", "insects of a house", "-k", "1", "--mode", "dense", "--json"))[0]
@@ -283,6 +285,7 @@ def test_the_nearest_chunk_is_that_of_the_greatest_cosine_where_cosines_were_too
     assert f"The nearest chunk without that: {best['doc_id']}, cosine {best['dense']:.3f}.\n" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mini_index")
 def test_a_question_without_a_known_word_is_answered_by_the_vectors_alone(run: Run) -> None:
     done = run("query", "zebra", "-k", "2")
@@ -298,6 +301,7 @@ def test_fewer_chunks_with_a_word_than_were_asked_for_are_counted(run: Run) -> N
     assert done.err == "There is 1 chunk in the index with a word of the question; 10 hits were requested.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("parts")
 def test_chunks_left_out_by_the_limit_of_a_document_are_not_said_to_be_missing(run: Run) -> None:
     done = run("query", "part of the story", "--no-fold")
@@ -306,6 +310,7 @@ def test_chunks_left_out_by_the_limit_of_a_document_are_not_said_to_be_missing(r
     assert "There are 3 chunks in the index" not in done.err  # there are eight
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("built")
 def test_chunks_that_were_folded_are_not_said_to_be_missing(run: Run) -> None:
     done = run("query", "notice", "--mode", "lexical")
@@ -338,9 +343,6 @@ def test_an_index_without_a_chunk_says_so(run: Run, folder: Path) -> None:
     assert run("delete", "--id", "a.txt").status == 0
 
     assert run("query", "mill") == (0, "", "The index holds no chunk.\n")
-
-
-# what does not go together
 
 
 @pytest.mark.usefixtures("mini_index")

@@ -21,6 +21,7 @@ def options(index: Path) -> IndexOptions:
     return read_manifest(index).index
 
 
+@pytest.mark.slow
 def test_a_build_takes_what_is_said_and_keeps_what_is_not(index: Path) -> None:
     first = ragidx.build("corpus", target_recall=0.9)
     assert (first.committed, first.generation, first.n_encoded) == (True, 2, 0)

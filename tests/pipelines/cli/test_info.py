@@ -124,6 +124,7 @@ def test_a_damaged_copy_that_no_search_reads_leaves_the_index_whole(run: Run, in
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_corpus", "model")
 def test_the_environment_names_the_index_and_the_option_outdoes_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGIDX_INDEX", "elsewhere")

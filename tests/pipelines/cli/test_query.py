@@ -18,6 +18,7 @@ from .conftest import ANSWER, QUESTION, hits_of
 Run = Callable[..., Done]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mini_index")
 def test_a_query_prints_a_table_of_hits_best_first(run: Run) -> None:
     done = run("query", QUESTION, "-k", "2")
@@ -30,6 +31,7 @@ def test_a_query_prints_a_table_of_hits_best_first(run: Run) -> None:
     assert re.match(r" 2  -?\d\.\d{3}  [ -]0\.\d{3}   \d\.\d\d  \S", second)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mini_index")
 def test_a_heading_stands_beside_its_source(run: Run) -> None:
     done = run("query", "the old mill by the river", "-k", "1")
@@ -39,6 +41,7 @@ def test_a_heading_stands_beside_its_source(run: Run) -> None:
     assert passage == "           The old mill stands where the river reaches the sea."
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mini_index")
 def test_a_query_for_machines_has_every_field_of_its_hits(run: Run) -> None:
     done = run("query", QUESTION, "-k", "3", "--json")
@@ -118,6 +121,7 @@ def test_a_file_of_queries_becomes_a_trec_run_in_which_a_documents_best_chunk_co
         assert [score for score, _ in found] == pytest.approx([score for score, _ in wanted], abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("index")
 def test_a_file_of_queries_alone_is_answered_in_lines_of_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragidx.pipelines.cli.query._BLOCK", 2)

@@ -250,6 +250,7 @@ def test_a_table_is_aligned_by_what_a_terminal_shows(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.splitlines() == ["token  logit", "東京   1", "e\u0301té    2", "a      3"]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["mill", "sea", "river"])), max_size=20, unique=True),
     st.sets(st.integers(0, 60), min_size=1),

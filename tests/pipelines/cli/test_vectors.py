@@ -111,6 +111,7 @@ def test_arguments_that_do_not_go_together_are_named(args: tuple[str, ...], mess
     assert done.err.splitlines()[-1] == f"Error: {message}"
 
 
+@pytest.mark.slow
 def test_small_segments_that_take_more_memory_than_was_allowed_are_told(run: Run, folder: Path) -> None:
     np.save(folder / "v.npy", np.random.default_rng(0).standard_normal((600, 1024), np.float32))
 
@@ -158,6 +159,7 @@ def encoded(folder: Path, model: Path) -> Path:
 CLASSICAL = ("--model", "tiny", "--method", "classical")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("encoded")
 def test_with_the_model_of_the_vectors_questions_in_words_are_answered(run: Run, folder: Path) -> None:
     built = run("build", "--vectors", "encoded.parquet", *CLASSICAL, "--device", "cpu", "--offline")
@@ -192,6 +194,7 @@ def test_info_names_the_model_of_questions_and_says_whose_the_vectors_are(run: R
     assert json.loads(run("info", "--json").out)["spec"]["query_encoder"]["method"] == "classical"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("encoded")
 def test_a_model_that_cannot_be_checked_is_told_so(run: Run) -> None:
     done = run("build", "--vectors", "encoded.npy", *CLASSICAL)
@@ -255,6 +258,7 @@ def test_a_rate_is_told_of_many_rows_that_were_all_taken_in(run: Run, folder: Pa
     assert re.search(r"^time       \d+\.\d s$", again.out, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("vectors")
 def test_a_build_of_texts_names_vectors_where_the_file_has_some(run: Run) -> None:
     told = "The column 'embedding' holds vectors, and the texts are encoded; --vectors indexes the vectors."

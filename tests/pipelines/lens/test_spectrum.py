@@ -79,6 +79,7 @@ def test_an_index_is_counted_by_its_living_chunks_and_its_own_model_and_filter(
     assert found.groups[0].ids[:5] == report.groups[0].ids[:5]
 
 
+@pytest.mark.slow
 def test_an_index_whose_model_has_moved_is_counted_with_the_folder_named(
     small_corpus: Path, tmp_path: Path, tiny: str, tiny_model: TinyModel
 ) -> None:

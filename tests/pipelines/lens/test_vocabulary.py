@@ -110,6 +110,7 @@ def test_the_letters_of_bytes_give_every_text_back(text: str) -> None:
     assert text_of_bytes("".join(letters[byte] for byte in text.encode())) == text
 
 
+@pytest.mark.slow
 def test_a_model_without_an_unembedding_matrix_is_told_so(tiny_sentence_transformer: Path) -> None:
     files = locate(str(tiny_sentence_transformer))
 

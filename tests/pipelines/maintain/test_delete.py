@@ -179,6 +179,7 @@ def long(folder: Path, model: Path) -> Path:
     return folder / "ragidx-index"
 
 
+@pytest.mark.slow
 def test_a_document_of_a_corpus_goes_whole_and_the_report_says_so(long: Path, run: Run) -> None:
     headings = [row.heading for row in ragidx.IndexReader.open(long).get(doc_id="one.md")]
 
@@ -192,6 +193,7 @@ def test_a_document_of_a_corpus_goes_whole_and_the_report_says_so(long: Path, ru
     assert documents() == ["two.md"]
 
 
+@pytest.mark.slow
 def test_a_build_that_restores_brings_the_document_back_whole(long: Path) -> None:
     before = ragidx.IndexReader.open(long).get(doc_id="one.md")
     delete(where='heading == "one 1"')

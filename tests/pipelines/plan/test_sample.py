@@ -253,6 +253,7 @@ def test_a_single_part_of_many_may_be_half_off() -> None:
     assert _estimate([10], 100, 1000) == Estimate(100, 50, 150)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_parts", [8, 64])
 def test_the_range_holds_the_truth_nine_times_of_ten(n_parts: int) -> None:
     drawn = np.random.default_rng(0)
@@ -269,6 +270,7 @@ def test_the_range_holds_the_truth_nine_times_of_ten(n_parts: int) -> None:
     assert np.mean(held) == pytest.approx(0.9, abs=0.04)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sampled")
 @pytest.mark.parametrize("limit", [1_000_000, 3_000, 128])
 def test_the_tokens_of_a_long_text_that_is_not_cut_are_all_that_the_model_reads(

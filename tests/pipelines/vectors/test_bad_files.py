@@ -100,6 +100,7 @@ def test_a_file_of_vectors_that_is_not_there_is_an_error_that_says_which_there_c
     assert str(fault.value) == f"{message}\n  hint: {forms}"
 
 
+@pytest.mark.slow
 def test_a_file_that_breaks_in_the_middle_leaves_the_index_as_it_was(
     write: Callable[..., Path], tmp_path: Path
 ) -> None:

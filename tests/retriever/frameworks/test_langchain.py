@@ -70,6 +70,7 @@ class TestEmbeddings(EmbeddingsIntegrationTests):
         return RagidxEmbeddings
 
 
+@pytest.mark.slow
 def test_a_condition_of_the_retriever_holds_for_every_call(facts_index: Path) -> None:
     retriever = RagidxRetriever(index=facts_index, k=6, where='subject == "history"')
 
@@ -78,6 +79,7 @@ def test_a_condition_of_the_retriever_holds_for_every_call(facts_index: Path) ->
     assert sorted(document.metadata["year"] for document in found) == [1377, 1790]
 
 
+@pytest.mark.slow
 def test_a_condition_can_be_given_for_one_call(facts_index: Path) -> None:
     retriever = RagidxRetriever(index=facts_index, k=6)
 
@@ -86,6 +88,7 @@ def test_a_condition_can_be_given_for_one_call(facts_index: Path) -> None:
     assert len(retriever.invoke("type", k=1)) == 1
 
 
+@pytest.mark.slow
 async def test_a_condition_works_asynchronously(facts_index: Path) -> None:
     retriever = RagidxRetriever(index=facts_index, k=6)
 
@@ -94,6 +97,7 @@ async def test_a_condition_works_asynchronously(facts_index: Path) -> None:
     assert {document.metadata["subject"] for document in found} == {"law", "biology"}
 
 
+@pytest.mark.slow
 def test_a_document_carries_its_id_source_offsets_scores_and_metadata(facts_index: Path) -> None:
     document = RagidxRetriever(index=facts_index, k=1).invoke("who signed the lease?")[0]
 
@@ -129,6 +133,7 @@ def test_a_misspelt_option_is_an_error(facts_index: Path) -> None:
         RagidxRetriever(index=facts_index, wehre="year > 3")
 
 
+@pytest.mark.slow
 def test_embeddings_are_the_vectors_of_an_index(facts_index: Path) -> None:
     embeddings = RagidxEmbeddings()
     store = ragidx.Retriever.open(facts_index).store

@@ -57,6 +57,7 @@ def test_the_page_has_its_examples() -> None:
     assert len(EXAMPLES) > 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("condition", "finds"), EXAMPLES, ids=[condition for condition, _ in EXAMPLES])
 def test_each_example_finds_what_the_page_says(condition: str, finds: str, reader: IndexReader) -> None:
     [hits] = reader.search(np.ones((1, reader.dim)), k=9, where=condition)

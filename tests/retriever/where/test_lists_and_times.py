@@ -96,6 +96,7 @@ def test_a_mistake_is_shown_where_it_is(text: str, at: int, message: str, hint: 
 ITEMS = st.lists(st.sampled_from(["", "a", "ab", "A", 'q"', "é"]), max_size=4)
 
 
+@pytest.mark.slow
 @given(lists=st.lists(st.none() | ITEMS, max_size=8), item=st.sampled_from(["", "a", "ab", "A", 'q"', "é"]))
 def test_contains_selects_what_python_selects(lists: list[list[str] | None], item: str) -> None:
     table = pa.table({"tags": pa.array(lists, KINDS["list"])})
@@ -106,6 +107,7 @@ def test_contains_selects_what_python_selects(lists: list[list[str] | None], ite
     ]
 
 
+@pytest.mark.slow
 @given(
     times=st.lists(st.none() | st.datetimes(), max_size=8),
     bound=st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1)),

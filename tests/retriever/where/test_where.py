@@ -385,6 +385,7 @@ def test_what_a_condition_prints_parses_back_to_it(condition: Condition) -> None
 WORDS = ["year", "subject", "==", "<", "in", "is", "not", "null", "and", "or", "(", ")", ",", "5", "'x'", "`"]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(text=st.text(max_size=30) | st.lists(st.sampled_from(WORDS)).map(" ".join))
 def test_any_text_is_a_condition_or_a_query_error(text: str) -> None:
