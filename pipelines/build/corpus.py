@@ -29,6 +29,7 @@ from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import MANIFEST
 from ragidx.pipelines.build.chunks import Item
 from ragidx.pipelines.build.options import BuildOptions
+from ragidx.pipelines.build.removal import TAKEN
 from ragidx.pipelines.build.report import Skips
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ CUT_HERE = digest(CHUNKER)[:4]
 LAYOUTS = "fields"  # in the notes of a manifest
 
 _UNLIMITED = 1 << 30
-TAKEN = "its path begins with the name of another source"
-"""Why a file is skipped whose documents would have the ids of another source's."""
 _GUARDED_FROM = 10  # documents of an index: of fewer, a build may remove most
 
 

@@ -27,8 +27,11 @@ from ragidx.indexer.store.store import Store
 DELETED_FILE = "deleted.json"
 """The ids of documents that `delete` removed, as sorted JSON; beside the files of the spec."""
 
-READ_WHOLE = frozenset({"empty text", "holds no document"})
-"""Reasons for skipping a file that was read: its documents are gone."""
+TAKEN = "its path begins with the name of another source"
+"""Why a file is skipped whose documents would have the ids of another source's."""
+
+READ_WHOLE = frozenset({"empty text", "holds no document", TAKEN})
+"""Reasons for skipping a file that could be read: documents with its name are gone."""
 
 _BOUNDARY = re.compile(r"[#/]")
 

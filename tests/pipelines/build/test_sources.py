@@ -240,6 +240,10 @@ def test_a_path_that_begins_with_the_name_of_another_source_is_skipped(two: Path
     report = ragidx.build(index="index")
     assert report.skipped == {"its path begins with the name of another source": 1}
     assert ids() == ["a.md", "b.md", "papers/a.md"]
+    write("docs/papers/a.md", "moths")
+    write("papers/b.md", "beetles")
+    Path("papers/a.md").unlink()
+    assert ragidx.build(index="index").removed == ["papers/a.md"]
 
 
 @pytest.mark.slow
