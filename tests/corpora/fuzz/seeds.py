@@ -8,6 +8,8 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import tarfile
+import zipfile
 from collections.abc import Callable, Iterable
 
 import pyarrow as pa
@@ -69,6 +71,59 @@ def _ipc(make: Callable[..., object], packing: str | None) -> bytes:
     return sink.getvalue()
 
 
+def _zip(members: dict[str, bytes]) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    return sink.getvalue()
+
+
+def _tar(members: dict[str, bytes]) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as file:
+        for name, data in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            file.addfile(entry, io.BytesIO(data))
+    return sink.getvalue()
+
+
+MAIL = """From: =?utf-8?q?J=C3=B6rg?= <a@b.c>
+To: d@e.f
+Subject: Pulsars
+Date: Tue, 01 Oct 2024 10:00:00 +0000
+Message-ID: <x@y>
+MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="b"
+
+--b
+Content-Type: text/plain; charset=utf-8
+Content-Transfer-Encoding: quoted-printable
+
+Gr=C3=BC=C3=9Fe from the observatory.
+--b
+Content-Type: text/csv
+Content-Disposition: attachment; filename="a.csv"
+Content-Transfer-Encoding: base64
+
+aWQsdGV4dAphLE9uZSB0ZXh0Lgo=
+--b--
+"""
+CELLS = [
+    {"cell_type": "markdown", "source": ["# Pulsars\n", "A star."]},
+    {"cell_type": "code", "source": "print(1)", "outputs": [{"output_type": "stream", "text": ["1\n"]}]},
+    {"cell_type": "code", "source": "1/0", "outputs": [{"output_type": "error", "ename": "E", "evalue": "by zero"}]},
+]
+SRT = "1\n00:00:01,000 --> 00:00:03,000\nA <i>star</i>\n\n2\n00:00:09,000 --> 00:00:10,000\nthat blinks.\n"
+RTF = r"{\rtf1\ansi{\fonttbl{\f0 Arial;}}{\info{\title Pulsars}}\pard A star \'fc\u8364? blinks.\par {\*\x y} end}"
+TEX = "\\documentclass{a}\\title{Pulsars}\\begin{document}\\section{One}A star. % c\n\\emph{x} $y$\\end{document}"
+ODT = """<?xml version="1.0"?><o:document-content xmlns:o="urn:oasis:names:tc:opendocument:xmlns:office:1.0"
+xmlns:t="urn:oasis:names:tc:opendocument:xmlns:text:1.0"><o:body><o:text><t:h t:outline-level="1">Pulsars</t:h>
+<t:p>A star<t:s t:c="2"/>blinks.</t:p></o:text></o:body></o:document-content>"""
+MEMBERS = {"docs/a.md": MARKDOWN.encode(), "b.csv": CSV.encode(), ".hidden": b"x"}
+
+
 _LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
 _ARROW = [_ipc(pa.ipc.new_file, None), _ipc(pa.ipc.new_stream, "zstd"), _ipc(pa.ipc.new_file, "lz4")]
 _BY_ENDING: dict[str, list[bytes]] = {
@@ -81,6 +136,16 @@ _BY_ENDING: dict[str, list[bytes]] = {
     ".csv": [CSV.encode(), CSV.replace(",", ";").encode("utf-16")],
     ".tsv": [CSV.replace(",", "\t").encode("cp1252")],
     ".parquet": [_parquet("snappy"), _parquet("zstd"), _parquet("none")],
+    ".eml": [MAIL.encode()],
+    ".mbox": [f"From a@b.c Tue Oct  1 10:00:00 2024\n{MAIL}\nFrom d@e.f\n{MAIL}".encode()],
+    ".ipynb": [json.dumps({"cells": CELLS, "metadata": {"title": "Pulsars"}, "nbformat": 4}).encode()],
+    ".zip": [_zip(MEMBERS)],
+    ".tar": [_tar(MEMBERS)],
+    ".srt": [SRT.encode()],
+    ".vtt": [f"WEBVTT\n\n{SRT}".replace(",000", ".000").encode()],
+    ".rtf": [RTF.encode()],
+    ".tex": [TEX.encode()],
+    ".odt": [_zip({"mimetype": b"application/vnd.oasis.opendocument.text", "content.xml": ODT.encode()})],
     **dict.fromkeys((".arrow", ".feather", ".ipc"), _ARROW),
 }
 
