@@ -96,10 +96,18 @@ def is_of(doc_id: str, files: Collection[str]) -> bool:
     >>> is_of("a/b.jsonl#7", {"a/b.jsonl"}), is_of("a/b.txt", {"a/"}), is_of("a/bc", {"a/b"})
     (True, True, False)
     """
-    if not files:
-        return False
-    cuts = [mark.start() for mark in _BOUNDARY.finditer(doc_id)]
-    return doc_id in files or any(doc_id[:cut] in files or doc_id[: cut + 1] in files for cut in cuts)
+    return bool(files) and any(name in files for name in file_names(doc_id))
+
+
+def file_names(doc_id: str) -> list[str]:
+    """The names that the file of a document may have, and the folders above.
+
+    >>> file_names("a/b.jsonl#7")
+    ['a/b.jsonl#7', 'a', 'a/', 'a/b.jsonl']
+    """
+    cuts = [(mark.start(), mark[0]) for mark in _BOUNDARY.finditer(doc_id)]
+    above = [[doc_id[:cut], *([doc_id[: cut + 1]] if mark == "/" else [])] for cut, mark in cuts]
+    return [doc_id, *(name for names in above for name in names)]
 
 
 def deleted_ids(data: bytes | None) -> frozenset[str]:

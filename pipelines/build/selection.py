@@ -9,7 +9,6 @@ refused: an index of one folder is not to become that of another by a slip.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,13 +19,13 @@ from typing import TypeAlias
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.readers.registry import read_all
 from ragidx.corpora.sources import beir_corpus
-from ragidx.indexer.digests import digest
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.source_list import STANDARD_INPUT, SourceEntry, source_name, sources_of, stored_path
+from ragidx.indexer.store.source_list import STANDARD_INPUT, SourceEntry, owner_of, source_name, sources_of, stored_path
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.build.corpus import Reading, Root, document_hash, is_unchanged
 from ragidx.pipelines.build.options import BuildOptions
+from ragidx.pipelines.build.removal import file_names
 
 Corpus: TypeAlias = str | Path | Sequence[str | Path] | Mapping[str, str | Path] | None
 """What a build is given: a path, several, several by the names of sources, or None for the sources of the index."""
@@ -269,27 +268,33 @@ def _without_missing(selection: Selection, index: Path, *, may_miss: bool) -> Se
 
 
 def _moved(path: str | Path, index: Path, known: Sequence[SourceEntry], stored: Store | None) -> SourceEntry | None:
-    """The source that is at this path now: half of the first documents there are in the index, as they are."""
+    """The source that is at this path now: half of some of its documents are there as they are in the index."""
     if stored is None or str(path) == STANDARD_INPUT:
         return None
     hashes = _hashes(stored)
     for entry in known:
-        root = Root(path, entry.prefix, entry.include, entry.exclude)
-        found = read_all(root.sources(index, lambda _: None), on_skip=lambda _: None)
-        drawn = list(itertools.islice(found, _DRAWN))
-        same = sum(is_unchanged(hashes.get(digest(document.id)), document_hash(document)) for document in drawn)
-        if drawn and 2 * same >= len(drawn):
-            return entry
+        own = [doc_id for doc_id in hashes if owner_of(known, doc_id) == entry]
+        drawn = set(own[:: 1 + len(own) // _DRAWN])
+        files = {name for doc_id in drawn for name in file_names(doc_id)}
+        found = Root(path, entry.prefix, entry.include, entry.exclude).sources(index, lambda _: None)
+        documents = read_all((one for one in found if one.name in files), on_skip=lambda _: None)
+        same = 0
+        for document in documents:
+            same += document.id in drawn and is_unchanged(hashes[document.id], document_hash(document))
+            if 2 * same >= len(drawn):
+                return entry
     return None
 
 
-def _hashes(stored: Store) -> dict[bytes, bytes]:
-    """The hashes of an index's documents, by the digests of their ids."""
-    found: dict[bytes, bytes] = {}
-    for segment in stored.segments:
+def _hashes(stored: Store) -> dict[str, bytes]:
+    """The hashes of an index's documents, by their ids."""
+    found: dict[str, bytes] = {}
+    for segment, dead in zip(stored.segments, stored.dead, strict=True):
+        first = 0
         for batch in segment.batches(["doc_id", "doc_hash"]):
-            ids, hashes = batch.column(0).to_pylist(), batch.column(1).to_pylist()
-            found |= {digest(name): doc_hash for name, doc_hash in zip(ids, hashes, strict=True)}
+            pairs = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+            found |= {one: of for row, (one, of) in enumerate(pairs, first) if dead is None or not dead[row]}
+            first += len(batch)
     return found
 
 

@@ -15,7 +15,7 @@ def test_the_answers_are_those_of_a_query_and_the_places_those_of_its_parts(tmp_
     report, answers = demo.run(tmp_path / "index")
 
     retriever = ragidx.Retriever.open(tmp_path / "index", dtype="float32")
-    assert (report.n_documents, report.n_chunks) == (124, 288)
+    assert (report.n_documents, report.n_chunks) == (124, 276)
     for question, found in zip(demo.QUESTIONS, answers, strict=True):
         assert [one.hit for one in found] == retriever.search(question, 3)
         for one in found:

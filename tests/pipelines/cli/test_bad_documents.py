@@ -269,13 +269,13 @@ def test_strict_does_not_mind_what_the_user_wants_left_out(run: Run, small_corpu
 def test_a_reason_names_options_in_every_form_of_output_and_leaves_quotations_alone(
     run: Run, folder: Path, more: tuple[str, ...]
 ) -> None:
-    reason = "the field 'text' is missing (found: '`dim`'); say which one to read with --text-field"
+    reason = "the field 'text_field' is missing (found: '`dim`'); say which one to read with --text-field"
     (folder / "corpus").mkdir()
     (folder / "corpus/a.jsonl").write_text('{"`dim`": "bees"}\n')
     (folder / "corpus/b.txt").write_text("bees")
 
-    done = run("build", "corpus", *more, "--json")
+    done = run("build", "corpus", "--text-field", "text_field", *more, "--json")
 
     assert json.loads(done.out)["skipped"] == {reason: 1}
-    done = run("build", "corpus", *more)
+    done = run("build", "corpus", "--text-field", "text_field", *more)
     assert f"1 x {reason}" in done.out + done.err

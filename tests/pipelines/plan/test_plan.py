@@ -196,7 +196,7 @@ def test_what_came_changed_and_went_is_told_as_the_build_tells_it(
 def test_what_an_interrupted_build_encoded_is_known_and_its_journal_left_alone(
     small_corpus: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*args: object) -> None:
+    def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
