@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ragidx
+from ragidx.indexer.ann.faiss_files import faiss
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.fusion import Fusion, Scored, Widths, rank_hybrid, rank_lexical
@@ -131,10 +132,17 @@ def z(values: NDArray[np.float64], of: NDArray[np.float64]) -> NDArray[np.float6
 
 def cosines(vectors: NDArray[np.float64], query: NDArray[np.float32], width: int | None = None) -> NDArray[np.float64]:
     """With rows rounded to float16 as they are stored, and again where fewer numbers are compared."""
-    stored = unit(vectors).astype(np.float16)
+    stored = _rounded(unit(vectors))
     if width is not None and width < len(query):
-        stored, query = unit(stored[:, :width]).astype(np.float16), unit(query[:width])
+        stored, query = _rounded(unit(stored[:, :width])), unit(query[:width])
     return np.clip(stored.astype(np.float64) @ query.astype(np.float64), -1, 1)
+
+
+def _rounded(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """To float16 and back, as FAISS does it: halfway between two it goes away from zero, NumPy to the even one."""
+    codec = faiss().ScalarQuantizer(vectors.shape[1], faiss().ScalarQuantizer.QT_fp16)
+    found: NDArray[np.float32] = codec.decode(codec.compute_codes(np.ascontiguousarray(vectors, np.float32)))
+    return found
 
 
 def bm25(texts: Sequence[str], question: str) -> NDArray[np.float64]:

@@ -71,7 +71,7 @@ def test_a_corpus_becomes_an_index_with_one_chunk_for_each_short_document(small_
     assert report.committed
     store = Store.open(tmp_path / "index")
     assert (store.manifest.n_documents, store.manifest.n_chunks) == (6, 6)
-    files = dict.fromkeys(FILE_FIELDS, "string") | {"file.size": "int"}
+    files = dict.fromkeys(FILE_FIELDS, "string") | {"file.size": "int", "file.modified": "timestamp"}
     assert dict(store.manifest.schema) == {"subject": "string", "title": "string", "year": "int", **files}
     rows = store.rows([(0, n) for n in range(6)])
     assert [row.doc_id for row in rows] == [

@@ -29,7 +29,7 @@ def older(small_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def _chunkers(index: Path) -> tuple[object, str]:
     manifest = Store.open(index).manifest
-    return manifest.spec["chunk"]["chunker"], manifest.fingerprint
+    return manifest.spec["chunk"].get("chunker", ""), manifest.fingerprint
 
 
 @pytest.mark.slow
