@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ragidx
-from ragidx.indexer.ann.faiss_files import faiss
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.fusion import Fusion, Scored, Widths, rank_hybrid, rank_lexical
@@ -132,17 +131,21 @@ def z(values: NDArray[np.float64], of: NDArray[np.float64]) -> NDArray[np.float6
 
 def cosines(vectors: NDArray[np.float64], query: NDArray[np.float32], width: int | None = None) -> NDArray[np.float64]:
     """With rows rounded to float16 as they are stored, and again where fewer numbers are compared."""
-    stored = _rounded(unit(vectors))
+    stored = unit(vectors).astype(np.float16)
     if width is not None and width < len(query):
-        stored, query = _rounded(unit(stored[:, :width])), unit(query[:width])
+        stored, query = unit(stored[:, :width]).astype(np.float16), unit(query[:width])
     return np.clip(stored.astype(np.float64) @ query.astype(np.float64), -1, 1)
 
 
-def _rounded(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """To float16 and back, as FAISS does it: halfway between two it goes away from zero, NumPy to the even one."""
-    codec = faiss().ScalarQuantizer(vectors.shape[1], faiss().ScalarQuantizer.QT_fp16)
-    found: NDArray[np.float32] = codec.decode(codec.compute_codes(np.ascontiguousarray(vectors, np.float32)))
-    return found
+def is_stored_as_here(vectors: NDArray[np.float64], width: int | None) -> bool:
+    """Whether `cosines` rounds to float16 as the store does; halfway between two numbers FAISS and NumPy differ."""
+
+    def is_clear(rows: NDArray[np.float32]) -> bool:
+        near = [(rows.astype(np.float64) * (1 + apart)).astype(np.float16) for apart in (-1.5e-7, 1.5e-7)]
+        return bool((near[0] == near[1]).all())
+
+    whole = unit(vectors)
+    return is_clear(whole) and (width is None or is_clear(unit(whole.astype(np.float16)[:, :width])))
 
 
 def bm25(texts: Sequence[str], question: str) -> NDArray[np.float64]:
