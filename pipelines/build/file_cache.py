@@ -48,7 +48,7 @@ class SeenFiles:
 
     Args:
         index: the index folder.
-        options: what is taken from files; other limits, or other readers, and nothing is known.
+        options: what is taken from files; with other limits, or other readers, every file is read.
         documents: of the committed state.
         reread: know nothing.
     """

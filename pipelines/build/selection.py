@@ -2,8 +2,8 @@
 
 paths and the index's sources -> the sources as they will be, and the names of those that are read now
 
-A path is a source of the index by where it is. A source that was moved is known by what it holds. Any other path is
-refused: an index of one folder is not to become that of another by a slip.
+A path is a source of the index by where it is. A source that was moved is recognised by what it holds. Any other path
+is refused: an index of one folder is not to become that of another by a slip.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Deleting from an index, by id or by a condition on metadata, in one commit.
 
 ids and a condition -> for each segment the rows to delete -> dead rows. No file is rewritten; readers that are open
-keep what they see. The corpus is not touched, and builds leave out what was deleted until they are told to restore it.
+keep what they see. The corpus is not touched, and builds leave out what was deleted until `restore` is given.
 
 What is deleted depends on what the index was built from. Documents of a corpus go whole: their metadata are one, and a
 build that finds a document in the index takes it to be whole there, so that a part would never come back. Rows of
@@ -10,10 +10,11 @@ precomputed vectors have metadata and ids of their own, and go one by one.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,9 +102,7 @@ def delete(
     blobs = {name: store.blob(name) for name in store.manifest.files}
     if report.every:
         blobs[DELETED_FILE] = deleted_file(deleted_ids(blobs.get(DELETED_FILE)) | set(report.every))
-    with _writer(index, store, blobs) as writer:
-        if writer.base is None or writer.base.generation != store.manifest.generation:
-            raise BusyError("the index was committed to meanwhile", "run it again", where=str(index))
+    with writer_of(index, store, blobs) as writer:
         for number, mask in enumerate(masks):
             writer.delete_rows((number, first, count) for first, count in _runs(mask))
         notes = _notes(store, index, report.every)
@@ -126,10 +125,15 @@ def _notes(store: Store, index: str | Path, gone: Sequence[str]) -> dict[str, Js
     return notes | ({SOURCES: [entry.to_json() for entry in left]} if SOURCES in notes else {})
 
 
-def _writer(index: str | Path, store: Store, blobs: Mapping[str, bytes]) -> StoreWriter:
-    """A writer that goes on with the index as it is."""
+@contextlib.contextmanager
+def writer_of(index: str | Path, store: Store, blobs: Mapping[str, bytes]) -> Iterator[StoreWriter]:
+    """A writer that goes on with an index as `store` has it, with these files.
+
+    Raises:
+        BusyError: a writer holds the index, or it was committed to since the store was opened.
+    """
     manifest = store.manifest
-    return StoreWriter(
+    with StoreWriter(
         index,
         spec=manifest.spec,
         fingerprint=manifest.fingerprint,
@@ -137,7 +141,10 @@ def _writer(index: str | Path, store: Store, blobs: Mapping[str, bytes]) -> Stor
         index=manifest.index,
         blobs=blobs,
         journal=False,  # nothing is encoded: what an interrupted build has encoded stays for the next one
-    )
+    ) as writer:
+        if writer.base is None or writer.base.generation != manifest.generation:
+            raise BusyError("the index was committed to meanwhile", "run it again", where=str(index))
+        yield writer
 
 
 def _choose(store: Store, ids: Sequence[str], where: str | None) -> tuple[list[NDArray[np.bool_]], DeleteReport]:

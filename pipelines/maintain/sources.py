@@ -8,14 +8,14 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-from ragidx.corpora.errors import BusyError, QueryError
+from ragidx.corpora.errors import QueryError
 from ragidx.corpora.spec import Json
 from ragidx.indexer.digests import as_digests, digest
 from ragidx.indexer.store.source_list import SOURCES, SourceEntry, owner_of, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import ROLLED_BACK
-from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.removal import DELETED_FILE, deleted_file, deleted_ids, document_ids
+from ragidx.pipelines.maintain.delete import writer_of
 
 
 def sources(index: str | Path = "ragidx-index") -> tuple[SourceEntry, ...]:
@@ -58,17 +58,7 @@ def remove(name: str, index: str | Path = "ragidx-index") -> int:
     blobs = {blob: store.blob(blob) for blob in manifest.files}
     if DELETED_FILE in blobs:
         blobs[DELETED_FILE] = deleted_file([one for one in deleted_ids(blobs[DELETED_FILE]) if not is_own(one)])
-    with StoreWriter(
-        index,
-        spec=manifest.spec,
-        fingerprint=manifest.fingerprint,
-        dim=manifest.dim,
-        index=manifest.index,
-        blobs=blobs,
-        journal=False,
-    ) as writer:
-        if writer.base is None or writer.base.generation != manifest.generation:
-            raise BusyError("the index was committed to meanwhile", "run it again", where=str(index))
+    with writer_of(index, store, blobs) as writer:
         known = writer.known_documents()
         others = [doc_id for doc_id in document_ids(store) if not is_own(doc_id)]
         known.keep_all(as_digests([digest(doc_id) for doc_id in others]))

@@ -246,7 +246,7 @@ def _zip_fault(info: zipfile.ZipInfo) -> str:
     """Why a member is not read; empty if it is."""
     if info.flag_bits & 0x1:
         return "encrypted"
-    kind = info.external_attr >> 28  # of the mode of Unix; 0: made elsewhere
+    kind = info.external_attr >> 28  # of the mode of Unix; 0: of another system
     return "" if kind in (0, 0o10) else "not a regular file"
 
 

@@ -106,9 +106,9 @@ def test_an_arrow_file_says_what_its_batches_take(make: Callable[..., Any], pack
     table = pa.table({"a": pa.array(["x" * 1000, "y" * 500]).dictionary_encode(), "b": pa.array([1, 2], pa.int64())})
     data = _ipc(make, packing, old=old)(table)
 
-    told = declared_bytes(io.BytesIO(data), len(data))
+    declared = declared_bytes(io.BytesIO(data), len(data))
 
-    assert 1500 + 16 + 8 + 12 <= told <= 1500 + 16 + 8 + 12 + 5 * 64  # and the padding of five buffers
+    assert 1500 + 16 + 8 + 12 <= declared <= 1500 + 16 + 8 + 12 + 5 * 64  # and the padding of five buffers
 
 
 def test_a_parquet_file_says_what_its_pages_hold() -> None:
