@@ -12,7 +12,7 @@ import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -97,7 +97,7 @@ class Counter:
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._codes, self._older = _Codes(), _Codes()
-        self._words: dict[str, int] = {}
+        self._words: dict[str, tuple[int, ...]] = {}  # ids of words, without the white space around them
         self.exact = self._adds_up(_FREE, apart=True) or any(map(self._adds_up, _PATTERNS))
         if not self.exact:
             self._pattern = _FREE
@@ -106,6 +106,16 @@ class Counter:
     def counts(self, texts: list[str]) -> list[int]:
         """The tokens of whole texts."""
         return [len(one) for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of whole texts: where white space is no part of a token, those of their words one after another."""
+        if not (self.exact and self._free):
+            return self._ids(texts)
+        words = [None if _NOT_PLAIN_SPACE.search(text) else text.split() for text in texts]
+        known = self._known({word for one in words if one for word in one})
+        rows = [None if one is None or not all(map(known.__contains__, one)) else _joined(one, known) for one in words]
+        left = iter(self._ids([text for text, row in zip(texts, rows, strict=True) if row is None]))
+        return [next(left) if row is None else row for row in rows]
 
     def gain(self, piece: str, bare: str) -> int:
         """How many tokens more a piece has without the white space around it."""
@@ -165,28 +175,50 @@ class Counter:
             return (0 for _ in pieces)
         if not self._free:
             return self.counts(pieces)
-        known, marks = self._words, _APART if self._apart else ""
         words = [piece.strip() for piece in pieces]
-        bare = [word.strip(marks) for word in words] if marks else words
-        new = list({word for word in bare if word not in known})
-        known.update(zip(new, self.counts(new), strict=True))
+        bare = [word.strip(self._marks) for word in words] if self._marks else words
+        known = self._learned(bare)
+        return (len(known[inner]) + len(word) - len(inner) for word, inner in zip(words, bare, strict=True))
+
+    def _known(self, words: set[str]) -> dict[str, tuple[int, ...]]:
+        """The ids of words with the marks around them; long ones may be missing."""
+        seen = self._words
+        new = {word: word.strip(self._marks) for word in words if word not in seen and len(word) <= PIECE_CHARS}
+        known = self._learned([*new.values(), *self._marks])
+        for word, inner in new.items():
+            at = word.find(inner)
+            known[word] = tuple(_joined([*word[:at], inner, *word[at + len(inner) :]], known))
+        return known
+
+    def _learned(self, words: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """The cache of words, which has these afterwards."""
+        known = self._words
+        new = list({word for word in words if word not in known})
+        known.update(zip(new, map(tuple, self._ids(new)), strict=True))
         if len(known) > _CACHED:
             self._words = {}
-        return (known[inner] + len(word) - len(inner) for word, inner in zip(words, bare, strict=True))
+        return known
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        return [one.ids for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def _adds_up(self, pattern: re.Pattern[str], *, apart: bool = False) -> bool:
         """Whether the tokens of texts of many kinds are the sums of those of the pattern's pieces.
 
         With `apart`, each mark around a word is taken for a token of its own: there are half as many words to count.
         """
-        self._pattern, self._free, self._apart, self.exact = pattern, pattern is _FREE, apart, True
+        self._pattern, self._free, self._marks, self.exact = pattern, pattern is _FREE, _APART if apart else "", True
         self._codes, self._older, self._words = _Codes(), _Codes(), {}
         added = self._tokenizer.get_added_tokens_decoder().values()
         if any(not one.special and (one.lstrip or one.rstrip or re.search(r"\s", one.content)) for one in added):
             return False
         texts = [text.strip() for text in (_TRIED, *_TRIED.split("\n\n"), *_TRIED.splitlines())]
         sums = [int((self._of(pattern.findall(text)) >> _TOKENS).sum()) for text in texts]
-        return sums == self.counts(texts)
+        return sums == self.counts(texts) and (not self._free or self.ids(texts) == self._ids(texts))
+
+
+def _joined(words: Iterable[str], known: dict[str, tuple[int, ...]]) -> list[int]:
+    return list(itertools.chain.from_iterable(map(known.__getitem__, words)))
 
 
 class _Codes(dict[str, int]):

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from tokenizers import Tokenizer
 
+from ragidx.corpora.chunking import Counter
 from ragidx.corpora.errors import ModelError, RagidxError, check_machine, first_line, panics_of
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.models.files import read_object
@@ -69,6 +70,7 @@ class TextTokenizer:
         self.pieces = _plain(backend)
         self.texts = _plain(backend)
         self.texts.encode_special_tokens = True
+        self._counter: Counter | None = None  # opening one takes some milliseconds, which a query can do without
         added = self.pieces.get_added_tokens_decoder().items()
         special = {number: token.content for number, token in added if token.special}
         self._named = re.compile("|".join(map(re.escape, special.values())) or r"(?!)")
@@ -108,6 +110,11 @@ class TextTokenizer:
         """The ids of texts, without the model's special tokens around them."""
         encoded = self.texts.encode_batch(list(texts), add_special_tokens=False)
         return [Tokens(list(one.ids), list(one.offsets)) for one in encoded]
+
+    def counter(self) -> Counter:
+        """Counts the tokens of texts. Once it is there, `ids` need not tokenise the words that it has seen."""
+        self._counter = self._counter or Counter(self.texts)
+        return self._counter
 
     def spells_special(self, text: str) -> bool:
         """Whether a special token's spelling occurs in it."""
@@ -165,6 +172,8 @@ class TextTokenizer:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """As `batch`, the ids alone: no offsets are worked out."""
+        if self._counter is not None:
+            return self._counter.ids(texts)
         return [list(one.ids) for one in self.texts.encode_batch_fast(list(texts), add_special_tokens=False)]
 
 

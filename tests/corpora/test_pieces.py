@@ -96,6 +96,29 @@ def test_the_sum_of_pieces_is_the_count_of_the_whole_or_the_pieces_are_doubtful(
     assert found.doubts[-1] or found.tokens[-1] == counter.counts([text])[0]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama2", "joined"])
+@settings(deadline=None, max_examples=300)
+@given(texts=st.lists(st.lists(st.text(max_size=8) | SPACES_AND_MARKS).map("".join), max_size=4))
+def test_the_ids_of_texts_are_those_of_the_tokenizer(kind: str, texts: list[str]) -> None:
+    whole = tokenizer(kind).encode_batch(texts, add_special_tokens=False)
+
+    assert counter_of(kind).ids(texts) == [one.ids for one in whole]
+
+
+def test_words_that_are_known_are_not_tokenised_again() -> None:
+    counter = Counter(tokenizer("bert"))
+    texts = ["(The lease)...  ends,\nit does.", "", "the \u2028lease", f"a {'long' * 40} word"]
+    first = counter.ids(texts)
+    counter._tokenizer = tokenizers.Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))  # which knows nothing
+
+    again = counter.ids(texts)
+
+    assert first == [one.ids for one in tokenizer("bert").encode_batch(texts, add_special_tokens=False)]
+    assert again[:2] == first[:2]
+    assert again[2:] != first[2:]
+
+
 def test_a_long_word_is_cut_behind_full_stops_and_never_inside_a_cluster() -> None:
     sentence = "日本語の文章です。"
     counter = Counter(tokenizer("bert"))
