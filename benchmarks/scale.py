@@ -1,8 +1,9 @@
 """Time and peak memory of `ragidx build` for growing corpora, as a whole process: flat memory is the claim.
 
-    python benchmarks/scale.py --text DIR [--chunks 1000,10000,100000]
+    python benchmarks/scale.py --text DIR [--chunks 1000,10000,100000] [--rival CHECKOUT] [options of build]
 
-The text is taken from the *.jsonl.zst files of a folder, as many documents as give so many chunks.
+The text is taken from the *.jsonl.zst files of a folder, as many documents as give so many chunks. The rival is another
+commit of ragidx, in a folder with that name; it builds the same corpus, right after.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--chunks", default="1000,10000,100000")
+    parser.add_argument("--rival", type=Path)
     arguments, options = parser.parse_known_args()
     for wanted in map(int, arguments.chunks.split(",")):
         with tempfile.TemporaryDirectory() as folder:
@@ -37,37 +39,45 @@ def main():
                         break
                     stream.write(json.dumps({"id": document.id, "text": document.text}) + "\n")
                     chars += len(document.text)
-            command = [
-                sys.executable,
-                "-m",
-                "ragidx",
-                "build",
-                str(corpus),
-                "--index",
-                f"{folder}/index",
-                "--json",
-                *options,
-            ]
-            started = time.perf_counter()
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            out = process.stdout.read()
-            _, status, usage = os.wait4(process.pid, 0)
-            seconds = time.perf_counter() - started
-            assert status == 0
-            report = json.loads(out)
-        record(
-            "build at scale",
-            {
-                "chunks": report["n_chunks"],
-                "seconds": round(seconds, 1),
-                "seconds encoding": round(report["encode_seconds"], 1),
-                "peak MiB": round(usage.ru_maxrss / 1024),
-                "index bytes": report["index_bytes"],
-            },
-            model="mini",
-            corpus_bytes=chars,
-            options=" ".join(options),
-        )
+            own, seconds, usage = build(corpus, Path(folder) / "index", options)
+            rival = arguments.rival and build(corpus, Path(folder) / "rival", options, arguments.rival)
+        values = {
+            "chunks": own["n_chunks"],
+            "seconds": round(seconds, 1),
+            "CPU s": round(cpu(usage), 1),
+            "seconds encoding": round(own["encode_seconds"], 1),
+            "peak MiB": round(usage.ru_maxrss / 1024),
+            "index bytes": own["index_bytes"],
+        }
+        if rival:
+            report, seconds, other = rival
+            values |= {
+                "rival: chunks": report["n_chunks"],
+                "rival: seconds": round(seconds, 1),
+                "rival: CPU s": round(cpu(other), 1),
+                "CPU s / rival": round(cpu(usage) / cpu(other), 3),
+            }
+        record("build at scale", values, model="mini", corpus_bytes=chars, options=" ".join(options))
+
+
+def build(corpus, index, options, checkout=None):
+    """The report, seconds and resources of one build, by this version or by a checkout's."""
+    command = [sys.executable, "-m", "ragidx", "build", str(corpus), "--index", str(index), "--json", *options]
+    environment = os.environ | ({"PYTHONPATH": str(checkout.parent)} if checkout else {})
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, cwd=index.parent
+    )
+    out = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - started
+    assert status == 0
+    report = json.loads(out)
+    return report, seconds, usage
+
+
+def cpu(usage):
+    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.language import LANGUAGE, check_language, language_finder
 from ragidx.corpora.records import Document, Skip
 from ragidx.corpora.sources import BY_RULE, Source
 from ragidx.indexer.arrays import Floats
@@ -141,6 +142,8 @@ class _Build:
     def run(self) -> BuildReport:
         """The whole build."""
         self._started = time.perf_counter()
+        if self.reading.language:
+            check_language()
         if self.plan.wants_a_sample:
             self._fit()
         with cleaned_if_refused(self.index), self._writer() as writer:
@@ -150,7 +153,8 @@ class _Build:
             self._cut_before = n_truncated(writer.base) if had else 0
             self._looks_again = self.options.strict and self._cut_before > 0
             self._deleted = deleted_ids(self.plan.blobs().get(DELETED_FILE))
-            reread = self.options.reread or self._looks_again
+            self._relabels = had and self.reading.changes_language
+            reread = self.options.reread or self._looks_again or self._relabels
             self._seen = SeenFiles(self.index, self.reading.read_options, known, reread=reread)
             with contextlib.ExitStack() as self._open:
                 for window in windows(self._items(known)):
@@ -167,7 +171,7 @@ class _Build:
                 self.report.n_cut_before = known.count_hashed_otherwise(CUT_HERE)
             entries = self._tally.entries(before, changed=bool(r.n_added or r.n_changed or r.n_removed))
             r.n_documents = sum(entry.n_documents for entry in entries)
-            changed = had and rules(before) != rules(entries)
+            changed = self._relabels or (had and rules(before) != rules(entries))
             manifest = writer.commit(self._notes(entries), r.n_documents, changed=changed)
             self.report.committed = writer.base is None or manifest.generation != writer.base.generation
             self._seen.write()
@@ -263,13 +267,13 @@ class _Build:
             self.report.n_kept_out += 1
             self._seen.left_out(document.id)  # so that it is counted next time, too
             return ()
-        if had is not None and is_unchanged(had, doc_hash):
+        if had is not None and is_unchanged(had, doc_hash) and not self._relabels:
             doc_hash = had  # it says which chunker cut the document
         if not self._seen.document(document.id, doc_hash):
             self._left_out(Skip(document.id, REPEATED))
             return ()
         self._count(document.id, 1)
-        if had == doc_hash:
+        if had == doc_hash and not self._relabels:
             self._keep(document.id, 1)
             self.writer.keep_document(document.id)
             if self._looks_again:
@@ -291,7 +295,8 @@ class _Build:
 
     def _cutting(self) -> Cutter:
         if self._cutter is None:
-            self._cutter = self._open.enter_context(Cutter(self._chunker()))
+            language = language_finder() if self.reading.language else None
+            self._cutter = self._open.enter_context(Cutter(self._chunker(), language))
         return self._cutter
 
     def _chunker(self) -> Chunker:
@@ -367,6 +372,7 @@ class _Build:
             SOURCES: [entry.to_json() for entry in entries],
             "skipped": dict(self.skips.counts),
             LAYOUTS: self.reading.layouts.to_json(),
+            LANGUAGE: self.reading.language,
             # of the index, at most: some of those before may be gone, unless each was looked at again
             "truncated": r.n_truncated + (0 if self._looks_again else self._cut_before),
             "device": encoder.device if encoder else "",

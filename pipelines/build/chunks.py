@@ -7,13 +7,14 @@ would wait for the interpreter's lock. How many documents wait is bounded, by nu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.records import Document
 from ragidx.indexer.digests import digest
 from ragidx.indexer.store.rows import Row
@@ -33,12 +34,16 @@ class Item:
 class Cutter:
     """A thread over one chunker; a context manager.
 
+    Args:
+        chunker: of the build.
+        language: names the language of a text, for the metadata of documents that name none; None: nobody asks.
+
     `submit` takes a document and yields the items of documents that are done, one list a document, in the order of
     submission; `drain` yields the rest.
     """
 
-    def __init__(self, chunker: Chunker) -> None:
-        self._chunker = chunker
+    def __init__(self, chunker: Chunker, language: Callable[[str], str | None] | None = None) -> None:
+        self._chunker, self._language = chunker, language
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="ragidx-cut")
         self._waiting: deque[tuple[int, Future[list[Item]]]] = deque()
         self._n_chars = 0
@@ -72,6 +77,8 @@ class Cutter:
         items = []
         chunks = list(self._chunker.chunks(document))
         metadata = {**document.metadata, **document.file}
+        if self._language is not None:
+            metadata.setdefault(LANGUAGE, self._language(document.text))
         positions = document.positions(chunk.start for chunk in chunks)
         for chunk, (line, page) in zip(chunks, positions, strict=True):
             text = self._chunker.encoded_text(chunk)

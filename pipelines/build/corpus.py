@@ -12,13 +12,14 @@ import dataclasses
 import functools
 import json
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, SpecError, is_panic, panics_of
+from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.registry import ReadOptions, read_all
 from ragidx.corpora.records import Document, OnSkip, Skip, plain
@@ -107,8 +108,23 @@ class Reading:
     @functools.cached_property
     def layouts(self) -> Layouts:
         """How structured files are read: as the index that is updated has it."""
+        return Layouts.from_json(self._stored.get(LAYOUTS))
+
+    @property
+    def language(self) -> bool:
+        """Whether documents get the field `language`: as asked, else as the index that is updated has it."""
+        return bool(self._stored.get(LANGUAGE)) if self.options.language is None else self.options.language
+
+    @property
+    def changes_language(self) -> bool:
+        """Whether the documents of the index that is updated need other metadata."""
+        return self.language != bool(self._stored.get(LANGUAGE))
+
+    @functools.cached_property
+    def _stored(self) -> Mapping[str, Any]:
+        """The notes of the index that is updated; empty where there is none."""
         manifest = None if self.options.rebuild else committed_or_none(self.index)
-        return Layouts() if manifest is None else Layouts.from_json(manifest.notes.get(LAYOUTS))
+        return {} if manifest is None else manifest.notes
 
     def sources(self, on_skip: OnSkip) -> Iterator[Source]:
         """The files that are read; nothing is opened."""

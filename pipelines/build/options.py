@@ -76,6 +76,7 @@ class BuildKeywords(EncoderOptions, FilterOptions, RunOptions, ChunkOptions, Sto
 
     model: str | None
     records: str | Sequence[str] | None  # where the records of JSON files are: `GLOB=PATH`
+    language: bool | None  # name the language of each document in its metadata
     reread: bool  # open every file again
     restore: bool  # take in again what was deleted by hand
 
@@ -98,7 +99,7 @@ class BuildOptions:
         stemmer, lexical: as in `LexicalOptions`.
         device, dtype, attn: as in `RunOptions`.
         include, exclude, text_field, id_field: as in `CorpusOptions`.
-        records: as in `BuildKeywords`.
+        records, language: as in `BuildKeywords`.
         strict, reread, restore, allow_removal, rebuild: as in `BuildKeywords`.
     """
 
@@ -119,6 +120,7 @@ class BuildOptions:
     text_field: tuple[str, ...] | None = None
     id_field: tuple[str, ...] | None = None
     records: tuple[str, ...] | None = None
+    language: bool | None = None
     strict: bool = False
     reread: bool = False
     restore: bool = False

@@ -59,6 +59,11 @@ from ragidx.pipelines.cli.progress import ProgressLine
 @encoding_options
 @corpus_options
 @records_option
+@click.option(
+    "--language/--no-language",
+    default=None,
+    help="Name the language of each document in its field `language`; needs the extra `language` [default: no].",
+)
 @click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped or cut.")
 @click.option("--plan", is_flag=True, help="Estimate time, disk and memory, and build nothing.")
 @click.option("--watch", is_flag=True, help="Then build again after each burst of changes, until Ctrl-C.")
