@@ -63,7 +63,8 @@ def main():
 def build(corpus, index, options, checkout=None):
     """The report, seconds and resources of one build, by this version or by a checkout's."""
     command = [sys.executable, "-m", "ragidx", "build", str(corpus), "--index", str(index), "--json", *options]
-    environment = os.environ | ({"PYTHONPATH": str(checkout.parent)} if checkout else {})
+    places = [*([str(checkout.parent)] if checkout else []), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
     started = time.perf_counter()
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, cwd=index.parent

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ragidx.corpora.errors import ModelError, SpecError, check_machine, first_line
+from ragidx.indexer.encoders import precision
 from ragidx.indexer.encoders.backward_attention import use_strongest, watched
 from ragidx.indexer.models import lora as adapters
 from ragidx.indexer.models.locate import ModelFiles
@@ -27,6 +28,7 @@ from ragidx.indexer.specs import EncoderSpec
 
 _NO_WINDOW = 10**6
 _PROBE_TOLERANCE = 1e-6
+_PROBE_TOKENS = 8
 
 
 # What takes the states between layers in this thread's forward pass; hooks belong to the model, which threads share.
@@ -215,7 +217,6 @@ def load_backbone(
         use_strongest(model, files.name)
     backbone = Backbone(model.to(device), layer=spec.layer, attention=spec.attention, layer_norm=spec.layer_norm)
     if backbone.layer != 0:
-        _check_runs(backbone, files.name)
         check_direction(backbone, spec.attention, files.name)
     elif spec.method == "reba":
         raise SpecError(
@@ -259,26 +260,24 @@ def attend_both_ways(model: Any) -> None:
             module.sliding_window = _NO_WINDOW
 
 
-def _check_runs(backbone: Backbone, name: str) -> None:
-    try:
-        _sees_the_future(backbone, padded=False)
-    except (AttributeError, TypeError, ValueError, NotImplementedError, RuntimeError) as fault:
-        if isinstance(fault, torch.OutOfMemoryError):
-            raise
-        raise ModelError(
-            f"'{name}' cannot run with this attention: {type(fault).__name__}: {fault}",
-            "its family does not support it in this version of transformers; choose another `method`",
-        ) from fault
-
-
 def check_direction(backbone: Backbone, attention: str, name: str) -> None:
     """Change the last token and look at the first one's state: does it see the future, and should it?
 
     Raises:
-        ModelError: attention runs in the other direction; tried with and without padding.
+        ModelError: the model does not run, or its attention runs in the other direction; tried with and without
+            padding.
     """
     for padded in (False, True):
-        seen = _sees_the_future(backbone, padded)
+        try:
+            with precision.threads(precision.threads_for(_PROBE_TOKENS, precision.n_weights(backbone.model))):
+                seen = _sees_the_future(backbone, padded)
+        except (AttributeError, TypeError, ValueError, NotImplementedError, RuntimeError) as fault:
+            if isinstance(fault, torch.OutOfMemoryError):
+                raise
+            raise ModelError(
+                f"'{name}' cannot run with this attention: {type(fault).__name__}: {fault}",
+                "its family does not support it in this version of transformers; choose another `method`",
+            ) from fault
         if seen != (attention == "bidirectional"):
             does = "attends both ways" if seen else "stays causal"
             hint = (

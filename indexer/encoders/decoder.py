@@ -102,7 +102,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
     @torch.inference_mode()
     def _token_vectors(self, ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
         """(b, t, d) float32: states, or with backward attention what each token takes of the later ones."""
-        with precision.threads(self.threads):
+        with precision.threads(self._threads_for(ids)):
             if self.spec.method != "reba":
                 return self.backbone.states(ids, attention).to(torch.float32)
             states, strongest = self.backbone.states_and_attention(ids, attention)

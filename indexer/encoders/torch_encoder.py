@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
@@ -87,7 +88,7 @@ class BatchEncoder(Encoder):
         shift = None if project is None or project.shift is None else torch.from_numpy(project.shift).to(self.device)
 
         def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
-            with precision.threads(self.threads):
+            with precision.threads(self._threads_for(ids)):
                 vectors = self.forward(ids, attention, pooled, instruction)
                 return vectors if matrix is None else apply(vectors, matrix, shift)
 
@@ -135,6 +136,16 @@ class BatchEncoder(Encoder):
         taken = middle[: max(1, budget // max(1, middle[0].width))]
         batch = batching.collate(taken, self.tokenizer.pad, torch.device(self.device))
         return lambda: self.forward(*batch, None), sum(row.n_tokens for row in taken)
+
+    def _threads_for(self, ids: Tensor) -> int | None:
+        """One for a small batch on a CPU, else what was measured."""
+        if self.device != "cpu":
+            return None
+        return precision.threads_for(ids.numel(), self._n_weights) or self.threads
+
+    @functools.cached_property
+    def _n_weights(self) -> int:
+        return precision.n_weights(self.module())
 
     @abstractmethod
     def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:

@@ -49,6 +49,7 @@ class TextTokenizer:
         backend: of the `tokenizers` library.
         bos, eos, pad, unk: ids of the special tokens, None where the model has none.
         max_length: the longest input that its configuration names; transformers writes 10^30 for none.
+        owned: nobody else uses the backend, so it need not be copied.
 
     Attributes:
         texts: the backend for texts: special tokens in them are ordinary characters. Chunking counts with it.
@@ -66,9 +67,10 @@ class TextTokenizer:
         pad: int | None,
         unk: int | None,
         max_length: int | None,
+        owned: bool = False,
     ) -> None:
-        self.pieces = _plain(backend)
-        self.texts = _plain(backend)
+        self.pieces = _plain(backend if owned else _copy(backend))
+        self.texts = _copy(self.pieces)
         self.texts.encode_special_tokens = True
         self._counter: Counter | None = None  # opening one takes some milliseconds, which a query can do without
         added = self.pieces.get_added_tokens_decoder().items()
@@ -81,8 +83,8 @@ class TextTokenizer:
         self.max_length = None if max_length is None or max_length >= _NO_LIMIT else max_length
 
     @classmethod
-    def of(cls, tokenizer: Any, *, model: str) -> Self:
-        """A tokenizer of transformers.
+    def of(cls, tokenizer: Any, *, model: str, owned: bool = False) -> Self:
+        """A tokenizer of transformers; `owned` as in the class.
 
         Raises:
             ModelError: it has no fast version.
@@ -100,6 +102,7 @@ class TextTokenizer:
             pad=tokenizer.pad_token_id,
             unk=tokenizer.unk_token_id,
             max_length=tokenizer.model_max_length,
+            owned=owned,
         )
 
     def piece(self, text: str) -> list[int]:
@@ -199,7 +202,7 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
             "copy its tokenizer.json and tokenizer_config.json into the model's folder",
             where=str(folder),
         ) from fault
-    return TextTokenizer.of(tokenizer, model=files.name)
+    return TextTokenizer.of(tokenizer, model=files.name, owned=True)
 
 
 def is_plain(files: ModelFiles) -> bool:
@@ -251,6 +254,7 @@ def _read_plain(folder: Path) -> TextTokenizer | None:
         pad=numbers["pad"],
         unk=numbers["unk"],
         max_length=settings["model_max_length"],
+        owned=True,
     )
 
 
@@ -272,11 +276,14 @@ def check_vocabulary(tokenizer: TextTokenizer, n_tokens: int, name: str) -> None
 
 
 def _plain(backend: Tokenizer) -> Tokenizer:
-    """A copy without truncation and padding, which a tokenizer.json may switch on."""
-    copy = Tokenizer.from_str(backend.to_str())
-    copy.no_truncation()
-    copy.no_padding()
-    return copy
+    """Without truncation and padding, which a tokenizer.json may switch on."""
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _copy(backend: Tokenizer) -> Tokenizer:
+    return Tokenizer.from_str(backend.to_str())
 
 
 def _surroundings(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
