@@ -101,11 +101,15 @@ def markdown(found):
     parts += [spectrum(row) for row in of(["unembedding spectrum"], found)]
     scale = of(["build at scale"], found)
     if scale:
-        head = ["| `build` with mini | seconds | of them encoding | peak memory |", "| --- | --- | --- | --- |"]
+        head = [
+            "| `build` with mini | seconds | of them encoding | peak memory | CPU s | before the present chunker |",
+            "| --- |" + " --- |" * 5,
+        ]
         body = [
-            f"| {row['values']['chunks']:,} chunks | {row['values']['seconds']} | {row['values']['seconds encoding']}"
-            f" | {row['values']['peak MiB']} MiB |"
+            f"| {v['chunks']:,} {f'chunks {row['setting']['options']}'.strip()} | {v['seconds']}"
+            f" | {v['seconds encoding']} | {v['peak MiB']} MiB | {v.get('CPU s', '')} | {v.get('rival: CPU s', '')} |"
             for row in scale
+            for v in [row["values"]]
         ]
         parts.append("\n".join(head + body))
     return "\n\n".join(parts + WORD_TABLES["chunks"](found) + WORD_TABLES["words"](found) + engine(found)) + "\n"

@@ -95,7 +95,7 @@ class BatchEncoder(Encoder):
         yield from self._run(self.rendered(texts, instruction), forward)
 
     def tune(self, texts: Sequence[str]) -> None:
-        """Measure, once, on texts that are about to be encoded: threads, batch size, and whether `mixed` pays.
+        """Measure, once, on texts that are about to be encoded: threads, batch size, and the number format.
 
         Only on a CPU, where the best settings depend on the machine and its load; the dtype only if it is `auto`.
         """
@@ -111,8 +111,8 @@ class BatchEncoder(Encoder):
         small, _ = self._sample(rows, batching.CPU_BUDGETS[0])  # a trial costs what it reads
         self.threads = precision.best_threads(small)
         with precision.threads(self.threads):
-            if self._measured and precision.faster_mixed(self.module(), small):
-                self.dtype = "mixed"
+            if self._measured:
+                self.dtype = precision.fastest_format(self.module(), small)
             self.budget.tokens = self._best_budget(rows)
 
     def on_threads(self, count: int | None) -> AbstractContextManager[None]:

@@ -67,9 +67,9 @@ def test_attention_both_ways_must_have_an_effect_and_float32_needs_no_second_loo
 def test_a_dtype_that_is_left_to_ragidx_is_the_one_that_a_build_would_measure(tiny_model: Make) -> None:
     report = examine(str(tiny_model("llama")), method="classical", device="cpu")
 
-    assert report.dtype in ("float32", "mixed")
+    assert report.dtype in ("float32", "mixed", "bfloat16")
     assert report.n_failed == 0
-    assert (f"{report.dtype} against float32" in _named(report, report.dtype)) == (report.dtype == "mixed")
+    assert (f"{report.dtype} against float32" in _named(report, report.dtype)) == (report.dtype != "float32")
 
 
 @pytest.mark.slow
