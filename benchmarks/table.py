@@ -106,10 +106,9 @@ def markdown(found):
             "| --- |" + " --- |" * 5,
         ]
         body = [
-            f"| {v['chunks']:,} {f'chunks {row['setting']['options']}'.strip()} | {v['seconds']}"
-            f" | {v['seconds encoding']} | {v['peak MiB']} MiB | {v.get('CPU s', '')} | {v.get('rival: CPU s', '')} |"
-            for row in scale
-            for v in [row["values"]]
+            f"| {v['chunks']:,} {named.strip()} | {v['seconds']} | {v['seconds encoding']} | {v['peak MiB']} MiB"
+            f" | {v.get('CPU s', '')} | {v.get('rival: CPU s', '')} |"
+            for v, named in ((row["values"], f"chunks {row['setting']['options']}") for row in scale)
         ]
         parts.append("\n".join(head + body))
     return "\n\n".join(parts + WORD_TABLES["chunks"](found) + WORD_TABLES["words"](found) + engine(found)) + "\n"
