@@ -122,6 +122,13 @@ def test_a_bos_or_eos_that_the_template_names_is_not_put_there_twice(
         ("reba", "<s>a milla mill"),  # only what it puts before one
         ("echo-copies", "<s>a milla mill"),
         ("prompteol-original", '<s>This sentence : "a mill." means in one word:"'),  # its last token is pooled
+        ("pretended-cot", '<s>After thinking step by step , this sentence : "a mill." means in one word:"'),
+        (
+            "knowledge-enhancement",
+            "<s>The essence of a sentence is often captured by its main subjects and actions, while descriptive terms "
+            "provide additional but less central details. With this in mind , this sentence : "
+            '"a mill." means in one word:"',
+        ),
         ("echo-trained", "<s>Document:a mill\nDocument again:a mill</s>"),  # what the pieces name
     ],
 )

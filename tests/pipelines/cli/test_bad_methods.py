@@ -46,9 +46,9 @@ def parts(small_corpus: Path, model: Path, folder: Path) -> Path:
     [
         (
             "--template Passage",
-            "unknown template 'Passage'\n  hint: known: classical, echo, echo-copies, echo-trained, llm2vec, "
-            "llm2vec-gemma, llm2vec-inst, llm2vec-llama3, llm2vec-qwen2, metaeol, pooling-and-attention, prompteol, "
-            "prompteol-original, reba",
+            "unknown template 'Passage'\n  hint: known: classical, echo, echo-copies, echo-trained, "
+            "knowledge-enhancement, llm2vec, llm2vec-gemma, llm2vec-inst, llm2vec-llama3, llm2vec-qwen2, metaeol, "
+            "pooling-and-attention, pretended-cot, prompteol, prompteol-original, reba",
         ),
         (
             "--template 'Passage: '",

@@ -171,8 +171,9 @@ UNKNOWN_ATTN = (
         (
             "--template ekho",
             "unknown template 'ekho'; did you mean 'echo'?\n"
-            "  hint: known: classical, echo, echo-copies, echo-trained, llm2vec, llm2vec-gemma, llm2vec-inst, "
-            "llm2vec-llama3, llm2vec-qwen2, metaeol, pooling-and-attention, prompteol, prompteol-original, reba",
+            "  hint: known: classical, echo, echo-copies, echo-trained, knowledge-enhancement, llm2vec, llm2vec-gemma, "
+            "llm2vec-inst, llm2vec-llama3, llm2vec-qwen2, metaeol, pooling-and-attention, pretended-cot, prompteol, "
+            "prompteol-original, reba",
         ),
         (
             "--template {texd}",
