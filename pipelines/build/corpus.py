@@ -103,7 +103,7 @@ class Reading:
     def read_options(self) -> ReadOptions:
         """What is taken from structured files."""
         o = self.options
-        return ReadOptions(text_field=o.text_field, id_field=o.id_field, records=o.records)
+        return ReadOptions(text_field=o.text_field, id_field=o.id_field, records=o.records, fields=o.fields)
 
     @functools.cached_property
     def layouts(self) -> Layouts:
