@@ -94,7 +94,7 @@ def _records(file: SourceFile, rows: Any, names: list[str], before: int, encodin
         number += 1
         if len(row) != len(names):
             file.skip(f"{len(row)} cells where the header has {len(names)}", f":{line}")
-        elif any(lone_surrogate(cell) is not None for cell in row):
+        elif lone_surrogate("".join(row)) is not None:
             file.skip(f"cannot be decoded as {encoding}", f":{line}")
         else:
             yield Record(number, {name: cell or None for name, cell in zip(names, row, strict=True) if name}, line)

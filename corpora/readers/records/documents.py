@@ -57,9 +57,10 @@ class Record:
 def record_documents(file: SourceFile, records: Iterable[Record], to_scalar: ToScalar) -> Iterator[Document]:
     """One Document a record; a broken record is skipped."""
     layout, records = _decided(file, iter(records))
-    reader = _Reader(file, to_scalar, layout)
+    reader, is_said = _Reader(file, to_scalar, layout), any(file.fields[3:])
     for record in records:
-        reader.note(record)
+        if is_said:
+            reader.note(record)
         try:
             document = reader.document(record)
         except UnreadableError as fault:
@@ -159,7 +160,7 @@ class _Reader:
         paths = self._text_paths(fields)
         text = text_of(fields, paths, file.fields.speaker)
         check_text(text)
-        if context := _context(fields, file.fields.context):
+        if file.fields.context and (context := _context(fields, file.fields.context)):
             text = f"{context}\n{text}"
             check_text(text)
         field, value = self._id(fields)
@@ -242,7 +243,7 @@ def _is_list(value: list[object] | tuple[object, ...]) -> bool:
     return all(isinstance(item, str) for item in value)
 
 
-def _context(fields: Mapping[str, object], chosen: str | None) -> str:
+def _context(fields: Mapping[str, object], chosen: str) -> str:
     """The line in front of the text: `product: A; city: Oslo`."""
     found = ((path, one_line(fields, path)) for path in _paths(fields, chosen))
     return "; ".join(f"{path}: {value}" for path, value in found if value)

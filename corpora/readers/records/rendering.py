@@ -38,11 +38,13 @@ def text_of(fields: Mapping[str, object], paths: Sequence[str], speaker: str | N
         return "\n".join(_lines(fields))
     alone = len(paths) == 1
     parts = [(path, text) for path in paths if (text := _joined(fields, path, speaker, alone=alone)).strip()]
-    if not alone:
-        parts = [(path, text if "[]" in path else f"{path}: {text.strip()}") for path, text in parts]
-    text = "\n\n".join(text for _, text in parts)
-    who = one_line(fields, speaker) if text and speaker and "[]." not in speaker else ""
-    return f"{who}: {text}" if who else text
+    if alone:
+        text = parts[0][1] if parts else ""
+    else:
+        text = "\n\n".join(text if "[]" in path else f"{path}: {text.strip()}" for path, text in parts)
+    if text and speaker and "[]." not in speaker and (who := one_line(fields, speaker)):
+        return f"{who}: {text}"
+    return text
 
 
 def one_line(fields: object, path: str) -> str:
