@@ -8,27 +8,35 @@ Globs are those of `include`. Fields are not known here.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore import GitIgnorePatternError
 
-from ragidx.corpora.errors import SpecError
+from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.limits import ReadOptions
 
 
 class FieldSettings(NamedTuple):
-    """Of one file; None: nothing was said."""
+    """Of one file; None: nothing was said. Each is a path, or several with `+` between them."""
 
-    text: str | None = None  # one path, or several with `+` between them
-    id: str | None = None
-    records: str | None = None
+    text: str | None = None
+    id: str | None = None  # one path
+    records: str | None = None  # one path
+    title: str | None = None  # becomes the heading of the document
+    speaker: str | None = None  # one path: who says a turn of a conversation
+    context: str | None = None  # a line in front of the text
+    metadata: str | None = None  # the only fields that become metadata
+
+
+OTHERS = FieldSettings._fields[3:]
+"""Those that have no option of the command line: the names of `ReadOptions.fields`."""
 
 
 def settings_of(options: ReadOptions, name: str) -> FieldSettings:
     """What was said of a file."""
-    given = (options.text_field, options.id_field, options.records)
+    given = (options.text_field, options.id_field, options.records, *map(options.fields.get, OTHERS))
     return FieldSettings(*(setting_for(settings, name) for settings in given))
 
 
@@ -70,10 +78,30 @@ def check_settings(given: str | Sequence[str] | None, option: str, *, glob: bool
     return settings or None
 
 
+def check_fields(given: Mapping[str, str | Sequence[str]] | None) -> dict[str, tuple[str, ...]]:
+    """`ReadOptions.fields`, without those of which nothing is said.
+
+    Raises:
+        SpecError: as `check_settings`, or a name is not one of `OTHERS`.
+    """
+    found = {}
+    for name, settings in (given or {}).items():
+        if name not in OTHERS:
+            fault = unknown_name("setting", name, OTHERS)
+            raise SpecError(fault.message, fault.hint, where="`fields`")
+        if checked := check_settings(settings, name):
+            found[name] = checked
+    return found
+
+
 _EXAMPLES = {
     "text_field": "description, or 'data/*.csv=description+resolution'",
     "id_field": "ticket_id, or 'data/*.csv=ticket_id'",
     "records": "'policies.json=policies[]'",
+    "title": "subject, or 'data/*.csv=product'",
+    "speaker": "messages[].role, or 'chat.jsonl=messages[].role'",
+    "context": "product+city, or 'data/*.csv=product+city'",
+    "metadata": "opened+city, or 'data/*.csv=opened+city'",
 }
 
 

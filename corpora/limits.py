@@ -5,6 +5,7 @@ Sizes are in bytes, times in seconds. Nothing here reads anything.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 MIB = 1 << 20
@@ -47,12 +48,14 @@ class ReadOptions:
         id_field: the field that is the id; None: the first of `readers.fields.ID_FIELDS`, else the record's number.
         limits: bounds on files.
         records: where the records of a JSON file are, as a path.
+        fields: further settings by name: title, speaker, context and metadata, as `field_settings.FieldSettings`.
     """
 
     text_field: str | tuple[str, ...] | None = None
     id_field: str | tuple[str, ...] | None = None
     limits: Limits = field(default_factory=Limits)
     records: tuple[str, ...] | None = None
+    fields: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
 
 
 def shown_bytes(count: int) -> str:

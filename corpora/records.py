@@ -65,6 +65,8 @@ class Document:
         places: where in the file the text goes on elsewhere, by rising offsets.
         file: `FILE_FIELDS` of its file as it was when the document last changed: no part of what it is.
         heading: of the whole text, such as the title of a record; shown, and searched by words, with every chunk.
+        parts: in place of `line` and `places`, the record or the chapters that the text is: all of a part has its line
+            or page. As they were when the document last changed: no part of what it is.
     """
 
     id: str
@@ -75,6 +77,7 @@ class Document:
     heading: str = ""
     places: tuple[Place, ...] = ()
     file: Mapping[str, Scalar] = field(default_factory=dict, compare=False)
+    parts: tuple[Place, ...] = field(default=(), compare=False)
 
     def positions(self, offsets: Iterable[int]) -> Iterator[tuple[int | None, int | None]]:
         r"""Line and page of characters of the text, by rising offsets.
@@ -83,7 +86,7 @@ class Document:
         [(7, None), (8, None), (9, 2)]
         """
         line, page, at = self.line, None, 0
-        left = iter(self.places)
+        left = iter(self.places or self.parts)
         place = next(left, None)
         for offset in offsets:
             while place is not None and place.offset <= offset:
@@ -91,7 +94,7 @@ class Document:
                 if place.line is not None:
                     line, at = place.line, place.offset
                 place = next(left, None)
-            if line is not None:
+            if line is not None and not self.parts:
                 line, at = line + self.text.count("\n", at, offset), offset
             yield line, page
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from ragidx.corpora.errors import RagidxError, check_machine, first_line
+from ragidx.corpora.field_settings import OTHERS
 from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.packed import office
@@ -150,8 +151,9 @@ def said_of_fields(source: Source, options: ReadOptions) -> str:
     file = SourceFile(source=source, options=options, on_skip=lambda skip: None)
     place = READERS.get(file.ending, "")
     if place.startswith("records."):
-        return "\0".join(map(str, file.fields)) if any(file.fields) else ""
-    said = (options.text_field, options.id_field, options.records)
+        others = (f"{name}={value}" for name, value in zip(OTHERS, file.fields[3:], strict=True) if value)
+        return "\0".join([*map(str, file.fields[:3]), *others]) if any(file.fields) else ""
+    said = (options.text_field, options.id_field, options.records, *options.fields.items())
     return str(said) if place.startswith(("packed.archive:", "packed.mail:")) and any(said) else ""
 
 

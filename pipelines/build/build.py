@@ -175,7 +175,7 @@ class _Build:
             manifest = writer.commit(self._notes(entries), r.n_documents, changed=changed)
             self.report.committed = writer.base is None or manifest.generation != writer.base.generation
             self._seen.write()
-            self.report.take_fields(self.reading.layouts, writer.fields)
+            self.report.take_fields(self.reading.layouts, writer.fields, self.options.fields.get("title", ()))
         self._finish()
         return self.report
 

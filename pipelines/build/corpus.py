@@ -103,28 +103,32 @@ class Reading:
     def read_options(self) -> ReadOptions:
         """What is taken from structured files."""
         o = self.options
-        return ReadOptions(text_field=o.text_field, id_field=o.id_field, records=o.records)
+        return ReadOptions(text_field=o.text_field, id_field=o.id_field, records=o.records, fields=o.fields)
 
     @functools.cached_property
     def layouts(self) -> Layouts:
         """How structured files are read: as the index that is updated has it."""
-        return Layouts.from_json(self._stored.get(LAYOUTS))
+        return Layouts() if self._stored is None else Layouts.from_json(self._stored.get(LAYOUTS))
 
     @property
     def language(self) -> bool:
         """Whether documents get the field `language`: as asked, else as the index that is updated has it."""
-        return bool(self._stored.get(LANGUAGE)) if self.options.language is None else self.options.language
+        return self._had_language if self.options.language is None else self.options.language
 
     @property
     def changes_language(self) -> bool:
         """Whether the documents of the index that is updated need other metadata."""
-        return self.language != bool(self._stored.get(LANGUAGE))
+        return self.language != self._had_language
+
+    @property
+    def _had_language(self) -> bool:
+        return bool((self._stored or {}).get(LANGUAGE))
 
     @functools.cached_property
-    def _stored(self) -> Mapping[str, Any]:
-        """The notes of the index that is updated; empty where there is none."""
+    def _stored(self) -> Mapping[str, Any] | None:
+        """The notes of the index that is updated; None where there is none."""
         manifest = None if self.options.rebuild else committed_or_none(self.index)
-        return {} if manifest is None else manifest.notes
+        return None if manifest is None else manifest.notes
 
     def sources(self, on_skip: OnSkip) -> Iterator[Source]:
         """The files that are read; nothing is opened."""

@@ -25,7 +25,7 @@ import numpy as np
 
 import ragidx
 from ragidx.corpora.errors import RagidxError
-from ragidx.corpora.limits import ReadOptions
+from ragidx.corpora.limits import Limits, ReadOptions
 from ragidx.corpora.readers.registry import added_endings, said_of_fields
 from ragidx.corpora.sources import Source
 from ragidx.indexer import atomic
@@ -57,7 +57,7 @@ class SeenFiles:
         self._path = index / FILE_CACHE
         self._documents = documents
         self._options = options
-        self._rules = _rules_of(dataclasses.replace(options, text_field=None, id_field=None, records=None))
+        self._rules = _rules_of(options.limits)
         self._old = self._read(2 * len(documents) + _SPARE_RECORDS)
         self._records = np.frombuffer(self._old, _RECORD)
         self._same = documents.match(self._records["document"], self._records["hash"]) & (not reread)
@@ -175,12 +175,12 @@ class SeenFiles:
 
 
 @functools.cache
-def _rules_of(options: ReadOptions) -> bytes:
-    """What else the documents of a file depend on: what is taken of it, and the version of whatever reads it."""
+def _rules_of(limits: Limits) -> bytes:
+    """What else the documents of a file depend on: bounds, and the version of whatever reads it."""
     versions = {}
     with contextlib.suppress(metadata.PackageNotFoundError):
         names = {found[0] for line in metadata.requires("ragidx") or () if (found := _NAME.match(line))}
         for name in sorted(names):
             with contextlib.suppress(metadata.PackageNotFoundError):  # an extra that is not installed
                 versions[name] = metadata.version(name)
-    return digest(json.dumps([_FORMAT, ragidx.__version__, dataclasses.asdict(options), versions]))
+    return digest(json.dumps([_FORMAT, ragidx.__version__, dataclasses.asdict(limits), versions]))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.corpora.field_settings import check_settings
+from ragidx.corpora.field_settings import check_fields, check_settings
 from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
 from ragidx.indexer.devices import RunOptions, check_device, check_dtype, check_implementation
 from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, FILTER_OPTIONS, EncoderOptions, FilterFields, FilterOptions
@@ -77,6 +77,7 @@ class BuildKeywords(EncoderOptions, FilterOptions, RunOptions, ChunkOptions, Sto
     model: str | None
     records: str | Sequence[str] | None  # where the records of JSON files are: `GLOB=PATH`
     language: bool | None  # name the language of each document in its metadata
+    fields: Mapping[str, str | Sequence[str]] | None  # `[GLOB=]FIELD` by title, speaker, context or metadata
     reread: bool  # open every file again
     restore: bool  # take in again what was deleted by hand
 
@@ -86,6 +87,7 @@ class SweepKeywords(EncoderOptions, FilterFields, RunOptions, ChunkOptions, Corp
 
     model: str | None
     records: str | Sequence[str] | None
+    fields: Mapping[str, str | Sequence[str]] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +101,7 @@ class BuildOptions:
         stemmer, lexical: as in `LexicalOptions`.
         device, dtype, attn: as in `RunOptions`.
         include, exclude, text_field, id_field: as in `CorpusOptions`.
-        records, language: as in `BuildKeywords`.
+        records, language, fields: as in `BuildKeywords`.
         strict, reread, restore, allow_removal, rebuild: as in `BuildKeywords`.
     """
 
@@ -121,6 +123,7 @@ class BuildOptions:
     id_field: tuple[str, ...] | None = None
     records: tuple[str, ...] | None = None
     language: bool | None = None
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     strict: bool = False
     reread: bool = False
     restore: bool = False
@@ -152,6 +155,7 @@ def build_options(door: str = "build", /, **given: Unpack[BuildKeywords]) -> Bui
     for name in ("text_field", "id_field", "records"):
         if name in members:
             members[name] = check_settings(members[name], name, glob=name == "records")
+    members["fields"] = check_fields(members.get("fields"))
     if members.get("max_memory") is not None:
         members["max_memory"] = memory_size(members["max_memory"])
     return BuildOptions(**members)

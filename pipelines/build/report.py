@@ -6,11 +6,12 @@ import dataclasses
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.field_settings import setting_for
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import FLAT
@@ -277,9 +278,12 @@ class BuildReport:
         """What of them is stored."""
         return self.spec.filter
 
-    def take_fields(self, layouts: Layouts, bounds: FieldBounds) -> None:
-        """Note how files with records are read, and which fields are not what they seem."""
-        self.fields = {name: one.to_json() | {"new": name in layouts.new} for name, one in sorted(layouts.used.items())}
+    def take_fields(self, layouts: Layouts, bounds: FieldBounds, titles: Sequence[str] = ()) -> None:
+        """Note how files with records are read, and which fields are not what they seem; `titles`: settings."""
+        self.fields = {
+            name: one.to_json() | {"title": setting_for(titles, name) or one.title, "new": name in layouts.new}
+            for name, one in sorted(layouts.used.items())
+        }
         self.mixed_fields = {name: sorted(kinds) for name, kinds in sorted(bounds.mixed.items())}
         self.n_shared_fields, self.n_values_left_out = len(bounds.shared), bounds.n_left_out
 

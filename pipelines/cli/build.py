@@ -13,7 +13,7 @@ from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console, interrupts, plan_tables
 from ragidx.pipelines.cli.build_notes import tell_vectors, with_options
 from ragidx.pipelines.cli.build_report import tell_report
-from ragidx.pipelines.cli.config import configured_sources
+from ragidx.pipelines.cli.config import configured_fields, configured_sources
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
     ann_options,
@@ -108,6 +108,7 @@ def command(
 
     if not corpus and vectors is None:
         corpus = configured_sources()
+    options["fields"] = configured_fields()
     build_vectors.check_usage(corpus, vectors, vector_field, index)
     if vectors is not None:
         build_vectors.build(vectors, vector_field, index, as_json, options)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import click
 
 from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.corpora.field_settings import OTHERS
 
 NAME = "ragidx.toml"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,7 +27,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _SOURCES = "ragidx.sources"  # where a command finds the sources of the file, in click's `meta`
 _SOURCE_KEYS = ("name", "path")
 _FIELD_OPTIONS = {"text": "text_field", "id": "id_field", "records": "records"}
-_FILE_KEYS = ("match", *_FIELD_OPTIONS)
+_FILE_KEYS = ("match", *_FIELD_OPTIONS, *OTHERS)
+_FIELDS = "fields"  # the keyword of a build that no option of the command line has
 _TABLES = ("index", "source", "files")
 _PATH = "path"
 _ONCE = frozenset({"rebuild", "restore", "allow_removal", "reread"})  # options for one build, not for a file
@@ -65,6 +67,12 @@ def config_option(function: F) -> F:
 def configured_sources() -> Mapping[str, str]:
     """The sources of the file that the running command read; empty where there is none."""
     found: Mapping[str, str] = click.get_current_context().meta.get(_SOURCES, {})
+    return found
+
+
+def configured_fields() -> Mapping[str, Any]:
+    """The settings of fields in the file that have no option: the keyword `fields` of a build."""
+    found: Mapping[str, Any] = (click.get_current_context().default_map or {}).get(_FIELDS, {})
     return found
 
 
@@ -127,7 +135,7 @@ def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
     own = values.pop(_PATH, None)
     named = {options[key].name or key: _as_typed(value, options[key]) for key, value in values.items()}
     for option, said in _field_settings(data.get("files", []), check, refuse).items():
-        named[option] = [*said, *named.get(option, [])]
+        named[option] = said if option == _FIELDS else [*said, *named.get(option, [])]
     return Config(path, None if own is None else os.path.relpath(path.parent / own), named, places)
 
 
@@ -158,21 +166,21 @@ def _take(context: click.Context, _: click.Parameter, value: str | None) -> None
 
 def _field_settings(
     files: object, check: Callable[[str, tuple[str, ...]], None], refuse: Callable[[str, str, str], SpecError]
-) -> dict[str, list[str]]:
-    """The options `GLOB=FIELD` that the tables `[[files]]` are, in their order."""
+) -> dict[str, Any]:
+    """The settings `GLOB=FIELD` that the tables `[[files]]` are, in their order, by option; others below `fields`."""
     if not isinstance(files, list) or not all(isinstance(one, dict) for one in files):
         raise refuse("files", "'files' is no list of tables", "write [[files]]")
-    found: dict[str, list[str]] = {}
+    found: dict[str, Any] = {}
     for one in files:
         for key in one:
             check(key, _FILE_KEYS)
         if not isinstance(one.get("match"), str):
             raise refuse("files", "an entry of 'files' has no match", 'write match = "data/*.csv"')
-        for key, option in _FIELD_OPTIONS.items():
-            if key in one:
-                value = one[key]
+        for key, value in one.items():
+            if key != "match":
                 said = "+".join(map(str, value)) if isinstance(value, list) else str(value)
-                found.setdefault(option, []).append(f"{one['match']}={said}")
+                place = found if key in _FIELD_OPTIONS else found.setdefault(_FIELDS, {})
+                place.setdefault(_FIELD_OPTIONS.get(key, key), []).append(f"{one['match']}={said}")
     return found
 
 

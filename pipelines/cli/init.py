@@ -37,6 +37,14 @@ path = "ragidx-index"
 # match = "data/*.csv"
 # text = ["description", "resolution"]
 # id = "ticket_id"
+# title = "product"
+# context = ["product", "city"]
+# metadata = ["opened", "cost_eur"]
+#
+# [[files]]
+# match = "chat.jsonl"
+# text = "messages[].content"
+# speaker = "messages[].role"
 #
 # [[files]]
 # match = "policies.json"

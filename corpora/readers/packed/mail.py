@@ -32,7 +32,7 @@ from ragidx.corpora.readers.html_page import page_text, parseable
 from ragidx.corpora.readers.packed.archive import member_name
 from ragidx.corpora.readers.registry import member_documents
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.records import Document, Scalar
+from ragidx.corpora.records import Document, Place, Scalar
 
 _HEADER_CHARS = 10_000
 _WORK = 20_000_000  # lines times (nested parts + 10): some ten seconds of the parser
@@ -44,7 +44,7 @@ _FAULTS = (ValueError, LookupError, TypeError, AttributeError, AssertionError, R
 
 def read_eml(file: SourceFile) -> Iterator[Document]:
     """A message and its attachments."""
-    yield from _documents(file, bytes(file.data(file.limits.mail_bytes)), "")
+    yield from _documents(file, bytes(file.data(file.limits.mail_bytes)))
 
 
 def read_mbox(file: SourceFile) -> Iterator[Document]:
@@ -56,7 +56,7 @@ def read_mbox(file: SourceFile) -> Iterator[Document]:
                 if data is None:
                     raise UnreadableError(f"a message of more than {shown_bytes(file.limits.mail_bytes)}")
                 record = _record(data, number, taken)
-                yield from _documents(file, data, record)
+                yield from _documents(file, data, record, (Place(0, line=line),))
             except UnreadableError as fault:
                 file.skip(str(fault), f":{line}")
 
@@ -101,8 +101,14 @@ class _Parts:
     attached: list[tuple[str, bytes]] = field(default_factory=list)  # name and bytes
 
 
-def _documents(file: SourceFile, raw: bytes, record: str) -> Iterator[Document]:
+def _documents(file: SourceFile, raw: bytes, record: str = "", begins: tuple[Place, ...] = ()) -> Iterator[Document]:
     """The message, then its attachments.
+
+    Args:
+        file: that has it.
+        raw: its bytes.
+        record: its id in a mailbox.
+        begins: where in the mailbox.
 
     Raises:
         UnreadableError: it is no message, or beyond a bound.
@@ -125,7 +131,7 @@ def _documents(file: SourceFile, raw: bytes, record: str) -> Iterator[Document]:
     except UnreadableError as fault:
         file.skip(str(fault), f"#{record}" if record else "")
     else:
-        yield Document(doc_id, text, metadata)
+        yield Document(doc_id, text, metadata, parts=begins)
     below = doc_id.removeprefix(file.source.name)
     yield from _attachments(file, parts.attached, below)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import html
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -94,13 +95,31 @@ def _markitdown(ending: str) -> Converter:
         ".epub": EpubConverter,
     }
     converter = kinds[ending]()
+    chapters = _noted_chapters(converter) if ending == ".epub" else []
 
     def convert(path: str, _: int) -> dict[str, Any]:
+        chapters.clear()
         with Path(path).open("rb") as stream:
             text = converter.convert(stream, StreamInfo(extension=ending)).markdown
-        return {"text": text, "pages": _pages(text, ending), **_properties(path)}
+        return {"text": text, "pages": _pages(text, ending, chapters), **_properties(path)}
 
     return convert
+
+
+def _noted_chapters(converter: Any) -> list[str]:
+    """Gets the Markdown of each chapter when a book is converted; where markitdown has another build, of none."""
+    found: list[str] = []
+    inner = getattr(converter, "_html_converter", None)
+    plain: Any = getattr(inner, "convert", None)
+
+    def convert(*given: Any, **options: Any) -> Any:
+        result = plain(*given, **options)
+        found.append(result.markdown.strip())
+        return result
+
+    if plain is not None:
+        inner.convert = convert  # type: ignore[union-attr]  # `plain` is of it
+    return found
 
 
 def _properties(path: str) -> dict[str, str]:
@@ -115,13 +134,17 @@ def _properties(path: str) -> dict[str, str]:
     return found
 
 
-def _pages(text: str, ending: str) -> list[list[int]]:
-    """Where slides and sheets begin in markitdown's text."""
+def _pages(text: str, ending: str, chapters: list[str]) -> list[list[int]]:
+    """Where slides, sheets and chapters begin in markitdown's text; what is above the first chapter is of it."""
     if ending == ".pptx":
         return [[found.start(), int(found[1])] for found in _SLIDE.finditer(text)]
     if ending == ".xlsx":
         return [[found.start(), number] for number, found in enumerate(_SHEET.finditer(text), start=1)]
-    return []
+    if not chapters or not text.endswith("\n\n".join(chapters)):
+        return []
+    lengths = [len(chapter) + 2 for chapter in chapters]
+    starts = itertools.accumulate(lengths[:-1], initial=len(text) + 2 - sum(lengths))
+    return [[start if number > 1 else 0, number] for number, start in enumerate(starts, start=1)]
 
 
 def _answer(answers: BinaryIO, convert: Converter, path: str, text_bytes: int) -> None:

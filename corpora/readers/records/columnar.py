@@ -69,7 +69,7 @@ def _records(file: SourceFile, pieces: Iterator[Any], names: list[str]) -> Itera
         columns = [column_values(file, name, piece.column(place), number) for place, name in enumerate(names)]
         for row in zip(*columns, strict=True):
             number += 1
-            yield Record(number, f"#{number}", dict(zip(names, row, strict=True)))
+            yield Record(number, dict(zip(names, row, strict=True)))
 
 
 def kept_columns(file: SourceFile, schema: Any) -> list[str]:

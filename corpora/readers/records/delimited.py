@@ -80,12 +80,12 @@ def _records(file: SourceFile, rows: Any, names: list[str], before: int, encodin
     """The rows of a csv.reader below its header; `before`: lines that the reader has not seen."""
     number = 0
     while True:
-        at = f":{before + rows.line_num + 1}"  # where the row begins
+        line = before + rows.line_num + 1  # where the row begins
         try:
             row = next(rows, None)
         except csv.Error as fault:
             number += 1
-            file.skip(f"broken row: {fault}", at)
+            file.skip(f"broken row: {fault}", f":{line}")
             continue
         if row is None:
             return
@@ -93,11 +93,11 @@ def _records(file: SourceFile, rows: Any, names: list[str], before: int, encodin
             continue
         number += 1
         if len(row) != len(names):
-            file.skip(f"{len(row)} cells where the header has {len(names)}", at)
-        elif any(lone_surrogate(cell) is not None for cell in row):
-            file.skip(f"cannot be decoded as {encoding}", at)
+            file.skip(f"{len(row)} cells where the header has {len(names)}", f":{line}")
+        elif lone_surrogate("".join(row)) is not None:
+            file.skip(f"cannot be decoded as {encoding}", f":{line}")
         else:
-            yield Record(number, at, {name: cell or None for name, cell in zip(names, row, strict=True) if name})
+            yield Record(number, {name: cell or None for name, cell in zip(names, row, strict=True) if name}, line)
 
 
 def _bounded_lines(lines: io.TextIOWrapper, limit: int, encoding: str) -> Iterator[str]:

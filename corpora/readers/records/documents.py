@@ -1,6 +1,6 @@
 """Records become Documents: which fields are the text, which the id, and why a record is skipped.
 
-    Record(number, at, fields) -> Document(name#id, text, metadata)
+    Record(number, fields, line) -> Document(name#id, text, metadata)
 
 Used by every format that holds many records (JSON, CSV, Parquet, Arrow). File formats are not known here. The text is,
 in this order: the field that the user names; the fields that an earlier build found in the file; the first of
@@ -17,14 +17,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ragidx.corpora.errors import lone_surrogate
+from ragidx.corpora.field_settings import OTHERS
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.fields import ID_FIELDS, TEXT_FIELDS, ToScalar, check_text
 from ragidx.corpora.readers.layouts import Layout
 from ragidx.corpora.readers.records.field_rule import Judge, is_code, n_words
-from ragidx.corpora.readers.records.paths import at, flattened
-from ragidx.corpora.readers.records.rendering import kind_name, text_of
+from ragidx.corpora.readers.records.paths import at, flattened, picked
+from ragidx.corpora.readers.records.rendering import kind_name, one_line, text_of
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.records import Document, Scalar
+from ragidx.corpora.records import Document, Place, Scalar
 
 _SHOWN_FIELDS = 8
 _MANY_FIELDS = (
@@ -39,26 +40,34 @@ class Record:
 
     Args:
         number: its place in the file, from 1; broken records count.
-        at: `:line` or `#number`, after the file's name in a report.
         fields: values by name, None if missing.
+        line: on which it begins in the file, from 1; None where that is not known.
     """
 
     number: int
-    at: str
     fields: Mapping[str, object]
+    line: int | None = None
+
+    @property
+    def at(self) -> str:
+        """Its place, after the file's name in a report."""
+        return f"#{self.number}" if self.line is None else f":{self.line}"
 
 
 def record_documents(file: SourceFile, records: Iterable[Record], to_scalar: ToScalar) -> Iterator[Document]:
     """One Document a record; a broken record is skipped."""
     layout, records = _decided(file, iter(records))
-    reader = _Reader(file, to_scalar, layout)
+    reader, is_said = _Reader(file, to_scalar, layout), any(file.fields[3:])
     for record in records:
+        if is_said:
+            reader.note(record)
         try:
             document = reader.document(record)
         except UnreadableError as fault:
             file.skip(str(fault), record.at)
         else:
             yield document
+    reader.report_missing()
 
 
 def check_chosen(names: Collection[str], chosen: str | None) -> None:
@@ -67,7 +76,7 @@ def check_chosen(names: Collection[str], chosen: str | None) -> None:
     Raises:
         UnreadableError: no field is there; the reason names those found.
     """
-    paths = () if chosen is None else _paths(names, chosen)
+    paths = _paths(names, chosen)
     if paths and not any(path in names or path.partition(".")[0].removesuffix("[]") in names for path in paths):
         raise UnreadableError(_missing(paths[0], names, "`text_field`"))
 
@@ -123,6 +132,23 @@ class _Reader:
         self._is_flat = layout is not None or file.layouts.rule > 1
         self._seen = _SeenIds()
         self._messages: dict[str, str] = {}  # the first record's serves all, so that skips can be counted
+        self._first: Mapping[str, object] | None = None
+        self._unseen: dict[str, str] = {}  # paths that the user names and no record has had, and their settings
+
+    def note(self, record: Record) -> None:
+        """See which fields that the user names a record has."""
+        if self._first is None:
+            self._first = record.fields
+            said = {name: getattr(self._file.fields, name) for name in OTHERS}
+            self._unseen = {path: name for name in said for path in _paths(record.fields, said[name])}
+        if self._unseen:
+            unseen = (path for path in self._unseen if next(at(record.fields, path), None) is None)
+            self._unseen = {path: self._unseen[path] for path in unseen}
+
+    def report_missing(self) -> None:
+        """Report, at the end of the file, the fields that the user names and no record has."""
+        for path, name in self._unseen.items():
+            self._file.skip(_missing(path, self._first or (), f"`{name}`"))
 
     def document(self, record: Record) -> Document:
         """The document of a record.
@@ -132,8 +158,11 @@ class _Reader:
         """
         file, fields = self._file, record.fields
         paths = self._text_paths(fields)
-        text = text_of(fields, paths)
+        text = text_of(fields, paths, file.fields.speaker)
         check_text(text)
+        if file.fields.context and (context := _context(fields, file.fields.context)):
+            text = f"{context}\n{text}"
+            check_text(text)
         field, value = self._id(fields)
         record_id = str(record.number) if field is None else _id(value, field)
         if not self._seen.add(record_id):
@@ -142,7 +171,9 @@ class _Reader:
         title = metadata.get("title")
         if file.source.beir and isinstance(title, str) and title.strip():
             text = f"{title} {text}"
-        return Document(file.doc_id(record_id), text, metadata, heading=self._title(fields))
+        # The bare id of a BEIR document names no file whose line this could be.
+        parts = () if record.line is None or file.source.beir else (Place(0, line=record.line),)
+        return Document(file.doc_id(record_id), text, metadata, heading=self._title(fields), parts=parts)
 
     def _text_paths(self, fields: Mapping[str, object]) -> tuple[str, ...]:
         if self._layout is not None:
@@ -155,6 +186,9 @@ class _Reader:
         return paths
 
     def _title(self, fields: Mapping[str, object]) -> str:
+        if (said := self._file.fields.title) is not None:
+            title = " ".join(filter(None, (one_line(fields, path) for path in _paths(fields, said))))
+            return title[:_TITLE_CHARS] if lone_surrogate(title) is None else ""
         path = None if self._layout is None else self._layout.title
         value = next((value for _, value in at(fields, path)), "") if path else ""
         is_title = isinstance(value, str) and lone_surrogate(value) is None
@@ -173,6 +207,7 @@ class _Reader:
     def _metadata(self, record: Record, leave: Collection[str | None]) -> dict[str, Scalar]:
         """Every other field that has a value, typed; what cannot be kept is skipped."""
         metadata: dict[str, Scalar] = {}
+        leave = leave if self._file.fields.metadata is None else ()
         for name, value in self._fields(record).items():
             if name in leave or value is None:
                 continue
@@ -190,12 +225,14 @@ class _Reader:
 
     def _fields(self, record: Record) -> Mapping[str, object]:
         """The fields that may be metadata; of a record whose text is all of them, those that are not data."""
-        if not self._is_flat:
+        said = self._file.fields.metadata
+        if not self._is_flat and said is None:
             return record.fields
         fields = flattened(
-            record.fields, lambda name: self._file.skip(f"the field '{name}': there is another", record.at)
+            record.fields if said is None else picked(record.fields, _paths(record.fields, said)),
+            lambda name: self._file.skip(f"the field '{name}': there is another", record.at),
         )
-        if self._layout is None or self._layout.text:
+        if self._layout is None or self._layout.text or said is not None:
             return fields
         if len(fields) > _MANY_FIELDS or self._layout.n_records == 1:
             fields = {name: value for name, value in fields.items() if name in record.fields}
@@ -206,8 +243,16 @@ def _is_list(value: list[object] | tuple[object, ...]) -> bool:
     return all(isinstance(item, str) for item in value)
 
 
-def _paths(names: Collection[str], chosen: str) -> tuple[str, ...]:
+def _context(fields: Mapping[str, object], chosen: str) -> str:
+    """The line in front of the text: `product: A; city: Oslo`."""
+    found = ((path, one_line(fields, path)) for path in _paths(fields, chosen))
+    return "; ".join(f"{path}: {value}" for path, value in found if value)
+
+
+def _paths(names: Collection[str], chosen: str | None) -> tuple[str, ...]:
     """The paths of a setting: `a+b` are two, unless a field is called so."""
+    if chosen is None:
+        return ()
     return (chosen,) if chosen in names else tuple(filter(None, chosen.split("+")))
 
 

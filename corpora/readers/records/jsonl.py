@@ -138,7 +138,7 @@ def _line_records(file: SourceFile, stream: IO[bytes], taken: list[tuple[int, by
         for item in items:
             count += 1
             if isinstance(item, dict):
-                yield Record(count, place, item)
+                yield Record(count, item, number)
             else:
                 file.skip("not a JSON object", place)
 
@@ -158,7 +158,7 @@ def _value_records(file: SourceFile, text: str) -> Iterator[Record]:
         value, outer = _found(file, value)
     for number, item in enumerate(value if isinstance(value, list) else [value], start=1):
         if isinstance(item, dict):
-            yield Record(number, f"#{number}", outer | item)
+            yield Record(number, outer | item)
         else:
             file.skip("not a JSON object", f"#{number}")
 

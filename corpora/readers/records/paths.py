@@ -5,7 +5,7 @@ Objects are joined by dots, and `[]` stands for every item of a list. A key that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 _DEPTH = 32  # of objects and lists that are looked into; deeper ones are values
@@ -61,6 +61,20 @@ def at(value: object, path: str) -> Iterator[tuple[Mapping[str, Any], Any]]:
     ['a', 'b']
     """
     return _at(value, path.split("."), {})
+
+
+def picked(fields: Mapping[str, object], paths: Iterable[str]) -> dict[str, object]:
+    """The fields at these paths by their names; of those in a list, a list of their values.
+
+    >>> picked({"a": {"b": 1}, "t": [{"k": "x"}, {"k": "y"}], "c": 2}, ["a.b", "t[].k"])
+    {'a.b': 1, 't.k': ['x', 'y']}
+    """
+    found: dict[str, object] = {}
+    for path in paths:
+        values = [value for _, value in at(fields, path)]
+        if values:
+            found[path.replace("[]", "")] = values if "[]" in path else values[0]
+    return found
 
 
 def _at(value: object, steps: list[str], parent: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Any]]:

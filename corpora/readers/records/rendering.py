@@ -23,29 +23,54 @@ _MANY_NUMBERS = 20  # a longer list of them is data, and so is a longer string w
 _BLOB_CHARS = 500
 
 
-def text_of(fields: Mapping[str, object], paths: Sequence[str]) -> str:
+def text_of(fields: Mapping[str, object], paths: Sequence[str], speaker: str | None = None) -> str:
     """The text of a record; empty where no field has any.
+
+    Args:
+        fields: of the record.
+        paths: of its text; none: every field is.
+        speaker: a path: beside the text of a turn who says it, else who says all; None: one of `SPEAKERS` says a turn.
 
     Raises:
         UnreadableError: there is one field, and it is no text.
     """
     if not paths:
         return "\n".join(_lines(fields))
-    parts = [(path, text) for path in paths if (text := _joined(fields, path, alone=len(paths) == 1)).strip()]
-    if len(paths) == 1:
-        return parts[0][1] if parts else ""
-    return "\n\n".join(text if "[]" in path else f"{path}: {text.strip()}" for path, text in parts)
+    alone = len(paths) == 1
+    parts = [(path, text) for path in paths if (text := _joined(fields, path, speaker, alone=alone)).strip()]
+    if alone:
+        text = parts[0][1] if parts else ""
+    else:
+        text = "\n\n".join(text if "[]" in path else f"{path}: {text.strip()}" for path, text in parts)
+    if text and speaker and "[]." not in speaker and (who := one_line(fields, speaker)):
+        return f"{who}: {text}"
+    return text
 
 
-def _joined(fields: Mapping[str, object], path: str, *, alone: bool) -> str:
+def one_line(fields: object, path: str) -> str:
+    """What is at a path, on one line; several values with commas between them."""
+    found = [item for _, value in at(fields, path) for item in (value if isinstance(value, list | tuple) else (value,))]
+    return ", ".join(text for item in found if item is not None and (text := " ".join(_shown(item).split())))
+
+
+def _joined(fields: Mapping[str, object], path: str, speaker: str | None, *, alone: bool) -> str:
     if "[]" not in path:
         return next((_string(value, path, alone=alone) for _, value in at(fields, path)), "")
-    turns = []
+    turns = [(_string(value, path, alone=False).strip(), who) for who, value in _turns(fields, path, speaker)]
+    return "\n\n".join(f"{who}: {text}" if who else text for text, who in turns if text)
+
+
+def _turns(fields: Mapping[str, object], path: str, speaker: str | None) -> Iterator[tuple[str, object]]:
+    """Each value at a path in a list, and who says it; empty: nobody is named."""
+    before, sign, name = (speaker or "").rpartition("[].")
+    if sign and path.startswith(f"{before}{sign}"):
+        for _, turn in at(fields, f"{before}[]"):
+            who = one_line(turn, name)
+            yield from ((who, value) for _, value in at(turn, path.removeprefix(f"{before}{sign}")))
+        return
     for parent, value in at(fields, path):
-        if text := _string(value, path, alone=False).strip():
-            speaker = next((parent[name] for name in SPEAKERS if isinstance(parent.get(name), str)), "")
-            turns.append(f"{speaker}: {text}" if speaker and "[]." in path else text)
-    return "\n\n".join(turns)
+        who = next((parent[name] for name in SPEAKERS if isinstance(parent.get(name), str)), "")
+        yield who if "[]." in path else "", value
 
 
 def _string(value: object, path: str, *, alone: bool) -> str:

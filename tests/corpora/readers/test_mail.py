@@ -93,6 +93,10 @@ def test_a_mailbox_gives_a_document_a_message(read_bytes: ReadBytes) -> None:
         ("in.mbox#3", "Lakes\n\nThree.\n\nFrom here on.\nFrom the middle."),
     ]
     assert found.reasons == []
+    lines = box.decode().split("\n")
+    starts = [number for number, line in enumerate(lines, start=1) if line.startswith("From x@y")]
+    own = [document for document in found.documents if not document.id.endswith("/b.txt")]
+    assert [next(document.positions([0]))[0] for document in own] == starts
 
 
 def test_a_bad_message_does_not_lose_the_others(read_bytes: ReadBytes) -> None:

@@ -127,7 +127,11 @@ def pptx() -> bytes:
     )
 
 
-def epub() -> bytes:
+def epub(*more: str) -> bytes:
+    """A book of one chapter, and of more of these texts."""
+    items = "".join(f'<item id="c{n}" href="c{n}.xhtml" media-type="application/xhtml+xml"/>' for n in range(len(more)))
+    refs = "".join(f'<itemref idref="c{n}"/>' for n in range(len(more)))
+    page = '<html xmlns="http://www.w3.org/1999/xhtml"><body>{}</body></html>'
     return zipped(
         {
             "mimetype": "application/epub+zip",
@@ -136,10 +140,10 @@ def epub() -> bytes:
             '<rootfile full-path="book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>',
             "book.opf": f'{XML}<package xmlns="http://www.idpf.org/2007/opf" version="3.0">'
             '<metadata xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Lakes of the world</dc:title></metadata>'
-            '<manifest><item id="a" href="a.xhtml" media-type="application/xhtml+xml"/></manifest>'
-            '<spine><itemref idref="a"/></spine></package>',
-            "a.xhtml": '<html xmlns="http://www.w3.org/1999/xhtml"><body>'
-            "<h1>Baikal</h1><p>It is deep.</p></body></html>",
+            f'<manifest><item id="a" href="a.xhtml" media-type="application/xhtml+xml"/>{items}</manifest>'
+            f'<spine><itemref idref="a"/>{refs}</spine></package>',
+            "a.xhtml": page.format("<h1>Baikal</h1><p>It is deep.</p>"),
+            **{f"c{n}.xhtml": page.format(text) for n, text in enumerate(more)},
         }
     )
 
@@ -195,6 +199,22 @@ def test_pdf_and_office_files_become_text(tmp_path: Path) -> None:
     assert {document.id: document.places for document in found.documents if document.places} == {
         name: (Place(0, page=1),) for name in ("a.pdf", "c.pptx", "d.xlsx", "f.pdf.gz")
     }
+
+
+def test_the_chapters_of_a_book_are_pages(tmp_path: Path) -> None:
+    (tmp_path / "a.epub").write_bytes(epub("<p></p>", "<h1>Baikal</h1><p>It is deep.</p>", "<p>Vostok \U0001f30a</p>"))
+    (tmp_path / "b.epub").write_bytes(epub())
+
+    book, short = reading(tmp_path).documents
+
+    assert book.text == (
+        "**Title:** Lakes of the world\n\n# Baikal\n\nIt is deep.\n\n\n\n# Baikal\n\nIt is deep.\n\nVostok \U0001f30a"
+    )
+    first, third = book.text.index("# Baikal"), book.text.rindex("# Baikal")
+    starts = [0, first, third - 1, third, book.text.index("Vostok"), len(book.text) - 1]
+    assert [page for _, page in book.positions(starts)] == [1, 1, 2, 3, 4, 4]
+    assert list(short.positions([0, 40])) == [(None, 1), (None, 1)]
+    assert (book.places, short.places) == ((), ())  # they are parts: no part of what the book is
 
 
 def test_office_files_name_their_title_and_author(tmp_path: Path) -> None:

@@ -49,6 +49,16 @@ def test_cues_become_running_text_and_a_pause_a_paragraph(read_bytes: ReadBytes)
     assert list(document.positions([0, 21, 60])) == [(3, None), (4, None), (12, None)]
 
 
+def test_a_chunk_in_the_middle_has_the_line_of_its_cue(read_bytes: ReadBytes) -> None:
+    cues = [f"{n}\n00:{n // 60:02}:{n % 60:02},000 --> 00:{n // 60:02}:{n % 60:02},900\nword{n}\n" for n in range(200)]
+
+    (document,) = read_bytes("talk.srt", "\n".join(cues)).documents
+
+    starts = [document.text.index(f"word{n}") for n in (0, 57, 199)]
+    assert list(document.positions(starts)) == [(3, None), (4 * 57 + 3, None), (4 * 199 + 3, None)]
+    assert "\n".join(cues).split("\n")[4 * 57 + 1].startswith("00:00:57,000")  # the time is in the line above
+
+
 def test_speakers_are_named_and_repeated_lines_left_out(read_bytes: ReadBytes) -> None:
     (document,) = read_bytes("a.vtt", VTT).documents
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_type_hints
 
@@ -50,20 +50,22 @@ def test_every_keyword_of_a_build_is_a_field_of_its_options_or_of_one_of_their_g
     for name in ("text_field", "id_field", "records"):
         assert fields[name] == tuple[str, ...] | None  # of several settings, or one
         fields[name] = str | Sequence[str] | None
+    assert fields["fields"] == Mapping[str, tuple[str, ...]]
+    fields["fields"] = Mapping[str, str | Sequence[str]] | None
     assert keywords == fields | grouped
     assert keywords.items() >= get_type_hints(QueryKeywords).items()
     assert keywords.items() >= get_type_hints(StoreKeywords).items()
     assert keywords.items() >= get_type_hints(SweepKeywords).items()
 
 
-def test_the_command_line_has_every_keyword_of_a_build_and_no_other() -> None:
+def test_the_command_line_has_every_keyword_of_a_build_but_fields_and_no_other() -> None:
     from ragidx.pipelines.cli.build import command
 
     options = {option.name for option in command.params if isinstance(option, click.Option) and option.expose_value}
 
     assert options - {"vectors", "vector_field", "index", "plan", "watch", "offline", "as_json"} == set(
         get_type_hints(BuildKeywords)
-    )
+    ) - {"fields"}  # of `ragidx.toml` alone
 
 
 def test_what_was_not_said_is_in_no_group() -> None:
@@ -76,6 +78,22 @@ def test_one_glob_may_be_a_str_and_a_size_text() -> None:
     options = build_options(include="*.md", exclude="drafts/", max_memory="2GB")
 
     assert options == BuildOptions(include=("*.md",), exclude=("drafts/",), max_memory=2_000_000_000)
+
+
+def test_settings_of_fields_are_tuples_and_a_name_that_is_none_is_refused() -> None:
+    options = build_options(fields={"title": "product", "context": ["*.csv=a+b", "c"], "metadata": ()})
+
+    assert options == BuildOptions(fields={"title": ("product",), "context": ("*.csv=a+b", "c")})
+    with pytest.raises(SpecError) as fault:
+        build_options(fields={"titel": "product"})
+    assert str(fault.value) == (
+        "`fields`: unknown setting 'titel'; did you mean 'title'?\n  hint: known: context, metadata, speaker, title"
+    )
+    with pytest.raises(SpecError) as fault:
+        build_options(fields={"context": "*.csv="})
+    assert str(fault.value) == (
+        "`context`: '*.csv=' is not [GLOB=]FIELD\n  hint: write it as product+city, or 'data/*.csv=product+city'"
+    )
 
 
 @pytest.mark.parametrize(("door", "call"), [("build", ragidx.build), ("build", forecast), ("sweep", sweep)])

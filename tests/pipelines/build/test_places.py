@@ -6,6 +6,7 @@ import dataclasses
 import os
 import time
 import zipfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from ragidx.indexer.store.store import Store
 from ragidx.pipelines.build.corpus import document_hash
 
 from ...corpora.readers.test_pdf import pdf
+from ..conftest import Done
+
+Run = Callable[..., Done]
 
 
 def pages_of(index: Path) -> list[tuple[str, int | None]]:
@@ -58,6 +62,66 @@ def test_a_document_is_another_one_when_its_pages_move() -> None:
     hashes = {document_hash(dataclasses.replace(plain, places=each)) for each in places}
 
     assert len(hashes) == len(places)
+
+
+def test_all_of_a_record_has_the_line_on_which_it_begins() -> None:
+    document = Document("a", "one\ntwo\nthree", parts=(Place(0, line=5), Place(8, line=9, page=2)))
+
+    assert list(document.positions([0, 4, 8, 12])) == [(5, None), (5, None), (9, 2), (9, 2)]
+    assert document == dataclasses.replace(document, parts=())
+    assert document_hash(document) == document_hash(dataclasses.replace(document, parts=()))
+
+
+CSV = b'id,note\r\n1,"The mill\r\nstands."\r\n\r\n2,Bees dance.\r\n'
+LINES = b'{"id": 1, "text": "The mill.\\n\\nIt stands."}\n\nbroken\n{"id": 2, "text": "Bees dance."}'
+
+
+@pytest.mark.slow
+def test_the_hits_of_records_have_their_lines_and_those_of_beir_none(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "a.csv").write_bytes(CSV)
+    (corpus / "b.jsonl").write_bytes(LINES)
+    (corpus / "c.json").write_text('[{"id": 1, "text": "Ants walk."}]')
+    beir = tmp_path / "beir"
+    (beir / "qrels").mkdir(parents=True)
+    (beir / "corpus.jsonl").write_text('{"_id": "7", "title": "", "text": "Ants walk."}\n')
+
+    ragidx.build(corpus, "index", chunk_size=3, text_field="*.csv=note")
+    ragidx.build(beir, "other")
+
+    store = Store.open("index")
+    found = [(row.doc_id, row.line) for row in _live(store, 0, store.segments[0].entry.rows)]
+    assert dict(found) == {"a.csv#1": 2, "a.csv#2": 5, "b.jsonl#1": 1, "b.jsonl#2": 4, "c.json#1": None}
+    assert len(found) > 5  # a record of two lines is cut, and all of it has the line on which it begins
+    assert len(set(found)) == 5
+    (hit,) = ragidx.Retriever.open("other").search("ants", 1)
+    assert (hit.doc_id, hit.line) == ("7", None)
+    assert "  a.csv#2:5\n" in run("query", "bees", "--index", "index").out
+
+
+@pytest.mark.slow
+def test_an_index_without_lines_of_records_goes_on_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "a.csv").write_bytes(CSV)
+    with monkeypatch.context() as older:
+        older.setattr(Document, "positions", lambda self, offsets: ((None, None) for _ in offsets))
+        ragidx.build(corpus, tmp_path / "index")
+
+    same = ragidx.build(corpus, tmp_path / "index", reread=True)
+    (corpus / "a.csv").write_bytes(CSV.replace(b"2,Bees", b"2,Some bees"))
+    report = ragidx.build(corpus, tmp_path / "index")
+
+    assert (same.n_unchanged, same.n_encoded, same.committed) == (2, 0, False)
+    assert (report.n_unchanged, report.n_changed, report.n_encoded) == (1, 1, 1)
+    hits = ragidx.Retriever.open(tmp_path / "index").search("mill bees", 9)
+    assert {hit.doc_id: hit.line for hit in hits} == {"a.csv#1": None, "a.csv#2": 5}
 
 
 # the file of a document

@@ -97,6 +97,23 @@ def test_another_setting_reads_the_files_again_that_it_is_about(corpus: Path, tm
     assert ragidx.build(corpus, tmp_path / "index", text_field="summary", id_field="*.csv=key").n_unopened == 1
 
 
+def test_another_setting_of_fields_reads_the_files_again_that_it_is_about(corpus: Path, tmp_path: Path) -> None:
+    ragidx.build(corpus, tmp_path / "index")
+    fields = {"context": "*.csv=city", "title": "*.csv=key"}
+
+    report = ragidx.build(corpus, tmp_path / "index", fields=fields)
+
+    assert (report.n_unopened, report.n_changed, report.n_unchanged) == (2, 8, 9)
+    assert report.fields == {"a.csv": A | {"title": "key", "new": False}, "b.jsonl": B | {"new": False}}
+    assert texts(tmp_path / "index")["a.csv#2"] == f"city: Oslo\n{sentence(1)}"
+    assert ragidx.build(corpus, tmp_path / "index", fields=fields).n_unopened == 3
+    other = ragidx.build(corpus, tmp_path / "index", fields=fields | {"metadata": "*.jsonl=tags"})
+    assert (other.n_unopened, other.n_changed, other.n_encoded) == (2, 8, 0)
+    without = ragidx.build(corpus, tmp_path / "index")
+    assert (without.n_unopened, without.n_changed) == (1, 16)
+    assert without.fields == {"a.csv": A | {"new": False}, "b.jsonl": B | {"new": False}}
+
+
 def older(index: Path) -> None:
     """Make an index one of format 3, which knows no layouts."""
     for path in index.glob("manifest*.json"):

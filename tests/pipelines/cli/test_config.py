@@ -123,6 +123,7 @@ def test_another_file_is_named_by_an_option(two: Path, run: Run) -> None:
         ("files = 7\n", "ragidx.toml:1: 'files' is no list of tables"),
         ("[[files]]\ntext = 'a'\n", "ragidx.toml:1: an entry of 'files' has no match"),
         ("[[files]]\nmatch = 'a'\ntexts = 'a'\n", "ragidx.toml:3: unknown key 'texts'; did you mean 'text'?"),
+        ("[[files]]\nmatch = 'a'\n\ntitel = 'a'\n", "ragidx.toml:4: unknown key 'titel'; did you mean 'title'?"),
         ("[index\n", "ragidx.toml: is no TOML: Expected ']' at the end of a table declaration"),
     ],
 )
@@ -137,7 +138,9 @@ def test_fields_are_said_by_glob_and_one_text_is_a_list_of_one(folder: Path, run
     Path("ragidx.toml").write_text(
         "[index]\ntext-field = 'body'\ninclude = '*.csv'\n"
         "[[files]]\nmatch = 'data/*.csv'\ntext = ['description', 'resolution']\nid = 'key'\n"
-        "[[files]]\nmatch = 'policies.json'\nrecords = 'policies[]'\n"
+        "title = 'product'\ncontext = ['product', 'city']\nmetadata = 'cost'\n"
+        "[[files]]\nmatch = 'policies.json'\nrecords = 'policies[]'\ntitle = 'name'\n"
+        "[[files]]\nmatch = 'chat.jsonl'\nspeaker = 'messages[].role'\n"
     )
 
     assert read_config(Path("ragidx.toml"), options_of_file(build)).options == {
@@ -145,7 +148,27 @@ def test_fields_are_said_by_glob_and_one_text_is_a_list_of_one(folder: Path, run
         "include": ["*.csv"],
         "id_field": ["data/*.csv=key"],
         "records": ["policies.json=policies[]"],
+        "fields": {
+            "title": ["data/*.csv=product", "policies.json=name"],
+            "context": ["data/*.csv=product+city"],
+            "metadata": ["data/*.csv=cost"],
+            "speaker": ["chat.jsonl=messages[].role"],
+        },
     }
+
+
+@pytest.mark.slow
+def test_what_the_file_says_of_fields_reaches_the_build(folder: Path, run: Run) -> None:
+    Path("docs").mkdir()
+    Path("docs/a.csv").write_text("text,product,city\nIt will not start.,Mower,Oslo\n")
+    Path("ragidx.toml").write_text(
+        "[index]\npath = 'made'\n"
+        "[[files]]\nmatch = '*.csv'\ntitle = 'product'\ncontext = ['city']\nmetadata = ['city']\n"
+    )
+    assert run("build", "docs")[0] == 0
+    (row,) = Store.open("made").segments[0].rows([0])
+    assert (row.text, row.heading) == ("city: Oslo\nIt will not start.", "Mower")
+    assert {name for name in row.metadata if not name.startswith("file.")} == {"city"}
 
 
 def test_a_value_that_no_option_takes_is_refused_as_on_the_command_line(folder: Path, run: Run) -> None:
@@ -180,8 +203,9 @@ def test_every_line_that_init_comments_out_is_a_setting(folder: Path, run: Run) 
     config = read_config(Path("ragidx.toml"), options_of_file(build))
     assert set(config.options) == {
         *("model", "method", "tau", "chunk_size", "stemmer"),
-        *("text_field", "id_field", "records"),
+        *("text_field", "id_field", "records", "fields"),
     }
+    assert set(config.options["fields"]) == {"title", "speaker", "context", "metadata"}
     assert list(config.sources) == ["docs", "papers"]
 
 
