@@ -54,6 +54,7 @@ class Backbone:
         if self.layer == -1:  # OPT can project its last states
             self.hidden = int(getattr(config, "word_embed_proj_dim", None) or self.hidden)
         self._norm: Callable[[Tensor], Tensor] | None = None
+        self._watched = False
         if layer_norm and self.layer == -1:
             raise SpecError(
                 "the last layer's states have gone through the final norm",
@@ -115,7 +116,10 @@ class Backbone:
         return torch.stack(rows, dim=1)
 
     def watch_layers(self) -> None:
-        """Let `layers` see what each layer reads; call it once, before reading every layer."""
+        """Let `layers` see what each layer reads, from now on."""
+        if self._watched:
+            return
+        self._watched = True
 
         def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             take = _taking.get()

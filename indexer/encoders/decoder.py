@@ -88,6 +88,36 @@ class DecoderEncoder(Prompted, BatchEncoder):
                     found[row][number] = vectors[places].mean(axis=0) if places else 0
         return found
 
+    def encode_layers(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
+        """(L, n, hidden) float32 of texts, raw: pooled states of every layer from 1 to the last, after the final norm.
+
+        Args:
+            texts: documents, or queries.
+            instruction: None for documents; for queries the instruction, or the empty string.
+
+        Raises:
+            SpecError: the method or pooling reads more than the states of one layer, or the encoder is not of the last.
+        """
+        if self.spec.method == "reba" or self._pooler is not None or self.backbone.layer != -1:
+            raise SpecError(
+                f"{self.spec.method} with {self.spec.pooling} pooling has no vector for each layer",
+                "use a plain pooling of `method=classical`, echo, prompteol, metaeol or llm2vec",
+                where="`layer`",
+            )
+        self.backbone.watch_layers()
+        n_prompts = 1 + len(self.prompts.template.also)
+
+        def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
+            weights = pooling.WEIGHTS[self.spec.pooling](pooled)
+            with precision.threads(self._threads_for(ids)):
+                rows = self.backbone.layers(ids, attention, lambda states: pooling.pooled(states, weights))
+            return rows.view(-1, n_prompts, *rows.shape[1:]).mean(dim=1)
+
+        found = np.zeros((self.backbone.n_layers, len(texts), self.hidden), np.float32)
+        for batch in self._run(self.rendered(texts, instruction), forward):
+            found[:, batch.rows] = batch.vectors.transpose(1, 0, 2)
+        return found
+
     def _pooled(self, ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
         """One vector a row: (b, t), (b, t), (b, t) -> (b, hidden) float32."""
         if self._pooler is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.models.locate import ModelFiles, locate
@@ -48,6 +48,7 @@ METHODS: dict[str, Method] = {
 }
 DEFAULT_METHOD = "echo"
 DEFAULT_TAU = 2.0
+AUTO_LAYER = "auto"
 
 
 class EncoderOptions(TypedDict, total=False):
@@ -61,7 +62,7 @@ class EncoderOptions(TypedDict, total=False):
     pooling: str | None  # mean, weighted_mean, last, eos, bos, trainable
     pooler: str | None  # the weights of the trainable pooling, a safetensors file
     attention: str | None  # causal or bidirectional
-    layer: int | None  # hidden layer that is pooled; -1 the last, 0 the input embeddings
+    layer: int | Literal["auto"] | None  # that is pooled; -1 the last, 0 the input embeddings; a build knows "auto"
     layer_norm: bool | None  # whether a layer before the last one goes through the final norm too
     pool_eos: bool | None  # whether an EOS or closing marker that the template pools counts (echo's authors do it)
     instruction: str | None  # default instruction of queries; `task:NAME` for that of a known task
@@ -112,6 +113,10 @@ def resolve(files: ModelFiles, **asked: Unpack[EncoderOptions]) -> EncoderSpec:
         SpecError: an unknown method or pooling, or options that the model's own modules do not have.
     """
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    if given.get("layer") == AUTO_LAYER:
+        raise SpecError(
+            "a layer is chosen on a corpus, when its index is made", "give the number of a layer", where="`layer`"
+        )
     preset = files.preset()
     own = SENTENCE_TRANSFORMERS if files.sentence_transformers else preset.get("method", DEFAULT_METHOD)
     method = given.get("method", own)

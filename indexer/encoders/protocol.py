@@ -90,6 +90,18 @@ class Encoder(ABC):
             "use `method=llm2vec`, reba or classical",
         )
 
+    def encode_layers(self, texts: Sequence[str], instruction: str | None = None) -> Floats:
+        """(layers, n, hidden) of texts, a vector for each layer, which only decoders have.
+
+        Raises:
+            SpecError: always, but for decoders.
+        """
+        raise SpecError(
+            "the model has one vector a text and none for each of its layers",
+            "give a decoder, or leave the layer to the model",
+            where="`layer`",
+        )
+
     def query_instruction(self, asked: str | None) -> str:
         """The instruction of queries: the requested one, else the spec's, else the template's; empty for none."""
         if asked is not None:

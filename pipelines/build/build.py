@@ -27,6 +27,7 @@ from ragidx.indexer.store.source_list import SOURCES, SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.pipelines.build.choose_layer import with_layer
 from ragidx.pipelines.build.chunks import Cutter, Item
 from ragidx.pipelines.build.corpus import (
     CUT_HERE,
@@ -86,8 +87,11 @@ def build(
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
     """
     asked, folder = build_options(**options), Path(index)
+    asked, scores = with_layer(corpus, folder, asked, on_progress)
     plan = make_plan(folder, asked)
-    return _Build(plan, *reading_of(corpus, folder, asked, plan.stored), on_progress).run()
+    build = _Build(plan, *reading_of(corpus, folder, asked, plan.stored), on_progress)
+    build.report.layer_scores = scores
+    return build.run()
 
 
 def add(

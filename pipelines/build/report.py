@@ -28,7 +28,7 @@ PLANNING = "planning"
 DERIVING = "making the index"
 
 _SOMETIMES = (
-    *("queries", "given_dim", "over_memory"),
+    *("queries", "given_dim", "over_memory", "layer_scores"),
     *("fields", "mixed_fields", "n_shared_fields", "n_values_left_out"),
 )
 _EXAMPLES = 5
@@ -217,6 +217,7 @@ class BuildReport:
     n_kept: int = 0  # chunks of documents that are as before
     n_cut_before: int = 0  # documents whose chunks are of an older chunker
     n_fitted: int = 0
+    layer_scores: list[float] = field(default_factory=list)  # of layers 1 to the last, where one was chosen
     n_tokens: int = 0
     n_truncated: int = 0
     n_empty: int = 0  # documents without a chunk

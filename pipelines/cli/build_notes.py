@@ -49,6 +49,18 @@ def tell_memory(r: BuildReport) -> None:
         )
 
 
+def tell_layer(r: BuildReport) -> None:
+    """On stderr: which layer was chosen, and why."""
+    if r.layer_scores and r.encoder is not None:
+        last = len(r.layer_scores)
+        layer = last if r.encoder.layer == -1 else r.encoder.layer
+        other = "" if layer == last else f"; {r.layer_scores[-1]:.2f} with the last"
+        console.note(
+            f"Layer {layer} of {last} was chosen: ten words of a text and the rest of it find each other with a mean "
+            f"reciprocal rank of {r.layer_scores[layer - 1]:.2f}{other}."
+        )
+
+
 def tell_removed(r: BuildReport) -> None:
     """On stderr: what was removed, and how it comes back."""
     if r.n_removed:

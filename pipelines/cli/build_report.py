@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console, describe
-from ragidx.pipelines.cli.build_notes import tell_fields, tell_kept, tell_memory, tell_removed, tell_skips
+from ragidx.pipelines.cli.build_notes import tell_fields, tell_kept, tell_layer, tell_memory, tell_removed, tell_skips
 
 
 def tell_report(report: BuildReport) -> None:
@@ -42,6 +42,7 @@ def tell_report(report: BuildReport) -> None:
     if r.n_empty:
         console.note(f"Without text: {console.plural(r.n_empty, 'document')}.")
     tell_fields(r)
+    tell_layer(r)
     tell_removed(r)
     tell_kept(r)
     tell_memory(r)

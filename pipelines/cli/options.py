@@ -11,7 +11,7 @@ import click
 
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.indexer.ann.index_types import INDEX_TYPES, MIN_ROWS
-from ragidx.indexer.encoders.methods import METHODS
+from ragidx.indexer.encoders.methods import AUTO_LAYER, METHODS
 from ragidx.indexer.specs import ATTENTIONS, FILTERS, POOLINGS, EncoderSpec
 from ragidx.pipelines.cli.config import config_option
 
@@ -138,7 +138,7 @@ _ENCODER_FIELDS = {
     "pooling": ("P", f"{', '.join(POOLINGS)}."),
     "pooler": ("FILE", "Weights of the trainable pooling, a safetensors file."),
     "attention": ("A", f"{', '.join(ATTENTIONS)}."),
-    "layer": ("N", "Hidden layer to pool: -1 the last, 0 the input embeddings."),
+    "layer": ("N", "Hidden layer to pool: -1 the last, 0 the input embeddings; in a build also auto, by the corpus."),
     "layer_norm": (None, "Apply the final norm to an earlier layer too."),
     "pool_eos": (None, "Pool a closing EOS or marker of the template."),
     "max_length": ("N", "Read at most N tokens of a text."),
@@ -152,6 +152,16 @@ def _or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ..
     return value or None
 
 
+class _Layer(click.types.IntParamType):
+    """A number, or `auto`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == AUTO_LAYER else super().convert(value, param, ctx)
+
+
+_LAYER = _Layer()
+
+
 def _field_option(kind: Any, name: str, metavar: str | None, text: str) -> Callable[[F], F]:
     """The option of a field of this type: a switch, a number, a text, or one that may be repeated."""
     typed, kinds = f"--{name.replace('_', '-')}", get_args(kind) or (kind,)
@@ -160,7 +170,8 @@ def _field_option(kind: Any, name: str, metavar: str | None, text: str) -> Calla
     if get_origin(kind) is tuple:
         singular = typed.removesuffix("s")
         return click.option(singular, name, multiple=True, metavar=metavar, callback=_or_nothing, help=text)
-    return click.option(typed, type=int if int in kinds else str, metavar=metavar, help=text)
+    number = _LAYER if name == "layer" else int
+    return click.option(typed, type=number if int in kinds else str, metavar=metavar, help=text)
 
 
 _TYPES = get_type_hints(EncoderSpec)

@@ -1,0 +1,133 @@
+"""`layer=auto`: which hidden layer of a model suits a corpus, chosen before an index is made.
+
+documents -> a sample of chunks -> of each, ten words from its middle and the rest of it -> both encoded at every layer,
+in one pass -> the mean reciprocal rank (MRR) at which each finds the other among all -> a layer's number
+
+Ten words stand for a question: a layer may tell texts of one length apart and fail between lengths, as many middle
+layers do. The method is the inverse cloze task (Lee, Chang and Toutanova 2019), without training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ragidx.corpora.errors import SpecError
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.encoders.methods import AUTO_LAYER, EncoderOptions
+from ragidx.indexer.filters.filter import Filter
+from ragidx.indexer.filters.fitting import DocumentSample, lowest
+from ragidx.indexer.normalize import l2_normalize
+from ragidx.indexer.store.generations import committed_or_none
+from ragidx.pipelines.build.chunks import Cutter
+from ragidx.pipelines.build.corpus import Reading, chunker_of
+from ragidx.pipelines.build.options import BuildOptions
+from ragidx.pipelines.build.report import OnProgress, Progress, Skips, Teller
+from ragidx.pipelines.build.resolve import Plan, make_plan
+from ragidx.pipelines.build.selection import Corpus, reading_of
+
+if TYPE_CHECKING:
+    from ragidx.indexer.encoders.protocol import Encoder
+
+_SAMPLE = 64
+_LEAST = 16
+_WORDS = 10
+_REST = 3 * _WORDS  # words of the rest, at least
+_CHARS_A_DOCUMENT = 1 << 14
+
+
+def with_layer(
+    corpus: Corpus, index: Path, options: BuildOptions, on_progress: OnProgress | None
+) -> tuple[BuildOptions, list[float]]:
+    """The options of a build with a number in place of `layer=auto`, and the scores of layers where one is chosen.
+
+    An index that is updated keeps its layer.
+
+    Raises:
+        SpecError: the corpus has too few texts or cannot be read twice, or the model has no layers to choose from.
+    """
+    if options.encoder.get("layer") != AUTO_LAYER:
+        return options, []
+    encoder: EncoderOptions = {**options.encoder, "layer": None}
+    if not options.rebuild and committed_or_none(index) is not None:
+        return dataclasses.replace(options, encoder=encoder), []
+    plan = make_plan(index, dataclasses.replace(options, encoder={**encoder, "layer": -1}))
+    reading, _ = reading_of(corpus, index, plan.options, None)
+    if str(reading.corpus) == "-":
+        raise SpecError(
+            "a layer is chosen on the corpus first, and standard input cannot be read twice",
+            "write it to a file and build that, or give the number of a layer",
+            where="`layer`",
+        )
+    plan.encoder.encode_layers([])  # refuses what has none, before the corpus is read
+    progress = Progress(stage="choosing a layer")
+    texts = _texts(plan, reading, progress, Teller(on_progress, progress))
+    layer, scores = choose_layer(plan.encoder, None if plan.wants_a_sample else plan.filter, texts)
+    return dataclasses.replace(options, encoder={**encoder, "layer": layer}), scores
+
+
+def choose_layer(encoder: Encoder, filter_: Filter | None, texts: Sequence[str]) -> tuple[int, list[float]]:
+    """The layer at which ten words of a text and the rest of it find each other best.
+
+    It is the last layer unless another is better by more than the standard error of the difference.
+
+    Args:
+        encoder: of the last layer.
+        filter_: what vectors go through, None: nothing.
+        texts: at least 16, of 40 words or more.
+
+    Returns:
+        Its number, -1 for the last, and the score of each layer from 1 on.
+
+    Raises:
+        SpecError: the model, method or pooling has no vector for each layer.
+    """
+    halves = [_parted(text.split()) for text in texts]
+    asked = encoder.encode_layers([words for words, _ in halves], encoder.query_instruction(None))
+    rest = encoder.encode_layers([others for _, others in halves])
+    ranks = np.stack([_reciprocal_ranks(*pair, filter_) for pair in zip(asked, rest, strict=True)])
+    scores = ranks.mean(axis=1)
+    best = int(scores.argmax())
+    gain = ranks[best] - ranks[-1]
+    if gain.mean() <= gain.std(ddof=1) / np.sqrt(len(texts)):
+        best = len(scores) - 1
+    return -1 if best == len(scores) - 1 else best + 1, scores.round(4).tolist()
+
+
+def _texts(plan: Plan, reading: Reading, progress: Progress, tell: Teller) -> list[str]:
+    """The sample: chunks of documents with the lowest lots, whatever the order of files."""
+    tell(at_once=True)
+    drawn = DocumentSample(0, n=4 * _SAMPLE, n_chars=4 * _SAMPLE * _CHARS_A_DOCUMENT)
+    for document in reading.documents(Skips(strict=False).add):
+        drawn.add(document)
+        tell()
+    with Cutter(chunker_of(plan.encoder, plan.spec.chunk)) as cutter:
+        every = [item.row for document in drawn.documents() for items in cutter.submit(document, b"") for item in items]
+        every += [item.row for items in cutter.drain() for item in items]
+    long = [row for row in every if len(row.text.split()) >= _WORDS + _REST]
+    taken = {long[place].text: None for place in lowest(0, (row.chunk_id for row in long), _SAMPLE)}
+    if len(taken) < _LEAST:
+        raise SpecError(
+            f"the corpus has {len(taken)} texts of {_WORDS + _REST} words or more, too few to choose a layer on",
+            "give the number of a layer",
+            where="`layer`",
+        )
+    return list(taken)
+
+
+def _parted(words: Sequence[str]) -> tuple[str, str]:
+    """Ten words from the middle, and the rest."""
+    start = (len(words) - _WORDS) // 2
+    return " ".join(words[start : start + _WORDS]), " ".join([*words[:start], *words[start + _WORDS :]])
+
+
+def _reciprocal_ranks(asked: Floats, rest: Floats, filter_: Filter | None) -> Floats:
+    """(n,) of texts, the mean of both directions; of equal scores the worst rank counts."""
+    left, right = (l2_normalize(one if filter_ is None else filter_(one)).vectors for one in (asked, rest))
+    scores = left @ right.T
+    found: Floats = sum(1 / (one >= np.diag(one)[:, None]).sum(axis=1) for one in (scores, scores.T)) / 2
+    return found
