@@ -43,7 +43,7 @@ VECTORS = pa.table(
         "year": [1967, None, 2001],
     }
 )
-RAGGED = pa.table({"embedding": pa.array(NUMBERS[:2] + [[1.0]], pa.list_(pa.float64())), "on": [True, None, False]})
+RAGGED = pa.table({"embedding": pa.array([*NUMBERS[:2], [1.0]], pa.list_(pa.float64())), "on": [True, None, False]})
 MARKDOWN = """---
 title: Pulsars
 year: 1967
