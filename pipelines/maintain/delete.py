@@ -10,6 +10,7 @@ precomputed vectors have metadata and ids of their own, and go one by one.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 import difflib
@@ -35,6 +36,7 @@ from ragidx.pipelines.build.removal import DELETED_FILE, deleted_file, deleted_i
 from ragidx.retriever.where.masks import matching_rows, parse_for
 
 _SHOWN = 10
+_COMPARED = 1_000  # ids on each side of a wrong one; comparing 200,000 takes 20 s
 _NOTHING_DELETED = "ids are those that queries show; nothing was deleted"
 
 
@@ -223,11 +225,11 @@ def _rows_of(
     unknown = [name for name in missing if name not in owners]
     if unknown:
         known = [name for name, there in zip(documents.to_pylist(), is_there.tolist(), strict=True) if there]
-        near = difflib.get_close_matches(unknown[0], known, n=1)
+        near = _nearest(unknown[0], known)
         more = f", and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
         raise QueryError(
             f"the index has no document{' or row' if is_given else ''} '{printable(unknown[0])}'{more}"
-            + (f"; did you mean '{near[0]}'?" if near else ""),
+            + (f"; did you mean '{printable(near)}'?" if near else ""),
             _NOTHING_DELETED,
             where="`ids`",
         )
@@ -238,6 +240,14 @@ def _rows_of(
             where="`ids`",
         )
     return named[document] | of_chunks
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    """The id that is most like a wrong one, if one is: of many, among those around it in their order."""
+    ordered = sorted(known)
+    place = bisect.bisect(ordered, name)
+    around = ordered[max(0, place - _COMPARED) : place + _COMPARED]
+    return next(iter(difflib.get_close_matches(name, around, n=1)), None)
 
 
 def _column(store: Store, name: str) -> Any:

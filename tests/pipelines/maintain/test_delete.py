@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from ragidx.corpora.errors import BusyError, IndexFormatError, QueryError, Ragid
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
-from ragidx.pipelines.maintain.delete import delete
+from ragidx.pipelines.maintain.delete import _nearest, delete
 
 from .conftest import documents
 
@@ -372,3 +373,23 @@ def test_the_command_says_where_nothing_matches(given: Path, run: Run) -> None:
 
     assert (done.status, done.err) == (0, "Nothing matches --where.\n")
     assert done.out.startswith("deleted  0 documents, 0 chunks\n")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("docs/12/page-0350x.md", "docs/12/page-0350.md"),
+        ("docs/12/pgae-0351.md", "docs/12/page-0351.md"),
+        ("something else", None),
+    ],
+)
+def test_a_wrong_id_is_compared_with_those_around_it_in_a_large_index(wrong: str, near: str | None) -> None:
+    known = [f"docs/{number // 400:02}/page-{number % 400:04}.md" for number in range(20_000)]
+    started = time.process_time()
+
+    assert _nearest(wrong, known[::-1]) == near
+    assert time.process_time() - started < 0.5  # with all of them: 0.9 s
+
+
+def test_of_few_ids_the_nearest_is_found_wherever_it_is_in_their_order() -> None:
+    assert _nearest("xocs/a.md", ["docs/a.md", *(f"more/{number}" for number in range(900))]) == "docs/a.md"
