@@ -32,7 +32,6 @@ from ragidx.pipelines.build.corpus import (
     CUT_HERE,
     LAYOUTS,
     Reading,
-    check_removal,
     chunker_of,
     document_hash,
     is_unchanged,
@@ -187,9 +186,7 @@ class _Build:
         entries, names = self.selection.entries, self.selection.names
         found = missing(Store.open(self.index), unseen, entries, names, self._unreadable)
         if not self.options.allow_removal:
-            for name, n_removed in found.by_source.items():
-                where = self.index if len(entries) < 2 else f"{self.index}: {name}"
-                check_removal(n_removed, self._tally.n_kept[name] + n_removed, where)
+            self._tally.check_removal(found.by_source, self.index)
         known.keep_all(found.kept())
         self._seen.carry(as_digests([digest(name) for name in found.elsewhere]))
         for doc_id in found.stale:
