@@ -69,6 +69,7 @@ class StoreKeywords(AnnOptions, LexicalOptions, CorpusOptions, total=False):
     strict: bool  # end at the first thing skipped or cut
     allow_removal: bool  # go on also if most of the index is gone from the corpus or the file
     rebuild: bool  # replace the index, whatever it was made with
+    restore: bool  # take in again what was deleted by hand
 
 
 class BuildKeywords(EncoderOptions, FilterOptions, RunOptions, ChunkOptions, StoreKeywords, total=False):
@@ -78,7 +79,6 @@ class BuildKeywords(EncoderOptions, FilterOptions, RunOptions, ChunkOptions, Sto
     records: str | Sequence[str] | None  # where the records of JSON files are: `GLOB=PATH`
     language: bool | None  # name the language of each document in its metadata
     reread: bool  # open every file again
-    restore: bool  # take in again what was deleted by hand
 
 
 class SweepKeywords(EncoderOptions, FilterFields, RunOptions, ChunkOptions, CorpusOptions, total=False):

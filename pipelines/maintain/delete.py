@@ -5,7 +5,8 @@ keep what they see. The corpus is not touched, and builds leave out what was del
 
 What is deleted depends on what the index was built from. Documents of a corpus go whole: their metadata are one, and a
 build that finds a document in the index takes it to be whole there, so that a part would never come back. Rows of
-precomputed vectors have metadata and ids of their own, and go one by one.
+precomputed vectors have metadata and ids of their own, and go one by one; new rows of the same document are not kept
+out.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class DeleteReport:
         generation: of the committed state.
         committed: whether this made it.
         left_documents, left_chunks: what the index holds now.
-        every: the ids of all documents of a corpus that lost anything; builds leave them out. Not in the JSON.
+        every: the ids of all documents that went, or of all rows of precomputed vectors; builds leave them out. Not in
+            the JSON.
     """
 
     n_documents: int
@@ -187,7 +189,7 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> tuple[list[N
         committed=False,
         left_documents=manifest.n_documents,
         left_chunks=manifest.n_chunks,
-        every=() if is_given else tuple(names),
+        every=tuple(_column(store, "chunk_id").filter(pa.array(chosen)).to_pylist() if is_given else names),
     )
 
 

@@ -290,12 +290,13 @@ def test_an_id_that_neither_a_document_nor_a_row_has_deletes_nothing(given: Path
     assert len(rows(given)) == 5
 
 
-def test_rows_that_went_come_back_with_the_next_build_of_the_same_vectors(folder: Path) -> None:
+def test_rows_that_went_come_back_with_a_build_of_the_same_vectors_that_restores(folder: Path) -> None:
     np.save(folder / "v.npy", np.eye(4))
     ragidx.build_vectors("v.npy", "ragidx-index")
     delete(ids=["1", "2"])
 
-    report = ragidx.build_vectors("v.npy", "ragidx-index")
+    assert ragidx.build_vectors("v.npy", "ragidx-index").n_kept_out == 2
+    report = ragidx.build_vectors("v.npy", "ragidx-index", restore=True)
 
     assert (report.n_added, report.n_unchanged, sorted(rows(folder / "ragidx-index"))) == (2, 2, ["0", "1", "2", "3"])
 
