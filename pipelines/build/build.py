@@ -200,7 +200,7 @@ class _Build:
         """Whether a file has to be read; one that did not change is still the documents that the index has."""
         self._name = source.name
         self.progress.n_bytes += source.size
-        passed = self._seen.passes(source)
+        passed = self._seen.passes(source, self._left_out)
         if passed:
             self.reading.layouts.pass_over(source.name)
             self.report.n_unopened += 1
@@ -220,11 +220,15 @@ class _Build:
         self._tally.n_kept[self._tally.source_of(name)] += n_documents
         self.report.n_unchanged += n_documents
 
+    def _skipped(self, skip: Skip) -> None:
+        """Of the file that is being read."""
+        self._left_out(skip)
+        if skip.reason not in BY_RULE:  # a hidden member of an archive is counted when it is read
+            self._seen.skipped(skip)
+
     def _left_out(self, skip: Skip) -> None:
-        """Of the file that is being read, or in the walk."""
+        """Of a file, or in the walk."""
         self.skips.add(skip)
-        if skip.reason not in BY_RULE:  # a hidden member of an archive is no reason to read it again
-            self._seen.left_out(skip.where)
         if is_unreadable(skip.where, skip.reason, self._name):
             self._unreadable.add(skip.where)
 
@@ -251,7 +255,7 @@ class _Build:
 
     def _items(self, known: Documents) -> Iterator[Item]:
         """The chunks of documents that are new or changed."""
-        for document in self.reading.documents(self._left_out, self._begin):
+        for document in self.reading.documents(self._skipped, self._begin, self._left_out):
             for items in self._take(document, known.get(document.id)):
                 yield from self._counted(items)
         for items in self._cutter.drain() if self._cutter else ():
@@ -262,12 +266,13 @@ class _Build:
         doc_hash = document_hash(document)
         if document.id in self._deleted:
             self.report.n_kept_out += 1
-            self._seen.left_out(document.id)  # so that it is counted next time, too
+            self._seen.read_again()  # so that it is counted next time, too
             return ()
         if had is not None and is_unchanged(had, doc_hash) and not self._relabels:
             doc_hash = had  # it says which chunker cut the document
         if not self._seen.document(document.id, doc_hash):
             self._left_out(Skip(document.id, REPEATED))
+            self._seen.read_again()
             return ()
         self._count(document.id, 1)
         if had == doc_hash and not self._relabels:
