@@ -37,6 +37,7 @@ class Kept:
         self.query_instruction = encoder.query_instruction
 
     def encode_layers(self, texts, instruction=None):
+        """As the encoder does."""
         key = (*texts, instruction)
         if key not in self._found:
             self._found[key] = self._encoder.encode_layers(list(texts), instruction)
@@ -66,7 +67,11 @@ def main():
             project = make_filter(spec, encoder)
             layer, scores = choose_layer(kept, project, sample)
             quality = [
-                float(np.mean([ndcg([pool[i] for i in row], qrels[query]) for query, row in zip(asked, rows)]))
+                float(
+                    np.mean(
+                        [ndcg([pool[i] for i in row], qrels[query]) for query, row in zip(asked, rows, strict=True)]
+                    )
+                )
                 for rows in (best(left, right, project) for left, right in zip(questions, texts, strict=True))
             ]
             record(
@@ -84,7 +89,7 @@ def main():
                 },
                 model=arguments.name,
                 method=method,
-                filter=spec.name if spec.name == "none" else f"{spec.name}, tau {spec.tau:g}",
+                filter="tau 2" if "tau" in filter_ else "none",
                 set=arguments.evalset.name,
                 documents=len(pool),
             )

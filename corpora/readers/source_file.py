@@ -90,7 +90,7 @@ class SourceFile:
     def skip(self, reason: str, at: str = "") -> None:
         """Report that the file is skipped, or what is `at` (`:line` or `#record`) in it."""
         short = reason if len(reason) <= _REASON_CHARS else f"{reason[:_REASON_CHARS]}..."
-        self.on_skip(Skip(f"{self.source.name}{at}", short))
+        self.on_skip(Skip(f"{self.source.name}{at}", short.encode("utf-8", "replace").decode()))  # names of fields
 
     @contextmanager
     def stream(self) -> Iterator[IO[bytes]]:

@@ -70,7 +70,7 @@ class StoreWriter:
         dim: width of the vectors.
         index: which index large segments get. Its type must be that of the index in the folder. If its recall is
             another, the existing segments are tuned for it too.
-        blobs: small files that belong to the spec, by name.
+        blobs: small files that belong to the spec, by name; they may be changed until the commit.
         replace: the new state has only what this writer adds; the old state stays until the commit.
         journal: whether vectors are written to the journal as soon as they are added. False for precomputed vectors;
             the journal of an interrupted build then stays.
@@ -99,7 +99,7 @@ class StoreWriter:
         self.path = Path(path)
         self._spec, self._fingerprint, self._dim, self._index = dict(spec), fingerprint, dim, index
         self._keeps_journal, self._on_stage = journal, on_stage
-        self._blobs = dict(blobs or {})
+        self.blobs = dict(blobs or {})
         self._replace = replace
         self._check_arguments()
         load_faiss()  # a missing faiss is reported before anything is encoded
@@ -274,7 +274,7 @@ class StoreWriter:
             raise ValueError(f"dim {self._dim} is not from 1 to {MAX_DIM}")
         if not is_fingerprint(self._fingerprint):
             raise ValueError(f"fingerprint {self._fingerprint!r} is not 16 to 128 letters and digits")
-        if wrong := [name for name in self._blobs if not is_file_name(name)]:
+        if wrong := [name for name in self.blobs if not is_file_name(name)]:
             raise ValueError(f"{wrong[0]!r} is not a plain file name")
         if self._index.lexical != OFF:
             check_stemmer(self._index.lexical)
@@ -344,7 +344,7 @@ class StoreWriter:
             base is not None
             and not (self._replace or self._finished or self._current or self._deleted)
             and (base.n_documents, dict(base.spec), base.index) == (n_documents, self._spec, self._index)
-            and base.files == {name: file_entry(data) for name, data in self._blobs.items()}
+            and base.files == {name: file_entry(data) for name, data in self.blobs.items()}
             and base.lexical == decided(self._index.lexical, base.lexical, lambda: sample_texts(self._segments))
         )
 
@@ -380,7 +380,7 @@ class StoreWriter:
             schema=schema,
             segments=segments,
             lexical=lexical,
-            files=write_blobs(self.path, self._blobs),
+            files=write_blobs(self.path, self.blobs),
             deletions=write_deletions(self.path, self._generation, segments, [part.dead for part in parts]),
             n_chunks=sum(entry.rows - (0 if mask is None else int(mask.sum())) for entry, mask, _ in parts),
             n_documents=n_documents,

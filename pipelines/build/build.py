@@ -33,7 +33,6 @@ from ragidx.pipelines.build.corpus import (
     CUT_HERE,
     LAYOUTS,
     Reading,
-    check_removal,
     chunker_of,
     document_hash,
     is_unchanged,
@@ -126,13 +125,8 @@ class _Build:
     """One run of `build`; its state is what the steps share."""
 
     def __init__(self, plan: Plan, reading: Reading, selection: Selection, on_progress: OnProgress | None) -> None:
-        self.plan, self.reading, self.corpus, self.index, self.options = (
-            plan,
-            reading,
-            reading.corpus,
-            reading.index,
-            reading.options,
-        )
+        self.plan, self.reading = plan, reading
+        self.corpus, self.index, self.options = reading.corpus, reading.index, reading.options
         self.selection = selection
         self.report = BuildReport(index=str(self.index))
         self.progress = Progress()
@@ -191,9 +185,7 @@ class _Build:
         entries, names = self.selection.entries, self.selection.names
         found = missing(Store.open(self.index), unseen, entries, names, self._unreadable)
         if not self.options.allow_removal:
-            for name, n_removed in found.by_source.items():
-                where = self.index if len(entries) < 2 else f"{self.index}: {name}"
-                check_removal(n_removed, self._tally.n_kept[name] + n_removed, where)
+            self._tally.check_removal(found.by_source, self.index)
         known.keep_all(found.kept())
         self._seen.carry(as_digests([digest(name) for name in found.elsewhere]))
         for doc_id in found.stale:
@@ -207,7 +199,7 @@ class _Build:
         """Whether a file has to be read; one that did not change is still the documents that the index has."""
         self._name = source.name
         self.progress.n_bytes += source.size
-        passed = self._seen.passes(source)
+        passed = self._seen.passes(source, self._left_out)
         if passed:
             self.reading.layouts.pass_over(source.name)
             self.report.n_unopened += 1
@@ -227,11 +219,15 @@ class _Build:
         self._tally.n_kept[self._tally.source_of(name)] += n_documents
         self.report.n_unchanged += n_documents
 
+    def _skipped(self, skip: Skip) -> None:
+        """Of the file that is being read."""
+        self._left_out(skip)
+        if skip.reason not in BY_RULE:  # a hidden member of an archive is counted when it is read
+            self._seen.skipped(skip)
+
     def _left_out(self, skip: Skip) -> None:
-        """Of the file that is being read, or in the walk."""
+        """Of a file, or in the walk."""
         self.skips.add(skip)
-        if skip.reason not in BY_RULE:  # a hidden member of an archive is no reason to read it again
-            self._seen.left_out(skip.where)
         if is_unreadable(skip.where, skip.reason, self._name):
             self._unreadable.add(skip.where)
 
@@ -258,7 +254,7 @@ class _Build:
 
     def _items(self, known: Documents) -> Iterator[Item]:
         """The chunks of documents that are new or changed."""
-        for document in self.reading.documents(self._left_out, self._begin):
+        for document in self.reading.documents(self._skipped, self._begin, self._left_out):
             for items in self._take(document, known.get(document.id)):
                 yield from self._counted(items)
         for items in self._cutter.drain() if self._cutter else ():
@@ -269,12 +265,13 @@ class _Build:
         doc_hash = document_hash(document)
         if document.id in self._deleted:
             self.report.n_kept_out += 1
-            self._seen.left_out(document.id)  # so that it is counted next time, too
+            self._seen.read_again()  # so that it is counted next time, too
             return ()
         if had is not None and is_unchanged(had, doc_hash) and not self._relabels:
             doc_hash = had  # it says which chunker cut the document
         if not self._seen.document(document.id, doc_hash):
             self._left_out(Skip(document.id, REPEATED))
+            self._seen.read_again()
             return ()
         self._count(document.id, 1)
         if had == doc_hash and not self._relabels:

@@ -136,9 +136,11 @@ class Reading:
         for root in self.roots or [alone]:
             yield from root.sources(self.index, on_skip)
 
-    def documents(self, on_skip: OnSkip, on_source: Callable[[Source], bool] = _every) -> Iterator[Document]:
-        """The Documents, streaming; of the files that `on_source` accepts."""
-        found = filter(on_source, self.sources(on_skip))
+    def documents(
+        self, on_skip: OnSkip, on_source: Callable[[Source], bool] = _every, on_walk: OnSkip | None = None
+    ) -> Iterator[Document]:
+        """The Documents, streaming; of the files that `on_source` accepts. `on_walk`: for skips of the walk."""
+        found = filter(on_source, self.sources(on_walk or on_skip))
         return read_all(found, self.read_options, on_skip=on_skip, layouts=self.layouts)
 
     def total_bytes(self) -> int:

@@ -1,13 +1,14 @@
 """Which files of a corpus need not be read again: those that a build has read, and that did not change since.
 
-    Source (name, size, times, inode) -> the digests and hashes of its documents, as they were read
+    Source (name, size, times, inode) -> the digests and hashes of its documents, as they were read, and its Skips
 
 Kept beside the index, in `sources.cache`. It is asked, never believed: a file is passed over only while the index holds
 all its documents with the same hashes, so a cache that is lost, old or damaged costs time, never a wrong answer. What
 makes a file another one is what git looks at: size, time of the last write, time of the last change of the inode (which
 no program can set), inode and device. A file that was touched in the last two seconds before it was read is not
-noted: a later write could have the same time. One write goes unseen, here as in git: through a memory mapping that
-was written through before and not flushed since, which sets no time again; `reread` finds it.
+noted: a later write could have the same time; nor is one of which something was skipped that the next reading may
+take, such as a member whose conversion took too long. One write goes unseen, here as in git: through a memory mapping
+that was written through before and not flushed since, which sets no time again; `reread` finds it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import json
 import re
 import time
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -27,6 +30,7 @@ import ragidx
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.limits import Limits, ReadOptions
 from ragidx.corpora.readers.registry import added_endings, said_of_fields
+from ragidx.corpora.records import OnSkip, Skip
 from ragidx.corpora.sources import Source
 from ragidx.indexer import atomic
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, digest
@@ -37,10 +41,16 @@ REPEATED = "its id is another document's"
 """Why a document is skipped whose id another one had before it in the same build."""
 
 _RECORD = np.dtype([("source", "S16"), ("document", "S16"), ("hash", "V16")])  # those of a source are together
-_FORMAT = 2  # rises where readers give other documents, so that files are opened again
+_FORMAT = 3  # rises where readers give other documents, so that files are opened again
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system that is in use (FAT)
 _SPARE_RECORDS = 65_536
+_MOST_SKIPS = 100_000  # that are noted in a build; files with later ones are read again
+_SKIP_BYTES = 128 << 20  # of all that are noted, as JSON
+_PASSING = (  # reasons that are not of the bytes of a file
+    *("cannot be read", "cannot be converted", "conversion", "the converter", "needs the extra"),
+    *("a defect", "the reader"),
+)
 
 
 class SeenFiles:
@@ -58,20 +68,25 @@ class SeenFiles:
         self._documents = documents
         self._options = options
         self._rules = _rules_of(options.limits)
-        self._old = self._read(2 * len(documents) + _SPARE_RECORDS)
+        self._old, self._old_skips = self._read(2 * len(documents) + _SPARE_RECORDS)
         self._records = np.frombuffer(self._old, _RECORD)
         self._same = documents.match(self._records["document"], self._records["hash"]) & (not reread)
         self._passed = np.zeros(len(self._records), np.bool_)
         self._next = 0  # the walk has an order: after a file's records come those of the next file
-        self._new = bytearray()
+        self._new, self._new_skips = bytearray(), dict[str, list[list[str]]]()  # by the source's digest, in hex
         self._added = added_endings()
         self._source: Source | None = None  # that is being read; None: it is not to be noted
         self._begun = 0
         self._read_here: list[bytes] = []
+        self._skipped_here: list[list[str]] = []  # after the file's name, reason
+        self._n_skips = 0
         self._taken = DigestTable()  # the documents that were read
 
-    def passes(self, source: Source) -> int:
-        """How many documents of the index a file still is; 0: it has to be read. Files come one after another."""
+    def passes(self, source: Source, on_skip: OnSkip) -> int:
+        """How many documents of the index a file still is, whose skips are repeated; 0: it has to be read.
+
+        Files come one after another.
+        """
         self._settle()
         key = self._key(source)
         start = self._place(key)
@@ -84,6 +99,9 @@ class SeenFiles:
         self._next = end
         self._passed[start:end] = True
         self._new += self._old[start * _RECORD.itemsize : end * _RECORD.itemsize]
+        self._keep_skips([key])
+        for at, reason in self._old_skips.get(key.hex(), []):
+            on_skip(Skip(f"{source.name}{at}", reason))
         return end - start
 
     def document(self, doc_id: str, doc_hash: bytes) -> bool:
@@ -100,10 +118,17 @@ class SeenFiles:
         self._read_here.append(key + doc_hash)
         return True
 
-    def left_out(self, where: str) -> None:
-        """Something was; if it is of the file that is being read, the file is read and reported again next time."""
-        if self._source is not None and where.startswith(self._source.name):
+    def skipped(self, skip: Skip) -> None:
+        """Note what was skipped of the file that is being read."""
+        self._n_skips += 1
+        if skip.reason.startswith(_PASSING) or self._n_skips > _MOST_SKIPS:
             self._source = None
+        if self._source is not None:
+            self._skipped_here.append([skip.where.removeprefix(self._source.name), skip.reason])
+
+    def read_again(self) -> None:
+        """Read this file the next time, too: what is left out of it depends on more than its bytes."""
+        self._source = None
 
     def keep(self) -> None:
         """Keep the documents of all files that were passed over; at the end, before the others are deleted."""
@@ -112,22 +137,33 @@ class SeenFiles:
 
     def carry(self, documents: Digests) -> None:
         """Note the files of these documents as before: they were not looked at."""
-        self._new += self._records[np.isin(self._records["document"], documents) & ~self._passed].tobytes()
+        carried = self._records[np.isin(self._records["document"], documents) & ~self._passed]
+        self._new += carried.tobytes()
+        self._keep_skips(key.ljust(DIGEST_BYTES, b"\0") for key in np.unique(carried["source"]).tolist())
 
     def write(self) -> None:
         """Leave the cache for the next build, where it differs. A full disk is not an error here."""
-        if self._new != self._old:
-            with contextlib.suppress(RagidxError):
-                atomic.write_file(self._path, self._rules + bytes(self._new))
+        if self._new == self._old and self._new_skips == self._old_skips:
+            return
+        body = len(self._new).to_bytes(8, "little") + self._new + json.dumps(self._new_skips).encode()
+        with contextlib.suppress(RagidxError):
+            atomic.write_file(self._path, _digest_of(self._rules, body) + body)
 
     def _settle(self) -> None:
         """The file that was read is through: note it, if it may be passed over the next time."""
-        source, found = self._source, self._read_here
-        self._source, self._read_here = None, []
+        source, found, skips = self._source, self._read_here, self._skipped_here
+        self._source, self._read_here, self._skipped_here = None, [], []
         if source is None or source.status is None or not (key := self._key(source)):
             return
         if max(source.status.st_mtime_ns, source.status.st_ctime_ns) < self._begun - _SETTLED_NS:
             self._new += b"".join(key + record for record in found)
+            if found and skips:
+                self._new_skips[key.hex()] = skips
+
+    def _keep_skips(self, keys: Iterable[bytes]) -> None:
+        """Note what was skipped of files that were not read."""
+        names = (key.hex() for key in keys)
+        self._new_skips |= {name: self._old_skips[name] for name in names if name in self._old_skips}
 
     def _key(self, source: Source) -> bytes:
         """What a file is known by; empty: it is never known, being standard input or read by what others wrote."""
@@ -164,14 +200,21 @@ class SeenFiles:
         table.extend(self._records[field], np.arange(len(self._records)))
         return table
 
-    def _read(self, most: int) -> bytes:
-        """The records; empty where the file is missing, of other rules, or no such file."""
+    def _read(self, most: int) -> tuple[bytes, dict[str, list[list[str]]]]:
+        """The records and the skips; empty where the file is missing, damaged, of other rules, or no such file."""
         try:
-            data = read_regular(self._path, len(self._rules) + most * _RECORD.itemsize)
+            data = read_regular(self._path, DIGEST_BYTES + 8 + most * _RECORD.itemsize + _SKIP_BYTES)
         except (OSError, ValueError):
-            return b""
-        size = len(data) - len(self._rules)
-        return data[len(self._rules) :] if data.startswith(self._rules) and size % _RECORD.itemsize == 0 else b""
+            return b"", {}
+        body = data[DIGEST_BYTES:]
+        if data[:DIGEST_BYTES] != _digest_of(self._rules, body):
+            return b"", {}
+        end = 8 + int.from_bytes(body[:8], "little")
+        return body[8:end], json.loads(body[end:])
+
+
+def _digest_of(rules: bytes, body: bytes) -> bytes:
+    return hashlib.sha256(rules + body).digest()[:DIGEST_BYTES]
 
 
 @functools.cache

@@ -69,6 +69,7 @@ class StoreKeywords(AnnOptions, LexicalOptions, CorpusOptions, total=False):
     strict: bool  # end at the first thing skipped or cut
     allow_removal: bool  # go on also if most of the index is gone from the corpus or the file
     rebuild: bool  # replace the index, whatever it was made with
+    restore: bool  # take in again what was deleted by hand
 
 
 class BuildKeywords(EncoderOptions, FilterOptions, RunOptions, ChunkOptions, StoreKeywords, total=False):
@@ -79,7 +80,6 @@ class BuildKeywords(EncoderOptions, FilterOptions, RunOptions, ChunkOptions, Sto
     language: bool | None  # name the language of each document in its metadata
     fields: Mapping[str, str | Sequence[str]] | None  # `[GLOB=]FIELD` by title, speaker, context or metadata
     reread: bool  # open every file again
-    restore: bool  # take in again what was deleted by hand
 
 
 class SweepKeywords(EncoderOptions, FilterFields, RunOptions, ChunkOptions, CorpusOptions, total=False):

@@ -3,7 +3,8 @@
 documents of the index that this build did not see -> of another source: kept · of a file that cannot be read now: kept,
 and stale · the others: gone, if that is not most of a source
 
-A document that was deleted by hand stays out: its id is on a list that the index keeps (`deleted.json`).
+A document that was deleted by hand stays out: its id is on a list that the index keeps (`deleted.json`). Of
+precomputed vectors the list has the ids of rows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ragidx.indexer.store.source_list import SourceEntry, owner_of
 from ragidx.indexer.store.store import Store
 
 DELETED_FILE = "deleted.json"
-"""The ids of documents that `delete` removed, as sorted JSON; beside the files of the spec."""
+"""The ids of documents or rows that `delete` removed, as sorted JSON; beside the files of the spec."""
 
 TAKEN = "its path begins with the name of another source"
 """Why a file is skipped whose documents would have the ids of another source's."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ragidx.indexer.store.lock import now
 from ragidx.indexer.store.source_list import SourceEntry, owner_of
+from ragidx.pipelines.build.corpus import check_removal
 from ragidx.pipelines.build.selection import Selection, lost
 
 
@@ -40,6 +42,16 @@ class Tally:
         for entry in before if len(self._selection.entries) > 1 else ():
             if entry.name in self._selection.names and entry.n_documents and not self.n_read[entry.name]:
                 raise lost(entry.name, f"has no document now, and had {entry.n_documents:,}")
+
+    def check_removal(self, gone: Mapping[str, int], index: Path) -> None:
+        """Whether a build may remove these documents, by source; `n_kept` are those beside them.
+
+        Raises:
+            SpecError: as `corpus.check_removal`.
+        """
+        for name, n_removed in gone.items():
+            where = index if len(self._selection.entries) < 2 else f"{index}: {name}"
+            check_removal(n_removed, self.n_kept[name] + n_removed, where)
 
     def entries(self, before: Sequence[SourceEntry], *, changed: bool) -> list[SourceEntry]:
         """The sources as the manifest lists them; the date of one is that of the last build that changed something.

@@ -71,16 +71,14 @@ def tell_removed(r: BuildReport) -> None:
         )
 
 
-def tell_kept(r: BuildReport) -> None:
-    """On stderr: documents that are as they were because their files cannot be read, and those that stay out."""
+def tell_kept(r: BuildReport, noun: str = "document") -> None:
+    """On stderr: documents that are as they were because their files cannot be read, and what stays out."""
     if r.n_stale:
         console.note(
             f"Not readable now, kept as before: {console.plural(r.n_stale, 'document')}{_names(r.stale, r.n_stale)}."
         )
     if r.n_kept_out:
-        console.note(
-            f"Deleted by hand, left out: {console.plural(r.n_kept_out, 'document')}; --restore takes them in again."
-        )
+        console.note(f"Deleted by hand, left out: {console.plural(r.n_kept_out, noun)}; --restore takes them in again.")
 
 
 def _names(shown: Sequence[str], count: int) -> str:

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from ragidx.pipelines.build.options import QUERY_OPTIONS, BuildKeywords, StoreKeywords
 from ragidx.pipelines.build.report import BuildReport, Queries
 from ragidx.pipelines.cli import console, describe, interrupts
-from ragidx.pipelines.cli.build_notes import tell_memory, tell_removed, tell_skips, with_options
+from ragidx.pipelines.cli.build_notes import tell_kept, tell_memory, tell_removed, tell_skips, with_options
 from ragidx.pipelines.cli.progress import ProgressLine
 
 _TAKEN = tuple(StoreKeywords.__annotations__)
@@ -91,6 +91,7 @@ def _tell(r: BuildReport) -> None:
     if r.given_dim is not None:
         console.note(f"Cut: the vectors of the file have {r.given_dim:,} numbers, the index keeps the first {r.dim:,}.")
     tell_removed(r)
+    tell_kept(r, "row")
     tell_memory(r)
     tell_skips(r)
 

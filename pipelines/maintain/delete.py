@@ -5,11 +5,13 @@ keep what they see. The corpus is not touched, and builds leave out what was del
 
 What is deleted depends on what the index was built from. Documents of a corpus go whole: their metadata are one, and a
 build that finds a document in the index takes it to be whole there, so that a part would never come back. Rows of
-precomputed vectors have metadata and ids of their own, and go one by one.
+precomputed vectors have metadata and ids of their own, and go one by one; new rows of the same document are not kept
+out.
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 import difflib
@@ -35,6 +37,7 @@ from ragidx.pipelines.build.removal import DELETED_FILE, deleted_file, deleted_i
 from ragidx.retriever.where.masks import matching_rows, parse_for
 
 _SHOWN = 10
+_COMPARED = 1_000  # ids on each side of a wrong one; comparing 200,000 takes 20 s
 _NOTHING_DELETED = "ids are those that queries show; nothing was deleted"
 
 
@@ -51,7 +54,8 @@ class DeleteReport:
         generation: of the committed state.
         committed: whether this made it.
         left_documents, left_chunks: what the index holds now.
-        every: the ids of all documents of a corpus that lost anything; builds leave them out. Not in the JSON.
+        every: the ids of all documents that went, or of all rows of precomputed vectors; builds leave them out. Not in
+            the JSON.
     """
 
     n_documents: int
@@ -185,7 +189,7 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> tuple[list[N
         committed=False,
         left_documents=manifest.n_documents,
         left_chunks=manifest.n_chunks,
-        every=() if is_given else tuple(names),
+        every=tuple(_column(store, "chunk_id").filter(pa.array(chosen)).to_pylist() if is_given else names),
     )
 
 
@@ -223,11 +227,11 @@ def _rows_of(
     unknown = [name for name in missing if name not in owners]
     if unknown:
         known = [name for name, there in zip(documents.to_pylist(), is_there.tolist(), strict=True) if there]
-        near = difflib.get_close_matches(unknown[0], known, n=1)
+        near = _nearest(unknown[0], known)
         more = f", and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
         raise QueryError(
             f"the index has no document{' or row' if is_given else ''} '{printable(unknown[0])}'{more}"
-            + (f"; did you mean '{near[0]}'?" if near else ""),
+            + (f"; did you mean '{printable(near)}'?" if near else ""),
             _NOTHING_DELETED,
             where="`ids`",
         )
@@ -238,6 +242,14 @@ def _rows_of(
             where="`ids`",
         )
     return named[document] | of_chunks
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    """The id that is most like a wrong one, if one is: of many, among those around it in their order."""
+    ordered = sorted(known)
+    place = bisect.bisect(ordered, name)
+    around = ordered[max(0, place - _COMPARED) : place + _COMPARED]
+    return next(iter(difflib.get_close_matches(name, around, n=1)), None)
 
 
 def _column(store: Store, name: str) -> Any:

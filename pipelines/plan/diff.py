@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.records import Document
+from ragidx.indexer.digests import Digests
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import JOURNAL
 from ragidx.indexer.writing.journal import Journal
@@ -56,9 +57,9 @@ class Knowledge(contextlib.ExitStack):
         self._documents.keep(document.id)
         return UNCHANGED if is_unchanged(had, document_hash(document)) else CHANGED
 
-    def count_others(self) -> int:
-        """How many documents of the index were not asked about: those that a build of the same corpus removes."""
-        return self._documents.count_others()
+    def others(self) -> Digests:
+        """The digests of the ids of documents of the index that were not asked about, each once."""
+        return self._documents.others()
 
     def fresh(self, items: Sequence[Item]) -> list[Item]:
         """Those whose text has no vector yet, each text once, here and in later calls."""

@@ -23,20 +23,23 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.readers.registry import read
 from ragidx.corpora.records import Document, Skip
+from ragidx.corpora.sources import Source
 from ragidx.indexer.ann.index_types import FLAT
 from ragidx.indexer.digests import DigestTable, digest
 from ragidx.indexer.encoders.protocol import TUNE_FROM
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, check_removal, chunker_of, document_hash, too_long
+from ragidx.pipelines.build.corpus import Reading, chunker_of, document_hash, too_long
 from ragidx.pipelines.build.file_cache import REPEATED
 from ragidx.pipelines.build.fit_filter import check_fit
 from ragidx.pipelines.build.options import BuildKeywords, build_options
+from ragidx.pipelines.build.removal import DELETED_FILE, deleted_ids, is_unreadable, missing
 from ragidx.pipelines.build.report import PLANNING, OnProgress, Progress, Skips, Teller
 from ragidx.pipelines.build.resolve import Plan, make_plan
 from ragidx.pipelines.build.selection import Corpus, Selection, as_paths, reading_of
-from ragidx.pipelines.plan.diff import UNCHANGED, Knowledge
+from ragidx.pipelines.build.tally import Tally
+from ragidx.pipelines.plan.diff import ADDED, UNCHANGED, Knowledge
 from ragidx.pipelines.plan.footprint import Room, SampleRows, first_recipes, n_lexical_rows, pack, room, stored_rows
 from ragidx.pipelines.plan.sample import Estimate, Estimates, Part, parts, sample_share
 from ragidx.pipelines.plan.throughput import Speed, measure
@@ -60,8 +63,8 @@ class Forecast:
         target_recall: that it is tuned to; which recall it has is measured when it is made.
         n_files, corpus_bytes: of the corpus.
         share_read: of its bytes that were read, 1 where all were: then counts are exact.
-        documents: of the corpus; `added`, `changed`, `unchanged` against the index, and `removed`, which are in the
-            index alone (None where not everything was read).
+        documents: of the corpus; `added`, `changed`, `unchanged` against the index, and `removed`, which of the
+            sources that are planned are in the index alone (None where not all of them was read).
         chunks: of new and changed documents; `to_encode` of them go through the model, the others are known.
         tokens: that the model reads for them.
         truncated, empty: documents longer than the model reads, and without text.
@@ -153,6 +156,9 @@ class _Forecaster:
         self._texts = _Drawn()
         self._cutter: Cutter | None = None
         self._ids = DigestTable()  # of the documents of a corpus that is read whole
+        self._deleted = deleted_ids(plan.blobs().get(DELETED_FILE)) if plan.stored is not None else frozenset[str]()
+        self._tally = Tally(selection)
+        self._name, self._unreadable = "", set[str]()  # the file that is read; files that cannot be
         self._load_seconds = 0.0
         self._count_seconds = 0.0  # of counting tokens, which a build does while it encodes
 
@@ -173,20 +179,27 @@ class _Forecaster:
             read_seconds = time.perf_counter() - started - self._load_seconds - self._count_seconds
             skips = self.skips if self.skips.total() else walked  # a whole corpus was walked once more
             self.reading.check_something_was_read(self.progress.n_documents, skips)
-            if self._knows_removed and not self.reading.options.allow_removal:
-                n_removed = self.knowledge.count_others()
-                n_before = found["unchanged"].value + found["changed"].value + n_removed
-                check_removal(n_removed, n_before, self.reading.index)
+            removed = self._removed() if self.is_whole else None
             skipped = found.skipped() | ({} if self.is_whole else dict(walked.counts))
-            made = self._forecast(found, skipped, read_seconds / found.share)
+            made = self._forecast(found, removed, skipped, read_seconds / found.share)
         self.progress.last = True
         self._tell(at_once=True)
         return made
 
-    @property
-    def _knows_removed(self) -> bool:
-        """Whether what was not read is not in the corpus: it was read whole, and is all sources of the index."""
-        return self.is_whole and len(self.selection.names) == len(self.selection.entries)
+    def _removed(self) -> int:
+        """How many documents of the sources that were read, whole, are in the index alone.
+
+        Raises:
+            SpecError: a build would refuse to remove them.
+        """
+        stored, entries = self.plan.stored, self.selection.entries
+        if stored is None:
+            return 0
+        found = missing(stored, self.knowledge.others(), entries, self.selection.names, self._unreadable)
+        if not self.reading.options.allow_removal:
+            self._tally.check_none_is_lost(entries)
+            self._tally.check_removal(found.by_source, self.reading.index)
+        return len(found.gone)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -204,8 +217,13 @@ class _Forecaster:
         cut = Counter[str]()  # of documents that are cut
         n_chars = n_cut_chars = 0
         for document in self._documents(part):
+            if document.id in self._deleted:
+                continue
             self.progress.n_documents += 1
             kind = self.knowledge.of_document(document)
+            owner = self._tally.source_of(document.id)
+            self._tally.n_read[owner] += 1
+            self._tally.n_kept[owner] += kind != ADDED
             for name in ("documents", kind):
                 part.counts[name] += part.share
             if kind != UNCHANGED:
@@ -227,15 +245,21 @@ class _Forecaster:
         def skip(skipped: Skip) -> None:
             self.skips.add(skipped)
             part.skips.add(skipped)
+            if is_unreadable(skipped.where, skipped.reason, self._name):
+                self._unreadable.add(skipped.where)
 
         if part.source is not None:
             yield from read(part.source, self.reading.read_options, on_skip=skip, layouts=self.reading.layouts)
             return
-        for document in self.reading.documents(skip):
+        for document in self.reading.documents(skip, self._begin):
             if self._is_repeated(document):
                 skip(Skip(document.id, REPEATED))
             else:
                 yield document
+
+    def _begin(self, source: Source) -> bool:
+        self._name = source.name
+        return True
 
     def _is_repeated(self, document: Document) -> bool:
         """Whether another document had its id before."""
@@ -279,7 +303,9 @@ class _Forecaster:
 
     # -- what follows ---------------------------------------------------------------------------------------------
 
-    def _forecast(self, found: Estimates, skipped: dict[str, int], read_seconds: float) -> Forecast:
+    def _forecast(
+        self, found: Estimates, removed: int | None, skipped: dict[str, int], read_seconds: float
+    ) -> Forecast:
         plan, spec = self.plan, self.plan.spec
         to_encode, tokens, chunks = found["to_encode"], found["tokens"], found["chunks"]
         dim = spec.filter.width(plan.hidden) if plan.wants_a_sample else plan.dim()
@@ -313,7 +339,7 @@ class _Forecaster:
             added=found["added"],
             changed=found["changed"],
             unchanged=found["unchanged"],
-            removed=self.knowledge.count_others() if self._knows_removed else None,
+            removed=removed,
             chunks=chunks,
             to_encode=to_encode,
             tokens=tokens,

@@ -35,7 +35,7 @@ from ragidx.pipelines.build.report import BuildReport, OnProgress, Progress, Que
 from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample, compare, model_of_queries
 from ragidx.pipelines.vectors.rows import VectorRows
 from ragidx.pipelines.vectors.spec import check_given, spec_of_vectors
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import DELETED, IndexWriter
 
 if TYPE_CHECKING:
     from ragidx.pipelines.build.resolve import Plan
@@ -65,7 +65,8 @@ def build_vectors(
         options: `VectorKeywords`; one that is not given is the index's own, else the default.
 
     Returns:
-        What was done, and what was skipped; `n_added`, `n_changed`, `n_unchanged` and `n_removed` count rows here.
+        What was done, and what was skipped; `n_added`, `n_changed`, `n_unchanged`, `n_removed` and `n_kept_out` count
+            rows here.
 
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
@@ -133,10 +134,12 @@ class _Build:
                 replace=o.rebuild,
             ) as writer,
         ):
+            if o.restore:
+                writer.restore()
             check = None if plan is None else _ModelCheck(plan, str(self.vectors), self.report)
             for batch in itertools.chain([first], batches):
                 self._add(writer, batch, check)
-            if not self.report.n_chunks:
+            if not self.report.n_chunks and not self.report.n_kept_out:
                 raise self._nothing_read()
             self.report.queries = self._queries(writer.spec, check)
             if old is not None and not o.allow_removal:
@@ -187,6 +190,9 @@ class _Build:
         if check is not None:
             check.add(batch, faults)
         for row in sorted(faults):
+            if faults[row] == DELETED:
+                self.report.n_kept_out += 1
+                continue
             self.skips.add(Skip(batch.where(row), f"{faults[row]}: '{batch.ids[row]}'"))
         assert self._begun is not None
         self.report.n_chunks += len(batch.ids) - len(faults)

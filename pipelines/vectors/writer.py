@@ -7,7 +7,8 @@
 
 An id that the index has already is replaced where its row holds anything else, and left alone where it holds the same.
 Without `commit` nothing changes. Without a model for questions no torch is loaded.
-Files are read by `build_vectors`.
+Files are read by `build_vectors`, which leaves out rows that `ragidx delete` removed; a program that adds one takes it
+in again.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.options import index_options
+from ragidx.pipelines.build.removal import DELETED_FILE, deleted_file, deleted_ids
 from ragidx.pipelines.vectors.rows import NOTHING_ADDED, VectorRows, checked_rows, names_of, shown
 from ragidx.pipelines.vectors.spec import spec_of_vectors
 
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.build.resolve import Plan
 
 SEEN_BEFORE = "the id was seen before"
+DELETED = "deleted by hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,7 @@ class IndexWriter:
         except BaseException:
             self._writer.close()
             raise
+        self._deleted = set(deleted_ids(blobs.get(DELETED_FILE)))
         self._seen = DigestTable()
         self._n_seen = 0
         self._new_documents: list[NDArray[np.uint64]] = []
@@ -185,6 +189,7 @@ class IndexWriter:
         if faults:
             row = min(faults)
             raise CorpusError(faults[row], NOTHING_ADDED, where=shown(rows.ids[row]))
+        self._deleted -= set(rows.ids)
         with self._writer.whole():
             for part in rows.parts():
                 self.add_sound(part)
@@ -193,11 +198,13 @@ class IndexWriter:
         """As `add`, of rows that are clean but for their vectors and ids: broken ones are skipped.
 
         Returns:
-            The number of each row that was skipped, and why.
+            The number of each row that was skipped, and why; DELETED: it is one that `ragidx delete` removed.
         """
         keys = [digest(name) for name in rows.ids]
         given, kept = self._unit(rows.vectors)
         faults = dict(kept.faults)
+        if self._deleted:
+            faults |= {row: DELETED for row, name in enumerate(rows.ids) if name in self._deleted}
         faults |= self._repeated(keys, [row for row in range(len(keys)) if row not in faults])
         sound = np.array([row for row in range(len(keys)) if row not in faults], np.int64)
         if len(sound):
@@ -206,6 +213,10 @@ class IndexWriter:
             with self._writer.whole():
                 self._put(rows, kept.vectors, sound_keys, hashes, sound)
         return faults
+
+    def restore(self) -> None:
+        """Take in again what `ragidx delete` removed, where it is added."""
+        self._deleted.clear()
 
     def delete(self, ids: Iterable[str | int]) -> int:
         """Delete rows by id; how many there were.
@@ -244,6 +255,8 @@ class IndexWriter:
             n_documents = len(np.unique(np.concatenate([self._known.documents(), *self._new_documents])))
             # What is known of a million rows takes 100 MB, which the making of an index had better use.
             self._known, self._seen, self._new_documents = KnownRows(), DigestTable(), []
+            self._writer.blobs.pop(DELETED_FILE, None)
+            self._writer.blobs |= {DELETED_FILE: deleted_file(self._deleted)} if self._deleted else {}
             manifest = self._writer.commit(notes or {}, n_documents)
         return WriteReport(
             generation=manifest.generation,

@@ -9,53 +9,44 @@ count the bytes that are read, whatever the headers say; a damaged member never 
 from __future__ import annotations
 
 import io
-import lzma
-import struct
 import tarfile
 import unicodedata
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
+from ragidx.corpora.readers.packed.zip_file import FAULTS, damaged, open_zip
 from ragidx.corpora.readers.registry import member_documents
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
 
 _REST = ": the rest is skipped"
 _MOST_NAME = 4096
-_DIRECTORY_BYTES = 16 * MIB  # of a zip, read at once
 _HEADER_BYTES = MIB  # of one tar member
-_FAULTS = (
-    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, EOFError),
-    *(ValueError, LookupError, OverflowError, RecursionError),  # of headers that no program writes
-)
-_UNSUPPORTED = (NotImplementedError, RuntimeError)  # zipfile's, of methods and passwords
+_FAULTS = (*FAULTS, tarfile.TarError)
 
 
 def read_zip(file: SourceFile) -> Iterator[Document]:
     """The documents of a .zip."""
     _refuse_inside(file)
-    with file.path() as path, _Directory(io.FileIO(path)) as stream:
-        budget = _Budget(file.limits, path.stat().st_size)
-        with _directory(stream) as archive:
-            names = _Names(file)
-            for info in archive.infolist():
-                reason = _zip_fault(info)
-                if (name := names.take(info.filename, reason, is_folder=info.filename.endswith("/"))) is None:
-                    continue
-                try:
-                    member = archive.open(info)
-                except (*_FAULTS, *_UNSUPPORTED) as fault:
-                    file.skip(_damaged(fault), f"/{name}")
-                    continue
-                with member, io.BufferedReader(_Counted(member, budget)) as counted:
-                    yield from member_documents(file, name, counted, info.file_size)
-                if budget.reason:
-                    return
+    with file.path() as path, open_zip(path) as archive:
+        budget, names = _Budget(file.limits, path.stat().st_size), _Names(file)
+        for info in archive.infolist():
+            reason = _zip_fault(info)
+            if (name := names.take(info.filename, reason, is_folder=info.filename.endswith("/"))) is None:
+                continue
+            try:
+                member = archive.open(info)
+            except FAULTS as fault:
+                file.skip(damaged(fault), f"/{name}")
+                continue
+            with member, io.BufferedReader(_Counted(member, budget)) as counted:
+                yield from member_documents(file, name, counted, info.file_size)
+            if budget.reason:
+                return
 
 
 def read_tar(file: SourceFile) -> Iterator[Document]:
@@ -70,7 +61,7 @@ def read_tar(file: SourceFile) -> Iterator[Document]:
             with archive:
                 yield from _tar_members(file, archive, budget)
         except _FAULTS as fault:
-            raise UnreadableError(f"{_damaged(fault)}{_REST}") from fault
+            raise UnreadableError(f"{damaged(fault)}{_REST}") from fault
 
 
 def member_name(raw: str) -> str:
@@ -229,12 +220,12 @@ class _Counted(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             block = self._inner.read(len(buffer))
-        except (*_FAULTS, *_UNSUPPORTED) as fault:
-            raise UnreadableError(_damaged(fault)) from fault
+        except _FAULTS as fault:
+            raise UnreadableError(damaged(fault)) from fault
         except OSError as fault:
             if fault.errno is not None:
                 raise
-            raise UnreadableError(_damaged(fault)) from fault  # bz2's
+            raise UnreadableError(damaged(fault)) from fault  # bz2's
         self._count += len(block)
         if self._budget is not None:
             self._budget.spend(len(block))
@@ -248,30 +239,3 @@ def _zip_fault(info: zipfile.ZipInfo) -> str:
         return "encrypted"
     kind = info.external_attr >> 28  # of the mode of Unix; 0: of another system
     return "" if kind in (0, 0o10) else "not a regular file"
-
-
-class _Directory(io.BufferedReader):
-    """A zip file whose directory is bounded: zipfile reads all of it at once."""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > _DIRECTORY_BYTES:
-            raise UnreadableError(f"a directory of more than {shown_bytes(_DIRECTORY_BYTES)}")
-        return super().read(size)
-
-
-@contextmanager
-def _directory(stream: Any) -> Iterator[zipfile.ZipFile]:
-    try:
-        archive = zipfile.ZipFile(stream)
-    except (*_FAULTS, *_UNSUPPORTED, OSError) as fault:
-        raise UnreadableError(_damaged(fault)) from fault
-    with archive:
-        yield archive
-
-
-def _damaged(fault: BaseException) -> str:
-    if isinstance(fault, RecursionError):
-        return "damaged: headers nested too deep"
-    if isinstance(fault, NotImplementedError):
-        return "packed by a method that is not read"
-    return f"damaged: {fault}" if str(fault) else f"damaged: {type(fault).__name__}"

@@ -10,6 +10,7 @@ the parser, whose time grows with lines times nesting and with the square of a h
 from __future__ import annotations
 
 import email
+import email.errors
 import email.header
 import email.utils
 import hashlib
@@ -38,8 +39,11 @@ _HEADER_CHARS = 10_000
 _WORK = 20_000_000  # lines times (nested parts + 10): some ten seconds of the parser
 _PART_HEADER = re.compile(rb"^content-[a-z-]{1,40}:[^\n]*(?:\n[ \t][^\n]*)*", re.IGNORECASE | re.MULTILINE)
 _NESTED = re.compile(rb"multipart|message/", re.IGNORECASE)
-_FAULTS = (ValueError, LookupError, TypeError, AttributeError, AssertionError, RecursionError, ArithmeticError)
-"""What the email package raises on malformed input, besides its own defects."""
+_FAULTS = (
+    *(ValueError, LookupError, TypeError, AttributeError, AssertionError, RecursionError, ArithmeticError),
+    email.errors.MessageError,
+)
+"""What the email package raises on malformed input."""
 
 
 def read_eml(file: SourceFile) -> Iterator[Document]:
@@ -241,7 +245,7 @@ def _header(raw: object) -> str:
     try:
         parts = email.header.decode_header(text)
         text = str(email.header.make_header(parts))
-    except (*_FAULTS, email.errors.HeaderParseError):
+    except _FAULTS:
         pass
     plain = text.encode("utf-8", "replace").decode()
     words = "".join(c if c.isprintable() else " " for c in unicodedata.normalize("NFC", plain))

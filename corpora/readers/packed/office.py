@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import time
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +23,7 @@ from typing import Any, Self
 
 from ragidx.corpora.errors import install
 from ragidx.corpora.limits import RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
+from ragidx.corpora.readers.packed.zip_file import open_zip
 from ragidx.corpora.records import Place
 
 ENDINGS = (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".odt")
@@ -200,11 +200,8 @@ def check_archive(path: Path, ending: str, limits: Limits) -> None:
     Raises:
         UnreadableError: it is not an archive, or expands too much.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as fault:
-        raise UnreadableError(f"damaged {ending} file: {_short(str(fault))}") from fault
+    with open_zip(path, f"damaged {ending} file") as archive:
+        members = archive.infolist()
     if len(members) > limits.office_members:
         raise UnreadableError(f"an archive of more than {limits.office_members} files")
     unpacked = sum(member.file_size for member in members)

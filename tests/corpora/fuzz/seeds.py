@@ -1,6 +1,6 @@
-"""Small good files of every format that is read in this process, and ways to break them.
+"""Small good files of every format, and ways to break them.
 
-PDF and office files are not here: a process of its own, with limits, reads them.
+PDF and office files are apart: each starts a process of its own, with limits, that takes a second.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
+from office_files import docx, epub, pdf, pptx, xlsx
 
 from ragidx.corpora.readers.packed.office import ENDINGS
 from ragidx.corpora.readers.registry import READERS
@@ -31,6 +33,17 @@ TABLE = pa.table(
         "of": [{"a": "b", "n": 1}, None, {"a": "b", "n": 2}],
     }
 )
+NUMBERS = [[0.5, 1.0, -2.0], [3.0, 0.0, 1.0], [1.0, 2.0, 4.0]]
+VECTORS = pa.table(
+    {
+        "id": ["a", "b", "c"],
+        "vector": pa.array([NUMBERS[0], None, NUMBERS[2]], pa.list_(pa.float32(), 3)),
+        "text": pa.array(["One text.", "One text.", None]).dictionary_encode(),
+        "doc_id": ["a", "a", None],
+        "year": [1967, None, 2001],
+    }
+)
+RAGGED = pa.table({"embedding": pa.array([*NUMBERS[:2], [1.0]], pa.list_(pa.float64())), "on": [True, None, False]})
 MARKDOWN = """---
 title: Pulsars
 year: 1967
@@ -58,16 +71,22 @@ HTML = """<!DOCTYPE html><html><head><meta charset="utf-8"><title>Pulsars</title
 CSV = 'id,text,year\na,"One, two",1967\nb,"three\nfour",\nc;d,e,f,g\n'
 
 
-def _parquet(packing: str) -> bytes:
+def _parquet(packing: str, table: pa.Table = TABLE) -> bytes:
     sink = io.BytesIO()
-    pq.write_table(TABLE, sink, compression=packing, row_group_size=2)
+    pq.write_table(table, sink, compression=packing, row_group_size=2)
     return sink.getvalue()
 
 
-def _ipc(make: Callable[..., object], packing: str | None) -> bytes:
+def _ipc(make: Callable[..., object], packing: str | None, table: pa.Table = TABLE) -> bytes:
     sink = io.BytesIO()
-    with make(sink, TABLE.schema, options=pa.ipc.IpcWriteOptions(compression=packing)) as file:  # type: ignore[attr-defined]
-        file.write_table(TABLE, max_chunksize=2)
+    with make(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=packing)) as file:  # type: ignore[attr-defined]
+        file.write_table(table, max_chunksize=2)
+    return sink.getvalue()
+
+
+def _npy(array: np.ndarray) -> bytes:
+    sink = io.BytesIO()
+    np.save(sink, array)
     return sink.getvalue()
 
 
@@ -145,9 +164,17 @@ _BY_ENDING: dict[str, list[bytes]] = {
     ".vtt": [f"WEBVTT\n\n{SRT}".replace(",000", ".000").encode()],
     ".rtf": [RTF.encode()],
     ".tex": [TEX.encode()],
-    ".odt": [_zip({"mimetype": b"application/vnd.oasis.opendocument.text", "content.xml": ODT.encode()})],
     **dict.fromkeys((".arrow", ".feather", ".ipc"), _ARROW),
 }
+
+MATRIX = np.array(NUMBERS, np.float32)
+VECTOR_FILES = [
+    *((".parquet", _parquet(packing, table)) for packing, table in (("snappy", VECTORS), ("none", RAGGED))),
+    *((".arrow", _ipc(pa.ipc.new_file, packing, table)) for packing, table in ((None, VECTORS), ("lz4", RAGGED))),
+    (".ipc", _ipc(pa.ipc.new_stream, "zstd", VECTORS)),
+    *((".npy", _npy(array)) for array in (MATRIX, np.asfortranarray(MATRIX), MATRIX.astype(">f8"))),
+    (".npy.gz", gzip.compress(_npy(MATRIX.astype(np.float16)), mtime=0)),
+]
 
 
 def seeds() -> list[tuple[str, bytes]]:
@@ -155,7 +182,14 @@ def seeds() -> list[tuple[str, bytes]]:
     text = [MARKDOWN.encode(), "Grüße\r\naus Köln".encode("cp1252"), "日本語のテキスト。".encode("utf-16")]
     found = [(ending, data) for ending in READERS if ending not in ENDINGS for data in _BY_ENDING.get(ending, text)]
     packed = [(f"{ending}.{name}", pack(data)) for name, pack in _PACKINGS.items() for ending, data in found[:4]]
-    return [*found, (".unknown", text[1]), *packed, (".jsonl.gz", gzip.compress(_LINES, mtime=0))]
+    return [*found, (".unknown", text[1]), *packed, (".jsonl.gz", gzip.compress(_LINES, mtime=0)), *VECTOR_FILES]
+
+
+def office_seeds() -> list[tuple[str, bytes]]:
+    """The same of the endings that the converter reads, each by a process of its own."""
+    odt = _zip({"mimetype": b"application/vnd.oasis.opendocument.text", "content.xml": ODT.encode()})
+    made = [pdf("A star."), docx("Pulsars", "A star."), pptx(), xlsx(), epub(), odt]
+    return list(zip(ENDINGS, made, strict=True))
 
 
 _PACKINGS: dict[str, Callable[[bytes], bytes]] = {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 
 from fuzzer import Readers
-from seeds import STEPS, Step, mutated, seeds
+from seeds import STEPS, VECTOR_FILES, Step, mutated, office_seeds, seeds
 
 FOUND = sorted(Path(__file__).with_name("found").iterdir())
 SHARE = st.floats(0, 1, exclude_max=True)
@@ -49,7 +49,18 @@ def test_a_good_file_is_documents(seed: tuple[str, bytes], readers: Readers) -> 
     answer = readers.read(*seed)
 
     assert answer["fault"] is None
-    assert answer["documents"] > 0
+    assert answer["documents"] + answer["rows"] > 0
+    assert answer["rows"] >= (2 if seed in VECTOR_FILES else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", office_seeds(), ids=lambda seed: seed[0])
+def test_a_good_office_file_is_documents(seed: tuple[str, bytes], readers: Readers) -> None:
+    pytest.importorskip("markitdown", reason="needs the extra 'docs'")
+
+    answer = readers.read(*seed)
+
+    assert (answer["documents"], answer["fault"]) == (1, None)
 
 
 @pytest.mark.slow

@@ -159,3 +159,10 @@ def test_a_number_written_in_python_or_json_comes_back(value: float) -> None:
 
 def test_an_integer_beyond_64_bits_is_kept_as_text() -> None:
     assert from_value(2**63) == "9223372036854775808"
+
+
+def test_a_name_that_is_not_utf_8_can_be_reported(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.csv", b"\xef\xbb\xbfid,\xc7,\xc7,text\na,b,c,Deep.\n")
+
+    assert found.texts == ["Deep."]
+    assert found.reasons == [("a.csv", "column 3: there is another '?'"), ("a.csv:2", "the field '?': lone surrogate")]

@@ -162,7 +162,7 @@ def test_what_is_left_out_of_a_file_is_told_at_every_build(corpus: Path, index: 
     (corpus / "many.jsonl").write_text('{"id": "1", "text": "One."}\nno JSON\n')
     (corpus / "none.txt").write_text("")
     _settle()
-    for unopened, unchanged, added in ((3, 3, 1), (3, 4, 0), (3, 4, 0)):
+    for unopened, unchanged, added in ((3, 3, 1), (4, 4, 0), (4, 4, 0)):  # a file without a document is read again
         report = ragidx.build(corpus, index)
         assert _counts(report) == (unopened, unchanged, added, 0, 0)
         assert sum(report.skipped.values()) == 2
@@ -274,9 +274,15 @@ def _random_bytes(file: Path) -> None:
 
 def _flipped(file: Path) -> None:
     data = bytearray(file.read_bytes())
-    for place in range(16, len(data), 48):
+    for place in range(24, 24 + 3 * 48, 48):
         data[place + 20] ^= 1  # of a document's digest
     file.write_bytes(data)
+
+
+def _other_words(file: Path) -> None:
+    data = file.read_bytes()
+    assert data.endswith(b"{}")
+    file.write_bytes(data[:-1] + b' "x": 1}')
 
 
 def _shortened(file: Path) -> None:
@@ -302,7 +308,9 @@ def _folder(file: Path) -> None:
     file.mkdir()
 
 
-@pytest.mark.parametrize("damage", [_random_bytes, _flipped, _shortened, _sparse, _link, _pipe, _folder, os.unlink])
+@pytest.mark.parametrize(
+    "damage", [_random_bytes, _flipped, _other_words, _shortened, _sparse, _link, _pipe, _folder, os.unlink]
+)
 def test_a_damaged_cache_costs_reading_and_nothing_else(corpus: Path, index: Path, damage: Any) -> None:
     (corpus / "a.txt").write_text("Ants march.")
     _settle()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import get_type_hints
+from typing import Literal, get_type_hints
 
 import click
 import pytest
@@ -32,7 +32,7 @@ def test_the_options_of_an_encoder_and_a_filter_have_the_types_of_the_specs_fiel
     encoder, filter_ = get_type_hints(EncoderSpec), get_type_hints(FilterSpec)
 
     for name, kind in get_type_hints(EncoderOptions).items():
-        assert kind == encoder[name] | None, name
+        assert kind == encoder[name] | (Literal["auto"] if name == "layer" else None) | None, name
     for name, kind in get_type_hints(FilterOptions).items():
         assert kind == filter_["name" if name == "filter" else name.removeprefix("filter_")] | None, name
     assert len(get_type_hints(FilterOptions)) == len(filter_)

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from ragidx.corpora.errors import BusyError, IndexFormatError, QueryError, Ragid
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
-from ragidx.pipelines.maintain.delete import delete
+from ragidx.pipelines.maintain.delete import _nearest, delete
 
 from .conftest import documents
 
@@ -289,12 +290,13 @@ def test_an_id_that_neither_a_document_nor_a_row_has_deletes_nothing(given: Path
     assert len(rows(given)) == 5
 
 
-def test_rows_that_went_come_back_with_the_next_build_of_the_same_vectors(folder: Path) -> None:
+def test_rows_that_went_come_back_with_a_build_of_the_same_vectors_that_restores(folder: Path) -> None:
     np.save(folder / "v.npy", np.eye(4))
     ragidx.build_vectors("v.npy", "ragidx-index")
     delete(ids=["1", "2"])
 
-    report = ragidx.build_vectors("v.npy", "ragidx-index")
+    assert ragidx.build_vectors("v.npy", "ragidx-index").n_kept_out == 2
+    report = ragidx.build_vectors("v.npy", "ragidx-index", restore=True)
 
     assert (report.n_added, report.n_unchanged, sorted(rows(folder / "ragidx-index"))) == (2, 2, ["0", "1", "2", "3"])
 
@@ -372,3 +374,23 @@ def test_the_command_says_where_nothing_matches(given: Path, run: Run) -> None:
 
     assert (done.status, done.err) == (0, "Nothing matches --where.\n")
     assert done.out.startswith("deleted  0 documents, 0 chunks\n")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("docs/12/page-0350x.md", "docs/12/page-0350.md"),
+        ("docs/12/pgae-0351.md", "docs/12/page-0351.md"),
+        ("something else", None),
+    ],
+)
+def test_a_wrong_id_is_compared_with_those_around_it_in_a_large_index(wrong: str, near: str | None) -> None:
+    known = [f"docs/{number // 400:02}/page-{number % 400:04}.md" for number in range(20_000)]
+    started = time.process_time()
+
+    assert _nearest(wrong, known[::-1]) == near
+    assert time.process_time() - started < 0.5  # with all of them: 0.9 s
+
+
+def test_of_few_ids_the_nearest_is_found_wherever_it_is_in_their_order() -> None:
+    assert _nearest("xocs/a.md", ["docs/a.md", *(f"more/{number}" for number in range(900))]) == "docs/a.md"
