@@ -36,8 +36,8 @@ class Chunker:
 
     Args:
         spec: size and overlap in tokens, and whether the heading path goes in front of what is encoded.
-        tokenizer: the encoder's own; it is copied, without truncation and padding, and reads special tokens as text;
-            or a `Counter` of it, which then knows the words of the chunks.
+        tokenizer: the encoder's own; it is copied, without truncation and padding, and reads special tokens as text. Or
+            what makes a `Counter`, which then knows the words of the chunks; it is called when the first text is cut.
         limit: the most tokens of text that fit the encoder beside special tokens, prompt and copies.
 
     Attributes:
@@ -49,7 +49,7 @@ class Chunker:
         SpecError: `limit` leaves no room for a token of text.
     """
 
-    def __init__(self, spec: ChunkSpec, tokenizer: tokenizers.Tokenizer | Counter, *, limit: int) -> None:
+    def __init__(self, spec: ChunkSpec, tokenizer: tokenizers.Tokenizer | Callable[[], Counter], *, limit: int) -> None:
         if limit < 1:
             raise SpecError(
                 f"the model leaves room for {limit} tokens of text after its prompt and special tokens",
@@ -58,7 +58,7 @@ class Chunker:
             )
         self.capacity = limit if spec.size is None else min(spec.size, limit)
         self._spec = spec
-        self._counter = tokenizer if isinstance(tokenizer, Counter) else Counter(_plain_copy(tokenizer))
+        self._tokenizer = _plain_copy(tokenizer) if isinstance(tokenizer, tokenizers.Tokenizer) else tokenizer
         self._prefix = functools.lru_cache(maxsize=1024)(self._make_prefix)
 
     def chunks(self, document: Document) -> Iterator[Chunk]:
@@ -94,6 +94,11 @@ class Chunker:
         if not self._spec.headings or self._spec.size is None:
             return chunk.text
         return self._prefix(chunk.heading)[0] + chunk.text
+
+    @functools.cached_property
+    def _counter(self) -> Counter:
+        made = self._tokenizer
+        return Counter(made) if isinstance(made, tokenizers.Tokenizer) else made()
 
     def _batches(self, document: Document, found: Sequence[Section]) -> Iterator[list[Span]]:
         """Spans, a window at a time; with `spec.headings` none crosses a heading."""

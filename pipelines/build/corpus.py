@@ -213,7 +213,7 @@ def is_unchanged(had: bytes | None, doc_hash: bytes) -> bool:
 def chunker_of(encoder: Encoder, spec: ChunkSpec) -> Chunker:
     """What cuts documents so that the encoder reads each chunk whole."""
     limit = encoder.text_limit()
-    return Chunker(spec, encoder.tokenizer.counter(), limit=_UNLIMITED if limit is None else limit)
+    return Chunker(spec, encoder.tokenizer.counter, limit=_UNLIMITED if limit is None else limit)
 
 
 def too_long(items: Sequence[Item], encoder: Encoder, spec: ChunkSpec) -> list[Item]:

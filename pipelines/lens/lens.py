@@ -290,7 +290,7 @@ def _encoded_text(hit: Hit, retriever: Retriever) -> str:
     """What the encoder read of a hit: its text, with the heading path in front where the index has it so."""
     limit = retriever.encoder.text_limit()
     chunker = Chunker(
-        retriever.spec.chunk, retriever.encoder.tokenizer.counter(), limit=_UNLIMITED if limit is None else limit
+        retriever.spec.chunk, retriever.encoder.tokenizer.counter, limit=_UNLIMITED if limit is None else limit
     )
     return chunker.encoded_text(Chunk(hit.doc_id, hit.start, hit.end, hit.text, hit.heading))
 
