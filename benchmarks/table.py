@@ -370,11 +370,27 @@ def summary(found):
     return "\n".join(lines) + "\n"
 
 
+def layers(found):
+    """What `--layer auto` chose, a line a method and filter."""
+    lines = [
+        "| method, filter | chosen | nDCG@10 | of the last layer | of the best | rank correlation |",
+        "| --- |" + " --- |" * 5,
+    ]
+    for row in of(["layers"], found):
+        v, setting = row["values"], row["setting"]
+        lines.append(
+            f"| {setting['method']}, {setting['filter']} | {v['layer']} of {v['layers']} | {v['nDCG@10']:.3f}"
+            f" | {v['last']:.3f} | {v['best']:.3f} (layer {v['best layer']}) | {v['correlation']:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 # Page -> name of its marks -> what makes the tables between them.
 PLACES = {
     ROOT / "docs" / "benchmarks.md": ("figures", markdown),
     ROOT / "docs" / "query.md": ("hybrid", WORD_TABLES["hybrid"]),
     ROOT / "docs" / "figures.md": ("figures", by_options),
+    ROOT / "docs" / "methods.md": ("layers", layers),
     ROOT / "README.md": ("smollm2", summary),
 }
 

@@ -50,6 +50,7 @@ from ragidx.pipelines.build.report import (
     Skips,
     StrictError,
     Teller,
+    doing,
     n_truncated,
 )
 from ragidx.pipelines.build.resolve import Plan, make_plan
@@ -301,7 +302,8 @@ class _Build:
         return self._cutter
 
     def _chunker(self) -> Chunker:
-        return chunker_of(self.plan.encoder, self.plan.spec.chunk)
+        with doing("loading the model", self.progress, self._tell):
+            return chunker_of(self.plan.encoder, self.plan.spec.chunk)
 
     def _index(self, window: Sequence[Item]) -> None:
         """Encode what has no vector yet, and give the window's rows to the writer in their order."""

@@ -26,7 +26,7 @@ from ragidx.indexer.store.generations import committed_or_none
 from ragidx.pipelines.build.chunks import Cutter
 from ragidx.pipelines.build.corpus import Reading, chunker_of
 from ragidx.pipelines.build.options import BuildOptions
-from ragidx.pipelines.build.report import OnProgress, Progress, Skips, Teller
+from ragidx.pipelines.build.report import OnProgress, Progress, Skips, Teller, doing
 from ragidx.pipelines.build.resolve import Plan, make_plan
 from ragidx.pipelines.build.selection import Corpus, reading_of
 
@@ -63,9 +63,11 @@ def with_layer(
             "write it to a file and build that, or give the number of a layer",
             where="`layer`",
         )
-    plan.encoder.encode_layers([])  # refuses what has none, before the corpus is read
     progress = Progress(stage="choosing a layer")
-    texts = _texts(plan, reading, progress, Teller(on_progress, progress))
+    tell = Teller(on_progress, progress)
+    with doing("loading the model", progress, tell):
+        plan.encoder.encode_layers([])  # refuses what has none, before the corpus is read
+    texts = _texts(plan, reading, progress, tell)
     layer, scores = choose_layer(plan.encoder, None if plan.wants_a_sample else plan.filter, texts)
     return dataclasses.replace(options, encoder={**encoder, "layer": layer}), scores
 
@@ -100,7 +102,6 @@ def choose_layer(encoder: Encoder, filter_: Filter | None, texts: Sequence[str])
 
 def _texts(plan: Plan, reading: Reading, progress: Progress, tell: Teller) -> list[str]:
     """The sample: chunks of documents with the lowest lots, whatever the order of files."""
-    tell(at_once=True)
     drawn = DocumentSample(0, n=4 * _SAMPLE, n_chars=4 * _SAMPLE * _CHARS_A_DOCUMENT)
     for document in reading.documents(Skips(strict=False).add):
         drawn.add(document)

@@ -16,7 +16,7 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.protocol import TUNE_FROM
 from ragidx.pipelines.build.chunks import Item
-from ragidx.pipelines.build.report import Progress, Skips, Teller
+from ragidx.pipelines.build.report import Progress, Skips, Teller, doing
 
 WINDOW_CHUNKS = 4096
 WINDOW_CHARS = 4 << 20
@@ -55,7 +55,8 @@ def encode(
     different = list({item.row.text_hash: item for item in items}.values())
     texts, names = [item.text for item in different], [item.row.chunk_id for item in different]
     if tune and len(texts) >= TUNE_FROM:  # `batches` would do it, but with the clock running
-        embedder.encoder.tune(texts)
+        with doing("measuring what is fastest", progress, tell):
+            embedder.encoder.tune(texts)
     started, before = time.perf_counter(), progress.seconds
     for batch in embedder.batches(texts, names=names, raw=raw, tune=tune):
         kept = np.flatnonzero(batch.vectors.any(axis=1))

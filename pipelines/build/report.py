@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -75,6 +76,7 @@ class Progress:
     """How far a build is; the same object at every call, its numbers grow."""
 
     stage: str = INDEXING  # or PLANNING, that a filter is fitted, or DERIVING and what
+    doing: str = ""  # what takes its time beside: the model is loaded, or it is measured what is fastest
     n_bytes: int = 0  # of the corpus, begun
     total_bytes: int = 0  # of the corpus; 0 where it is unknown (standard input)
     n_documents: int = 0
@@ -142,6 +144,17 @@ class Teller:
         if self._on_progress is not None and (at_once or now - self._reported >= _TELL_EVERY_S):
             self._reported = now
             self._on_progress(self._progress)
+
+
+@contextlib.contextmanager
+def doing(what: str, progress: Progress, tell: Teller) -> Iterator[None]:
+    """Say what takes its time, before it does."""
+    progress.doing = what
+    tell(at_once=True)
+    try:
+        yield
+    finally:
+        progress.doing = ""
 
 
 class StrictError(RagidxError):

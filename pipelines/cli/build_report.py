@@ -53,7 +53,7 @@ def _encoding(r: BuildReport) -> str:
     """How much of the time went into encoding, how fast, and on what; without encoding, on what alone."""
     if not (r.n_encoded and r.encode_seconds > 0):
         return f" ({r.device}, {r.dtype})" if r.device else ""
-    rate = f"{r.n_encoded / r.encode_seconds:,.0f} chunks/s"
+    rate = console.pace(r.n_encoded, r.encode_seconds)
     return f", {r.encode_seconds:.2f} s of it encoding ({rate}; {r.device}, {r.dtype})"
 
 

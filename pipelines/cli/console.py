@@ -84,6 +84,16 @@ def n_bytes(count: int) -> str:
     return f"{count} B" if unit == 0 else f"{size:.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
 
 
+def pace(n_chunks: int, seconds: float) -> str:
+    """How fast chunks are encoded; of a slow model, how long each takes.
+
+    >>> pace(2650, 1.0), pace(9, 4.0)
+    ('2,650 chunks/s', '0.44 s a chunk')
+    """
+    rate = n_chunks / max(seconds, 1e-9)
+    return f"{rate:,.0f} chunks/s" if rate >= 10 else f"{seconds / max(n_chunks, 1):.2g} s a chunk"
+
+
 def plural(count: int, noun: str, nouns: str = "") -> str:
     """A number of things; `nouns` where another s does not make the plural.
 

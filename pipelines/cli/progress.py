@@ -82,7 +82,7 @@ class ProgressLine:
         elif self._bar is not None:
             self._bar.update(
                 self._task,
-                description=progress.stage,
+                description=progress.doing or progress.stage,
                 completed=progress.share or 0.0,
                 total=None if progress.share is None else 1.0,
                 rates=_rates(progress),
@@ -91,7 +91,10 @@ class ProgressLine:
         elif not progress.last and time.perf_counter() - self._told >= console.PLAIN_EVERY_S:
             self._told = time.perf_counter()
             share = "" if progress.share is None else f"{100 * progress.share:.0f} %, "
-            click.echo(f"{progress.stage}: {share}{_rates(progress)}, ETA {_clock(self._eta(progress))}", err=True)
+            click.echo(
+                f"{progress.doing or progress.stage}: {share}{_rates(progress)}, ETA {_clock(self._eta(progress))}",
+                err=True,
+            )
 
     def _eta(self, progress: Progress) -> float | None:
         """Seconds left of the stage at the pace so far; None while too little is done."""
@@ -107,7 +110,7 @@ class ProgressLine:
 
 def _rates(progress: Progress) -> str:
     seconds = max(progress.seconds, 1e-9)
-    rates = f"{progress.n_encoded / seconds:,.0f} chunks/s, {progress.n_tokens / seconds:,.0f} tokens/s"
+    rates = f"{console.pace(progress.n_encoded, seconds)}, {progress.n_tokens / seconds:,.0f} tokens/s"
     if progress.stage == PLANNING:
         return f"{console.plural(progress.n_documents, 'document')}, {console.plural(progress.n_cut, 'chunk')}"
     if progress.deriving:

@@ -85,6 +85,7 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
     steps = [json.loads(line)["progress"] for line in done.err.splitlines()]
     names = [
         "stage",
+        "doing",
         "n_bytes",
         "total_bytes",
         "n_documents",

@@ -35,12 +35,17 @@ def _encoded(n: int, of: int = 1000, seconds: float = 1.0) -> Progress:
 
 
 def test_one_of_a_kind_is_told_in_the_singular(tell: Tell) -> None:
-    assert tell(_encoded(1), at=1) == "indexing: 0 %, 1 chunk, 1 chunks/s, 10 tokens/s, ETA -\n"
+    assert tell(_encoded(1), at=1) == "indexing: 0 %, 1 chunk, 1 s a chunk, 10 tokens/s, ETA -\n"
     assert tell(Progress(stage=PLANNING, n_documents=1, n_cut=1), at=2) == "planning: 1 document, 1 chunk, ETA -\n"
     assert tell(Progress(stage="fitting filter pca", n_sample=1), at=3) == (
         "fitting filter pca: 0 %, 0 of 1 chunk, ETA -\n"
     )
     assert tell(Progress(stage=f"{DERIVING} SQ8", n_rows=1), at=4) == f"{DERIVING} SQ8: 0 %, 0 of 1 row, ETA -\n"
+
+
+def test_a_slow_model_has_seconds_a_chunk_and_what_takes_its_time_is_named(tell: Tell) -> None:
+    assert tell(_encoded(10, seconds=4.0), at=1) == "indexing: 1 %, 10 chunks, 0.4 s a chunk, 25 tokens/s, ETA -\n"
+    assert tell(Progress(doing="loading the model"), at=2) == "loading the model: 0 chunks, ETA -\n"
 
 
 def test_the_time_left_is_that_of_the_pace_since_the_first_chunk(tell: Tell) -> None:
