@@ -194,7 +194,7 @@ def _folder(name: str, revision: str | None, option: str) -> Path:
         )
     near = difflib.get_close_matches(name, (*BUNDLED, *PACKAGES), n=1)
     raise ModelError(
-        f"no model '{name}': neither a bundled one, a GGUF file, a folder, nor an id of the form owner/name"
+        f"no model '{name}': neither bundled, nor a GGUF file, a folder or an id of the form owner/name"
         + (f"; did you mean '{near[0]}'?" if near else ""),
         "`ragidx models` lists what is bundled and shows what else can be named",
         where=option,

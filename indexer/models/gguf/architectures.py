@@ -170,7 +170,10 @@ class _Model:
         shape = None if embeddings is None else embeddings.shape
         for wrong, message in (
             (heads % keys != 0 or head % 2 != 0, f"{heads} heads of width {head} do not share {keys} keys"),
-            (found != set(range(layers)), f"it says that it has {layers} layers, and has {len(found)}"),
+            (
+                len(found) != layers or max(found) != layers - 1,
+                f"it says that it has {layers} layers, and has {len(found)}",
+            ),
             (shape != (n_tokens, hidden), f"the embeddings are {shape}, where the header says {(n_tokens, hidden)}"),
         ):
             if wrong:

@@ -96,9 +96,7 @@ def read_model(path: Path) -> Gguf:
     ]
     missing = next((path for path in paths if not path.is_file()), None)
     if missing is not None:
-        raise ModelError(
-            f"the part {missing.name} of the model is missing", "copy all parts into one folder", where=str(path)
-        )
+        raise ModelError(f"the part {missing.name} is missing", "copy all parts into one folder", where=str(path))
     parts = [read_header(path) for path in paths]
     tensors = {name: tensor for one in parts for name, tensor in one.tensors.items()}
     if len(tensors) < sum(len(one.tensors) for one in parts):

@@ -11,7 +11,7 @@ twice, tensors that overlap) is refused. Nothing is mapped: a mapped file that i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -74,8 +74,8 @@ class Gguf:
     """
 
     path: Path
-    metadata: dict[str, Any]
-    tensors: dict[str, GgufTensor]
+    metadata: dict[str, Any] = field(repr=False, compare=False)
+    tensors: dict[str, GgufTensor] = field(repr=False)
     parts: tuple[Path, ...]
 
 
