@@ -99,9 +99,8 @@ def _roots() -> list[Path]:
 
 def _pattern(name: str) -> re.Pattern[str]:
     """What the full name of a model looks like that a user means."""
-    rest, _, last = name.removeprefix(PREFIX).rpartition("/")  # a host may have a port, so the tag is behind the last
-    model, _, tag = last.partition(":")
-    before = rest.split("/") if rest else []
+    *before, last = name.removeprefix(PREFIX).split("/")
+    model, _, tag = last.partition(":")  # the colon of a port is in the host
     parts = [*before[-1:], model, tag or _TAG]
     good = all(_PART.fullmatch(part) and part.strip(".") for part in parts) and len(before) <= 2
     if not good or (len(before) == 2 and not _HOST_PART.fullmatch(before[0])):

@@ -206,7 +206,8 @@ class _Vocabulary:
         ids = found.backend.encode(_SAMPLE, add_special_tokens=False).ids
         back = found.backend.decode(ids, skip_special_tokens=False)
         if back != _SAMPLE:
-            raise self._fault(f"reads {_SAMPLE!a} and gives back {back[:80]!a}")
+            at = next((n for n, (one, other) in enumerate(zip(_SAMPLE, back, strict=False)) if one != other), len(back))
+            raise self._fault(f"reads {_SAMPLE[at : at + 20]!a} and gives back {back[at : at + 20]!a}")
         added = [number for number, kind in enumerate(self._types.tolist()) if kind == _CONTROL]
         texts = [self._tokens[number] for number in added]
         for number, one in zip(added, found.backend.encode_batch(texts, add_special_tokens=False), strict=True):
