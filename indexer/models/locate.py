@@ -329,7 +329,7 @@ def _checked(model: str, folder: Path) -> ModelFiles:
     if not config.is_file() and not modules:
         raise ModelError(
             f"the folder of '{model}' has no config.json, so it holds no model",
-            "name the folder that `save_pretrained` wrote",
+            _hint(model, "name the folder that `save_pretrained` wrote"),
             where=str(folder),
         )
     files = ModelFiles(model, folder, read_object(config) if config.is_file() else {}, modules)
@@ -343,11 +343,20 @@ def _checked(model: str, folder: Path) -> ModelFiles:
                 where=str(folder),
             )
         raise ModelError(
-            f"the folder of '{model}' has no weights (*.safetensors)", "download or copy them again", where=str(folder)
+            f"the folder of '{model}' has no weights (*.safetensors)",
+            _hint(model, "download or copy them again"),
+            where=str(folder),
         )
     if modules:
         check_modules(folder, model)
     return files
+
+
+def _hint(model: str, of_folder: str) -> str:
+    """What to do about a folder without a model; ids on the hub often hold GGUF files, which are not all downloaded."""
+    if not _is_id(model) or _is_folder(model):
+        return of_folder
+    return f"if it has GGUF files, download one, and name the file: hf download {model} FILE.gguf"
 
 
 def _from_hub(model: str, revision: str | None, option: str) -> Path:

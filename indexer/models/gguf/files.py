@@ -55,8 +55,7 @@ def only_gguf(folder: Path, name: str) -> Path | None:
     Raises:
         ModelError: it has several.
     """
-    found = [path for path in _in(folder) if not path.name.lower().startswith(_PICTURES)]
-    firsts = [path for path in found if (part := _PART.search(path.name)) is None or int(part[1]) == 1] or found[:1]
+    firsts = gguf_files(folder)
     if len(firsts) > 1:
         more = f" and {len(firsts) - _SHOWN} more" if len(firsts) > _SHOWN else ""
         raise ModelError(
@@ -65,6 +64,12 @@ def only_gguf(folder: Path, name: str) -> Path | None:
             where=str(folder),
         )
     return firsts[0] if firsts else None
+
+
+def gguf_files(folder: Path) -> list[Path]:
+    """The files in a folder that can be models: of one in parts the first, and none that only reads pictures."""
+    found = [path for path in _in(folder) if not path.name.lower().startswith(_PICTURES)]
+    return [path for path in found if (part := _PART.search(path.name)) is None or int(part[1]) == 1] or found[:1]
 
 
 def installed_file(name: str) -> Path | None:
