@@ -26,7 +26,7 @@ MAX_COPIES = 64  # of a text in what the model reads; the papers go to five
 class EncoderSpec(Spec):
     """How a text becomes a raw vector. Names are resolved: nothing is left to a default that might change."""
 
-    model: str = "mini"  # a bundled name, a folder, or a hub id
+    model: str = "mini"  # a bundled name, a folder, a GGUF file or its name, or a hub id
     revision: str | None = None  # of a hub id
     adapters: tuple[str, ...] = later(())  # LoRA adapters, merged in this order: folders or hub ids
     method: str = "classical"

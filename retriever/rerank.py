@@ -149,16 +149,21 @@ class DecoderReranker:
         from transformers import AutoModelForCausalLM
 
         from ragidx.indexer.encoders.backbone import silence_transformers
+        from ragidx.indexer.encoders.gguf_model import load_gguf
 
         silence_transformers()
         self.device = device
         with _loading(files, "a decoder"):
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                files.folder,
-                dtype=getattr(torch, dtype),
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
+            model: Any = (
+                AutoModelForCausalLM.from_pretrained(
+                    files.folder,
+                    dtype=getattr(torch, dtype),
+                    local_files_only=True,
+                    trust_remote_code=False,
+                    use_safetensors=True,
+                )
+                if files.gguf is None
+                else load_gguf(files.gguf, files.config, dtype=getattr(torch, dtype), head=True)[0]
             )
         self._model = model.to(device).eval().requires_grad_(False)
         self._prompt, self._files, self._tokenizer = prompt, files, load_tokenizer(files)

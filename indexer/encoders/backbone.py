@@ -19,9 +19,10 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from ragidx.corpora.errors import ModelError, SpecError, check_machine, first_line
+from ragidx.corpora.errors import ModelError, RagidxError, SpecError, check_machine, first_line
 from ragidx.indexer.encoders import precision
 from ragidx.indexer.encoders.backward_attention import use_strongest, watched
+from ragidx.indexer.encoders.gguf_model import load_gguf
 from ragidx.indexer.models import lora as adapters
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import EncoderSpec
@@ -177,8 +178,6 @@ def load_backbone(
             fit them, its family lacks the implementation, or attention does not run in the requested direction.
         SpecError: no such layer, or an implementation for backward attention, which has its own.
     """
-    from transformers import AutoModel
-
     if spec.method == "reba" and implementation != "auto":
         raise SpecError(
             "backward attention is computed by ragidx itself, with every implementation alike",
@@ -187,15 +186,9 @@ def load_backbone(
         )
     silence_transformers()
     try:
-        model, report = AutoModel.from_pretrained(
-            files.folder,
-            output_loading_info=True,
-            dtype=dtype,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-            **({} if implementation == "auto" else {"attn_implementation": implementation}),
-        )
+        model, report = _loaded(files, dtype, implementation)
+    except RagidxError:
+        raise
     except SafetensorError as fault:
         raise ModelError(
             f"the weights cannot be read: {fault}", "download or copy the model again", where=str(files.folder)
@@ -227,6 +220,24 @@ def load_backbone(
             "layer 0 has no attention to look back with", "give a layer from 1 on, or -1 for the last", where="`layer`"
         )
     return backbone
+
+
+def _loaded(files: ModelFiles, dtype: torch.dtype, implementation: str) -> tuple[Any, Mapping[str, Any]]:
+    """The model without its head, and transformers' report of what it loaded."""
+    if files.gguf is not None:
+        return load_gguf(files.gguf, files.config, dtype=dtype, implementation=implementation)
+    from transformers import AutoModel
+
+    model, report = AutoModel.from_pretrained(
+        files.folder,
+        output_loading_info=True,
+        dtype=dtype,
+        use_safetensors=True,
+        trust_remote_code=False,
+        local_files_only=True,
+        **({} if implementation == "auto" else {"attn_implementation": implementation}),
+    )
+    return model, report
 
 
 def _check_whole(report: Mapping[str, Any], files: ModelFiles) -> None:

@@ -26,7 +26,8 @@ def load_encoder(
     """An encoder for a model; unset options take the model's preset, then the method's default.
 
     Args:
-        model: `mini`, a folder, or a hub id. A folder with a LoRA adapter means its base model with the adapter.
+        model: `mini`, a folder, a GGUF file, `ollama:NAME`, `smollm2`, or a hub id. A folder with a LoRA adapter means
+            its base model with the adapter.
         device: auto, cuda, mps, cpu. A static model (layer 0, mean) takes the CPU for auto: it runs no network.
         dtype: auto, float32, bfloat16, float16, mixed. On a CPU auto is measured once, on the first call with 256
             documents or more, and `encoder.dtype` says which it is; a named dtype never changes.

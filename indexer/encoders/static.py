@@ -95,7 +95,7 @@ def _table(files: ModelFiles) -> Floats:
     Raises:
         ModelError: the checkpoint has none, or in another shape than the config says, or quantised.
     """
-    found = checkpoint.ending(checkpoint.tensors(files), checkpoint.INPUTS)
+    found = checkpoint.find(files, checkpoint.INPUTS)
     if found is None:
         raise ModelError(
             f"the weights of '{files.name}' lack its input embeddings",
@@ -103,7 +103,7 @@ def _table(files: ModelFiles) -> Floats:
             where=str(files.folder),
         )
     named = (files.config.get("vocab_size"), files.config.get("hidden_size"))
-    if found.kind not in checkpoint.FLOATS or found.shape != named:
+    if not found.holds_floats or found.shape != named:
         raise ModelError(
             f"the input embeddings '{found.name}' are {found.shape} in {found.kind}, where the config names {named}",
             "copy the config.json that belongs to the weights, in float16, bfloat16 or float32",

@@ -57,23 +57,22 @@ def find_unembedding(files: ModelFiles) -> Unembedding:
     Raises:
         ModelError: the model has no head, or it is stored in a quantised dtype.
     """
-    names = {} if _is_encoder(files) else checkpoint.tensors(files)
     config = files.config.get("text_config") or files.config
     tied = bool(config["tie_word_embeddings"] if "tie_word_embeddings" in config else _tied_by_default(files))
-    found = checkpoint.ending(names, checkpoint.INPUTS if tied else _HEADS)
+    found = None if _is_encoder(files) else checkpoint.find(files, checkpoint.INPUTS if tied else _HEADS)
     if found is None:
         raise ModelError(
             f"'{files.name}' has no unembedding matrix, so it has no spectrum",
             _NO_HEAD,
             where=str(files.folder),
         )
-    if found.kind not in checkpoint.FLOATS or len(found.shape) != 2:
+    if not found.holds_floats or len(found.shape) != 2:
         raise ModelError(
             f"the unembedding matrix '{found.name}' is stored as {found.kind}, which has no spectrum",
             f"use a checkpoint with the head in float16, bfloat16 or float32; or {_NO_HEAD}",
             where=str(found.path),
         )
-    return Unembedding(found.path, found.name, found.kind, found.shape, tied)
+    return Unembedding(found.path, found.name, found.kind, found.shape, found.gguf, tied)
 
 
 def spectrum_of(files: ModelFiles) -> Spectrum:

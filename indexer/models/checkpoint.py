@@ -1,7 +1,7 @@
-"""Single tensors of a checkpoint, read from its safetensors files without loading the model, or torch.
+"""Single tensors of a model, read from its safetensors or GGUF files without loading the model, or torch.
 
 Rows come as NumPy arrays. bfloat16, which NumPy does not have, is widened to float32 by torch: the one case that
-imports it.
+imports it. What is quantised in a GGUF file is dequantised to float32.
 """
 
 from __future__ import annotations
@@ -19,40 +19,53 @@ from safetensors import SafetensorError, safe_open
 from ragidx.corpora.errors import ModelError, check_machine, panics_of
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.models.files import AGAIN, read_json
+from ragidx.indexer.models.gguf.header import GgufTensor
+from ragidx.indexer.models.gguf.tensors import float_blocks, stored_blocks
 from ragidx.indexer.models.locate import ModelFiles
 
 FLOATS = ("F64", "F32", "F16", "BF16")
-INPUTS = (".embed_tokens.weight", ".wte.weight", ".word_embeddings.weight", ".embed_in.weight")
+INPUTS = (".embed_tokens.weight", ".wte.weight", ".word_embeddings.weight", ".embed_in.weight", ".token_embd.weight")
 _BLOCK = 4096
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in a safetensors file.
+    """A tensor in a file.
 
     Attributes:
         path: the file.
         name: of the tensor.
         kind: how its numbers are stored, such as F16.
         shape: its dimensions.
+        gguf: where it is in a GGUF file; None: the file is a safetensors file.
     """
 
     path: Path
     name: str
     kind: str
     shape: tuple[int, ...]
+    gguf: GgufTensor | None = None
+
+    @property
+    def holds_floats(self) -> bool:
+        """Whether `blocks` can read it as numbers: in a GGUF file also where it is quantised."""
+        return self.gguf is not None or self.kind in FLOATS
 
 
-def ending(names: dict[str, Path], endings: tuple[str, ...]) -> StoredTensor | None:
+def find(files: ModelFiles, endings: tuple[str, ...]) -> StoredTensor | None:
     """The tensor whose name ends so, the outermost of several; None where there is none.
 
     Raises:
         ModelError: the file cannot be read.
     """
+    names = tensors(files)
     found = sorted((name for name in names if f".{name}".endswith(endings)), key=len)
     if not found:
         return None
     path, name = names[found[0]], found[0]
+    if files.gguf is not None:
+        tensor = files.gguf.tensors[name]
+        return StoredTensor(path, name, tensor.kind, tensor.shape, tensor)
     with _reading(path), safe_open(str(path), framework="np") as file:
         part = file.get_slice(name)
         return StoredTensor(path, name, str(part.get_dtype()), tuple(int(n) for n in part.get_shape()))
@@ -64,6 +77,8 @@ def tensors(files: ModelFiles) -> dict[str, Path]:
     Raises:
         ModelError: the list of shards says nothing, or a file cannot be read.
     """
+    if files.gguf is not None:
+        return {name: tensor.path for name, tensor in files.gguf.tensors.items()}
     index = files.folder / "model.safetensors.index.json"
     if index.is_file():
         try:
@@ -84,12 +99,18 @@ def blocks(tensor: StoredTensor) -> Iterator[NDArray[np.floating[Any]]]:
     Raises:
         ModelError: the file cannot be read.
     """
+    if tensor.gguf is not None:
+        yield from float_blocks(tensor.gguf, _BLOCK)
+        return
     for rows in _stored(tensor):
         yield rows.float().numpy() if tensor.kind == "BF16" else rows
 
 
 def stored_bytes(tensor: StoredTensor) -> Iterator[memoryview]:
     """The bytes of those rows as they are stored, for a checksum."""
+    if tensor.gguf is not None:
+        yield from (rows.data for rows in stored_blocks(tensor.gguf, _BLOCK))
+        return
     for rows in _stored(tensor):
         yield np.ascontiguousarray(_as_int16(rows) if tensor.kind == "BF16" else rows).view(np.uint8).data
 

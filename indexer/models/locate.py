@@ -1,7 +1,8 @@
 """Locating a model by its name, without loading it: its folder, its kind, its weights.
 
-A name is `mini` (the bundled model), a folder, or a hub id. A folder may hold a LoRA adapter in place of a model: then
-its base is the model. Weights are read from safetensors only.
+A name is `mini` (the bundled model), a folder, a hub id, or one of a GGUF file: the file, `ollama:NAME`, `smollm2`. A
+folder may hold a LoRA adapter in place of a model: then its base is the model. Weights are read from safetensors and
+GGUF only.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import difflib
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ from typing import Any
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.models.files import AGAIN, keep, read_object
+from ragidx.indexer.models.gguf.architectures import config_of, weights_of
+from ragidx.indexer.models.gguf.files import PACKAGES, named_gguf, only_gguf, read_model
+from ragidx.indexer.models.gguf.header import Gguf
+from ragidx.indexer.models.gguf.tensors import check_readable
 from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG
 from ragidx.indexer.models.lora_config import WEIGHTS as ADAPTER_WEIGHTS
 from ragidx.indexer.models.lora_config import base_name, is_adapter, read_config
@@ -33,6 +38,7 @@ _SETTINGS = (
 )
 _VOCABULARIES = ("vocab.txt", "merges.txt", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
 _WORTH_KEEPING = 1 << 28
+_BLOB = re.compile(r"sha256-([0-9a-f]{64})")
 
 _WIDTHS = ("word_embed_proj_dim", "hidden_size", "n_embd", "d_model")  # fields of a config, the first that is there
 _PRESET = {"method": str, "template": str, "pooling": str, "attention": str, "layer": int, "filter": dict}
@@ -50,6 +56,8 @@ class ModelFiles:
         adapters: folders of LoRA adapters, in the order in which they are merged into the weights.
         pooler: the weights of a trainable pooling.
         names: what the model and its base are called, by the user and in the files of the model and its adapters.
+        gguf: the header of its file, if the model is in GGUF. Then the config is made from it, and nothing else of the
+            folder belongs to the model.
     """
 
     name: str
@@ -59,6 +67,7 @@ class ModelFiles:
     adapters: tuple[Path, ...] = ()
     pooler: Path | None = None
     names: tuple[str, ...] = ()
+    gguf: Gguf | None = field(default=None, repr=False)
 
     @property
     def tokenizer_folder(self) -> Path:
@@ -87,7 +96,7 @@ class ModelFiles:
     def preset(self) -> dict[str, Any]:
         """The preset of this model: its preset.json, else by its hub id; empty without one."""
         path = self.folder / "preset.json"
-        if not path.is_file():
+        if self.gguf is not None or not path.is_file():
             return published_presets().get(self.name, {})
         found = read_object(path)
         for name, kind in _PRESET.items():
@@ -103,17 +112,28 @@ def locate(
     """The files of a model; a hub id is downloaded if it is not in the hub's cache.
 
     Args:
-        model: a bundled name, a folder, or a hub id. A folder with an adapter and no model means the base that it
-            names, with this adapter first.
+        model: a bundled name, a folder, a hub id, a GGUF file, `ollama:NAME`, or `smollm2`. A folder with an adapter
+            and no model means the base that it names, with this adapter first.
         revision: of a hub id.
         adapters: folders or hub ids of LoRA adapters, in the order in which they are merged.
         pooler: the safetensors file of a trainable pooling.
 
     Raises:
         ModelError: no such folder or id, no weights, weights in pickle files only, no config, an adapter of another
-            base, or a model and an adapter in one folder.
+            base, a model and an adapter in one folder, or a GGUF file that cannot be read as a decoder.
     """
-    folder = _folder(model, revision, "`model`")
+    gguf = named_gguf(model)
+    folder = _folder(model, revision, "`model`") if gguf is None else gguf.parent
+    if gguf is None and not _has_model(folder) and not is_adapter(folder):
+        gguf = only_gguf(folder, model)
+    if gguf is not None:
+        if adapters:
+            raise ModelError(
+                f"'{model}' is a GGUF file, which takes no adapter",
+                "name the folder with the model's safetensors, or a file into which the adapter was merged",
+                where="`adapters`",
+            )
+        return dataclasses.replace(_from_gguf(model, gguf), pooler=_pooler_file(pooler), names=(model,))
     own = [folder] if is_adapter(folder) else []
     if own and _has_model(folder):
         raise ModelError(
@@ -137,13 +157,25 @@ def locate(
             "merge the adapter into its weights, or name the plain decoder as `model`",
             where="`adapters`",
         )
+    known = tuple(dict.fromkeys(name for name in names if name))
+    return dataclasses.replace(files, adapters=tuple(own), pooler=_pooler_file(pooler), names=known)
+
+
+def _pooler_file(pooler: str | None) -> Path | None:
     weights = None if pooler is None else Path(pooler).expanduser().resolve()
     if weights is not None and not weights.is_file():
         raise ModelError(
             "there is no such file", "name the safetensors file of the pooling", where=f"`pooler={pooler}`"
         )
-    known = tuple(dict.fromkeys(name for name in names if name))
-    return dataclasses.replace(files, adapters=tuple(own), pooler=weights, names=known)
+    return weights
+
+
+def _from_gguf(model: str, path: Path) -> ModelFiles:
+    gguf = read_model(path)
+    config = config_of(gguf)
+    for tensor in {weight.tensor.kind: weight.tensor for weight in weights_of(gguf)}.values():
+        check_readable(tensor)
+    return ModelFiles(model, gguf.path.parent, config, sentence_transformers=False, gguf=gguf)
 
 
 def _folder(name: str, revision: str | None, option: str) -> Path:
@@ -160,9 +192,9 @@ def _folder(name: str, revision: str | None, option: str) -> Path:
             "name the folder that holds its adapter_config.json",
             where=option,
         )
-    near = difflib.get_close_matches(name, BUNDLED, n=1)
+    near = difflib.get_close_matches(name, (*BUNDLED, *PACKAGES), n=1)
     raise ModelError(
-        f"no model '{name}': neither a bundled one, nor a folder, nor an id of the form owner/name"
+        f"no model '{name}': neither bundled, nor a GGUF file, a folder or an id of the form owner/name"
         + (f"; did you mean '{near[0]}'?" if near else ""),
         "`ragidx models` lists what is bundled and shows what else can be named",
         where=option,
@@ -237,6 +269,8 @@ def weights_fingerprint(files: ModelFiles, stored: str = "") -> str:
         stored: the fingerprint of an index to compare with. It is returned if it fits these files by the older rule,
             which skipped vocabularies without a tokenizer.json in sentence-transformers models.
     """
+    if files.gguf is not None:
+        return _fingerprint_of_gguf(files, files.gguf)
     found = _fingerprint(files, _decisive(files))
     if stored not in ("", found) and files.sentence_transformers:
         before = _fingerprint(files, [path for path in _decisive(files) if path.name not in _VOCABULARIES])
@@ -255,6 +289,14 @@ def _fingerprint(files: ModelFiles, decisive: Sequence[Path]) -> str:
     if files.pooler is not None:
         digest.update(f"pooler\0{_file_digest(files.pooler)}\0".encode())
     return digest.hexdigest()
+
+
+def _fingerprint_of_gguf(files: ModelFiles, gguf: Gguf) -> str:
+    """The sha256 of the file; of several, or with a pooler, over theirs. Ollama's files are named by their sha256."""
+    digests = [blob[1] if (blob := _BLOB.fullmatch(path.name)) else _file_digest(path) for path in gguf.parts]
+    if files.pooler is not None:
+        digests.append(_file_digest(files.pooler))
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\0".join(digests).encode()).hexdigest()
 
 
 def _decisive(files: ModelFiles) -> list[Path]:
@@ -287,7 +329,7 @@ def _checked(model: str, folder: Path) -> ModelFiles:
     if not config.is_file() and not modules:
         raise ModelError(
             f"the folder of '{model}' has no config.json, so it holds no model",
-            "name the folder that `save_pretrained` wrote",
+            _hint(model, "name the folder that `save_pretrained` wrote"),
             where=str(folder),
         )
     files = ModelFiles(model, folder, read_object(config) if config.is_file() else {}, modules)
@@ -301,11 +343,20 @@ def _checked(model: str, folder: Path) -> ModelFiles:
                 where=str(folder),
             )
         raise ModelError(
-            f"the folder of '{model}' has no weights (*.safetensors)", "download or copy them again", where=str(folder)
+            f"the folder of '{model}' has no weights (*.safetensors)",
+            _hint(model, "download or copy them again"),
+            where=str(folder),
         )
     if modules:
         check_modules(folder, model)
     return files
+
+
+def _hint(model: str, of_folder: str) -> str:
+    """What to do about a folder without a model; ids on the hub often hold GGUF files, which are not all downloaded."""
+    if not _is_id(model) or _is_folder(model):
+        return of_folder
+    return f"if it has GGUF files, download one, and name the file: hf download {model} FILE.gguf"
 
 
 def _from_hub(model: str, revision: str | None, option: str) -> Path:

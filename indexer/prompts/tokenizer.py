@@ -19,6 +19,7 @@ from ragidx.corpora.chunking import Counter
 from ragidx.corpora.errors import ModelError, RagidxError, check_machine, first_line, panics_of
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.models.files import read_object
+from ragidx.indexer.models.gguf.tokenizer import read_tokenizer
 from ragidx.indexer.models.locate import ModelFiles
 
 _CHARS_A_TOKEN = 16
@@ -186,6 +187,10 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
     Raises:
         ModelError: there is none, or none that is fast.
     """
+    if files.gguf is not None:
+        read = read_tokenizer(files.gguf, files.name)
+        special = {"bos": read.bos, "eos": read.eos, "pad": read.pad, "unk": read.unk}
+        return TextTokenizer(read.backend, **special, max_length=None, owned=True)
     plain = _read_plain(files.folder) if is_plain(files) else None
     if plain is not None:
         return plain
@@ -206,11 +211,13 @@ def load_tokenizer(files: ModelFiles) -> TextTokenizer:
 
 
 def is_plain(files: ModelFiles) -> bool:
-    """Whether a model's tokenizer is its tokenizer.json, unchanged.
+    """Whether a model's tokenizer is its tokenizer.json, unchanged, or in its GGUF file.
 
     Then it is read without transformers, which take seconds to load. False if there is a setting by
     which they could change it, or for a family whose tokenizer they may build differently.
     """
+    if files.gguf is not None:
+        return True
     if files.family not in _PLAIN_FAMILIES or files.adapters or not (files.folder / "tokenizer.json").is_file():
         return False
     settings = _settings(files.folder)

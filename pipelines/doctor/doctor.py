@@ -30,7 +30,7 @@ def examine(
     """What is on this machine and, where a model is named, how it fares there.
 
     Args:
-        model: `mini`, a folder, or a hub id; None: the machine alone. Its checks need the extra `models`; without
+        model: as in `load_encoder`; None: the machine alone. Its checks need the extra `models`; without
             it, the report says whether a build does.
         device: auto, cuda, mps, cpu.
         dtype: auto, float32, bfloat16, float16, mixed.

@@ -261,7 +261,7 @@ def test_unknown_names_name_the_near_miss(tiny_model: Callable[..., Path]) -> No
         "unknown pooling 'men'; did you mean 'mean'?\n  hint: known: bos, eos, last, mean, trainable, weighted_mean"
     )
     assert _message(lambda: load_encoder("minni"), ModelError) == (
-        "`model`: no model 'minni': neither a bundled one, nor a folder, nor an id of the form owner/name; "
+        "`model`: no model 'minni': neither bundled, nor a GGUF file, a folder or an id of the form owner/name; "
         "did you mean 'mini'?\n  hint: `ragidx models` lists what is bundled and shows what else can be named"
     )
     assert _message(lambda: choose_device("gpu0"), SpecError).startswith("unknown device 'gpu0'")

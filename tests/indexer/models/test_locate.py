@@ -236,7 +236,7 @@ def test_a_sentence_transformers_model_takes_no_adapter(tiny_sentence_transforme
 @pytest.mark.parametrize("name", ["a/..", "../a", "my model/x", "a/b/c", "x" * 400, "~nobody-of-this-name/a", "a\0b"])
 def test_a_name_that_can_be_no_model_is_refused(name: str, folder: Path) -> None:
     assert told(name) == (
-        f"`model`: no model '{name}': neither a bundled one, nor a folder, nor an id of the form owner/name\n"
+        f"`model`: no model '{name}': neither bundled, nor a GGUF file, a folder or an id of the form owner/name\n"
         "  hint: `ragidx models` lists what is bundled and shows what else can be named"
     )
 

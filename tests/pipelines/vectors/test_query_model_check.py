@@ -169,7 +169,7 @@ def test_texts_are_drawn_by_the_hash_of_the_id_whatever_their_order() -> None:
     [
         (
             {"model": "nowhere"},
-            "`model`: no model 'nowhere': neither a bundled one, nor a folder, nor an id of the form owner/name\n"
+            "`model`: no model 'nowhere': neither bundled, nor a GGUF file, a folder or an id of the form owner/name\n"
             "  hint: `ragidx models` lists what is bundled and shows what else can be named; " + WITHOUT,
         ),
         (

@@ -1,0 +1,1 @@
+"""Decoders in GGUF files: header, tensors, architectures, tokenizer; and which file a name means."""

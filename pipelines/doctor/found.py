@@ -1,0 +1,113 @@
+"""Models on this machine: the bundled one, installed packages, Ollama's store and the hub's cache. Nothing is loaded.
+
+A model that is here and cannot be used is listed with the reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ragidx.corpora.errors import RagidxError
+from ragidx.indexer.models import ollama
+from ragidx.indexer.models.gguf.files import PACKAGES, gguf_files, installed_file
+from ragidx.indexer.models.locate import BUNDLED, ModelFiles, locate
+
+_WITH_HEAD = ("ForCausalLM", "LMHeadModel")
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a1-\uffff]")
+
+
+@dataclass(frozen=True)
+class FoundModel:
+    """A model on this machine.
+
+    Attributes:
+        name: what `--model` takes.
+        place: bundled, package, ollama, or hub cache.
+        title: what its file calls itself; empty where it does not say.
+        n_bytes: of its weights.
+        width: of its vectors before a filter; None where it is not known.
+        head: whether it has one, which the filter EmbedFilter needs.
+        problem: why it cannot be used; empty where it can.
+    """
+
+    name: str
+    place: str
+    title: str = ""
+    n_bytes: int = 0
+    width: int | None = None
+    head: bool = False
+    problem: str = ""
+
+    @property
+    def command(self) -> str:
+        """What builds an index with it; empty where it cannot be used."""
+        return "" if self.problem else f"ragidx build CORPUS --model {shlex.quote(self.name)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields but the name, and the command."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "name"} | {
+            "command": self.command
+        }
+
+
+def found_models() -> Iterator[FoundModel]:
+    """The models of each place in turn, by name."""
+    for name in BUNDLED:
+        yield _described(name, name, "bundled")
+    for name in PACKAGES:
+        if installed_file(name) is not None:
+            yield _described(name, name, "package")
+    seen: set[str] = set()
+    for pulled in ollama.pulled():
+        if pulled.full.lower() not in seen:  # an older manifest beside a newer one
+            seen.add(pulled.full.lower())
+            yield _described(f"{ollama.PREFIX}{pulled.name}", f"{ollama.PREFIX}{pulled.full}", "ollama")
+    for name, folder in _hub_models():
+        files = [] if any(folder.glob("*.safetensors")) else gguf_files(folder)
+        if files:
+            yield from (_described(str(path), str(path), "hub cache") for path in files)
+        elif any(folder.rglob("*.safetensors")):  # else a tokenizer, or what never came down whole
+            yield _described(name, str(folder), "hub cache")
+
+
+def _described(name: str, located_by: str, place: str) -> FoundModel:
+    try:
+        files = locate(located_by)
+    except RagidxError as fault:
+        return FoundModel(name, place, problem=_UNPRINTABLE.sub("?", fault.message))
+    paths = files.weight_files if files.gguf is None else files.gguf.parts
+    n_bytes = sum(path.stat().st_size for path in paths if path.is_file())
+    return FoundModel(name, place, _title(files), n_bytes, files.hidden, _has_head(files))
+
+
+def _title(files: ModelFiles) -> str:
+    """The name in a GGUF file, which is free text, without control characters."""
+    title = "" if files.gguf is None else files.gguf.metadata.get("general.name", "")
+    return _UNPRINTABLE.sub("?", title)[:60] if isinstance(title, str) else ""
+
+
+def _has_head(files: ModelFiles) -> bool:
+    """By the config alone: reading the weights of an architecture that is rare would load transformers."""
+    architectures = files.config.get("architectures")
+    return isinstance(architectures, list) and any(str(name).endswith(_WITH_HEAD) for name in architectures)
+
+
+def _hub_models() -> Iterator[tuple[str, Path]]:
+    """Ids of models in the hub's cache, and the folder of the revision that was loaded last by a name."""
+    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+    cache = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
+    for folder in sorted(cache.glob("models--*--*")):
+        try:
+            revision = (folder / "refs" / "main").read_text("ascii").strip()
+        except (OSError, ValueError):
+            continue
+        snapshot = folder / "snapshots" / revision
+        if re.fullmatch(r"[0-9a-f]{1,64}", revision) and snapshot.is_dir():
+            yield folder.name.removeprefix("models--").replace("--", "/", 1), snapshot

@@ -1,0 +1,91 @@
+"""Models that are found on this machine: Ollama's store, packages, the hub's cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ragidx.pipelines.doctor.found import FoundModel, found_models
+
+from ...gguf_kit import twin
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without models but the bundled one."""
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("ragidx.pipelines.doctor.found.installed_file", lambda name: None)
+    return tmp_path
+
+
+def others() -> list[FoundModel]:
+    bundled, *found = found_models()
+    assert (bundled.name, bundled.place, bundled.width, bundled.head) == ("mini", "bundled", 256, True)
+    return found
+
+
+def pull(root: Path, name: str, data: bytes, folder: str = "manifests") -> None:
+    digest = hashlib.sha256(data).hexdigest()
+    manifest = root / folder / "registry.ollama.ai" / "library" / name
+    for path in (root / "blobs" / f"sha256-{digest}", manifest):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    (root / "blobs" / f"sha256-{digest}").write_bytes(data)
+    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}"}
+    manifest.write_text(json.dumps({"layers": [layer]}))
+
+
+def snapshot(hub: Path, owner: str, name: str) -> Path:
+    folder = hub / f"models--{owner}--{name}"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text("0" * 40)
+    (folder / "snapshots").mkdir()
+    return folder / "snapshots" / ("0" * 40)
+
+
+def test_a_machine_without_models_has_the_bundled_one(home: Path) -> None:
+    assert others() == []
+
+
+def test_models_of_ollama_are_listed_once_with_their_command(home: Path, tiny_model: Callable[..., Path]) -> None:
+    file = twin(tiny_model("llama"), home / "x.gguf", keys={"general.name": "Tiny \x1b[2J one"})
+    for folder in ("manifests", "manifests-v2"):
+        pull(home / "ollama", "tiny/1b", file.read_bytes(), folder)
+
+    (found,) = others()
+
+    size = file.stat().st_size
+    assert found == FoundModel("ollama:tiny:1b", "ollama", "Tiny ?[2J one", size, 32, True)
+    assert found.command == "ragidx build CORPUS --model ollama:tiny:1b"
+    assert found.to_json()["command"] == found.command
+
+
+def test_a_model_that_cannot_be_used_is_listed_with_the_reason(home: Path) -> None:
+    pull(home / "ollama", "broken/latest", b"GGML")
+
+    (found,) = others()
+
+    assert (found.name, found.command, found.width) == ("ollama:broken:latest", "", None)
+    assert found.problem == "no GGUF file that can be read: it does not begin with GGUF"
+
+
+def test_models_in_the_hubs_cache_are_listed_and_what_is_no_model_is_not(
+    home: Path, tiny_model: Callable[..., Path]
+) -> None:
+    shutil.copytree(tiny_model("llama"), snapshot(home / "hub", "me", "tiny"))
+    files = snapshot(home / "hub", "me", "tiny-GGUF")
+    files.mkdir()
+    twin(tiny_model("qwen3"), files / "a b.gguf")
+    snapshot(home / "hub", "me", "tokenizer-alone").mkdir()
+    (home / "hub" / "models--half--loaded").mkdir()
+
+    first, second = others()
+
+    assert (first.name, first.place, first.width, first.head) == ("me/tiny", "hub cache", 32, True)
+    assert (second.name, second.head) == (str(files / "a b.gguf"), True)
+    assert second.command == f"ragidx build CORPUS --model '{files / 'a b.gguf'}'"
