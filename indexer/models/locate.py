@@ -27,6 +27,7 @@ from ragidx.indexer.models.modules import MODULES, check_modules
 from ragidx.indexer.models.presets import published_presets
 
 BUNDLED = ("mini",)
+SERVED = "openai:"  # before the name of a model that a server has, by the protocol of OpenAI's embeddings
 _SETTINGS = (
     *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("tokenizer.model", "vocab.json", "vocab.txt", "merges.txt"),
@@ -50,6 +51,7 @@ class ModelFiles:
         adapters: folders of LoRA adapters, in the order in which they are merged into the weights.
         pooler: the weights of a trainable pooling.
         names: what the model and its base are called, by the user and in the files of the model and its adapters.
+        served: the name that a server knows it by, which then has its files; empty: they are here.
     """
 
     name: str
@@ -59,6 +61,7 @@ class ModelFiles:
     adapters: tuple[Path, ...] = ()
     pooler: Path | None = None
     names: tuple[str, ...] = ()
+    served: str = ""
 
     @property
     def tokenizer_folder(self) -> Path:
@@ -97,6 +100,26 @@ class ModelFiles:
         return found
 
 
+def find(
+    model: str, *, revision: str | None = None, adapters: Sequence[str] = (), pooler: str | None = None
+) -> ModelFiles:
+    """As `locate`; or a model that a server has, `openai:NAME`, of which there are no files.
+
+    Raises:
+        ModelError: as `locate`, or the name is missing.
+    """
+    if not model.startswith(SERVED):
+        return locate(model, revision=revision, adapters=adapters, pooler=pooler)
+    name = model.removeprefix(SERVED)
+    if not name.strip() or not name.isprintable():
+        raise ModelError(
+            f"{model!a} names no model of a server",
+            f"write `model={SERVED}NAME`, by its name there",
+            where="`model`",
+        )
+    return ModelFiles(model, Path(model), {}, sentence_transformers=False, served=name)
+
+
 def locate(
     model: str, *, revision: str | None = None, adapters: Sequence[str] = (), pooler: str | None = None
 ) -> ModelFiles:
@@ -113,6 +136,12 @@ def locate(
         ModelError: no such folder or id, no weights, weights in pickle files only, no config, an adapter of another
             base, or a model and an adapter in one folder.
     """
+    if model.startswith(SERVED):
+        raise ModelError(
+            f"'{model}' is a model of a server, and its files are needed here",
+            "name its folder or its hub id",
+            where="`model`",
+        )
     folder = _folder(model, revision, "`model`")
     own = [folder] if is_adapter(folder) else []
     if own and _has_model(folder):
@@ -237,6 +266,8 @@ def weights_fingerprint(files: ModelFiles, stored: str = "") -> str:
         stored: the fingerprint of an index to compare with. It is returned if it fits these files by the older rule,
             which skipped vocabularies without a tokenizer.json in sentence-transformers models.
     """
+    if files.served:  # whether it is still the same model, its vector of the canary says
+        return hashlib.sha256(files.name.encode()).hexdigest()
     found = _fingerprint(files, _decisive(files))
     if stored not in ("", found) and files.sentence_transformers:
         before = _fingerprint(files, [path for path in _decisive(files) if path.name not in _VOCABULARIES])

@@ -38,6 +38,7 @@ from ragidx.pipelines.build.corpus import (
     too_long,
 )
 from ragidx.pipelines.build.encode import encode, windows, with_vector
+from ragidx.pipelines.build.endpoint import check_journal, endpoint_note
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
 from ragidx.pipelines.build.options import BuildKeywords, build_options
 from ragidx.pipelines.build.removal import DELETED_FILE, deleted_ids, is_unreadable, missing
@@ -145,6 +146,8 @@ class _Build:
             self._fit()
         with cleaned_if_refused(self.index), self._writer() as writer:
             self.writer = writer
+            if self.plan.files.served and self.plan.stored is None:
+                check_journal(self.plan, writer)
             known = writer.known_documents()
             had = writer.base is not None and not self.options.rebuild
             self._cut_before = n_truncated(writer.base) if had else 0
@@ -323,6 +326,12 @@ class _Build:
             self.writer.remember(keys, vectors)
             found |= zip(keys, vectors, strict=True)
             self.progress.n_chunks += len(keys)
+            if self.options.strict and (usage := self.plan.encoder.usage) and usage.n_cut:
+                raise StrictError(
+                    f"the endpoint cut {usage.n_cut:,} text{'s' * (usage.n_cut > 1)}: its model reads fewer tokens",
+                    "use a smaller `chunk_size`, or build without `strict=True`",
+                    where=usage.url,
+                )
         return found
 
     def _check_whole(self, document: Document) -> None:
@@ -371,6 +380,7 @@ class _Build:
             "truncated": r.n_truncated + (0 if self._looks_again else self._cut_before),
             "device": encoder.device if encoder else "",
             "dtype": encoder.dtype if encoder else "",
+            **endpoint_note(self.plan),
         }
 
     def _finish(self) -> None:
@@ -382,7 +392,7 @@ class _Build:
         r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places
         r.index_bytes = sum(entry.bytes for entry in files_of(store.manifest).values())
         if (encoder := self.plan.loaded) is not None:
-            r.device, r.dtype = encoder.device, encoder.dtype
+            r.device, r.dtype, r.endpoint = encoder.device, encoder.dtype, encoder.usage
         r.n_encoded, r.n_tokens = self.progress.n_encoded, self.progress.n_tokens
         r.encode_seconds, r.seconds = self.progress.seconds, time.perf_counter() - self._started
         self.progress.total_bytes = self.progress.total_bytes or self.progress.n_bytes

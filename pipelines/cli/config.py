@@ -30,7 +30,7 @@ _FILE_KEYS = ("match", *_FIELD_OPTIONS)
 _TABLES = ("index", "source", "files")
 _PATH = "path"
 _ONCE = frozenset({"rebuild", "restore", "allow_removal", "reread"})  # options for one build, not for a file
-_UNSET = _ONCE | {"index", "as_json", "plan", "watch", "vectors", "vector_field"}
+_UNSET = _ONCE | {"index", "as_json", "plan", "watch", "vectors", "vector_field", "endpoint"}
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,19 @@ def dtype_option(function: F) -> F:
 
 
 def encoding_options(function: F) -> F:
-    """`--device`, `--dtype` and `--attn`: how vectors are computed, for commands that encode documents."""
-    return device_option(dtype_option(_attn_option(function)))
+    """`--device`, `--dtype`, `--attn` and `--endpoint`: what computes vectors, for commands that encode documents."""
+    return device_option(dtype_option(_attn_option(endpoint_option(function))))
+
+
+def endpoint_option(function: F) -> F:
+    """`--endpoint`."""
+    return click.option(
+        "--endpoint",
+        metavar="URL",
+        envvar="RAGIDX_ENDPOINT",
+        show_envvar=True,
+        help="The server of --model openai:NAME, such as http://127.0.0.1:11434/v1; its key is in RAGIDX_API_KEY.",
+    )(function)
 
 
 def _attn_option(function: F) -> F:
@@ -129,7 +140,7 @@ def _all(options: Sequence[Callable[[F], F]], function: F) -> F:
 
 # A line for each field of `EncoderSpec`: metavar and help; what values it takes is the field's own type.
 _ENCODER_FIELDS = {
-    "model": ("ID|PATH", "mini (bundled, the default), a folder, or a hub id."),
+    "model": ("ID|PATH", "mini (bundled, the default), a folder, a hub id, or openai:NAME at an --endpoint."),
     "revision": ("REV", "Revision of a hub id."),
     "adapters": ("ID|PATH", "A LoRA adapter to merge, a folder or a hub id; repeat for several, in order."),
     "method": ("M", f"{', '.join(METHODS)}."),
@@ -144,6 +155,7 @@ _ENCODER_FIELDS = {
     "max_length": ("N", "Read at most N tokens of a text."),
     "compute_matched": (None, "Apply --max-length to all copies of the text together."),
     "truncate": ("W", "Where to cut a text that is too long: end, middle."),
+    "tokenizer": ("FILE", "Of openai:NAME: its tokenizer.json, to count chunk sizes [default: characters]."),
 }
 
 
