@@ -187,7 +187,7 @@ class EndpointEncoder(Encoder):
             if len(texts) == 1:
                 raise ModelError(
                     f"it refuses a text of {len(texts[0]):,} characters, {texts[0][:60]!r}: {fault.message}",
-                    "use a smaller `chunk_size`, or give `max_length`; --tokenizer counts as the model does",
+                    "use a smaller `chunk_size`, or give `max_length`; `tokenizer` counts as the model does",
                     where=fault.where,
                 ) from fault
         half = len(texts) // 2

@@ -117,6 +117,7 @@ class Client:
     """
 
     def __init__(self, address: Address, patience: Patience | None = None) -> None:
+        self._idle: list[http.client.HTTPConnection] = []
         self.address, self.counts = address, Counts()
         self._patience = PATIENCE if patience is None else patience
         if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE") and not address.is_loopback:
@@ -126,10 +127,13 @@ class Client:
                 where="`endpoint`",
             )
         self._key = api_key(address)
-        self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
         self._not_before = 0.0
         self._has_answered = False
+
+    def __del__(self) -> None:
+        for connection in self._idle:
+            connection.close()
 
     def post(self, message: Mapping[str, Any], most_bytes: int, calls: Calls) -> Any:
         """The JSON of the answer.
