@@ -17,6 +17,7 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,6 +119,7 @@ class Client:
 
     def __init__(self, address: Address, patience: Patience | None = None) -> None:
         self._idle: list[http.client.HTTPConnection] = []
+        weakref.finalize(self, _close, self._idle)
         self.address, self.counts = address, Counts()
         self._patience = PATIENCE if patience is None else patience
         if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE") and not address.is_loopback:
@@ -130,10 +132,6 @@ class Client:
         self._lock = threading.Lock()
         self._not_before = 0.0
         self._has_answered = False
-
-    def __del__(self) -> None:
-        for connection in self._idle:
-            connection.close()
 
     def post(self, message: Mapping[str, Any], most_bytes: int, calls: Calls) -> Any:
         """The JSON of the answer.
@@ -223,7 +221,7 @@ class Client:
         clock = threading.Timer(self._patience.answer_s, give_up)  # a byte now and then does not stop it
         clock.daemon = True
         clock.start()
-        is_whole = False
+        answer, is_whole = None, False
         try:
             with calls.waiting(wire):
                 connection.request("POST", urlsplit(self.address.url).path, body, self._headers())
@@ -245,6 +243,8 @@ class Client:
             clock.cancel()
             if not is_whole:
                 connection.close()
+                if answer is not None:  # it may have taken the connection over
+                    answer.close()
         with self._lock:
             self._idle.append(connection)
         return _Answer(answer.status, headers, data)
@@ -327,6 +327,11 @@ def _retry_after(value: str) -> float | None:
     with contextlib.suppress(ValueError, TypeError, OverflowError):
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
     return None
+
+
+def _close(idle: list[http.client.HTTPConnection]) -> None:
+    for connection in idle:
+        connection.close()
 
 
 def _shut(connection: socket.socket) -> None:
