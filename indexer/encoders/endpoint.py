@@ -9,6 +9,7 @@ that an index keeps. Requests, retries and keys: `ragidx.indexer.models.client`.
 from __future__ import annotations
 
 import functools
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -72,6 +73,7 @@ class EndpointEncoder(Encoder):
         self.files, self.spec, self.address = files, spec, address
         self.device = address.place
         self._client, self._forms = Client(address), forms_of(spec.template)
+        self._counting = threading.Lock()
         self._usage = Usage(address.url, counted_by="" if spec.tokenizer is None else Path(spec.tokenizer).name)
         self.hidden = 0
         try:
@@ -213,7 +215,8 @@ class EndpointEncoder(Encoder):
             )
         n_tokens = tokens_of(answer)
         if n_tokens is not None:
-            self._usage.n_tokens = (self._usage.n_tokens or 0) + n_tokens
+            with self._counting:
+                self._usage.n_tokens = (self._usage.n_tokens or 0) + n_tokens
         return vectors, n_tokens
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from ragidx.corpora.errors import SpecError
 
+NAMED_IN = "RAGIDX_ENDPOINT"  # the variable of the environment
 KEYS = ("RAGIDX_API_KEY", "OPENAI_API_KEY")  # variables of the environment, the first that is set
 KEPT_AS = "endpoint"  # in the notes of a manifest
 
@@ -77,17 +78,18 @@ def address_of(endpoint: str) -> Address:
 
 
 def chosen_address(asked: str | None, kept: object, model: str) -> Address:
-    """The address that is named, else the one that an index keeps.
+    """The address that is named, here or in the environment, else the one that an index keeps.
 
     Args:
-        asked: by the user.
+        asked: by the user; None: see the environment.
         kept: `KEPT_AS` in the notes of the index; an index is no friend, so only this machine is asked for it.
         model: its name.
 
     Raises:
         SpecError: there is none, or that of the index is another machine.
     """
-    if asked is not None:
+    asked = asked or os.environ.get(NAMED_IN)
+    if asked:
         return address_of(asked)
     if not isinstance(kept, str):
         raise SpecError(

@@ -79,9 +79,8 @@ def endpoint_option(function: F) -> F:
     return click.option(
         "--endpoint",
         metavar="URL",
-        envvar="RAGIDX_ENDPOINT",
-        show_envvar=True,
-        help="The server of --model openai:NAME, such as http://127.0.0.1:11434/v1; its key is in RAGIDX_API_KEY.",
+        help="The server of --model openai:NAME, such as http://127.0.0.1:11434/v1 [env var: RAGIDX_ENDPOINT]; its key "
+        "is in RAGIDX_API_KEY.",
     )(function)
 
 
@@ -228,9 +227,14 @@ _LEXICAL = (
 
 
 def offline_option(function: F) -> F:
-    """`--offline`: no request to a hub."""
+    """`--offline`: no request to a hub, nor to an endpoint on another machine."""
     return click.option(
-        "--offline", is_flag=True, expose_value=False, callback=_go_offline, is_eager=True, help="Never use a network."
+        "--offline",
+        is_flag=True,
+        expose_value=False,
+        callback=_go_offline,
+        is_eager=True,
+        help="Never use a network; of endpoints, ask this machine alone.",
     )(function)
 
 

@@ -76,6 +76,27 @@ def test_the_address_may_be_in_the_environment(
     assert server.paths[-1] == "/v1/elsewhere/embeddings"
 
 
+def test_an_address_in_the_environment_is_not_for_other_models(
+    run: Run, small_corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAGIDX_ENDPOINT", "http://127.0.0.1:1")
+
+    assert run("build", "corpus").status == 0
+
+
+@pytest.mark.slow
+def test_neither_torch_nor_transformers_is_needed(
+    run_process: Run, server: EmbeddingServer, small_corpus: Path, without: Callable[..., dict[str, str]]
+) -> None:
+    env = without("torch", "transformers", "sentence_transformers", "huggingface_hub")
+
+    built = run_process("build", "corpus", *MODEL, "--endpoint", server.url, env=env)
+    asked = run_process("query", QUESTION, "--json", env=env)
+
+    assert (built.status, built.err) == (0, "")
+    assert hits_of(asked)[0]["doc_id"] == "lease.txt"
+
+
 @pytest.mark.usefixtures("built")
 def test_offline_refuses_another_machine(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")  # and put back after `--offline`
