@@ -204,7 +204,7 @@ class EndpointEncoder(Encoder):
             vectors = vectors_of(answer, len(texts), self.hidden)
         except ValueError as fault:
             said = answer.get("error") if isinstance(answer, dict) else None
-            words = f"{fault}: {ascii(said)[:200]}" if said else str(fault)
+            words = f"{fault}: {ascii(self._client.hidden(str(said)))[:200]}" if said else str(fault)
             raise ModelError(words, "look at the server and its model", where=self.address.url) from fault
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if bad.size:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
+import errno
 import http.client
 import json
 import os
@@ -207,7 +208,11 @@ class Client:
         assert url.hostname is not None
         made = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         connection = made(url.hostname, url.port, timeout=self._patience.connect_s)
-        connection.connect()
+        try:
+            connection.connect()
+        except TimeoutError as fault:
+            seconds = self._patience.connect_s
+            raise TimeoutError(errno.ETIMEDOUT, f"no connection within {seconds:g} s") from fault
         return connection
 
     def _send(self, connection: http.client.HTTPConnection, body: bytes, most_bytes: int, calls: Calls) -> _Answer:
@@ -257,16 +262,16 @@ class Client:
         try:
             return json.loads(answer.body)
         except (ValueError, RecursionError) as fault:
-            shown = ascii(answer.body[:40].decode("utf-8", "replace"))
+            shown = ascii(self.hidden(answer.body.decode("utf-8", "replace"))[:40])
             raise self._error(
-                f"the answer is no JSON: {self._hidden(shown)}", "name the address of its API, which often ends in /v1"
+                f"the answer is no JSON: {shown}", "name the address of its API, which often ends in /v1"
             ) from fault
 
     def _refusal(self, answer: _Answer) -> ModelError:
         """The error for a status that stays."""
         status = answer.status
         if 300 <= status < 400:
-            to = self._hidden(ascii(answer.headers.get("location", ""))[:_WORDS])
+            to = self.hidden(ascii(answer.headers.get("location", ""))[:_WORDS])
             return self._error(
                 f"it redirects to {to}, and no redirect is followed",
                 "name that address with `endpoint`, if texts may go there",
@@ -298,17 +303,18 @@ class Client:
         except (ValueError, RecursionError):
             found = answer.body.decode("utf-8", "replace")
         words = " ".join(str(found).split())
-        shown = "".join(character if character.isprintable() else "?" for character in self._hidden(words))
+        shown = "".join(character if character.isprintable() else "?" for character in self.hidden(words))
         return f": {shown[:_WORDS]}" if shown else ""
 
     def _reason(self, fault: BaseException) -> str:
-        if isinstance(fault, TimeoutError):
+        if isinstance(fault, TimeoutError) and not fault.strerror:
             return f"no answer within {self._patience.answer_s:g} s"
         if isinstance(fault, OSError) and fault.strerror:
             return fault.strerror
-        return self._hidden(first_line(fault))
+        return self.hidden(first_line(fault))
 
-    def _hidden(self, text: str) -> str:
+    def hidden(self, text: str) -> str:
+        """A text of the server, without the key that was sent to it."""
         return text.replace(self._key, "***") if self._key else text
 
     def _error(self, message: str, hint: str) -> ModelError:

@@ -78,6 +78,16 @@ def test_an_answer_that_is_not_right_is_refused(server: EmbeddingServer, reply: 
     assert fault.splitlines()[1].startswith("  hint: look at the server and its model")
 
 
+def test_a_key_in_an_answer_is_not_shown(server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGIDX_API_KEY", "sk-s3cret")
+    server.replies.append(lambda handler, _: handler.send_json({"error": {"message": "who is sk-s3cret?"}}))
+
+    fault = error_of(lambda: opened(server), server)
+
+    assert "who is ***?" in fault
+    assert "s3cret" not in fault
+
+
 LEAVES = st.none() | st.booleans() | st.floats() | st.text(max_size=3)
 
 

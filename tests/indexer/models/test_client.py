@@ -243,6 +243,7 @@ def test_a_wrong_key_is_told_and_not_shown(
         status(500, f"what is {KEY}?".encode()),
         status(400, f'{{"message": "bad {KEY}"}}'.encode()),
         status(200, f"{KEY} is no JSON".encode()),
+        status(200, f"{'x' * 30}{KEY}".encode()),
         status(302, Location=f"http://127.0.0.1:1/{KEY}"),
     ],
 )
