@@ -255,7 +255,7 @@ def test_unknown_names_name_the_near_miss(tiny_model: Callable[..., Path]) -> No
 
     assert _message(lambda: load_encoder(folder, method="ecco"), SpecError) == (
         "unknown method 'ecco'; did you mean 'echo'?\n"
-        "  hint: known: classical, echo, llm2vec, metaeol, prompteol, reba, sentence-transformers"
+        "  hint: known: classical, echo, endpoint, llm2vec, metaeol, prompteol, reba, sentence-transformers"
     )
     assert _message(lambda: load_encoder(folder, pooling="men"), SpecError) == (
         "unknown pooling 'men'; did you mean 'mean'?\n  hint: known: bos, eos, last, mean, trainable, weighted_mean"
