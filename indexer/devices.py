@@ -24,6 +24,7 @@ class RunOptions(TypedDict, total=False):
     device: str
     dtype: str
     attn: str
+    endpoint: str | None  # the address of the server that has the model `openai:NAME`
 
 
 def missing_models(*more: str) -> list[str]:

@@ -42,6 +42,11 @@ class EncoderSpec(Spec):
     max_length: int | None = None  # tokens of a text that are read at most; None: as many as the model allows
     compute_matched: bool = later(False)  # max_length holds for all copies together, not for each
     truncate: str = later("end")  # where a text that is too long is cut
+    tokenizer: str | None = later(None)  # of an endpoint: the file that counts the tokens of chunks; None: characters
+
+    def to_json(self) -> dict[str, Json]:
+        """All fields; the tokenizer where it is named, so that the spec of an older index is written as it was."""
+        return {name: value for name, value in super().to_json().items() if name != "tokenizer" or value}
 
     def __post_init__(self) -> None:
         if self.attention not in ATTENTIONS:
@@ -215,7 +220,7 @@ class IndexSpec(Spec):
 
     def to_json(self) -> dict[str, Json]:
         """All fields, in the form that an index stores."""
-        return self._stored(Spec.to_json)
+        return self._stored(Spec.to_json, EncoderSpec.to_json)
 
     @classmethod
     def from_json(cls, data: object, *, where: str = "") -> Self:
@@ -229,15 +234,17 @@ class IndexSpec(Spec):
 
     def decisive(self) -> dict[str, Json]:
         """What the fingerprint is of, in the form that an index stores."""
-        return self._stored(Spec.decisive)
+        return self._stored(Spec.decisive, EncoderSpec.decisive)
 
-    def _stored(self, form: Callable[[Spec], dict[str, Json]]) -> dict[str, Json]:
-        """The fields as JSON, each spec by `form`.
+    def _stored(
+        self, own: Callable[[Spec], dict[str, Json]], form: Callable[[EncoderSpec], dict[str, Json]]
+    ) -> dict[str, Json]:
+        """The fields as JSON by `own`, each encoder by `form`.
 
         Precomputed vectors are stored as an encoder with the method `vectors`, as the first indexes had them, with
         `query_encoder` and `given_dim` beside it if set. Only this function and `from_json` know that form.
         """
-        fields = form(self)
+        fields = own(self)
         fields.pop("precomputed", None)
         if self.precomputed is not None:
             fields["encoder"] = form(stored_encoder(self.precomputed.made_by))
@@ -274,7 +281,9 @@ def stored_encoder(made_by: str) -> EncoderSpec:
 
 
 def _nameless(encoder: EncoderSpec) -> EncoderSpec:
-    return dataclasses.replace(encoder, model="", revision=None, instruction=None, adapters=(), pooler=None)
+    return dataclasses.replace(
+        encoder, model="", revision=None, instruction=None, adapters=(), pooler=None, tokenizer=None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +341,7 @@ def _of_encoders(*names: str) -> frozenset[str]:
 
 _INSTRUCTION = _of_encoders("instruction")
 _CHOOSE_TEMPLATE = _of_encoders("method", "template", "copies")
-_NAMES = _of_encoders("model", "revision", "adapters", "pooler")
+_NAMES = _of_encoders("model", "revision", "adapters", "pooler", "tokenizer")
 _CONTENTS = {"template", "weights"}
 _PREFIXED = ("filter", "chunk")  # members whose options begin with their name,
 _PLAIN = ("tau", "dim", "headings")  # but for these

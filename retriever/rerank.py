@@ -149,7 +149,7 @@ class DecoderReranker:
         from transformers import AutoModelForCausalLM
 
         from ragidx.indexer.encoders.backbone import silence_transformers
-        from ragidx.indexer.encoders.gguf_model import load_gguf
+        from ragidx.indexer.models.gguf.model import load_gguf
 
         silence_transformers()
         self.device = device

@@ -30,6 +30,7 @@ from ragidx.retriever.rerank import AUTO, Reranker, check_scores, load_reranker
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
+    from ragidx.indexer.encoders.load import Kept
     from ragidx.indexer.encoders.protocol import Encoder
     from ragidx.indexer.filters.filter import Filter
     from ragidx.indexer.models.locate import ModelFiles
@@ -44,6 +45,15 @@ def stored_filter(store: Store, spec: FilterSpec) -> Filter | None:
     return None if spec.name == "none" else Filter.from_bytes(store.blob(FILTER_FILE))
 
 
+def kept_endpoint(store: Store) -> Kept:
+    """What an index of an endpoint's model keeps of it."""
+    from ragidx.indexer.encoders.endpoint import CANARY_FILE
+    from ragidx.indexer.encoders.load import Kept
+    from ragidx.indexer.models.address import KEPT_AS
+
+    return Kept(store.manifest.notes.get(KEPT_AS), store.blob(CANARY_FILE), str(store.path))
+
+
 class Retriever:
     """A committed state of an index, open for questions. Safe to use from several threads."""
 
@@ -56,11 +66,12 @@ class Retriever:
         pooler: str | None = None,
         device: str = "auto",
         dtype: str = "auto",
+        endpoint: str | None = None,
     ) -> None:
         self.reader = IndexReader(store, device=device)
         self.store, self.spec = store, self.reader.spec
         self._model, self._adapters, self._pooler = model, adapters, pooler
-        self._device, self._dtype = device, dtype
+        self._device, self._dtype, self._endpoint = device, dtype, endpoint
         self._loading = threading.Lock()
         self._loaded: Encoder | None = None
         self._rerankers: dict[tuple[str, str], Reranker] = {}
@@ -75,6 +86,7 @@ class Retriever:
         pooler: str | None = None,
         device: str = "auto",
         dtype: str = "auto",
+        endpoint: str | None = None,
     ) -> Retriever:
         """The index in a folder. No model is loaded yet.
 
@@ -85,6 +97,7 @@ class Retriever:
             pooler: likewise, of the weights of its trainable pooling.
             device: of the encoder, as in `load_encoder`; `cuda` searches the index there, too.
             dtype: of the encoder, as in `load_encoder`.
+            endpoint: where the server of the index's model is now; None: where it was, if that is this machine.
 
         Raises:
             IndexFormatError: there is no index, or it is damaged or newer.
@@ -93,7 +106,7 @@ class Retriever:
         check_device(device)
         store = Store.open(path)
         store.move(device)
-        return cls(store, model=model, adapters=adapters, pooler=pooler, device=device, dtype=dtype)
+        return cls(store, model=model, adapters=adapters, pooler=pooler, device=device, dtype=dtype, endpoint=endpoint)
 
     def search(
         self,
@@ -239,21 +252,30 @@ class Retriever:
                 where=str(self.store.path),
             )
         from ragidx.indexer.encoders.load import encoder_of
-        from ragidx.indexer.models.locate import locate, weights_fingerprint
+        from ragidx.indexer.models.fingerprint import weights_fingerprint
+        from ragidx.indexer.models.locate import find
 
-        files = locate(
+        files = find(
             self._model or spec.model,
             revision=spec.revision,
             adapters=spec.adapters if self._adapters is None else self._adapters,
             pooler=self._pooler or spec.pooler,
         )
         if weights_fingerprint(files, self.spec.weights) != self.spec.weights:
+            if files.served:
+                raise ModelError(
+                    f"'{files.name}' is not the model this index was made with, which is '{spec.model}'",
+                    "remove `model`, or build the index again with `rebuild=True`",
+                    where=str(self.store.path),
+                )
             raise ModelError(
                 f"'{files.name}'{_extras(files)} is not the model this index was made with: its files have changed",
                 f"name the right folder with `model`{_options(spec)}, or build the index again with `rebuild=True`",
                 where=str(self.store.path),
             )
-        encoder = encoder_of(files, spec, device=self._device, dtype=self._dtype)
+        kept = kept_endpoint(self.store) if files.served else None
+        device = "auto" if files.served else self._device  # which is then that of the search
+        encoder = encoder_of(files, spec, device=device, dtype=self._dtype, endpoint=self._endpoint, kept=kept)
         if encoder.template_content() != self.spec.template:
             raise ModelError(
                 f"the template '{spec.template}' of this version is not the one this index was made with",

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from ragidx.indexer.models.client import Patience
+
+from .embedding_server import EmbeddingServer, running
 
 # How long an example takes is the machine's affair: it may be shared.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -193,3 +197,14 @@ def small_corpus(tmp_path: Path) -> Path:
     lines = [json.dumps({"id": i, "text": t, "year": y, "subject": s}) for i, t, y, s in facts]
     (folder / "facts.jsonl").write_text("\n".join(lines) + "\n")
     return folder
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddingServer]:
+    """A server of embeddings on this machine; no key, and retries without much waiting."""
+    for name in ("RAGIDX_API_KEY", "OPENAI_API_KEY", "RAGIDX_ENDPOINT", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    quick = Patience(connect_s=1, answer_s=5, attempts=3, wait_s=0.01, most_s=2)
+    monkeypatch.setattr("ragidx.indexer.models.client.PATIENCE", quick)
+    with running() as served:
+        yield served

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from ragidx.corpora.errors import ModelError, RagidxError, SpecError, check_machine, first_line
 from ragidx.indexer.encoders import precision
 from ragidx.indexer.encoders.backward_attention import use_strongest, watched
-from ragidx.indexer.encoders.gguf_model import load_gguf
 from ragidx.indexer.models import lora as adapters
+from ragidx.indexer.models.gguf.model import load_gguf
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import EncoderSpec
 

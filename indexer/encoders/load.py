@@ -1,18 +1,35 @@
-"""Which kind of encoder a model and a spec need: `decoder`, `sentence_transformer` or, without a network, `static`.
+"""Which kind of encoder a model and a spec need: `decoder`, `sentence_transformer`, without a network `static`, or for
+a model of a server `endpoint`.
 
 Torch and transformers take seconds to load, so the kinds are imported when one of them is needed.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Unpack
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.devices import check_device, check_dtype, check_models, choose_device
 from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, EncoderOptions, located, resolve
 from ragidx.indexer.encoders.protocol import Encoder
-from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.models.locate import SERVED, ModelFiles
 from ragidx.indexer.specs import EncoderSpec
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What an index keeps of the endpoint that made it.
+
+    Attributes:
+        url: its address; None: not known.
+        canary: the bytes of its `CANARY_FILE`.
+        where: the index.
+    """
+
+    url: object
+    canary: bytes
+    where: str
 
 
 def load_encoder(
@@ -21,17 +38,19 @@ def load_encoder(
     device: str = "auto",
     dtype: str = "auto",
     attn: str = "auto",
+    endpoint: str | None = None,
     **options: Unpack[EncoderOptions],
 ) -> Encoder:
     """An encoder for a model; unset options take the model's preset, then the method's default.
 
     Args:
-        model: `mini`, a folder, a GGUF file, `ollama:NAME`, `smollm2`, or a hub id. A folder with a LoRA adapter means
-            its base model with the adapter.
+        model: `mini`, a folder, a GGUF file, `ollama:NAME`, `smollm2`, a hub id, or `openai:NAME`. A folder with a LoRA
+            adapter means its base model with the adapter.
         device: auto, cuda, mps, cpu. A static model (layer 0, mean) takes the CPU for auto: it runs no network.
         dtype: auto, float32, bfloat16, float16, mixed. On a CPU auto is measured once, on the first call with 256
             documents or more, and `encoder.dtype` says which it is; a named dtype never changes.
         attn: how a decoder's attention is computed, a name of transformers': sdpa, eager, flash_attention_2; auto.
+        endpoint: the address of the server that has `openai:NAME`, such as `http://127.0.0.1:11434/v1`.
         options: method, template, pooling, layer, instruction, max_length ...: `EncoderOptions` says what each does.
 
     Raises:
@@ -40,16 +59,32 @@ def load_encoder(
         RagidxError: it needs the extra `models`, which is not installed.
     """
     files = located(model, options)
-    return encoder_of(files, resolve(files, **options), device=device, dtype=dtype, attn=attn)
+    return encoder_of(files, resolve(files, **options), device=device, dtype=dtype, attn=attn, endpoint=endpoint)
 
 
 def encoder_of(
-    files: ModelFiles, spec: EncoderSpec, *, device: str = "auto", dtype: str = "auto", attn: str = "auto"
+    files: ModelFiles,
+    spec: EncoderSpec,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    attn: str = "auto",
+    endpoint: str | None = None,
+    kept: Kept | None = None,
 ) -> Encoder:
-    """The encoder a whole spec describes."""
+    """The encoder a whole spec describes; `kept`: what its index keeps of an endpoint."""
     check_device(device)
     check_dtype(dtype)
-    if check_network(files, spec, device=device, dtype=dtype, attn=attn) is None:
+    needs = check_network(files, spec, device=device, dtype=dtype, attn=attn, endpoint=endpoint)
+    if files.served:
+        from ragidx.indexer.encoders.endpoint import EndpointEncoder, check_canary
+        from ragidx.indexer.models.address import chosen_address
+
+        encoder = EndpointEncoder(files, spec, chosen_address(endpoint, None if kept is None else kept.url, files.name))
+        if kept is not None:
+            check_canary(encoder, kept.canary, kept.where)
+        return encoder
+    if needs is None:
         from ragidx.indexer.encoders.static import StaticEncoder
 
         return StaticEncoder(files, spec)
@@ -72,13 +107,29 @@ def encoder_of(
     return DecoderEncoder(files, spec, device=place, dtype=kind, measured=dtype == "auto", attn=attn)
 
 
-def check_network(files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: str, attn: str) -> str | None:
-    """What an encoder needs a network for, as a user names it; None: it is static. Loads nothing.
+def check_network(
+    files: ModelFiles, spec: EncoderSpec, *, device: str, dtype: str, attn: str, endpoint: str | None = None
+) -> str | None:
+    """What an encoder needs a neural network for, as a user names it; None: it is static, or a server runs it. Loads
+    nothing.
 
     Raises:
         RagidxError: it needs one, and the extra `models` is not installed.
+        SpecError: an option says how a server's model runs, or where a server is that is not asked.
     """
     from ragidx.indexer.encoders.static import asks_for_network
+
+    if files.served:
+        for name, value in (("device", device), ("dtype", dtype), ("attn", attn)):
+            if value != "auto":
+                raise SpecError(f"the server runs '{files.name}'", f"remove `{name}`", where=f"`{name}={value}`")
+        return None
+    if endpoint is not None:
+        raise SpecError(
+            f"'{files.name}' is no model of a server",
+            f"name it as `model={SERVED}NAME`, or remove `endpoint`",
+            where="`endpoint`",
+        )
 
     asked = {
         f"`device={device}`": device not in ("auto", "cpu"),

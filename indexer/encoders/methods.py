@@ -7,16 +7,20 @@ defaults, which follow the papers.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack, cast
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.indexer.models.locate import ModelFiles, locate
+from ragidx.indexer.models.locate import SERVED, ModelFiles, find
+from ragidx.indexer.prompts.forms import forms_of
 from ragidx.indexer.prompts.instructions import instruction
 from ragidx.indexer.prompts.templates import Template, default_copies, load_template, template_of_model
 from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
+ENDPOINT = "endpoint"
+OWN_MODULES = (SENTENCE_TRANSFORMERS, ENDPOINT)  # methods of models that pool by themselves
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ METHODS: dict[str, Method] = {
         "reba", "causal", "mean", "the text repeated; each token takes the later states that attended to it back"
     ),
     SENTENCE_TRANSFORMERS: Method("", "own", "own", "the model's own modules and prompts"),
+    ENDPOINT: Method("", "own", "own", "a model of a server, by the protocol of OpenAI's embeddings"),
 }
 DEFAULT_METHOD = "echo"
 DEFAULT_TAU = 2.0
@@ -56,7 +61,7 @@ class EncoderOptions(TypedDict, total=False):
 
     revision: str | None  # of a hub id
     adapters: tuple[str, ...] | None  # LoRA adapters, merged in this order: folders or hub ids
-    method: str | None  # classical, echo, prompteol, metaeol, llm2vec, reba, sentence-transformers
+    method: str | None  # classical, echo, prompteol, metaeol, llm2vec, reba, sentence-transformers, endpoint
     template: str | None  # a name in templates.toml, or a string with `{text}`
     copies: int | None  # how often echo (without words between) or reba repeats the text
     pooling: str | None  # mean, weighted_mean, last, eos, bos, trainable
@@ -69,6 +74,7 @@ class EncoderOptions(TypedDict, total=False):
     max_length: int | None  # tokens of a text that are read at most
     compute_matched: bool | None  # whether max_length holds for all copies of the text together
     truncate: str | None  # where a text that is too long is cut: end or middle
+    tokenizer: str | None  # of an endpoint's model: its tokenizer.json, which counts tokens of chunks; None: characters
 
 
 class FilterFields(TypedDict, total=False):
@@ -94,7 +100,7 @@ FILTER_OPTIONS = tuple(FilterOptions.__annotations__)
 
 def located(model: str, options: EncoderOptions) -> ModelFiles:
     """The files of a model, with the adapters and the pooler that the options name; errors as of `locate`."""
-    return locate(
+    return find(
         model,
         revision=options.get("revision"),
         adapters=options.get("adapters") or (),
@@ -117,6 +123,8 @@ def resolve(files: ModelFiles, **asked: Unpack[EncoderOptions]) -> EncoderSpec:
         raise SpecError(
             "a layer is chosen on a corpus, when its index is made", "give the number of a layer", where="`layer`"
         )
+    if files.served:
+        return _endpoint(files, given)
     preset = files.preset()
     own = SENTENCE_TRANSFORMERS if files.sentence_transformers else preset.get("method", DEFAULT_METHOD)
     method = given.get("method", own)
@@ -124,6 +132,8 @@ def resolve(files: ModelFiles, **asked: Unpack[EncoderOptions]) -> EncoderSpec:
         raise unknown_name("method", method, METHODS)
     if method == SENTENCE_TRANSFORMERS:
         return _sentence_transformers(files, given)
+    if method == ENDPOINT:
+        raise SpecError(f"'{files.name}' is no model of a server", f"name it as `model={SERVED}NAME`", where="`method`")
     defaults = METHODS[method]
     spec: dict[str, Any] = {"template": defaults.template, "pooling": defaults.pooling, "attention": defaults.attention}
     spec["template"] = template_of_model(method, files.names) or spec["template"]
@@ -149,7 +159,7 @@ def continued_options(old: EncoderSpec, asked: EncoderOptions) -> EncoderOptions
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if given.get("method", old.method) != old.method:
         return cast(EncoderOptions, given)
-    names = ("instruction", "max_length") if old.method == SENTENCE_TRANSFORMERS else ENCODER_OPTIONS
+    names = _OWN_FIELDS.get(old.method, ENCODER_OPTIONS)
     kept = {name: getattr(old, name) for name in names}
     for one, other in (("copies", "template"), ("template", "copies")):
         if one in given and other not in given:
@@ -174,6 +184,12 @@ def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
             "the trainable pooling and its weights belong together",
             "give `pooling=trainable` and `pooler=weights.safetensors`, or neither",
             "`pooler`",
+        ),
+        (
+            spec.tokenizer is not None,
+            "the model has a tokenizer of its own",
+            "remove `tokenizer`, which is for a model of a server",
+            "`tokenizer`",
         ),
         (
             spec.method == "reba" and spec.pooling not in ("mean", "weighted_mean", "last"),
@@ -234,7 +250,7 @@ def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
     """The default filter: the preset's; EmbedFilter at tau = 2 for a decoder; none for a model with
     its own modules, which has no unembedding matrix that its vectors were trained against.
     """
-    if spec.method == SENTENCE_TRANSFORMERS:
+    if spec.method in OWN_MODULES:
         return FilterSpec(name="none")
     preset = files.preset()
     kept = FilterSpec.from_json(preset.get("filter", {}), where="preset.json")
@@ -278,16 +294,43 @@ def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderS
             "choose a method for decoders, such as `method=echo`",
             where="`method`",
         )
-    kept = {name: given.pop(name) for name in ("instruction", "max_length", "revision") if name in given}
+    names = (*_OWN_FIELDS[SENTENCE_TRANSFORMERS], "revision")
+    return _own_modules(
+        files, given, SENTENCE_TRANSFORMERS, names, "a sentence-transformers model", "choose another `method`"
+    )
+
+
+def _endpoint(files: ModelFiles, given: dict[str, Any]) -> EncoderSpec:
+    if given.get("method", ENDPOINT) != ENDPOINT:
+        raise SpecError(
+            f"the server runs '{files.name}', whatever its method is",
+            "remove `method`, or name the model's folder or its hub id",
+            where="`method`",
+        )
+    other = "name the model's folder or its hub id"
+    spec = _own_modules(files, given, ENDPOINT, _OWN_FIELDS[ENDPOINT], "a model of a server", other)
+    forms_of(spec.template).filled("", spec.instruction or "")
+    return spec
+
+
+# What can be said of models that pool by themselves.
+_OWN_FIELDS = {
+    SENTENCE_TRANSFORMERS: ("instruction", "max_length"),
+    ENDPOINT: ("instruction", "max_length", "template", "tokenizer"),
+}
+
+
+def _own_modules(
+    files: ModelFiles, given: dict[str, Any], method: str, names: Sequence[str], what: str, other: str
+) -> EncoderSpec:
+    """The spec of a model that takes `names` alone; `what` it is, and what `other` to choose for the rest."""
+    kept = {name: given.pop(name) for name in names if name in given}
     for name, value in given.items():
         if name != "method" and value != () and (value is not False or name == "pool_eos"):
             field = f"`{name}=False`" if value is False else f"`{name}`"
             raise SpecError(
-                f"a sentence-transformers model brings its own {name.replace('_', ' ')}",
-                f"remove {field}, or choose another `method`",
-                where=field,
+                f"{what} brings its own {name.replace('_', ' ')}", f"remove {field}, or {other}", where=field
             )
     kept["instruction"] = instruction(kept.get("instruction"))
-    return EncoderSpec(
-        model=files.name, method=SENTENCE_TRANSFORMERS, template="", pooling="own", attention="causal", **kept
-    )
+    own: dict[str, Any] = {"template": "", "pooling": "own", "attention": "causal"}
+    return EncoderSpec(model=files.name, method=method, **(own | kept))

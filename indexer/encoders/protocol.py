@@ -51,6 +51,28 @@ class Batch:
     n_truncated: int
 
 
+@dataclass
+class Usage:
+    """What an endpoint was asked so far.
+
+    Attributes:
+        url: its address.
+        n_requests: that were answered.
+        n_again: that were sent once more.
+        n_tokens: that it says it read; None: it does not say.
+        n_cut: documents' texts that the server cut, as its count of tokens says; None: nothing can be said, since it
+            does not count, or its tokenizer is not here.
+        counted_by: what counts tokens here: the name of a tokenizer's file, or empty for characters.
+    """
+
+    url: str
+    n_requests: int = 0
+    n_again: int = 0
+    n_tokens: int | None = None
+    n_cut: int | None = None
+    counted_by: str = ""
+
+
 class Encoder(ABC):
     """The base of all encoders: documents, queries, and checks of their vectors."""
 
@@ -60,6 +82,11 @@ class Encoder(ABC):
     tokenizer: TextTokenizer
     device: str
     dtype: str
+
+    @property
+    def usage(self) -> Usage | None:
+        """What a server was asked; None: the model runs here."""
+        return None
 
     def encode_document(self, texts: Sequence[str]) -> Floats:
         """(n, hidden) float32 of documents, raw: neither filtered nor normalised.

@@ -57,6 +57,8 @@ def find_unembedding(files: ModelFiles) -> Unembedding:
     Raises:
         ModelError: the model has no head, or it is stored in a quantised dtype.
     """
+    if files.served:
+        raise ModelError(f"this needs the weights of '{files.name}', and a server has them", _NO_HEAD, where="`filter`")
     config = files.config.get("text_config") or files.config
     tied = bool(config["tie_word_embeddings"] if "tie_word_embeddings" in config else _tied_by_default(files))
     found = None if _is_encoder(files) else checkpoint.find(files, checkpoint.INPUTS if tied else _HEADS)

@@ -7,10 +7,8 @@ GGUF only.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +18,7 @@ from typing import Any
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.devices import check_models
-from ragidx.indexer.models.files import AGAIN, keep, read_object
+from ragidx.indexer.models.files import AGAIN, read_object
 from ragidx.indexer.models.gguf.architectures import config_of, weights_of
 from ragidx.indexer.models.gguf.files import PACKAGES, named_gguf, only_gguf, read_model
 from ragidx.indexer.models.gguf.header import Gguf
@@ -32,13 +30,7 @@ from ragidx.indexer.models.modules import MODULES, check_modules
 from ragidx.indexer.models.presets import published_presets
 
 BUNDLED = ("mini",)
-_SETTINGS = (
-    *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("tokenizer.model", "vocab.json", "vocab.txt", "merges.txt"),
-)
-_VOCABULARIES = ("vocab.txt", "merges.txt", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
-_WORTH_KEEPING = 1 << 28
-_BLOB = re.compile(r"sha256-([0-9a-f]{64})")
+SERVED = "openai:"  # before the name of a model that a server has, by the protocol of OpenAI's embeddings
 
 _WIDTHS = ("word_embed_proj_dim", "hidden_size", "n_embd", "d_model")  # fields of a config, the first that is there
 _PRESET = {"method": str, "template": str, "pooling": str, "attention": str, "layer": int, "filter": dict}
@@ -58,6 +50,7 @@ class ModelFiles:
         names: what the model and its base are called, by the user and in the files of the model and its adapters.
         gguf: the header of its file, if the model is in GGUF. Then the config is made from it, and nothing else of the
             folder belongs to the model.
+        served: the name that a server knows it by, which then has its files; empty: they are here.
     """
 
     name: str
@@ -68,6 +61,7 @@ class ModelFiles:
     pooler: Path | None = None
     names: tuple[str, ...] = ()
     gguf: Gguf | None = field(default=None, repr=False)
+    served: str = ""
 
     @property
     def tokenizer_folder(self) -> Path:
@@ -106,6 +100,26 @@ class ModelFiles:
         return found
 
 
+def find(
+    model: str, *, revision: str | None = None, adapters: Sequence[str] = (), pooler: str | None = None
+) -> ModelFiles:
+    """As `locate`; or a model that a server has, `openai:NAME`, of which there are no files.
+
+    Raises:
+        ModelError: as `locate`, or the name is missing.
+    """
+    if not model.startswith(SERVED):
+        return locate(model, revision=revision, adapters=adapters, pooler=pooler)
+    name = model.removeprefix(SERVED)
+    if not name.strip() or not name.isprintable():
+        raise ModelError(
+            f"{model!a} names no model of a server",
+            f"write `model={SERVED}NAME`, by its name there",
+            where="`model`",
+        )
+    return ModelFiles(model, Path(model), {}, sentence_transformers=False, served=name)
+
+
 def locate(
     model: str, *, revision: str | None = None, adapters: Sequence[str] = (), pooler: str | None = None
 ) -> ModelFiles:
@@ -122,6 +136,12 @@ def locate(
         ModelError: no such folder or id, no weights, weights in pickle files only, no config, an adapter of another
             base, a model and an adapter in one folder, or a GGUF file that cannot be read as a decoder.
     """
+    if model.startswith(SERVED):
+        raise ModelError(
+            f"'{model}' is a model of a server, and its files are needed here",
+            "name its folder or its hub id",
+            where="`model`",
+        )
     gguf = named_gguf(model)
     folder = _folder(model, revision, "`model`") if gguf is None else gguf.parent
     if gguf is None and not _has_model(folder) and not is_adapter(folder):
@@ -256,71 +276,6 @@ def _check_adapter(folder: Path, name: str, model: Path, names: Sequence[str]) -
             f"use `model={base}` with it",
             where="`adapters`",
         )
-
-
-def weights_fingerprint(files: ModelFiles, stored: str = "") -> str:
-    """sha256 (hex) over the files of the model, its adapters and its pooler: what its vectors depend on.
-
-    Hashing a large model takes seconds, so the digest of a large file is kept in the user's cache folder by the file's
-    size, time and inode.
-
-    Args:
-        files: of the model.
-        stored: the fingerprint of an index to compare with. It is returned if it fits these files by the older rule,
-            which skipped vocabularies without a tokenizer.json in sentence-transformers models.
-    """
-    if files.gguf is not None:
-        return _fingerprint_of_gguf(files, files.gguf)
-    found = _fingerprint(files, _decisive(files))
-    if stored not in ("", found) and files.sentence_transformers:
-        before = _fingerprint(files, [path for path in _decisive(files) if path.name not in _VOCABULARIES])
-        return stored if before == stored else found
-    return found
-
-
-def _fingerprint(files: ModelFiles, decisive: Sequence[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in decisive:
-        digest.update(f"{path.relative_to(files.folder).as_posix()}\0{_file_digest(path)}\0".encode())
-    for number, adapter in enumerate(files.adapters):
-        for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, *_SETTINGS):
-            if (adapter / name).is_file():
-                digest.update(f"adapter {number}/{name}\0{_file_digest(adapter / name)}\0".encode())
-    if files.pooler is not None:
-        digest.update(f"pooler\0{_file_digest(files.pooler)}\0".encode())
-    return digest.hexdigest()
-
-
-def _fingerprint_of_gguf(files: ModelFiles, gguf: Gguf) -> str:
-    """The sha256 of the file; of several, or with a pooler, over theirs. Ollama's files are named by their sha256."""
-    digests = [blob[1] if (blob := _BLOB.fullmatch(path.name)) else _file_digest(path) for path in gguf.parts]
-    if files.pooler is not None:
-        digests.append(_file_digest(files.pooler))
-    return digests[0] if len(digests) == 1 else hashlib.sha256("\0".join(digests).encode()).hexdigest()
-
-
-def _decisive(files: ModelFiles) -> list[Path]:
-    if files.sentence_transformers:  # each module has settings and weights in a folder of its own
-        words = (path for name in _VOCABULARIES for path in files.folder.rglob(name))
-        settings = [*files.folder.rglob("*.json"), *(p for p in words if not (p.parent / "tokenizer.json").is_file())]
-    else:
-        settings = [files.folder / name for name in _SETTINGS]
-    return sorted({path for path in [*settings, *files.weight_files] if path.is_file()})
-
-
-def _file_digest(path: Path) -> str:
-    state = path.stat()
-    key = hashlib.sha256(f"{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}\0{state.st_ino}".encode()).hexdigest()
-    kept = Path.home() / ".cache" / "ragidx" / "digests" / key
-    if state.st_size >= _WORTH_KEEPING:
-        with contextlib.suppress(OSError, ValueError):  # an entry that cannot be read is written again
-            if re.fullmatch("[0-9a-f]{64}", found := kept.read_text("ascii")):
-                return found
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    if state.st_size >= _WORTH_KEEPING:
-        keep(kept, lambda temporary: temporary.write_text(digest, "ascii"))
-    return digest
 
 
 def _checked(model: str, folder: Path) -> ModelFiles:

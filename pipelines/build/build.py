@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.language import LANGUAGE, check_language, language_finder
+from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.records import Document, Skip
 from ragidx.corpora.sources import BY_RULE, Source
 from ragidx.indexer.arrays import Floats
@@ -39,6 +39,7 @@ from ragidx.pipelines.build.corpus import (
     too_long,
 )
 from ragidx.pipelines.build.encode import encode, windows, with_vector
+from ragidx.pipelines.build.endpoint import check_journal, check_uncut, endpoint_note
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
 from ragidx.pipelines.build.options import BuildKeywords, build_options
 from ragidx.pipelines.build.removal import DELETED_FILE, deleted_ids, is_unreadable, missing
@@ -128,25 +129,24 @@ class _Build:
     def __init__(self, plan: Plan, reading: Reading, selection: Selection, on_progress: OnProgress | None) -> None:
         self.plan, self.reading = plan, reading
         self.corpus, self.index, self.options = reading.corpus, reading.index, reading.options
-        self.selection = selection
+        self.selection, self._tally = selection, Tally(selection)
         self.report = BuildReport(index=str(self.index))
         self.progress = Progress()
         self._tell = Teller(on_progress, self.progress)
         self.skips = Skips(self.options.strict)
         self._cutter: Cutter | None = None
         self._fitted: dict[bytes, Floats] = {}  # vectors of the sample the filter was fitted on
-        self._tally = Tally(selection)
         self._name, self._unreadable = "", set[str]()  # the file that is read; files that cannot be
 
     def run(self) -> BuildReport:
         """The whole build."""
         self._started = time.perf_counter()
-        if self.reading.language:
-            check_language()
+        self.reading.check_language()
         if self.plan.wants_a_sample:
             self._fit()
         with cleaned_if_refused(self.index), self._writer() as writer:
             self.writer = writer
+            check_journal(self.plan, writer)
             known = writer.known_documents()
             had = writer.base is not None and not self.options.rebuild
             self._cut_before = n_truncated(writer.base) if had else 0
@@ -297,8 +297,7 @@ class _Build:
 
     def _cutting(self) -> Cutter:
         if self._cutter is None:
-            language = language_finder() if self.reading.language else None
-            self._cutter = self._open.enter_context(Cutter(self._chunker(), language))
+            self._cutter = self._open.enter_context(Cutter(self._chunker(), self.reading.language_finder()))
         return self._cutter
 
     def _chunker(self) -> Chunker:
@@ -331,6 +330,7 @@ class _Build:
             self.writer.remember(keys, vectors)
             found |= zip(keys, vectors, strict=True)
             self.progress.n_chunks += len(keys)
+            check_uncut(self.plan, strict=self.options.strict)
         return found
 
     def _check_whole(self, document: Document) -> None:
@@ -380,6 +380,7 @@ class _Build:
             "truncated": r.n_truncated + (0 if self._looks_again else self._cut_before),
             "device": encoder.device if encoder else "",
             "dtype": encoder.dtype if encoder else "",
+            **endpoint_note(self.plan),
         }
 
     def _finish(self) -> None:
@@ -391,7 +392,7 @@ class _Build:
         r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places
         r.index_bytes = sum(entry.bytes for entry in files_of(store.manifest).values())
         if (encoder := self.plan.loaded) is not None:
-            r.device, r.dtype = encoder.device, encoder.dtype
+            r.device, r.dtype, r.endpoint = encoder.device, encoder.dtype, encoder.usage
         r.n_encoded, r.n_tokens = self.progress.n_encoded, self.progress.n_tokens
         r.encode_seconds, r.seconds = self.progress.seconds, time.perf_counter() - self._started
         self.progress.total_bytes = self.progress.total_bytes or self.progress.n_bytes

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, SpecError, is_panic, panics_of
-from ragidx.corpora.language import LANGUAGE
+from ragidx.corpora.language import LANGUAGE, check_language, language_finder
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.registry import ReadOptions, read_all
 from ragidx.corpora.records import Document, OnSkip, Skip, plain
@@ -114,6 +114,19 @@ class Reading:
     def language(self) -> bool:
         """Whether documents get the field `language`: as asked, else as the index that is updated has it."""
         return self._had_language if self.options.language is None else self.options.language
+
+    def check_language(self) -> None:
+        """Whether languages can be named here, if they are to be.
+
+        Raises:
+            RagidxError: py3langid is not installed.
+        """
+        if self.language:
+            check_language()
+
+    def language_finder(self) -> Callable[[str], str | None] | None:
+        """What names the language of a text, if documents get that field."""
+        return language_finder() if self.language else None
 
     @property
     def changes_language(self) -> bool:

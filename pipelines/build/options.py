@@ -95,11 +95,11 @@ class BuildOptions:
     """What was said about a build; None: the index's own, else the preset's, else the default.
 
     Args:
-        model: mini, a folder, or a hub id.
+        model: mini, a folder, a hub id, or `openai:NAME`.
         encoder, filter, chunk: the options of each that were given, None never.
         index_type, target_recall, max_memory: as in `AnnOptions`; the last in bytes.
         stemmer, lexical: as in `LexicalOptions`.
-        device, dtype, attn: as in `RunOptions`.
+        device, dtype, attn, endpoint: as in `RunOptions`.
         include, exclude, text_field, id_field: as in `CorpusOptions`.
         records, language, fields: as in `BuildKeywords`.
         strict, reread, restore, allow_removal, rebuild: as in `BuildKeywords`.
@@ -117,6 +117,7 @@ class BuildOptions:
     device: str = "auto"
     dtype: str = "auto"
     attn: str = "auto"
+    endpoint: str | None = None
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
     text_field: tuple[str, ...] | None = None

@@ -20,6 +20,7 @@ from ragidx.indexer.specs import PRECOMPUTED, EncoderSpec, FilterSpec, IndexSpec
 
 if TYPE_CHECKING:
     from ragidx.corpora.readers.layouts import Layouts
+    from ragidx.indexer.encoders.protocol import Usage
     from ragidx.indexer.lexical.spec import LexicalSpec
     from ragidx.indexer.store.manifest import Manifest
     from ragidx.indexer.writing.field_bounds import FieldBounds
@@ -29,7 +30,7 @@ PLANNING = "planning"
 DERIVING = "making the index"
 
 _SOMETIMES = (
-    *("queries", "given_dim", "over_memory", "layer_scores"),
+    *("queries", "given_dim", "over_memory", "endpoint", "layer_scores"),
     *("fields", "mixed_fields", "n_shared_fields", "n_values_left_out"),
 )
 _EXAMPLES = 5
@@ -252,6 +253,7 @@ class BuildReport:
     mixed_fields: dict[str, list[str]] = field(default_factory=dict)  # text, because their values have these types
     n_shared_fields: int = 0  # beyond the 1,000 of an index, in one field as JSON
     n_values_left_out: int = 0  # of them, that had no room there
+    endpoint: Usage | None = None  # what a server was asked, where the model is one of a server
     over_memory: OverMemory | None = None  # where a search needs a MiB more than was allowed, or more
 
     def to_json(self) -> dict[str, Any]:

@@ -18,23 +18,25 @@ from typing import TYPE_CHECKING, Any
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import CHUNKER, ChunkSpec
 from ragidx.indexer.ann.index_types import AUTO, INDEX_TYPES, IndexOptions, check_index_type
+from ragidx.indexer.devices import RunOptions
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.load import check_network
 from ragidx.indexer.encoders.methods import (
-    SENTENCE_TRANSFORMERS,
+    OWN_MODULES,
     EncoderOptions,
     continued_options,
     filter_spec,
     located,
 )
-from ragidx.indexer.models.locate import ModelFiles, locate, weights_fingerprint
+from ragidx.indexer.models.fingerprint import weights_fingerprint
+from ragidx.indexer.models.locate import ModelFiles, find
 from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.specs import FILTERS, EncoderSpec, IndexSpec, differences, mismatch
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.build.options import BuildOptions, ChunkOptions, LexicalOptions, index_options
 from ragidx.pipelines.build.removal import DELETED_FILE
-from ragidx.retriever.retriever import FILTER_FILE, stored_filter
+from ragidx.retriever.retriever import FILTER_FILE, kept_endpoint, stored_filter
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
@@ -64,7 +66,9 @@ class Plan:
         from ragidx.indexer.encoders.load import encoder_of
 
         o = self.options
-        return encoder_of(self.files, self.encoder_spec, device=o.device, dtype=o.dtype, attn=o.attn)
+        kept = kept_endpoint(self.stored) if self.files.served and self.stored is not None else None
+        run = RunOptions(device=o.device, dtype=o.dtype, attn=o.attn, endpoint=o.endpoint)
+        return encoder_of(self.files, self.encoder_spec, **run, kept=kept)
 
     @property
     def loaded(self) -> Encoder | None:
@@ -107,7 +111,7 @@ class Plan:
     @functools.cached_property
     def hidden(self) -> int:
         """Width of the model's embeddings, from its config where that says it."""
-        if self.encoder_spec.method == SENTENCE_TRANSFORMERS:
+        if self.encoder_spec.method in OWN_MODULES:
             return self.encoder.hidden
         return self.files.hidden or self.encoder.hidden
 
@@ -132,7 +136,13 @@ class Plan:
         if self.stored is not None:
             left_out = {DELETED_FILE} if self.options.restore else set()
             return {name: self.stored.blob(name) for name in self.stored.manifest.files if name not in left_out}
-        return {} if self.filter is None else {FILTER_FILE: self.filter.to_bytes()}
+        blobs = {} if self.filter is None else {FILTER_FILE: self.filter.to_bytes()}
+        if self.files.served:
+            from ragidx.indexer.encoders.endpoint import CANARY_FILE, EndpointEncoder, canary_bytes
+
+            assert isinstance(self.encoder, EndpointEncoder)
+            blobs[CANARY_FILE] = canary_bytes(self.encoder)
+        return blobs
 
 
 def fingerprint_of(spec: IndexSpec, blobs: Mapping[str, bytes]) -> str:
@@ -182,7 +192,8 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
     if changes:
         raise _narrower(mismatch(changes, spec.index_type, where), options, stored, {one.field for one in changes})
     plan = Plan(spec, files, options, stored)
-    check_network(files, plan.encoder_spec, device=options.device, dtype=options.dtype, attn=options.attn)
+    run = RunOptions(device=options.device, dtype=options.dtype, attn=options.attn, endpoint=options.endpoint)
+    check_network(files, plan.encoder_spec, **run)
     plan.index_options()  # what is wrong with them shows now
     return plan
 
@@ -204,7 +215,7 @@ def _stored(index: Path) -> Store | None:
 
 
 def _template_content(spec: EncoderSpec, files: ModelFiles) -> str:
-    if spec.method == SENTENCE_TRANSFORMERS:
+    if spec.method in OWN_MODULES:
         return ""
     return load_template(spec.template, files.family, method=spec.method, copies=spec.copies).content()
 
@@ -213,7 +224,7 @@ def _files(model: str | None, asked: EncoderOptions, own: EncoderSpec | None) ->
     """The model that is named, else the index's own; each of what belongs to it likewise."""
     if own is None:
         return located(model or "mini", asked)
-    return locate(
+    return find(
         model or own.model,
         revision=asked.get("revision") or own.revision,
         adapters=asked.get("adapters") or own.adapters,

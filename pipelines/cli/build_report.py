@@ -29,9 +29,15 @@ def tell_report(report: BuildReport) -> None:
             *describe.searched_field(r.index_type, r.made, r.recall),
             ("words", describe.words(r.lexical, r.lexical_asked)),
             ("size", describe.size(r.index_bytes, r.n_chunks, "chunk")),
+            *_endpoint(r),
             ("time", f"{r.seconds:.1f} s{_encoding(r)}"),
         ]
     )
+    if r.endpoint is not None and r.endpoint.n_cut:
+        console.note(
+            f"Cut by the endpoint: {console.plural(r.endpoint.n_cut, 'text')} longer than its model reads; "
+            "a smaller --chunk-size keeps all of their text."
+        )
     if r.n_truncated:
         console.note(
             f"Cut: {console.plural(r.n_truncated, 'document')} longer than the model reads; "
@@ -47,6 +53,16 @@ def tell_report(report: BuildReport) -> None:
     tell_kept(r)
     tell_memory(r)
     tell_skips(r)
+
+
+def _endpoint(r: BuildReport) -> list[tuple[str, str]]:
+    """The row on what a server was asked, if it was."""
+    used = r.endpoint
+    if used is None:
+        return []
+    tokens = "tokens not counted by it" if used.n_tokens is None else f"{console.plural(used.n_tokens, 'token')} read"
+    again = f", {used.n_again:,} sent again" if used.n_again else ""
+    return [("endpoint", f"{used.url}: {console.plural(used.n_requests, 'request')}{again}, {tokens}")]
 
 
 def _encoding(r: BuildReport) -> str:

@@ -32,7 +32,7 @@ _FIELDS = "fields"  # the keyword of a build that no option of the command line 
 _TABLES = ("index", "source", "files")
 _PATH = "path"
 _ONCE = frozenset({"rebuild", "restore", "allow_removal", "reread"})  # options for one build, not for a file
-_UNSET = _ONCE | {"index", "as_json", "plan", "watch", "vectors", "vector_field"}
+_UNSET = _ONCE | {"index", "as_json", "plan", "watch", "vectors", "vector_field", "endpoint"}
 
 
 @dataclass(frozen=True)

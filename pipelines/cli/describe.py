@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import AUTO, FLAT, MIN_ROWS
-from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS
+from ragidx.indexer.encoders.methods import ENDPOINT, SENTENCE_TRANSFORMERS
 from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec, IndexSpec
 from ragidx.pipelines.cli import console
 
@@ -22,11 +22,15 @@ _EACH_FROM = 1000  # rows
 
 def model(spec: IndexSpec) -> str:
     """The model's name, and the hash of its weights."""
-    named = "none" if spec.encoder is None else f"{spec.encoder.model}  (weights {spec.weights[:12]})"
+    named = "none" if spec.encoder is None else f"{spec.encoder.model}{_weights(spec, spec.encoder)}"
     if spec.precomputed is None:
         return named
     by = f", made by {spec.precomputed.made_by}" if spec.precomputed.made_by else ""
     return f"{named}{':' if spec.encoder is None else ';'} precomputed vectors{by}"
+
+
+def _weights(spec: IndexSpec, encoder: EncoderSpec) -> str:
+    return ", at an endpoint" if encoder.method == ENDPOINT else f"  (weights {spec.weights[:12]})"
 
 
 def encoder(spec: EncoderSpec | None) -> str:
@@ -35,6 +39,15 @@ def encoder(spec: EncoderSpec | None) -> str:
         return "none: no question is compared with the vectors but one that is a vector (--vector)"
     if spec.method == SENTENCE_TRANSFORMERS:
         return "sentence-transformers: the model's own modules and prompts"
+    if spec.method == ENDPOINT:
+        parts = [
+            "the server's own method",
+            f"template '{spec.template}'" if spec.template else "",
+            "" if spec.max_length is None else f"at most {spec.max_length} tokens of a text",
+            f"queries with '{spec.instruction}'" if spec.instruction else "",
+            "tokens counted by " + ("characters" if spec.tokenizer is None else Path(spec.tokenizer).name),
+        ]
+        return ", ".join(part for part in parts if part)
     layer = {-1: "last layer", 0: "input embeddings (layer 0)"}.get(spec.layer, f"layer {spec.layer}")
     parts = [
         spec.method,

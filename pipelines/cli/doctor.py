@@ -11,6 +11,7 @@ from ragidx.indexer.encoders.methods import EncoderOptions
 from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (
+    ENCODER_FIELDS,
     encoder_options,
     encoding_options,
     instruction_option,
@@ -27,13 +28,19 @@ from ragidx.pipelines.doctor.report import Check, Report
 @offline_option
 @json_option
 def command(
-    as_json: bool, model: str | None, device: str, dtype: str, attn: str, **options: Unpack[EncoderOptions]
+    as_json: bool,
+    model: str | None,
+    device: str,
+    dtype: str,
+    attn: str,
+    endpoint: str | None,
+    **options: Unpack[EncoderOptions],
 ) -> int:
     """Check this machine; with --model, check that the model runs as its method needs.
 
     The checks: attention runs in the requested direction; a text has the same vector alone, in a batch and padded on
     either side, in float32 and in the number format of a build; the model has the head that its default filter reads.
-    Exit status 1 if one fails.
+    Of a model of a server: it answers, and a text has one vector. Exit status 1 if one fails.
 
     \b
         ragidx doctor
@@ -41,7 +48,7 @@ def command(
     """
     from ragidx.pipelines.doctor.doctor import examine
 
-    found = examine(model, device=device, dtype=dtype, attn=attn, **options)
+    found = examine(model, device=device, dtype=dtype, attn=attn, endpoint=endpoint, **options)
     report = dataclasses.replace(
         found,
         findings=tuple(dataclasses.replace(one, hint=as_options(one.hint)) for one in found.findings),
@@ -56,7 +63,7 @@ def command(
 
 # Other commands use `mini` by default; this one uses no model.
 _model = next(option for option in command.params if option.name == "model")
-_model.help = "Check this model too: mini, a folder, a GGUF file, ollama:NAME, smollm2, or a hub id."
+_model.help = f"Check this model too: {ENCODER_FIELDS['model'][1].replace(' (bundled, the default)', '')}"
 
 
 def _tell(report: Report) -> None:

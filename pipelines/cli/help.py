@@ -16,7 +16,7 @@ GROUPED_FROM = 12  # options; shorter lists are read whole
 
 # Parameter names by group, in the order of the help page. An option in no group is one of the run.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Model": ("model", "revision", "adapters", "device", "dtype", "attn", "offline"),
+    "Model": ("model", "revision", "adapters", "endpoint", "tokenizer", "device", "dtype", "attn", "offline"),
     "Method": (),  # the fields of `EncoderSpec` that are not of the model: `groups` adds them
     "Filter": ("tau", "dim", "filter", "filter_offset", "filter_seed", "filter_sample", "filter_topk"),
     "Width": ("taus", "dims", "filters"),

@@ -49,6 +49,7 @@ def command(index: Path, as_json: bool) -> None:
             ("size", describe.size(size, manifest.n_chunks, "chunk")),
             ("model", describe.model(spec)),
             ("encoder", describe.encoder(spec.encoder)),
+            *_endpoint(manifest),
             ("filter", describe.filter_(spec.filter, manifest.dim)),
             ("chunks", describe.chunks(spec.chunk) if spec.precomputed is None else "one per row"),
             *_cut(manifest),
@@ -68,6 +69,12 @@ def _sources(manifest: Manifest, index: Path) -> list[tuple[str, str]]:
         ("source", f"{one.name}: {console.plural(one.n_documents, 'document')} of {one.root(index)}, {one.built}")
         for one in sources_of(manifest.notes, index, manifest.n_documents)
     ]
+
+
+def _endpoint(manifest: Manifest) -> list[tuple[str, str]]:
+    """The row on the server that the last build asked, if any."""
+    found = manifest.notes.get("endpoint")
+    return [("endpoint", console.printable(found))] if isinstance(found, str) else []
 
 
 def _cut(manifest: Manifest) -> list[tuple[str, str]]:

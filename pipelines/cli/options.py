@@ -70,8 +70,18 @@ def dtype_option(function: F) -> F:
 
 
 def encoding_options(function: F) -> F:
-    """`--device`, `--dtype` and `--attn`: how vectors are computed, for commands that encode documents."""
-    return device_option(dtype_option(_attn_option(function)))
+    """`--device`, `--dtype`, `--attn` and `--endpoint`: what computes vectors, for commands that encode documents."""
+    return device_option(dtype_option(_attn_option(endpoint_option(function))))
+
+
+def endpoint_option(function: F) -> F:
+    """`--endpoint`."""
+    return click.option(
+        "--endpoint",
+        metavar="URL",
+        help="The server of --model openai:NAME, such as http://127.0.0.1:11434/v1 [env var: RAGIDX_ENDPOINT]; its key "
+        "is in RAGIDX_API_KEY.",
+    )(function)
 
 
 def _attn_option(function: F) -> F:
@@ -128,8 +138,12 @@ def _all(options: Sequence[Callable[[F], F]], function: F) -> F:
 
 
 # A line for each field of `EncoderSpec`: metavar and help; what values it takes is the field's own type.
-_ENCODER_FIELDS = {
-    "model": ("ID|PATH", "mini (bundled, the default), a folder, a GGUF file, ollama:NAME, smollm2, or a hub id."),
+ENCODER_FIELDS = {
+    "model": (
+        "ID|PATH",
+        "mini (bundled, the default), a folder, a GGUF file, ollama:NAME, smollm2, a hub id, or openai:NAME at an "
+        "--endpoint.",
+    ),
     "revision": ("REV", "Revision of a hub id."),
     "adapters": ("ID|PATH", "A LoRA adapter to merge, a folder or a hub id; repeat for several, in order."),
     "method": ("M", f"{', '.join(METHODS)}."),
@@ -144,6 +158,7 @@ _ENCODER_FIELDS = {
     "max_length": ("N", "Read at most N tokens of a text."),
     "compute_matched": (None, "Apply --max-length to all copies of the text together."),
     "truncate": ("W", "Where to cut a text that is too long: end, middle."),
+    "tokenizer": ("FILE", "Of openai:NAME: its tokenizer.json, to count chunk sizes [default: characters]."),
 }
 
 
@@ -175,7 +190,7 @@ def _field_option(kind: Any, name: str, metavar: str | None, text: str) -> Calla
 
 
 _TYPES = get_type_hints(EncoderSpec)
-_ENCODER = tuple(_field_option(_TYPES[name], name, *words) for name, words in _ENCODER_FIELDS.items())
+_ENCODER = tuple(_field_option(_TYPES[name], name, *words) for name, words in ENCODER_FIELDS.items())
 
 _FILTER = (
     click.option("--tau", type=float, metavar="N", help="The filter keeps hidden width / N dimensions."),
@@ -227,9 +242,14 @@ _LEXICAL = (
 
 
 def offline_option(function: F) -> F:
-    """`--offline`: no request to a hub."""
+    """`--offline`: no request to a hub, nor to an endpoint on another machine."""
     return click.option(
-        "--offline", is_flag=True, expose_value=False, callback=_go_offline, is_eager=True, help="Never use a network."
+        "--offline",
+        is_flag=True,
+        expose_value=False,
+        callback=_go_offline,
+        is_eager=True,
+        help="Never use a network; of endpoints, ask this machine alone.",
     )(function)
 
 

@@ -15,7 +15,14 @@ import click
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.hits import PER_DOCUMENT, Asked, show_answer, show_vector_answer, warnings_as_notes
-from ragidx.pipelines.cli.options import device_option, dtype_option, index_option, json_option, offline_option
+from ragidx.pipelines.cli.options import (
+    device_option,
+    dtype_option,
+    endpoint_option,
+    index_option,
+    json_option,
+    offline_option,
+)
 
 if TYPE_CHECKING:
     from ragidx.retriever.options import (  # loads numpy and FAISS's files, which no --help needs
@@ -107,6 +114,7 @@ _BLOCK = 256  # queries that are answered at once
 )
 @device_option
 @dtype_option
+@endpoint_option
 @offline_option
 @json_option
 def command(
@@ -124,6 +132,7 @@ def command(
     show: str | None,
     device: str,
     dtype: str,
+    endpoint: str | None,
     as_json: bool,
     **asked: Unpack[QueryKeywords],
 ) -> None:
@@ -158,7 +167,15 @@ def command(
         _refuse_encoding(instruction, model, adapters, pooler, dtype)
         _answer_vectors(index, vector, asked, device, full, show, as_json)
         return
-    retriever = Retriever.open(index, model=model, adapters=adapters or None, pooler=pooler, device=device, dtype=dtype)
+    retriever = Retriever.open(
+        index,
+        model=model,
+        adapters=adapters or None,
+        pooler=pooler,
+        device=device,
+        dtype=dtype,
+        endpoint=endpoint,
+    )
     if plan:
         _plan(retriever, text or "", asked, as_json=as_json)
         return

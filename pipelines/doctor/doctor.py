@@ -25,16 +25,18 @@ def examine(
     device: str = "auto",
     dtype: str = "auto",
     attn: str = "auto",
+    endpoint: str | None = None,
     **options: Unpack[EncoderOptions],
 ) -> Report:
     """What is on this machine and, where a model is named, how it fares there.
 
     Args:
-        model: as in `load_encoder`; None: the machine alone. Its checks need the extra `models`; without
-            it, the report says whether a build does.
+        model: as in `load_encoder`; None: the machine alone. Checks of a model that runs here need the extra `models`;
+            without it, the report says whether a build does.
         device: auto, cuda, mps, cpu.
         dtype: auto, float32, bfloat16, float16, mixed.
         attn: how a decoder's attention is computed, a name of transformers'; auto.
+        endpoint: where the server of `openai:NAME` is.
         options: of the encoder, as in `load_encoder`.
 
     Raises:
@@ -57,10 +59,14 @@ def examine(
     spec = resolve(files, **options)
     about = tuple(findings())
     try:
-        check_network(files, spec, device=device, dtype=dtype, attn=attn)
+        check_network(files, spec, device=device, dtype=dtype, attn=attn, endpoint=endpoint)
     except RagidxError as fault:
         loading = Check("loading", "-", status="failed", hint=f"{fault.message}: {fault.hint}")
         return Report(about, model, spec, checks=(loading,))
+    if files.served:
+        from ragidx.pipelines.doctor.endpoint import probe_endpoint
+
+        return Report(about, model, spec, "a server", "float32", probe_endpoint(files, spec, endpoint))
     try:
         check_models("this check")
     except RagidxError as fault:

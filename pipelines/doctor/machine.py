@@ -103,7 +103,7 @@ def caches(folder: Path, *, writable: bool, hub: str, offline: bool) -> list[Fin
     if not writable:
         details = f"{folder} cannot be written: spectra and checksums are computed again each time"
         own = Finding(own.name, details, "warning", "make it writable, or set HOME to a folder that is")
-    asked = "used only for a model named by a hub id that is not in the hub's cache"
+    asked = "used only for a model named by a hub id that is not in the hub's cache, or by openai:NAME"
     off = "never used: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set"
     return [own, Finding("cache of the hub", hub), Finding("network", off if offline else asked)]
 

@@ -24,7 +24,8 @@ from ragidx.indexer.arrays import Doubles
 from ragidx.indexer.encoders.methods import default_filter, resolve
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.filters.logits import average_of_log_p, delta, log_frequencies, logits, top_tokens
-from ragidx.indexer.models.locate import ModelFiles, locate, weights_fingerprint
+from ragidx.indexer.models.fingerprint import weights_fingerprint
+from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.prompts.tokenizer import load_tokenizer
 from ragidx.indexer.specs import FILTERS, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store

@@ -31,7 +31,15 @@ HELD_OUT = 256  # chunks that ask where there are no queries, at most a tenth of
 
 _BLOCK_ROWS = 16_384
 _SEED = 0
-_OPENING = {"model", "adapters", "pooler", "device", "dtype", "instruction"}  # options that an index leaves open
+_OPENING = {
+    "model",
+    "adapters",
+    "pooler",
+    "device",
+    "dtype",
+    "endpoint",
+    "instruction",
+}  # options that an index leaves open
 _UNSAID = (None, (), "auto")
 
 
@@ -225,7 +233,8 @@ class IndexSource(SweepSource):
 
     Args:
         path: of the index.
-        options: where its model is now, and how it runs: model, adapters, pooler, device, dtype; and the instruction.
+        options: where its model is now, and how it runs: model, adapters, pooler, device, dtype, endpoint; and the
+            instruction.
         query_vectors: a file of the vectors of the queries; None: its model encodes them.
 
     Raises:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.methods import continued_options
-from ragidx.indexer.models.locate import weights_fingerprint
+from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.manifest import Manifest

@@ -29,12 +29,14 @@ from ragidx.corpora.spec import Json
 from ragidx.corpora.vectors.batch import MAX_WIDTH, batch_rows
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
+from ragidx.indexer.models.address import KEPT_AS
 from ragidx.indexer.normalize import UnitRows, cut_rows, l2_normalize
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lookup import KnownRows, document_numbers
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.pipelines.build.endpoint import endpoint_note
 from ragidx.pipelines.build.options import index_options
 from ragidx.pipelines.build.removal import DELETED_FILE, deleted_file, deleted_ids
 from ragidx.pipelines.vectors.rows import NOTHING_ADDED, VectorRows, checked_rows, names_of, shown
@@ -138,6 +140,9 @@ class IndexWriter:
             replace=replace,
             journal=False,
         )
+        self._notes = {} if queries is None else endpoint_note(queries)
+        if not self._notes and old is not None and KEPT_AS in old.notes:
+            self._notes = {KEPT_AS: old.notes[KEPT_AS]}
         try:
             self._base = None if replace or self._writer.base is None else Store.open(self.path)
             self._known = KnownRows() if self._base is None else KnownRows(self._base.segments, self._base.dead)
@@ -257,7 +262,7 @@ class IndexWriter:
             self._known, self._seen, self._new_documents = KnownRows(), DigestTable(), []
             self._writer.blobs.pop(DELETED_FILE, None)
             self._writer.blobs |= {DELETED_FILE: deleted_file(self._deleted)} if self._deleted else {}
-            manifest = self._writer.commit(notes or {}, n_documents)
+            manifest = self._writer.commit({**self._notes, **(notes or {})}, n_documents)
         return WriteReport(
             generation=manifest.generation,
             committed=self._writer.base is None or manifest.generation != self._writer.base.generation,

@@ -71,13 +71,16 @@ class RagidxRetriever(BaseRetriever):
     model: str | None = None
     device: str = "auto"
     dtype: str = "auto"
+    endpoint: str | None = None
 
     _retriever: Retriever = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
         """Open the index: a wrong folder is an error when the retriever is made."""
         super().model_post_init(context)
-        self._retriever = Retriever.open(self.index, model=self.model, device=self.device, dtype=self.dtype)
+        self._retriever = Retriever.open(
+            self.index, model=self.model, device=self.device, dtype=self.dtype, endpoint=self.endpoint
+        )
 
     def _get_relevant_documents(
         self,
@@ -116,7 +119,7 @@ class RagidxEmbeddings(Embeddings):
     """An encoder, and its filter, as LangChain embeddings: vectors of unit length, as an index would hold them.
 
     Args:
-        model: mini, a folder, or a hub id.
+        model: mini, a folder, a hub id, or `openai:NAME`.
         tau, dim, filter_offset, filter: which part of the spectrum EmbedFilter keeps; `filter="none"` keeps the raw
             coordinates. If none is given: the model's preset.
         options: further arguments of `ragidx.load_encoder`.

@@ -311,6 +311,7 @@ def test_every_chunk_is_lawful(
     assert_lawful(Document("d", text, markdown=markdown), Chunker(spec, tokenizer, limit=limit), tokenizer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["word pieces", "byte pairs", "qwen2-tiny"])
 @pytest.mark.parametrize("overlap", [0, 20])
 @pytest.mark.parametrize("markdown", [False, True])

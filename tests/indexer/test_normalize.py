@@ -26,6 +26,7 @@ def test_every_direction_has_length_1_whatever_its_length_was(row: list[float], 
     np.testing.assert_allclose(unit.vectors, wide / np.linalg.norm(wide), atol=1e-6)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32 - 1), dim=st.integers(1, 400))
 @example(seed=3357, dim=17)  # where rounding shortens a row by more than half a code
 def test_stored_vectors_keep_their_code(seed: int, dim: int) -> None:

@@ -243,6 +243,7 @@ def test_the_history_of_an_index_changes_no_hit(seed: int, cuts: set[int], dead:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", [[100, 200], [1]])
 @pytest.mark.parametrize(("question", "weight"), [("zebra", 0.5), ("mill", 0.5), ("mill", 0.0)])
 def test_many_equal_scores_are_in_the_order_of_ids_in_any_number_of_segments(

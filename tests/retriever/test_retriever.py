@@ -47,6 +47,7 @@ def test_hits_are_ranked_from_1_by_falling_cosine(retriever: Retriever) -> None:
     assert all(-1 <= hit.score <= 1 for hit in hits)
 
 
+@pytest.mark.slow
 def test_scores_are_cosines_of_query_and_chunk(retriever: Retriever) -> None:
     hit = retriever.search("the story of bees", k=1, mode="dense")[0]
     query = retriever.encode(["the story of bees"])

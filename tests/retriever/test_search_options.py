@@ -182,6 +182,7 @@ def test_a_question_is_encoded_where_a_cosine_is_needed(
 NAN = float("nan")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [

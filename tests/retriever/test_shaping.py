@@ -171,6 +171,7 @@ def retriever(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
     return Retriever.open(folder / "index")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 @pytest.mark.parametrize("rank", [5, 20, 180])
 def test_the_smallest_cosine_holds_in_every_mode(mode: str, rank: int, retriever: Retriever) -> None:

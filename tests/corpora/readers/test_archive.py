@@ -168,6 +168,7 @@ def test_a_damaged_member_does_not_lose_the_others(read_bytes: ReadBytes) -> Non
     assert found.reasons[0][1].startswith("damaged: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["zip", "tar", "tgz"])
 def test_an_archive_cut_anywhere_never_ends_the_reading(read_bytes: ReadBytes, kind: str) -> None:
     data = zipped(FILES) if kind == "zip" else tarred(FILES, "w:gz" if kind == "tgz" else "w")
@@ -270,6 +271,7 @@ def test_members_that_are_packed_or_need_a_path_are_read_as_files_are(read_bytes
         assert [place.page for place in found.documents[0].places] == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["x.zip", "x.docx", "x.odt"])
 def test_a_directory_of_a_zip_is_bounded(read_bytes: ReadBytes, name: str) -> None:
     size = 17 * MIB

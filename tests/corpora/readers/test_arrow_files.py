@@ -57,6 +57,7 @@ KINDS: dict[str, tuple[str, Callable[[pa.Table, Path], None]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_gives_all_rows_in_their_order(kind: str, tmp_path: Path) -> None:
     name, write = KINDS[kind]

@@ -105,6 +105,7 @@ def test_packed_columns_are_read(read_bytes: ReadBytes, name: str, packing: str)
     assert found.texts == ["One.", "Two."]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
 def test_a_thousand_rows_in_one_batch_are_read_in_order(read_bytes: ReadBytes, name: str) -> None:
     table = pa.table({"text": [f"text {i}" for i in range(1000)]})

@@ -88,6 +88,7 @@ def test_rows_of_nothing_end(read_bytes: ReadBytes, monkeypatch: pytest.MonkeyPa
     assert len(found.reasons) < 5_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_long_value_that_many_rows_share_is_read_for_each(name: str, read_bytes: ReadBytes) -> None:
     text = " ".join(map(str, range(300_000)))
@@ -136,6 +137,7 @@ def test_dictionaries_count_as_written_out(array: Any, count: int) -> None:
     assert expanded_bytes(array) == pytest.approx(count, abs=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_file_with_a_wrong_byte_is_read_or_reported(name: str, read_bytes: ReadBytes) -> None:
     good = WRITERS[name](pa.table({"text": ["one", "two"]}))

@@ -134,6 +134,7 @@ def test_every_type_finds_nearly_all_and_its_scores_are_those_of_exact_search(cl
     assert (np.diff(scores, axis=1) <= 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forced", [True, False], ids=["by the index", "by what costs less"])
 @pytest.mark.parametrize("factory", EVERY)
 def test_under_a_condition_there_are_k_allowed_rows_whenever_there_are_k(

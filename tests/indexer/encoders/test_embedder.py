@@ -47,6 +47,7 @@ def test_a_vector_has_length_1_and_owes_nothing_to_the_texts_beside_it(
         assert np.linalg.norm(vector.astype("f8")) == pytest.approx(float(says), abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shifted", [False, True])
 def test_the_filter_on_the_device_is_the_filter_of_numpy(tiny_model: Callable[..., Path], shifted: bool) -> None:
     encoder = load_encoder(str(tiny_model("llama")), method="classical", device="cpu")

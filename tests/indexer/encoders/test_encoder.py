@@ -18,7 +18,8 @@ from ragidx.indexer.encoders.batching import Budget, run
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.encoders.precision import choose_dtype
 from ragidx.indexer.encoders.protocol import Encoder
-from ragidx.indexer.models.locate import locate, weights_fingerprint
+from ragidx.indexer.models.fingerprint import weights_fingerprint
+from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.rendering import Rendered
 
 TEXTS = [
@@ -51,6 +52,7 @@ def test_a_text_has_the_same_vector_alone_and_in_any_batch(
     np.testing.assert_allclose(one_by_one, alone, atol=1e-5 * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_left_padding_gives_the_same_states_as_right_padding(family: str, tiny_model: Callable[..., Path]) -> None:
     encoder = load_encoder(str(tiny_model(family)), method="classical", device="cpu")
@@ -90,6 +92,7 @@ def test_layers_behind_the_one_asked_for_are_dropped(tiny_model: Callable[..., P
     assert len(encoder.backbone.model.layers) == 1  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [*FAMILIES, "qwen3", "gemma2", "gemma3_text", "falcon", "bloom", "olmo2", "granite"])
 def test_bidirectional_attention_sees_the_future_and_causal_does_not(
     family: str, tiny_model: Callable[..., Path]
@@ -255,7 +258,7 @@ def test_unknown_names_name_the_near_miss(tiny_model: Callable[..., Path]) -> No
 
     assert _message(lambda: load_encoder(folder, method="ecco"), SpecError) == (
         "unknown method 'ecco'; did you mean 'echo'?\n"
-        "  hint: known: classical, echo, llm2vec, metaeol, prompteol, reba, sentence-transformers"
+        "  hint: known: classical, echo, endpoint, llm2vec, metaeol, prompteol, reba, sentence-transformers"
     )
     assert _message(lambda: load_encoder(folder, pooling="men"), SpecError) == (
         "unknown pooling 'men'; did you mean 'mean'?\n  hint: known: bos, eos, last, mean, trainable, weighted_mean"

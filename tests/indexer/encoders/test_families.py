@@ -51,6 +51,7 @@ def _load(folder: Path, method: str, **options: Any) -> Any:
     return load_encoder(str(folder), method=method, device="cpu", dtype="float32", **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "method"), _each(RUNS))
 def test_a_method_gives_a_text_one_vector_alone_and_in_a_batch(family: str, method: str, tiny_model: Make) -> None:
     encoder = _load(tiny_model(family), method)
@@ -92,6 +93,7 @@ def test_causal_attention_shows_no_token_what_comes_later(family: str, tiny_mode
         assert float(_effect_on_earlier_tokens(backbone, before, behind).max()) <= 1e-6, (before, behind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "tied"), _each(HEADS))
 def test_the_filter_spans_the_middle_of_the_heads_own_spectrum(family: str, tied: bool, tiny_model: Make) -> None:
     from transformers import AutoModelForCausalLM

@@ -59,7 +59,7 @@ def test_copies_where_the_template_does_not_repeat_are_refused(
         (
             {"method": "ecco"},
             "unknown method 'ecco'; did you mean 'echo'?\n"
-            "  hint: known: classical, echo, llm2vec, metaeol, prompteol, reba, sentence-transformers",
+            "  hint: known: classical, echo, endpoint, llm2vec, metaeol, prompteol, reba, sentence-transformers",
         ),
         (
             {"pooling": "men"},

@@ -10,7 +10,8 @@ import pytest
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.models import checkpoint, files
-from ragidx.indexer.models.locate import ModelFiles, locate, weights_fingerprint
+from ragidx.indexer.models.fingerprint import weights_fingerprint
+from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.models.modules import check_modules
 from ragidx.indexer.prompts.tokenizer import is_plain
 
@@ -60,7 +61,7 @@ def test_settings_of_a_tokenizer_that_are_nested_too_deep_are_left_to_transforme
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home folder where the digest of every file is kept."""
-    monkeypatch.setattr("ragidx.indexer.models.locate._WORTH_KEEPING", 0)
+    monkeypatch.setattr("ragidx.indexer.models.fingerprint._WORTH_KEEPING", 0)
     monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
     return tmp_path / "home"
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.gguf.architectures import weights_of
-from ragidx.indexer.models.locate import locate, weights_fingerprint
+from ragidx.indexer.models.locate import locate
 
 from ...gguf_kit import gguf, twin
 from ...tiny_weights import write_pooler

@@ -165,6 +165,7 @@ def test_a_header_is_bounded(tmp_path: Path) -> None:
         read_header(path)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_change_of_a_byte_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.getbasetemp() / "fuzzed.gguf"

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.encoders.load import load_encoder
-from ragidx.indexer.models.locate import ModelFiles, locate, weights_fingerprint
+from ragidx.indexer.models.fingerprint import weights_fingerprint
+from ragidx.indexer.models.locate import ModelFiles, locate
 
 from ...tiny_weights import write_adapter, write_pooler
 

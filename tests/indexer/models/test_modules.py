@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.models.locate import locate, weights_fingerprint
+from ragidx.indexer.models.fingerprint import weights_fingerprint
+from ragidx.indexer.models.locate import locate
 
 DENSE = {
     "idx": 3,

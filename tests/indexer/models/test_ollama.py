@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.models import ollama
-from ragidx.indexer.models.locate import locate, weights_fingerprint
+from ragidx.indexer.models.fingerprint import weights_fingerprint
+from ragidx.indexer.models.locate import locate
 
 from ...gguf_kit import twin
 
@@ -255,6 +256,7 @@ def test_a_store_on_another_disk_is_read(store: Store, weights: bytes, tmp_path:
     assert locate("ollama:tiny").family == "llama"
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=8),

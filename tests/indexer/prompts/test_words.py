@@ -49,6 +49,7 @@ def test_every_token_belongs_to_one_word_in_order(words: list[str], data: st.Dat
     assert [place for places in found for place in places] == list(range(len(spans)))
 
 
+@pytest.mark.slow
 @given(words=st.lists(st.text(st.characters(exclude_characters=" "), min_size=1, max_size=6), min_size=1, max_size=6))
 def test_tokens_of_one_character_are_their_words_with_the_space_before(words: list[str]) -> None:
     text = " ".join(words)

@@ -301,6 +301,7 @@ DOCUMENTS = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(states=st.lists(DOCUMENTS, min_size=1, max_size=5), interrupted=st.lists(st.booleans(), min_size=5, max_size=5))
 def test_whatever_is_added_and_deleted_the_index_holds_just_the_last_documents(kit, states, interrupted):

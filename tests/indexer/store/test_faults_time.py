@@ -53,6 +53,7 @@ def test_a_reader_sees_whole_states_while_another_process_commits(tmp_path, kit,
         assert [len(places) for places in found.places] == [4, 4]
 
 
+@pytest.mark.slow
 def test_a_reader_keeps_its_state_through_commits_rollbacks_and_sweeps(tmp_path, kit):
     kit.build(tmp_path / "index", documents_at(1))
     store = Store.open(tmp_path / "index")

@@ -147,6 +147,7 @@ def test_its_history_is_read_and_its_first_generation_comes_back(old):
     assert [one.generation for one in history(old)] == [3, 2, 1]
 
 
+@pytest.mark.slow
 def test_a_build_on_top_keeps_its_vectors_bit_for_bit_and_writes_format_4(old, kit):
     before = {segment.entry.id: np.array(segment.codes) for segment in Store.open(old).segments}
     first = hashlib.sha256((old / "manifest.1.json").read_bytes()).hexdigest()
@@ -174,6 +175,7 @@ def test_a_build_on_top_keeps_its_vectors_bit_for_bit_and_writes_format_4(old, k
     assert [one.format for one in history(old)] == [4, 4, 4]  # as they are read
 
 
+@pytest.mark.slow
 def test_a_build_that_changes_nothing_adds_postings_once(old, version):
     before, answers = files_of(old), content_of(old)
 
@@ -200,6 +202,7 @@ def test_a_build_that_changes_nothing_adds_postings_once(old, version):
     ]
 
 
+@pytest.mark.slow
 def test_after_going_back_to_it_the_next_build_adds_postings_again(old):
     idle_build(old)
 
@@ -220,6 +223,7 @@ def test_without_a_lexical_part_an_idle_build_writes_format_4_and_no_postings(ol
     assert idle_build(old, "off").generation == 3
 
 
+@pytest.mark.slow
 def test_every_other_commit_adds_postings_as_well(old):
     shutil.copytree(old, old.parent / "other" / old.name)
     compacted, reindexed = old, old.parent / "other" / old.name

@@ -88,6 +88,7 @@ def test_a_build_that_changes_nothing_writes_nothing(golden):
     assert files_of(golden) == before
 
 
+@pytest.mark.slow
 def test_a_list_and_a_time_come_in_and_nothing_else_changes(golden, version, kit):
     answers, when = content_of(golden), datetime(2024, 5, 1, 12, tzinfo=UTC)
 

@@ -114,6 +114,7 @@ def test_vectors_that_are_compared_whole_reach_every_recall(copy: Any) -> None:
     assert (manifest.generation, manifest.index.target_recall, manifest.segments[0].ann) == (2, 1, None)
 
 
+@pytest.mark.slow
 def test_a_limit_that_the_index_keeps_is_a_commit(copy: Any) -> None:
     index = copy("exact")
     (before,) = Store.open(index).manifest.segments

@@ -282,6 +282,7 @@ def test_postings_that_an_unreadable_generation_may_name_stay(index: Path, kit: 
     assert verify(index) == []
 
 
+@pytest.mark.slow
 def test_going_back_brings_the_postings_of_before(index: Path, kit: Any) -> None:
     before = words(index)
     rebuilt(kit, index, "german")

@@ -122,6 +122,7 @@ def test_the_command_line_says_which_layer_and_why(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [

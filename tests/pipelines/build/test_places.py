@@ -188,6 +188,7 @@ def test_every_document_has_the_fields_of_its_file(corpus: Path, tmp_path: Path)
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "expected"),
     [

@@ -357,6 +357,7 @@ def test_a_record_that_cannot_be_read_does_not_make_its_file_unreadable() -> Non
     assert not is_of("a.txt", ())
 
 
+@pytest.mark.slow
 def test_the_commands_add_list_and_remove_sources(two: Path, run: Callable[..., tuple[int, str, str]]) -> None:
     write("notes/a.md", "crickets")
     status, out, _ = run("add", "notes", "--index", "index")

@@ -101,6 +101,7 @@ def test_a_corpus_that_has_become_empty_leaves_the_index_as_it_was(run: Run, ind
 CAFE = "café "
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "data", "n_read", "told"),
     [

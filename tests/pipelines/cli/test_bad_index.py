@@ -133,6 +133,7 @@ def test_a_missing_segment_is_told_and_a_rebuild_mends_it(run: Run, index: Path)
     assert "there is no rollback to generation 1; the committed state is not touched" in err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_corpus", "model")
 @pytest.mark.parametrize(
     ("options", "difference"),

@@ -145,7 +145,7 @@ UNKNOWN_ATTN = (
         (
             "--method ecco",
             "unknown method 'ecco'; did you mean 'echo'?\n"
-            "  hint: known: classical, echo, llm2vec, metaeol, prompteol, reba, sentence-transformers",
+            "  hint: known: classical, echo, endpoint, llm2vec, metaeol, prompteol, reba, sentence-transformers",
         ),
         (
             "--model minni",

@@ -103,7 +103,7 @@ def test_caches_and_the_network_are_told_and_a_cache_that_cannot_be_written_is_a
     assert caches(folder, writable=True, hub="/hub", offline=False) == [
         Finding("cache of ragidx", "/home/ada/.cache/ragidx"),
         Finding("cache of the hub", "/hub"),
-        Finding("network", "used only for a model named by a hub id that is not in the hub's cache"),
+        Finding("network", "used only for a model named by a hub id that is not in the hub's cache, or by openai:NAME"),
     ]
     closed, _, off = caches(folder, writable=False, hub="/hub", offline=True)
     assert closed == Finding(

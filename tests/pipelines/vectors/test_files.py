@@ -27,6 +27,7 @@ from .conftest import AXES, content_of, table_of
 # files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [

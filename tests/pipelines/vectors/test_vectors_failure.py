@@ -116,6 +116,7 @@ NO_IDS = "neither text nor a whole number"
 MASKED = "are masked: leave these rows out, or fill them"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "fault", "message"),
     [

@@ -1,0 +1,123 @@
+"""Where the server of a model is, and who gets the key of the environment.
+
+What the user types -> `Address`. An index keeps the address that its vectors came from, and an index is not trusted: of
+such an address only this machine is asked, and it gets no key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import ipaddress
+import os
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from ragidx.corpora.errors import SpecError
+
+NAMED_IN = "RAGIDX_ENDPOINT"  # the variable of the environment
+KEYS = ("RAGIDX_API_KEY", "OPENAI_API_KEY")  # variables of the environment, the first that is set
+KEPT_AS = "endpoint"  # in the notes of a manifest
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where an endpoint is.
+
+    Attributes:
+        url: whole, with `/embeddings` at its end.
+        named: the user named it in this run. One that an index keeps gets no key.
+    """
+
+    url: str
+    named: bool = True
+
+    @property
+    def place(self) -> str:
+        """Host and port."""
+        return urlsplit(self.url).netloc
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is this machine."""
+        host = urlsplit(self.url).hostname or ""
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_address(host).is_loopback
+        return host == "localhost"
+
+
+def address_of(endpoint: str) -> Address:
+    """The address that a user means.
+
+    >>> address_of("http://127.0.0.1:11434").url, address_of("https://api.example/v1/").url
+    ('http://127.0.0.1:11434/v1/embeddings', 'https://api.example/v1/embeddings')
+
+    Raises:
+        SpecError: it is no address of HTTP, or has more than host, port and path.
+    """
+    try:
+        found = urlsplit(endpoint)
+        host, _ = found.hostname, found.port
+    except ValueError:
+        host = None
+    if host is None or found.scheme not in ("http", "https") or not endpoint.isascii() or not endpoint.isprintable():
+        raise SpecError(
+            f"{ascii(endpoint)[:80]} is no address of a server",
+            "write it as `endpoint=http://127.0.0.1:11434/v1`",
+            where="`endpoint`",
+        )
+    if found.username is not None or found.query or found.fragment or " " in endpoint:
+        raise SpecError(  # not shown: it may hold a key
+            "the address has more than host, port and path",
+            f"put a key into the environment variable {KEYS[0]}, and nothing into the address",
+            where="`endpoint`",
+        )
+    path = found.path.rstrip("/") or "/v1"
+    path += "" if path.endswith("/embeddings") else "/embeddings"
+    return Address(f"{found.scheme}://{found.netloc}{path}")
+
+
+def chosen_address(asked: str | None, kept: object, model: str) -> Address:
+    """The address that is named, here or in the environment, else the one that an index keeps.
+
+    Args:
+        asked: by the user; None: see the environment.
+        kept: `KEPT_AS` in the notes of the index; an index is no friend, so only this machine is asked for it.
+        model: its name.
+
+    Raises:
+        SpecError: there is none, or that of the index is another machine.
+    """
+    asked = asked or os.environ.get(NAMED_IN)
+    if asked:
+        return address_of(asked)
+    if not isinstance(kept, str):
+        raise SpecError(
+            f"'{model}' is a model of a server, and no server is named",
+            "name it, such as `endpoint=http://127.0.0.1:11434/v1`",
+            where="`endpoint`",
+        )
+    address = dataclasses.replace(address_of(kept), named=False)
+    if not address.is_loopback:
+        raise SpecError(
+            f"the index was made with the endpoint {address.url}, which is another machine",
+            f"name it, if texts may go there: `endpoint={address.url}`",
+            where="`endpoint`",
+        )
+    return address
+
+
+def api_key(address: Address) -> str:
+    """The key for an address; empty for none.
+
+    Raises:
+        SpecError: a header cannot hold it; the message does not show it.
+    """
+    private = address.is_loopback or address.url.startswith("https:")
+    found = ((name, os.environ.get(name, "").strip()) for name in KEYS if name == KEYS[0] or private)
+    name, key = next(((name, key) for name, key in found if key), ("", ""))
+    if not address.named:
+        return ""
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise SpecError("the key has characters that no key has", "set it again", where=name)
+    return key

@@ -1,0 +1,346 @@
+"""HTTP to the server of a model: a JSON body there, the JSON of its answer back, with retries.
+
+What is tried again, and how long. One request has a deadline and its answer a size. Nothing follows a redirect: texts
+and keys go to the address that was named and to no other. Proxies of the environment are not used. What the JSON means
+is known in `ragidx.indexer.encoders.endpoint`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import errno
+import http.client
+import json
+import os
+import random
+import socket
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from ragidx.corpora.errors import ModelError, SpecError, first_line
+from ragidx.indexer.models.address import KEYS, Address, api_key
+
+_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
+_PAUSED = frozenset({429, 503})  # the server has too much to do: no request is sent before its time is up
+_OF_TEXT = frozenset({400, 413, 422})
+_WORDS = 200  # of a server, in a message
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a request may take, and how often it is tried; seconds.
+
+    Attributes:
+        connect_s: until the connection is made.
+        answer_s: until the whole answer is there.
+        attempts: of a request.
+        wait_s: before the second attempt; twice as long before each further one.
+        most_s: the longest wait, also one that the server asks for.
+    """
+
+    connect_s: float = 10.0
+    answer_s: float = 120.0
+    attempts: int = 6
+    wait_s: float = 0.5
+    most_s: float = 300.0
+
+
+PATIENCE = Patience()
+
+
+class RefusedTextError(ModelError):
+    """The server refuses what is asked, as it may do with texts that are too many or too long."""
+
+
+class Calls:
+    """Requests that belong together: `end` stops their retries, `stop` their waiting for answers, too."""
+
+    def __init__(self) -> None:
+        self.ending = threading.Event()
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+
+    def end(self) -> None:
+        """Try nothing again."""
+        self.ending.set()
+
+    def stop(self) -> None:
+        """Let go of what is under way, at once."""
+        self.end()
+        with self._lock:
+            for one in self._open:
+                _shut(one)
+
+    @contextlib.contextmanager
+    def waiting(self, connection: socket.socket) -> Any:
+        """While an answer is waited for."""
+        with self._lock:
+            self._open.add(connection)
+            if self.ending.is_set():
+                _shut(connection)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open.discard(connection)
+
+
+@dataclass
+class Counts:
+    """What was sent: requests that were answered, and those that were sent once more."""
+
+    n_requests: int = 0
+    n_again: int = 0
+
+
+@dataclass(frozen=True)
+class _Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+
+class Client:
+    """Requests to one address. Threads may share it.
+
+    Args:
+        address: of the endpoint.
+        patience: how long requests may take; None: `PATIENCE`.
+
+    Raises:
+        SpecError: no network may be used (`--offline`), or the key of the environment cannot be sent.
+    """
+
+    def __init__(self, address: Address, patience: Patience | None = None) -> None:
+        self._idle: list[http.client.HTTPConnection] = []
+        weakref.finalize(self, _close, self._idle)
+        self.address, self.counts = address, Counts()
+        self._patience = PATIENCE if patience is None else patience
+        if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE") and not address.is_loopback:
+            raise SpecError(
+                f"{address.place} is another machine, and no network may be used",
+                "name a server on this machine, or allow the network",
+                where="`endpoint`",
+            )
+        self._key = api_key(address)
+        self._lock = threading.Lock()
+        self._not_before = 0.0
+        self._has_answered = False
+
+    def post(self, message: Mapping[str, Any], most_bytes: int, calls: Calls) -> Any:
+        """The JSON of the answer.
+
+        Args:
+            message: that is sent.
+            most_bytes: of an answer.
+            calls: that it belongs to.
+
+        Raises:
+            RefusedTextError: the server refuses it, which another message may change.
+            ModelError: no answer after all attempts, or none that can be used; the message has no key.
+        """
+        body, wait = json.dumps(message).encode("ascii"), self._patience.wait_s
+        for attempt in range(1, self._patience.attempts + 1):
+            self._wait_for_turn(calls)
+            fault, asked = self._attempt(body, most_bytes, calls)
+            if isinstance(fault, _Answer):
+                return self._json(fault)
+            tried = f" ({attempt} attempts)" if attempt > 1 else ""
+            if attempt == self._patience.attempts or calls.ending.is_set():
+                break
+            delay = wait * random.uniform(0.75, 1.25) if asked is None else asked
+            if delay > self._patience.most_s:
+                raise self._error(f"{fault}, and asks to wait for {delay:,.0f} s", "run it again then")
+            wait = min(2 * wait, self._patience.most_s)
+            with self._lock:
+                self.counts.n_again += 1
+            calls.ending.wait(delay)
+        raise self._error(f"{fault}{tried}", "look at the server, and go on by running it again")
+
+    def _attempt(self, body: bytes, most_bytes: int, calls: Calls) -> tuple[_Answer | str, float | None]:
+        """The answer; else what went wrong, where another attempt may help, and how long the server wants to rest."""
+        try:
+            answer = self._exchange(body, most_bytes, calls)
+        except ssl.SSLCertVerificationError as fault:
+            raise self._error(
+                f"its certificate is not trusted: {fault.verify_message}", "name a server that is"
+            ) from fault
+        except (OSError, http.client.HTTPException) as fault:
+            reason = "does not answer: " + self._reason(fault)
+            if not self._has_answered and isinstance(fault, ConnectionRefusedError | socket.gaierror):
+                raise self._error(reason, "start the server, or name another with `endpoint`") from fault
+            return reason, None
+        self._has_answered = True
+        with self._lock:
+            self.counts.n_requests += answer.status == 200
+        if answer.status == 200:
+            return answer, None
+        if answer.status not in _AGAIN:
+            raise self._refusal(answer)
+        asked = _retry_after(answer.headers.get("retry-after", ""))
+        if answer.status in _PAUSED and asked is not None and asked <= self._patience.most_s:
+            with self._lock:
+                self._not_before = max(self._not_before, time.monotonic() + asked)
+        return f"answers with status {answer.status}{self._said(answer)}", asked
+
+    def _wait_for_turn(self, calls: Calls) -> None:
+        while (rest := self._not_before - time.monotonic()) > 0 and not calls.ending.wait(rest):
+            pass
+
+    def _exchange(self, body: bytes, most_bytes: int, calls: Calls) -> _Answer:
+        """One request; once more where the server has closed a connection that was kept."""
+        with self._lock:
+            kept = self._idle.pop() if self._idle else None
+        if kept is not None:
+            with contextlib.suppress(ConnectionError):
+                return self._send(kept, body, most_bytes, calls)
+        return self._send(self._connection(), body, most_bytes, calls)
+
+    def _connection(self) -> http.client.HTTPConnection:
+        url = urlsplit(self.address.url)
+        assert url.hostname is not None
+        made = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        connection = made(url.hostname, url.port, timeout=self._patience.connect_s)
+        try:
+            connection.connect()
+        except TimeoutError as fault:
+            seconds = self._patience.connect_s
+            raise TimeoutError(errno.ETIMEDOUT, f"no connection within {seconds:g} s") from fault
+        return connection
+
+    def _send(self, connection: http.client.HTTPConnection, body: bytes, most_bytes: int, calls: Calls) -> _Answer:
+        wire, late = connection.sock, threading.Event()
+        wire.settimeout(self._patience.answer_s)
+
+        def give_up() -> None:
+            late.set()
+            _shut(wire)
+
+        clock = threading.Timer(self._patience.answer_s, give_up)  # a byte now and then does not stop it
+        clock.daemon = True
+        clock.start()
+        answer, is_whole = None, False
+        try:
+            with calls.waiting(wire):
+                connection.request("POST", urlsplit(self.address.url).path, body, self._headers())
+                answer = connection.getresponse()
+                data = answer.read(most_bytes + 1)
+            if late.is_set():
+                raise TimeoutError
+            if answer.length and len(data) <= most_bytes:
+                raise http.client.IncompleteRead(data, answer.length)
+            if len(data) > most_bytes:
+                raise self._error(f"the answer is longer than {most_bytes:,} bytes", "look at the server")
+            headers = {name.lower(): value for name, value in answer.getheaders()}
+            is_whole = answer.isclosed() and not answer.will_close
+        except (OSError, http.client.HTTPException) as fault:
+            if late.is_set():
+                raise TimeoutError from fault
+            raise
+        finally:
+            clock.cancel()
+            if not is_whole:
+                connection.close()
+                if answer is not None:  # it may have taken the connection over
+                    answer.close()
+        with self._lock:
+            self._idle.append(connection)
+        return _Answer(answer.status, headers, data)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "ragidx"}
+        return headers | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
+
+    def _json(self, answer: _Answer) -> Any:
+        try:
+            return json.loads(answer.body)
+        except (ValueError, RecursionError) as fault:
+            shown = ascii(self.hidden(answer.body.decode("utf-8", "replace"))[:40])
+            raise self._error(
+                f"the answer is no JSON: {shown}", "name the address of its API, which often ends in /v1"
+            ) from fault
+
+    def _refusal(self, answer: _Answer) -> ModelError:
+        """The error for a status that stays."""
+        status = answer.status
+        if 300 <= status < 400:
+            to = self.hidden(ascii(answer.headers.get("location", ""))[:_WORDS])
+            return self._error(
+                f"it redirects to {to}, and no redirect is followed",
+                "name that address with `endpoint`, if texts may go there",
+            )
+        if status in (401, 403):
+            return self._error(*self._about_key(status))
+        said = f"status {status}{self._said(answer)}"
+        if status in _OF_TEXT:
+            return RefusedTextError(said, "", where=self.address.url)
+        hint = "check the address and the name of the model" if status in (404, 405) else "look at the server"
+        return self._error(f"it refuses the request: {said}", hint)
+
+    def _about_key(self, status: int) -> tuple[str, str]:
+        if self._key:
+            return f"it refuses the key of the environment (status {status})", f"put the right key into {KEYS[0]}"
+        if not self.address.named:
+            return (
+                f"it asks for a key (status {status}), and an address that an index keeps gets none",
+                f"name it: `endpoint={self.address.url}`",
+            )
+        return f"it asks for a key (status {status})", f"put the key into the environment variable {KEYS[0]}"
+
+    def _said(self, answer: _Answer) -> str:
+        """What the server says of its refusal, in one line, without the key."""
+        try:
+            found: Any = json.loads(answer.body)
+            for name in ("error", "message"):
+                found = found[name] if isinstance(found, dict) and name in found else found
+        except (ValueError, RecursionError):
+            found = answer.body.decode("utf-8", "replace")
+        words = " ".join(str(found).split())
+        shown = "".join(character if character.isprintable() else "?" for character in self.hidden(words))
+        return f": {shown[:_WORDS]}" if shown else ""
+
+    def _reason(self, fault: BaseException) -> str:
+        if isinstance(fault, TimeoutError) and not fault.strerror:
+            return f"no answer within {self._patience.answer_s:g} s"
+        if isinstance(fault, OSError) and fault.strerror:
+            return fault.strerror
+        return self.hidden(first_line(fault))
+
+    def hidden(self, text: str) -> str:
+        """A text of the server, without the key that was sent to it."""
+        return text.replace(self._key, "***") if self._key else text
+
+    def _error(self, message: str, hint: str) -> ModelError:
+        return ModelError(message, hint, where=self.address.url)
+
+
+def _retry_after(value: str) -> float | None:
+    """Seconds that a server asks for, as a number or as a date; None where it says nothing of use.
+
+    >>> _retry_after("1.5"), _retry_after("soon"), _retry_after("Thu, 01 Jan 1970 00:00:00 GMT")
+    (1.5, None, 0.0)
+    """
+    with contextlib.suppress(ValueError):
+        seconds = float(value)
+        return seconds if seconds >= 0 else None
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    return None
+
+
+def _close(idle: list[http.client.HTTPConnection]) -> None:
+    for connection in idle:
+        connection.close()
+
+
+def _shut(connection: socket.socket) -> None:
+    """End a connection under whoever waits for it."""
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # not TLS's own, which first drops what reads it

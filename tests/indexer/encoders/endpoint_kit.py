@@ -1,0 +1,34 @@
+"""Encoders of a server of the tests, texts for it, and its errors."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ragidx.corpora.errors import RagidxError
+from ragidx.indexer.encoders.endpoint import EndpointEncoder
+from ragidx.indexer.encoders.load import load_encoder
+
+from ...embedding_server import EmbeddingServer
+
+WORDS = [f"word{number}" for number in range(300)]
+
+
+def opened(server: EmbeddingServer, **options: Any) -> EndpointEncoder:
+    encoder = load_encoder("openai:m", endpoint=server.url, **options)
+    assert isinstance(encoder, EndpointEncoder)
+    return encoder
+
+
+def error_of(call: Callable[[], object], server: EmbeddingServer) -> str:
+    with pytest.raises(RagidxError) as fault:
+        call()
+    return str(fault.value).replace(f"{server.url}/embeddings", "URL")
+
+
+def some_texts(count: int) -> list[str]:
+    rng = random.Random(5)
+    return [" ".join(rng.choices(WORDS, k=rng.randint(1, 60))) for _ in range(count)]

@@ -1,0 +1,313 @@
+"""Requests to a server that fails in every way: what is tried again, what is not, and what the error says."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.indexer.models.address import Address, address_of
+from ragidx.indexer.models.client import Calls, Client, Patience, RefusedTextError
+
+from ...embedding_server import EmbeddingServer, Handler, Reply, after, dropped, endless, running, status, vectors
+
+QUICK = Patience(connect_s=1, answer_s=5, attempts=3, wait_s=0.01, most_s=2)
+KEY = "sk-s3cret-0123456789"
+
+
+def ask(server: EmbeddingServer, patience: Patience = QUICK, calls: Calls | None = None) -> Any:
+    client = Client(address_of(server.url), patience)
+    return client.post({"model": "m", "input": ["a b"]}, 10_000, calls or Calls())
+
+
+def error_of(server: EmbeddingServer, *replies: Reply, patience: Patience = QUICK) -> str:
+    server.replies.extend(replies)
+    with pytest.raises(ModelError) as fault:
+        ask(server, patience)
+    return str(fault.value).replace(f"{server.url}/embeddings", "URL")
+
+
+@pytest.fixture
+def other() -> Iterator[EmbeddingServer]:
+    with running() as served:
+        yield served
+
+
+def test_a_request_is_answered_over_one_connection(server: EmbeddingServer) -> None:
+    client = Client(address_of(server.url), QUICK)
+
+    for _ in range(3):
+        assert client.post({"model": "m", "input": ["a b"]}, 10_000, Calls())["usage"]["prompt_tokens"] == 2
+
+    assert server.messages == [{"model": "m", "input": ["a b"]}] * 3
+    assert server.paths == ["/v1/embeddings"] * 3
+    assert "Authorization" not in server.headers[0]
+    assert (client.counts.n_requests, client.counts.n_again) == (3, 0)
+
+
+@pytest.mark.parametrize("number", [408, 429, 500, 502, 503, 504, 529])
+def test_what_may_pass_is_tried_again(server: EmbeddingServer, number: int) -> None:
+    server.replies.extend([status(number), status(number)])
+
+    assert ask(server)["data"]
+    assert len(server.messages) == 3
+
+
+def test_a_broken_connection_is_tried_again(server: EmbeddingServer) -> None:
+    server.replies.extend([dropped, dropped])
+
+    assert ask(server)["data"]
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_no_failure(server: EmbeddingServer) -> None:
+    def closing(handler: Handler, texts: list[str]) -> None:
+        vectors(handler, texts)
+        handler.close_connection = True  # and does not say so
+
+    server.replies.append(closing)
+    client = Client(address_of(server.url), Patience(attempts=1))
+
+    for _ in range(2):
+        assert client.post({"model": "m", "input": ["a"]}, 10_000, Calls())["data"]
+
+
+def test_attempts_have_an_end(server: EmbeddingServer) -> None:
+    fault = error_of(server, *[status(500, b'{"error": {"message": "out of\\nmemory"}}')] * 3)
+
+    assert fault == (
+        "URL: answers with status 500: out of memory (3 attempts)\n"
+        "  hint: look at the server, and go on by running it again"
+    )
+    assert len(server.messages) == 3
+
+
+@pytest.mark.slow
+def test_waits_grow_and_a_server_that_names_one_is_obeyed(server: EmbeddingServer) -> None:
+    server.replies.extend([status(429, Retry_After="0.3"), status(503)])
+
+    ask(server)
+
+    first, second = (b - a for a, b in zip(server.times, server.times[1:], strict=False))
+    assert 0.3 <= first < 1
+    assert second < 0.3
+
+
+@pytest.mark.slow
+def test_a_wait_may_be_named_by_a_date(server: EmbeddingServer) -> None:
+    at = datetime.now(UTC) + timedelta(seconds=2)  # in whole seconds
+    server.replies.append(status(429, Retry_After=format_datetime(at, usegmt=True)))
+
+    ask(server, Patience(wait_s=0.01, most_s=3))
+
+    assert server.times[1] - server.times[0] > 0.5
+
+
+@pytest.mark.slow
+def test_all_threads_wait_while_the_server_rests(server: EmbeddingServer) -> None:
+    server.replies.append(status(429, Retry_After="0.4"))
+    client = Client(address_of(server.url), QUICK)
+    message, calls = {"model": "m", "input": ["a"]}, Calls()
+    first = threading.Thread(target=client.post, args=(message, 10_000, calls))
+    first.start()
+    while not server.times:
+        time.sleep(0.005)
+    time.sleep(0.1)
+
+    client.post(message, 10_000, calls)
+    first.join()
+
+    assert min(server.times[1:]) - server.times[0] >= 0.4
+
+
+def test_a_wait_that_is_too_long_is_an_error(server: EmbeddingServer) -> None:
+    assert error_of(server, status(429, Retry_After="3600")) == (
+        "URL: answers with status 429, and asks to wait for 3,600 s\n  hint: run it again then"
+    )
+
+
+@pytest.mark.slow
+def test_a_slow_server_is_given_up(server: EmbeddingServer) -> None:
+    slow = Patience(answer_s=0.1, attempts=2, wait_s=0.01)
+
+    assert error_of(server, after(0.5), after(0.5), patience=slow) == (
+        "URL: does not answer: no answer within 0.1 s (2 attempts)\n"
+        "  hint: look at the server, and go on by running it again"
+    )
+
+
+@pytest.mark.slow
+def test_a_byte_now_and_then_does_not_keep_a_request_alive(server: EmbeddingServer) -> None:
+    def drip(handler: Handler, _: list[str]) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        for _ in range(40):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+    started = time.monotonic()
+    fault = error_of(server, drip, patience=Patience(answer_s=0.2, attempts=1))
+
+    assert "no answer within 0.2 s" in fault
+    assert time.monotonic() - started < 1
+
+
+def test_an_endless_answer_is_bounded(server: EmbeddingServer) -> None:
+    assert error_of(server, endless) == "URL: the answer is longer than 10,000 bytes\n  hint: look at the server"
+    assert len(server.messages) == 1
+
+
+def test_a_server_that_is_down_is_told_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1/embeddings"
+    started = time.monotonic()
+
+    with pytest.raises(ModelError) as fault:
+        Client(Address(url)).post({}, 10, Calls())
+
+    assert str(fault.value) == (
+        f"{url}: does not answer: Connection refused\n  hint: start the server, or name another with `endpoint`"
+    )
+    assert time.monotonic() - started < 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (
+            status(200, b"<!doctype html><title>Hello</title>"),
+            "URL: the answer is no JSON: '<!doctype html><title>Hello</title>'\n"
+            "  hint: name the address of its API, which often ends in /v1",
+        ),
+        (
+            status(200, b"[" * 9000),
+            f"URL: the answer is no JSON: '{'[' * 40}'\n  hint: name the address of its API, which often ends in /v1",
+        ),
+        (
+            status(404, b'{"error": {"message": "model \\"m\\" not found, try pulling it first"}}'),
+            'URL: it refuses the request: status 404: model "m" not found, try pulling it first\n'
+            "  hint: check the address and the name of the model",
+        ),
+        (
+            status(405, b""),
+            "URL: it refuses the request: status 405\n  hint: check the address and the name of the model",
+        ),
+        (
+            status(418, b"\x1b[31mtea\x07"),
+            "URL: it refuses the request: status 418: ?[31mtea?\n  hint: look at the server",
+        ),
+        (
+            status(401),
+            "URL: it asks for a key (status 401)\n  hint: put the key into the environment variable RAGIDX_API_KEY",
+        ),
+        (status(413, b"too large"), "URL: status 413: too large"),
+    ],
+)
+def test_what_stays_wrong_is_told_at_once(server: EmbeddingServer, reply: Reply, said: str) -> None:
+    assert error_of(server, reply) == said
+    assert len(server.messages) == 1
+
+
+def test_a_refused_text_can_be_told_apart(server: EmbeddingServer) -> None:
+    server.replies.append(status(422, b'{"error": "too many", "error_type": "Validation"}'))
+
+    with pytest.raises(RefusedTextError, match="status 422: too many"):
+        ask(server)
+
+
+@pytest.mark.parametrize("number", [401, 403])
+def test_a_wrong_key_is_told_and_not_shown(
+    server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setenv("RAGIDX_API_KEY", KEY)
+
+    fault = error_of(server, status(number, f"Incorrect API key provided: {KEY}".encode()))
+
+    assert fault == (
+        f"URL: it refuses the key of the environment (status {number})\n  hint: put the right key into RAGIDX_API_KEY"
+    )
+    assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        status(500, f"what is {KEY}?".encode()),
+        status(400, f'{{"message": "bad {KEY}"}}'.encode()),
+        status(200, f"{KEY} is no JSON".encode()),
+        status(200, f"{'x' * 30}{KEY}".encode()),
+        status(302, Location=f"http://127.0.0.1:1/{KEY}"),
+    ],
+)
+def test_a_key_that_the_server_repeats_is_not_shown(
+    server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch, reply: Reply
+) -> None:
+    monkeypatch.setenv("RAGIDX_API_KEY", KEY)
+
+    fault = error_of(server, *[reply] * 3)
+
+    assert "***" in fault
+    assert KEY not in fault
+
+
+@pytest.mark.parametrize("number", [301, 302, 307, 308])
+def test_a_redirect_is_not_followed(
+    server: EmbeddingServer, other: EmbeddingServer, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setenv("RAGIDX_API_KEY", KEY)
+
+    fault = error_of(server, status(number, Location=other.url))
+
+    assert fault == (
+        f"URL: it redirects to '{other.url}', and no redirect is followed\n"
+        "  hint: name that address with `endpoint`, if texts may go there"
+    )
+    assert not other.messages
+
+
+def test_an_address_that_an_index_keeps_gets_no_key(server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGIDX_API_KEY", KEY)
+    server.replies.append(status(401))
+    url = f"{server.url}/embeddings"
+
+    with pytest.raises(ModelError) as fault:
+        Client(Address(url, named=False), QUICK).post({"input": []}, 10_000, Calls())
+
+    assert str(fault.value) == (
+        f"{url}: it asks for a key (status 401), and an address that an index keeps gets none\n"
+        f"  hint: name it: `endpoint={url}`"
+    )
+    assert "Authorization" not in server.headers[0]
+
+
+def test_offline_asks_this_machine_alone(server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert ask(server)["data"]
+
+    with pytest.raises(SpecError) as fault:
+        Client(address_of("https://api.example/v1"))
+
+    assert str(fault.value) == (
+        "`endpoint`: api.example is another machine, and no network may be used\n"
+        "  hint: name a server on this machine, or allow the network"
+    )
+
+
+@pytest.mark.slow
+def test_what_is_under_way_can_be_stopped(server: EmbeddingServer) -> None:
+    server.always = after(2)
+    calls, started = Calls(), time.monotonic()
+    threading.Timer(0.1, calls.stop).start()
+
+    with pytest.raises(ModelError, match="does not answer"):
+        ask(server, calls=calls)
+
+    assert time.monotonic() - started < 1
