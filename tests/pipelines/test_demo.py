@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import ragidx
+from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.pipelines import demo
+from ragidx.pipelines.evaluate.measures import measure
+
+from .conftest import Done
 
 
 @pytest.mark.slow
@@ -24,3 +29,42 @@ def test_the_answers_are_those_of_a_query_and_the_places_those_of_its_parts(tmp_
                 ids = [hit.chunk_id for hit in ranked]
                 assert (ids[place - 1] if place else None) == (one.hit.chunk_id if place else None)
                 assert place is not None or one.hit.chunk_id not in ids
+
+
+@pytest.mark.slow
+def test_another_model_is_compared_with_and_without_the_filter(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
+    report, answers, found = demo.compare(str(tiny_model("llama")), tmp_path)
+
+    names = ["mini", "echo", "echo + EmbedFilter", "prompteol", "prompteol + EmbedFilter"]
+    assert [(one.name, one.dim) for one in found] == list(zip(names, (255, 32, 16, 32, 16), strict=True))
+    assert (report.method, len(answers)) == ("echo", len(demo.QUESTIONS))
+    for one, (folder, dim) in zip(found, [("mini", None), ("echo", None), ("echo", 16)], strict=False):
+        assert one.dense == pytest.approx(_ndcg(tmp_path / folder, dim), abs=1e-9)
+    with_filter = ragidx.build(
+        demo.sample_corpus(), tmp_path / "tau2", model=str(tiny_model("llama")), method="echo", tau=2.0
+    )
+    assert with_filter.dim == 16
+    assert found[2].dense == pytest.approx(_ndcg(tmp_path / "tau2", None), abs=0.02)  # float16 rounds each on its own
+
+
+def _ndcg(index: Path, dim: int | None) -> float:
+    sample = demo.sample_corpus().parent
+    queries, qrels = load_queries(sample), load_qrels(sample)
+    found = ragidx.Retriever.open(index).search_documents(list(queries.values()), 10, mode="dense", dim=dim)
+    return measure(qrels, {query: dict(few) for query, few in zip(queries, found, strict=True)}, ["nDCG@10"])["nDCG@10"]
+
+
+@pytest.mark.slow
+def test_the_command_shows_the_comparison(
+    run: Callable[..., Done], tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report, answers = demo.run(Path("mini"))
+    qualities = [demo.Quality(name, dim, 0.5, 0.75) for name, dim in [("mini", 255), ("echo", 32), ("filter", 16)]]
+    monkeypatch.setattr(demo, "compare", lambda *_: (report, answers, qualities))
+
+    done = run("demo", "--model", str(tiny_model("llama")))
+
+    assert done.status == 0, done.err
+    assert "echo and EmbedFilter: 16 dimensions, and their words." in done.out
+    assert "nDCG@10 of the sample's 60 questions" in done.out
+    assert "filter 16 0.500 0.750" in " ".join(done.out.split())
