@@ -60,8 +60,8 @@ def lines_of(index: Path = Path("index")) -> dict[str, list[int | None]]:
         ("a.rst", b":author: Ada\n:year: 1790\n\nThe mill stands.\n", 4),
         ("a.py", b"#!/usr/bin/python\n\ndef mill():\n    return 1\n", 1),
         ("a.html", b"<html><body>\n\n<p>The mill.</p></body></html>", None),
-        ("a.jsonl", b'\n{"id": "x", "text": "The mill."}\n', None),
-        ("a.csv", b"text\nThe mill.\n", None),
+        ("a.jsonl", b'\n{"id": "x", "text": "The mill."}\n', 2),
+        ("a.csv", b"text\nThe mill.\n", 2),
     ],
     ids=repr,
 )

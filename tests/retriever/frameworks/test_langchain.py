@@ -113,6 +113,7 @@ def test_a_document_carries_its_id_source_offsets_scores_and_metadata(facts_inde
         "source": "facts.csv#1",
         "start": 0,
         "end": len(FACTS[0][0]),
+        "line": 2,  # of the row in its file
         "year": 1840,
         "subject": "law",
     }
