@@ -19,10 +19,8 @@ from typing import Any
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.models.files import AGAIN, read_object
-from ragidx.indexer.models.gguf.architectures import config_of, weights_of
 from ragidx.indexer.models.gguf.files import PACKAGES, named_gguf, only_gguf, read_model
 from ragidx.indexer.models.gguf.header import Gguf
-from ragidx.indexer.models.gguf.tensors import check_readable
 from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG
 from ragidx.indexer.models.lora_config import WEIGHTS as ADAPTER_WEIGHTS
 from ragidx.indexer.models.lora_config import base_name, is_adapter, read_config
@@ -191,6 +189,9 @@ def _pooler_file(pooler: str | None) -> Path | None:
 
 
 def _from_gguf(model: str, path: Path) -> ModelFiles:
+    from ragidx.indexer.models.gguf.architectures import config_of, weights_of  # which import NumPy
+    from ragidx.indexer.models.gguf.tensors import check_readable
+
     gguf = read_model(path)
     config = config_of(gguf)
     for tensor in {weight.tensor.kind: weight.tensor for weight in weights_of(gguf)}.values():

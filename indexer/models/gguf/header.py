@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ragidx.corpora.errors import ModelError, check_machine, missing_extra
 from ragidx.indexer.models.files import AGAIN
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -192,6 +193,8 @@ class _Reader:
         return [self._string() for _ in range(count)]
 
     def _numbers(self, kind: int, count: int) -> np.ndarray[Any, Any]:
+        import numpy as np  # not by `--help`, which imports this module
+
         if kind not in _NUMBERS:
             raise _FileError("an array holds arrays" if kind == _ARRAY else f"a value of the unknown type {kind:,}")
         dtype = np.dtype(_NUMBERS[kind])
