@@ -52,7 +52,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipelines.train": {"pipelines"},
     "pipelines.train.mini": {"pipelines.train"},
 }
-BASE_OF_PIPELINES = {"ragidx.pipelines.demo": {"pipelines.build", "pipelines.evaluate"}}  # the demo ties what the packages hold
+BASE_OF_PIPELINES = {
+    "ragidx.pipelines.demo": {"pipelines.build", "pipelines.evaluate"}
+}  # the demo ties what the packages hold
 
 
 def _modules() -> list[Path]:
