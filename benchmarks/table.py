@@ -111,6 +111,12 @@ def markdown(found):
             for v, named in ((row["values"], f"chunks {row['setting']['options']}") for row in scale)
         ]
         parts.append("\n".join(head + body))
+    for row in of(["cold start of a decoder"], found):
+        load, query = (row["values"][name]["median"] for name in ("load torch and the model", "ragidx query"))
+        parts.append(
+            f"Cold start, {row['setting']['model']} with {row['setting']['method']}: bare loading of torch and the"
+            f" model {load:.2f} s, `ragidx query` {query:.2f} s."
+        )
     parts += [by_decoder(row) for row in of(["decoder throughput against transformers"], found)]
     parts += [folder(row) for row in of(["mixed folder read"], found)[-1:]]
     return "\n\n".join(parts + WORD_TABLES["chunks"](found) + WORD_TABLES["words"](found) + engine(found)) + "\n"
