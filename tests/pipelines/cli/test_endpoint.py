@@ -208,7 +208,10 @@ def test_ctrl_c_does_not_wait_for_the_server(server: EmbeddingServer, folder: Pa
     (small_corpus / "many.jsonl").write_text("\n".join(lines))
     server.replies.append(server.always)
     server.always = after(60)
-    command = [sys.executable, "-m", "ragidx", "build", "corpus", *MODEL, "--endpoint", server.url]
+    # Where the tests run in the background SIGINT is ignored, and a child would inherit that.
+    code = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from ragidx.pipelines.cli.main import main\nmain(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "build", "corpus", *MODEL, "--endpoint", server.url]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while len(server.messages) < 3:
         time.sleep(0.05)
