@@ -112,7 +112,8 @@ def apply(rows: Rows, matrix: Rows, shift: Rows | None) -> Rows:
 
     A zero row (nothing was pooled) stays zero.
     """
-    vectors = rows @ matrix
+    with np.errstate(invalid="ignore"):  # BLAS may set the flag for memory beside a small matrix; results are checked
+        vectors = rows @ matrix
     return vectors if shift is None else (vectors - shift) * rows.any(1).reshape(-1, 1)
 
 
