@@ -11,8 +11,16 @@ from ragidx.pipelines.build.options import BuildKeywords
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.build_notes import with_options
 from ragidx.pipelines.cli.build_report import tell_report
+from ragidx.pipelines.cli.config import configured_fields
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import corpus_options, encoding_options, index_option, json_option, offline_option
+from ragidx.pipelines.cli.options import (
+    corpus_options,
+    encoding_options,
+    index_option,
+    json_option,
+    offline_option,
+    records_option,
+)
 from ragidx.pipelines.cli.progress import ProgressLine
 
 
@@ -22,6 +30,7 @@ from ragidx.pipelines.cli.progress import ProgressLine
 @index_option
 @encoding_options
 @corpus_options
+@records_option
 @click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped or cut.")
 @offline_option
 @json_option
@@ -39,6 +48,7 @@ def command(
     """
     from ragidx.pipelines.build.build import add
 
+    options["fields"] = configured_fields()
     line = ProgressLine(as_json=as_json)
     with interrupts.reported(lambda: "encoded chunks are kept, and the same command continues"), line:
         report = add(paths, index, name=name, on_progress=line.callback, **options)

@@ -171,6 +171,21 @@ def test_what_the_file_says_of_fields_reaches_the_build(folder: Path, run: Run) 
     assert {name for name in row.metadata if not name.startswith("file.")} == {"city"}
 
 
+@pytest.mark.slow
+def test_a_source_that_is_added_is_read_by_the_same_settings(folder: Path, run: Run) -> None:
+    for name in ("docs", "more"):
+        Path(name).mkdir()
+        Path(f"{name}/a.csv").write_text("note,product\nIt will not start today either.,Mower\n")
+    Path("ragidx.toml").write_text("[[files]]\nmatch = '*.csv'\ntext = 'product'\ntitle = 'note'\n")
+    assert run("build", "docs")[0] == 0
+    assert run("add", "more")[0] == 0
+    rows = [row for segment in Store.open("ragidx-index").segments for row in segment.rows([0])]
+    assert {(row.text, row.heading) for row in rows} == {("Mower", "It will not start today either.")}
+    generation = Store.open("ragidx-index").manifest.generation
+    assert run("build")[0] == 0
+    assert Store.open("ragidx-index").manifest.generation == generation
+
+
 def test_a_value_that_no_option_takes_is_refused_as_on_the_command_line(folder: Path, run: Run) -> None:
     Path("ragidx.toml").write_text("[index]\ntau = 'many'\n")
     status, _, err = run("build", "docs")
