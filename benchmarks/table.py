@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FIGURES = Path(__file__).with_name("figures.jsonl")
 QUALITY = ("scifact quality", "mini by method and filter")
 WORD_TABLES = runpy.run_path(str(Path(__file__).with_name("word_tables.py")))
+SENTENCES = runpy.run_path(str(Path(__file__).with_name("sentences.py")))
 WORDS = WORD_TABLES["WORDS"]
 DECODER = "decoder by method and filter"
 ENCODING = (
@@ -90,7 +91,7 @@ def markdown(found):
         parts.append(by_method(grid))
         parts.append(by_filter(grid))
     installed = of(["install"], found)
-    parts += [installs(installed)] if installed else []
+    parts += [SENTENCES["installs"](installed)] if installed else []
     for row in of(["cold start"], found):
         cold = row["values"]
         told = ", ".join(f"`{n}` {v['median']:.2f} s" for n, v in cold.items() if isinstance(v, dict))
@@ -98,7 +99,7 @@ def markdown(found):
             f"Cold start, whole processes: {told}. `--help` takes {cold['--help / import click']:.1f} times"
             f" `import click`, a query {cold['query / load']:.2f} times the bare loading of torch and the model."
         )
-    parts += [spectrum(row) for row in of(["unembedding spectrum"], found)]
+    parts += [SENTENCES["spectrum"](row) for row in of(["unembedding spectrum"], found)]
     scale = of(["build at scale"], found)
     if scale:
         head = [
@@ -117,56 +118,9 @@ def markdown(found):
             f"Cold start, {row['setting']['model']} with {row['setting']['method']}: bare loading of torch and the"
             f" model {load:.2f} s, `ragidx query` {query:.2f} s."
         )
-    parts += [by_decoder(row) for row in of(["decoder throughput against transformers"], found)]
-    parts += [folder(row) for row in of(["mixed folder read"], found)[-1:]]
+    parts += [SENTENCES["by_decoder"](row) for row in of(["decoder throughput against transformers"], found)]
+    parts += [SENTENCES["folder"](row) for row in of(["mixed folder read"], found)[-1:]]
     return "\n\n".join(parts + WORD_TABLES["chunks"](found) + WORD_TABLES["words"](found) + engine(found)) + "\n"
-
-
-def by_decoder(row):
-    """One sentence on a decoder's speed against transformers alone."""
-    v, setting, ratio = row["values"], row["setting"], row["values"]["ratio"]
-    none = "; no other number format was faster on this processor" if setting["dtype"] == "float32" else ""
-    return (
-        f"{setting['model']} with {setting['method']}, {setting['texts']} SciFact documents of up to 700 characters,"
-        f" against transformers alone, float32, by length in batches of 8: **{ratio['median']:.2f}x**"
-        f" ({ratio['min']:.2f} to {ratio['max']:.2f}, {ratio['runs']} runs in turns; {setting['dtype']},"
-        f" {v['ragidx tokens/s']:,} tokens/s, {setting['threads']} threads{none})."
-    )
-
-
-def folder(row):
-    """One sentence on a folder as people have them."""
-    v, left = row["values"], row["setting"]["left_out"]
-    named = ", ".join(f"{count} {ending}" for ending, count in left.items())
-    return (
-        f"A folder of {v['files']} files of 40 kinds, as packages install them: {v['files_taken']} files"
-        f" and {v['bytes_taken'] / v['bytes']:.0%} of the bytes give {v['documents']:,} documents, read in"
-        f" {v['seconds']} s."
-        f" Files without text or of no known format are left out: {named}."
-    )
-
-
-def spectrum(row):
-    """One sentence on the decomposition of a head."""
-    values, shape = row["values"], row["setting"]
-    size = f"{shape['rows']:,} x {shape['width']:,}, {shape['dtype']}, {shape['threads']} threads"
-    first, cached = values["first s"]["median"], values["cached s"]["median"]
-    sentence = f"The spectrum of a head of {size}: {first:.1f} s and {values['peak MiB']:,} MiB, {cached:.2f} s cached"
-    if "svd s" not in values:
-        return f"{sentence}."
-    return (
-        f"{sentence}; `torch.linalg.svd` of the whole matrix in float32 takes {values['svd s']['median']:.1f} s and"
-        f" {values['svd peak MiB']:,} MiB (medians of {values['svd s']['runs']} runs)."
-    )
-
-
-def installs(found):
-    """A line an installation."""
-    lines = ["| `pip install`, PyTorch for CPUs | commit | seconds | MiB | packages |", "| --- |" + " --- |" * 4]
-    for row in found:
-        v, s = row["values"], row["setting"]
-        lines.append(f"| `'.[{s['extras']}]'` | {s['tree']} | {v['seconds']} | {v['MiB']:,} | {v['packages']} |")
-    return "\n".join(lines)
 
 
 def by_method(grid):
