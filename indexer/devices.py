@@ -21,7 +21,7 @@ IMPLEMENTATIONS = ("auto", "sdpa", "eager", "flash_attention_2", "flash_attentio
 class RunOptions(TypedDict, total=False):
     """Where a model runs and how it computes. Vectors should not depend on it."""
 
-    device: str
+    device: str  # of a build also several: `cuda:0,cuda:1`
     dtype: str
     attn: str
     endpoint: str | None  # the address of the server that has the model `openai:NAME`
@@ -47,10 +47,32 @@ def check_device(device: str) -> None:
     """The device may have a number: `cuda:1`.
 
     Raises:
-        SpecError: the device is unknown.
+        SpecError: the device is unknown, or these are several.
     """
+    if "," in device:
+        raise SpecError(
+            f"one device is taken here, not several: '{device}'",
+            f"give one, such as `device={device.partition(',')[0].strip()}`; builds take several",
+            where="`device`",
+        )
     if device.split(":", maxsplit=1)[0] not in DEVICES:
         raise unknown_name("device", device, DEVICES)
+
+
+def check_devices(device: str) -> list[str]:
+    """The devices of a build: one, or several between commas.
+
+    Raises:
+        SpecError: one of them is unknown, or `auto` beside others.
+    """
+    devices = [one.strip() for one in device.split(",")]
+    for one in devices:
+        check_device(one)
+    if len(devices) > 1 and "auto" in devices:
+        raise SpecError(
+            f"`auto` is one device: '{device}'", "name all of them, such as `device=cuda:0,cuda:1`", where="`device`"
+        )
+    return devices
 
 
 def check_dtype(dtype: str) -> None:
@@ -88,8 +110,11 @@ def choose_device(device: str) -> str:
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if device == "auto":
         return next(name for name in ("cuda", "mps", "cpu") if there[name])
+    hint = "use `device=auto` or `device=cpu`"
     if not there[name]:
-        raise SpecError(
-            f"there is no {name} device on this machine", "use `device=auto` or `device=cpu`", where="`device`"
-        )
+        raise SpecError(f"there is no {name} device on this machine", hint, where="`device`")
+    known = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    if device.startswith("cuda:") and device not in known:
+        hint = f"known: {', '.join(known)}; or {hint}"
+        raise SpecError(f"there is no {device} device on this machine", hint, where="`device`")
     return device

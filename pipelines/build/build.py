@@ -9,6 +9,7 @@ before the commit at the end. A filter that is fitted on the corpus reads it onc
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -38,11 +39,12 @@ from ragidx.pipelines.build.corpus import (
     is_unchanged,
     too_long,
 )
+from ragidx.pipelines.build.distributed import embedder_of
 from ragidx.pipelines.build.encode import encode, windows, with_vector
-from ragidx.pipelines.build.endpoint import check_journal, check_uncut, endpoint_note
+from ragidx.pipelines.build.endpoint import check_journal, check_uncut, run_notes
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
 from ragidx.pipelines.build.options import BuildKeywords, build_options
-from ragidx.pipelines.build.removal import DELETED_FILE, deleted_ids, is_unreadable, missing
+from ragidx.pipelines.build.removal import DELETED_FILE, SHOWN, deleted_ids, is_unreadable, missing
 from ragidx.pipelines.build.report import (
     INDEXING,
     BuildReport,
@@ -58,9 +60,8 @@ from ragidx.pipelines.build.resolve import Plan, make_plan
 from ragidx.pipelines.build.selection import Corpus, Selection, added, as_paths, reading_of, with_globs
 from ragidx.pipelines.build.tally import Tally, rules
 
-SHOWN = 10  # ids of removed and stale documents in a report
-
 if TYPE_CHECKING:
+    from ragidx.indexer.encoders.embedder import Embedder
     from ragidx.indexer.store.lookup import Documents
 
 
@@ -134,7 +135,6 @@ class _Build:
         self.progress = Progress()
         self._tell = Teller(on_progress, self.progress)
         self.skips = Skips(self.options.strict)
-        self._cutter: Cutter | None = None
         self._fitted: dict[bytes, Floats] = {}  # vectors of the sample the filter was fitted on
         self._name, self._unreadable = "", set[str]()  # the file that is read; files that cannot be
 
@@ -258,7 +258,7 @@ class _Build:
         for document in self.reading.documents(self._skipped, self._begin, self._left_out):
             for items in self._take(document, known.get(document.id)):
                 yield from self._counted(items)
-        for items in self._cutter.drain() if self._cutter else ():
+        for items in self._cutter.drain() if "_cutter" in vars(self) else ():
             yield from self._counted(items)
 
     def _take(self, document: Document, had: bytes | None) -> Iterable[list[Item]]:
@@ -287,7 +287,7 @@ class _Build:
             self._tally.n_kept[self._tally.source_of(document.id)] += 1
         else:
             self.report.n_added += 1
-        return self._cutting().submit(document, doc_hash)
+        return self._cutter.submit(document, doc_hash)
 
     def _counted(self, items: Sequence[Item]) -> Sequence[Item]:
         """The items of a document."""
@@ -295,10 +295,9 @@ class _Build:
         self.progress.n_cut += len(items)
         return items
 
-    def _cutting(self) -> Cutter:
-        if self._cutter is None:
-            self._cutter = self._open.enter_context(Cutter(self._chunker(), self.reading.language_finder()))
-        return self._cutter
+    @functools.cached_property
+    def _cutter(self) -> Cutter:
+        return self._open.enter_context(Cutter(self._chunker(), self.reading.language_finder()))
 
     def _chunker(self) -> Chunker:
         with doing("loading the model", self.progress, self._tell):
@@ -326,12 +325,16 @@ class _Build:
         found: dict[bytes, Floats] = {}
         if not items:
             return found
-        for keys, vectors in encode(items, self.plan.embedder, self.progress, self._tell):
+        for keys, vectors in encode(items, self._embedder, self.progress, self._tell):
             self.writer.remember(keys, vectors)
             found |= zip(keys, vectors, strict=True)
             self.progress.n_chunks += len(keys)
             check_uncut(self.plan, strict=self.options.strict)
         return found
+
+    @functools.cached_property
+    def _embedder(self) -> Embedder:
+        return self._open.enter_context(embedder_of(self.plan))
 
     def _check_whole(self, document: Document) -> None:
         """Whether a document that is known was indexed whole; a build that was not strict may have cut it."""
@@ -369,7 +372,6 @@ class _Build:
 
     def _notes(self, entries: Sequence[SourceEntry]) -> dict[str, Any]:
         """What the manifest keeps of this build."""
-        r, encoder = self.report, self.plan.loaded
         return {
             "corpus": str(self.corpus),
             SOURCES: [entry.to_json() for entry in entries],
@@ -377,10 +379,8 @@ class _Build:
             LAYOUTS: self.reading.layouts.to_json(),
             LANGUAGE: self.reading.language,
             # of the index, at most: some of those before may be gone, unless each was looked at again
-            "truncated": r.n_truncated + (0 if self._looks_again else self._cut_before),
-            "device": encoder.device if encoder else "",
-            "dtype": encoder.dtype if encoder else "",
-            **endpoint_note(self.plan),
+            "truncated": self.report.n_truncated + (0 if self._looks_again else self._cut_before),
+            **run_notes(self.plan),
         }
 
     def _finish(self) -> None:
@@ -392,7 +392,7 @@ class _Build:
         r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places
         r.index_bytes = sum(entry.bytes for entry in files_of(store.manifest).values())
         if (encoder := self.plan.loaded) is not None:
-            r.device, r.dtype, r.endpoint = encoder.device, encoder.dtype, encoder.usage
+            r.device, r.dtype, r.endpoint = self.plan.device, encoder.dtype, encoder.usage
         r.n_encoded, r.n_tokens = self.progress.n_encoded, self.progress.n_tokens
         r.encode_seconds, r.seconds = self.progress.seconds, time.perf_counter() - self._started
         self.progress.total_bytes = self.progress.total_bytes or self.progress.n_bytes

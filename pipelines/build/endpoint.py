@@ -65,6 +65,12 @@ def check_uncut(plan: Plan, *, strict: bool) -> None:
         )
 
 
+def run_notes(plan: Plan) -> dict[str, Json]:
+    """The notes on where and how the model ran."""
+    encoder = plan.loaded
+    return {"device": plan.device, "dtype": "" if encoder is None else encoder.dtype, **endpoint_note(plan)}
+
+
 def endpoint_note(plan: Plan) -> dict[str, Json]:
     """The note on the address: that of this build, else the one that the index keeps."""
     from ragidx.indexer.models.address import KEPT_AS
@@ -72,7 +78,6 @@ def endpoint_note(plan: Plan) -> dict[str, Json]:
     if not plan.files.served:
         return {}
     usage = None if plan.loaded is None else plan.loaded.usage
-    if usage is not None:
-        return {KEPT_AS: usage.url}
-    kept = None if plan.stored is None else plan.stored.manifest.notes.get(KEPT_AS)
-    return {} if kept is None else {KEPT_AS: kept}
+    kept = plan.stored.manifest.notes.get(KEPT_AS) if usage is None and plan.stored is not None else None
+    url = kept if usage is None else usage.url
+    return {} if url is None else {KEPT_AS: url}

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.field_settings import check_fields, check_settings
 from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
-from ragidx.indexer.devices import RunOptions, check_device, check_dtype, check_implementation
+from ragidx.indexer.devices import RunOptions, check_devices, check_dtype, check_implementation
 from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, FILTER_OPTIONS, EncoderOptions, FilterFields, FilterOptions
 from ragidx.indexer.lexical.spec import OFF
 from ragidx.indexer.lexical.stemming import AUTO as STEMMER_AUTO
@@ -133,7 +133,7 @@ class BuildOptions:
 
     def __post_init__(self) -> None:
         """Refuse a machine that is not there: a build with nothing to encode never loads what else would do it."""
-        check_device(self.device)
+        check_devices(self.device)
         check_dtype(self.dtype)
         check_implementation(self.attn)
 

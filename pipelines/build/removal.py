@@ -28,6 +28,9 @@ from ragidx.indexer.store.store import Store
 DELETED_FILE = "deleted.json"
 """The ids of documents or rows that `delete` removed, as sorted JSON; beside the files of the spec."""
 
+SHOWN = 10
+"""Ids of removed and stale documents in a report."""
+
 TAKEN = "its path begins with the name of another source"
 """Why a file is skipped whose documents would have the ids of another source's."""
 

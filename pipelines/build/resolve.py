@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import CHUNKER, ChunkSpec
 from ragidx.indexer.ann.index_types import AUTO, INDEX_TYPES, IndexOptions, check_index_type
-from ragidx.indexer.devices import RunOptions
+from ragidx.indexer.devices import RunOptions, check_devices, choose_device
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.load import check_network
 from ragidx.indexer.encoders.methods import (
@@ -60,15 +60,27 @@ class Plan:
         assert self.spec.encoder is not None  # a plan is made of a model
         return self.spec.encoder
 
+    @property
+    def devices(self) -> list[str]:
+        """Where texts are encoded; the first is that of `encoder`."""
+        return check_devices(self.options.device)
+
     @functools.cached_property
     def encoder(self) -> Encoder:
         """The model, loaded when it is first asked for."""
         from ragidx.indexer.encoders.load import encoder_of
 
         o = self.options
+        for device in self.devices[1:]:  # before anything is loaded
+            choose_device(device)
         kept = kept_endpoint(self.stored) if self.files.served and self.stored is not None else None
-        run = RunOptions(device=o.device, dtype=o.dtype, attn=o.attn, endpoint=o.endpoint)
+        run = RunOptions(device=self.devices[0], dtype=o.dtype, attn=o.attn, endpoint=o.endpoint)
         return encoder_of(self.files, self.encoder_spec, **run, kept=kept)
+
+    @property
+    def device(self) -> str:
+        """Where texts were encoded; empty where none were, since nothing asked for the model."""
+        return "" if self.loaded is None else ",".join([self.loaded.device, *self.devices[1:]])
 
     @property
     def loaded(self) -> Encoder | None:

@@ -51,11 +51,10 @@ def lexical_options(function: F) -> F:
     return _all(_LEXICAL, function)
 
 
-def device_option(function: F) -> F:
+def device_option(function: F, more: str = "") -> F:
     """`--device`."""
-    return click.option("--device", default="auto", show_default=True, metavar="D", help="auto, cuda, mps or cpu.")(
-        function
-    )
+    help_ = f"auto, cuda, mps or cpu{more}."
+    return click.option("--device", default="auto", show_default=True, metavar="D", help=help_)(function)
 
 
 def dtype_option(function: F) -> F:
@@ -71,7 +70,8 @@ def dtype_option(function: F) -> F:
 
 def encoding_options(function: F) -> F:
     """`--device`, `--dtype`, `--attn` and `--endpoint`: what computes vectors, for commands that encode documents."""
-    return device_option(dtype_option(_attn_option(endpoint_option(function))))
+    options = dtype_option(_attn_option(endpoint_option(function)))
+    return device_option(options, "; builds take several: cuda:0,cuda:1")
 
 
 def endpoint_option(function: F) -> F:

@@ -1,0 +1,229 @@
+"""Encoding on several devices: one process for each, one build, one commit.
+
+texts -> parts of similar length, longest first -> whichever device is free -> batches, as they come. The build's own
+process encodes on the first device. Each further one has a process with a model of its own, which ends with the build,
+also with one that is killed. A filter is fitted on a sample by the first device alone, since a later run has to find
+the same numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING
+
+from ragidx.corpora.errors import ModelError, RagidxError
+from ragidx.indexer.encoders.embedder import Embedder
+from ragidx.indexer.encoders.load import encoder_of
+from ragidx.indexer.encoders.protocol import Batch
+from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.specs import EncoderSpec
+from ragidx.pipelines.build.resolve import Plan
+
+if TYPE_CHECKING:
+    from ragidx.indexer.filters.filter import Filter
+
+LEAST_TEXTS = 64
+"""Of a part: fewer are not worth sending."""
+
+_PARTS = 4  # a device, of one call: the last part is waited for
+_END_S = 10.0
+_CODE = "import sys; sys.path[:] = {path!r}; from ragidx.pipelines.build.distributed import serve; serve({handle})"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the process of a device needs to know, once."""
+
+    files: ModelFiles
+    spec: EncoderSpec
+    filter: Filter | None
+    device: str
+    dtype: str
+    attn: str
+    threads: int | None
+
+
+@contextlib.contextmanager
+def embedder_of(plan: Plan) -> Iterator[Embedder]:
+    """What makes the vectors of a build, on all of its devices; their processes end with the block."""
+    devices = plan.devices
+    if len(devices) == 1:
+        yield plan.embedder
+        return
+    threads = None
+    if "cpu" in devices:
+        import torch
+
+        threads = max(1, torch.get_num_threads() // devices.count("cpu"))
+    with plan.encoder.on_threads(threads), contextlib.ExitStack() as workers:
+        yield _Spread(encoder=plan.encoder, filter=plan.filter, plan=plan, threads=threads, ends=workers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spread(Embedder):
+    """An embedder on several devices; the processes of all but the first start when there is enough for them."""
+
+    plan: Plan
+    threads: int | None
+    ends: contextlib.ExitStack
+    workers: list[_Worker] = field(default_factory=list)
+
+    def batches(
+        self,
+        texts: Sequence[str],
+        *,
+        instruction: str | None = None,
+        raw: bool = False,
+        tune: bool = True,
+        names: Sequence[str] | None = None,
+    ) -> Iterator[Batch]:
+        """As `Embedder.batches`; filtered documents are spread, others are not."""
+        parts = _parts(texts, len(self.plan.devices))
+        if len(parts) < 2 or instruction is not None or raw:
+            yield from super().batches(texts, instruction=instruction, raw=raw, tune=tune, names=names)
+            return
+        self._start()
+        while parts or any(worker.rows for worker in self.workers):
+            for worker in self.workers:
+                if parts and not worker.rows:  # it has said all: neither side waits for the other to read
+                    worker.ask(parts.popleft(), texts, names)
+            if not parts:
+                yield from self._answers(None)
+                continue
+            rows = parts.popleft()
+            for batch in super().batches([texts[row] for row in rows], tune=False, names=_of(rows, names)):
+                yield _in_call(batch, rows)
+                yield from self._answers(0)
+
+    def _start(self) -> None:
+        for device in self.plan.devices[1:] if not self.workers else ():
+            plan, encoder = self.plan, self.encoder
+            job = Job(
+                plan.files, plan.encoder_spec, self.filter, device, encoder.dtype, plan.options.attn, self.threads
+            )
+            self.workers.append(self.ends.enter_context(_Worker(job)))
+
+    def _answers(self, timeout_s: float | None) -> Iterator[Batch]:
+        """The batches that are there; None waits for one."""
+        busy = {worker.connection: worker for worker in self.workers if worker.rows}
+        for connection in wait(list(busy), timeout_s):
+            assert isinstance(connection, Connection)
+            yield from busy[connection].answer()
+
+
+class _Worker:
+    """The process of a device; a context manager.
+
+    Attributes:
+        connection: to it.
+        rows: of the part that it has; empty: it is free.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.rows: list[int] = []
+        self._device = job.device
+        self.connection, theirs = Pipe()
+        with theirs:
+            code = _CODE.format(path=sys.path, handle=theirs.fileno())  # as ours: the working folder has no part in it
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-c", code], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+            )
+        self._send(job)
+
+    def __enter__(self) -> _Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+        if self.rows:  # the build has failed
+            self._process.kill()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def ask(self, rows: list[int], texts: Sequence[str], names: Sequence[str] | None) -> None:
+        """Send a part: these rows of a call's texts."""
+        self.rows = rows
+        self._send(([texts[row] for row in rows], _of(rows, names)))
+
+    def answer(self) -> Iterator[Batch]:
+        """One batch; none, and the worker is free, after the last one of a part."""
+        try:
+            found = self.connection.recv()
+        except (EOFError, OSError) as fault:
+            raise self._dead() from fault
+        if isinstance(found, Batch):
+            yield _in_call(found, self.rows)
+        elif found is None:
+            self.rows = []
+        else:
+            kind, message, hint, where = found
+            raise kind(message, hint, where=where)
+
+    def _send(self, what: object) -> None:
+        try:
+            self.connection.send(what)
+        except OSError as fault:
+            raise self._dead() from fault
+
+    def _dead(self) -> ModelError:
+        status = self._process.wait()
+        how = f"by the signal {signal.Signals(-status).name}" if status < 0 else f"with the status {status}"
+        return ModelError(
+            f"the process of {self._device} ended {how}",
+            "run it again: it goes on where it was; if it ends again, name fewer devices",
+            where="`device`",
+        )
+
+
+def serve(handle: int) -> None:
+    """Encode what comes over a connection, until it ends: what the process of a device does.
+
+    The first message is a `Job`, each further one (texts, names or None). The answers are batches and then None, or
+    (class, message, hint, where) of a `RagidxError`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the build's own ends this one
+    with Connection(handle) as build, contextlib.suppress(EOFError, ConnectionError):
+        try:
+            _encode(build)
+        except RagidxError as fault:
+            build.send((type(fault), fault.message, fault.hint, fault.where))
+
+
+def _encode(build: Connection) -> None:
+    job: Job = build.recv()
+    encoder = encoder_of(job.files, job.spec, device=job.device, dtype=job.dtype, attn=job.attn)
+    embedder = Embedder(encoder, job.filter)
+    with encoder.on_threads(job.threads):
+        while True:
+            texts, names = build.recv()
+            for batch in embedder.batches(texts, tune=False, names=names):
+                build.send(batch)
+            build.send(None)
+
+
+def _parts(texts: Sequence[str], n_devices: int) -> deque[list[int]]:
+    """Rows of a call, cut into parts of equally many texts; the longest texts come first."""
+    order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
+    size = max(LEAST_TEXTS, -(-len(order) // (_PARTS * n_devices)))
+    return deque(order[start : start + size] for start in range(0, len(order), size))
+
+
+def _of(rows: Sequence[int], names: Sequence[str] | None) -> list[str] | None:
+    return None if names is None else [names[row] for row in rows]
+
+
+def _in_call(batch: Batch, rows: Sequence[int]) -> Batch:
+    """A batch of a part, with the rows of the call."""
+    return dataclasses.replace(batch, rows=[rows[row] for row in batch.rows])

@@ -1,0 +1,258 @@
+"""Builds on several devices. Two processes on the CPU stand for two GPUs: the same code runs on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ragidx
+from ragidx.corpora.errors import ModelError, SpecError
+from ragidx.indexer.devices import check_device, check_devices
+from ragidx.indexer.encoders.load import encoder_of
+from ragidx.indexer.encoders.methods import located, resolve
+from ragidx.indexer.store.store import Store
+from ragidx.pipelines.build import distributed
+from ragidx.pipelines.build.distributed import LEAST_TEXTS, Job, _parts, _Worker
+
+N = 4 * LEAST_TEXTS
+OPTIONS: dict[str, Any] = {"method": "prompteol", "dtype": "float32", "chunk_size": "none", "strict": True}
+
+
+@pytest.fixture
+def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    words = [
+        "bees",
+        "make",
+        "honey",
+        "while",
+        "rivers",
+        "carry",
+        "slow",
+        "boats",
+        "past",
+        "the",
+        "old",
+        "stone",
+        "mill",
+    ]
+    rng = np.random.default_rng(0)
+    lines = [json.dumps({"id": f"d{n}", "text": f"{n} " + " ".join(rng.choice(words, 1 + n % 4))}) for n in range(N)]
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "notes.jsonl").write_text("\n".join(lines))
+    return tmp_path
+
+
+@pytest.fixture
+def model(tiny_model: Callable[..., Path]) -> str:
+    return str(tiny_model("llama"))
+
+
+def vectors(index: str) -> np.ndarray:
+    store = Store.open(index)
+    return np.asarray(store.segments[0].vectors(np.arange(store.manifest.n_chunks)), np.float32)
+
+
+@pytest.fixture
+def pids(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Those of the processes that builds start."""
+    started: list[int] = []
+    popen = subprocess.Popen
+
+    def kept(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = popen(*args, **options)
+        started.append(process.pid)
+        return process
+
+    monkeypatch.setattr(distributed.subprocess, "Popen", kept)
+    return started
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def soon(happens: Callable[[], object], within_s: float = 60.0) -> bool:
+    """Whether something happens in time."""
+    end = time.monotonic() + within_s
+    while not happens() and time.monotonic() < end:
+        time.sleep(0.02)
+    return bool(happens())
+
+
+# -- parts ----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.text("ab", max_size=9), max_size=40), st.integers(1, 5))
+def test_parts_have_every_text_once_and_the_longest_first(texts: list[str], n_devices: int) -> None:
+    texts = texts * 20
+    parts = _parts(texts, n_devices)
+
+    rows = [row for part in parts for row in part]
+    assert sorted(rows) == list(range(len(texts)))
+    assert [len(texts[row]) for row in rows] == sorted(map(len, texts), reverse=True)
+    assert all(len(part) >= LEAST_TEXTS for part in list(parts)[:-1])
+    assert len(parts) <= 4 * n_devices
+
+
+# -- names of devices -----------------------------------------------------------------------------------------
+
+
+def test_devices_of_a_build_stand_between_commas() -> None:
+    assert check_devices("cuda:0, cuda:1") == ["cuda:0", "cuda:1"]
+    assert check_devices("auto") == ["auto"]
+
+
+@pytest.mark.parametrize(
+    ("check", "device", "message"),
+    [
+        (
+            check_device,
+            "cuda:0,cuda:1",
+            "`device`: one device is taken here, not several: 'cuda:0,cuda:1'\n"
+            "  hint: give one, such as `device=cuda:0`; builds take several",
+        ),
+        (
+            check_devices,
+            "cuda:0,auto",
+            "`device`: `auto` is one device: 'cuda:0,auto'\n  hint: name all of them, such as `device=cuda:0,cuda:1`",
+        ),
+        (check_devices, "cuda:0,", "unknown device ''\n  hint: known: auto, cpu, cuda, mps"),
+    ],
+)
+def test_devices_that_cannot_be_are_refused(check: Callable[[str], object], device: str, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        check(device)
+
+    assert str(caught.value) == message
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_encoded(many: Path, model: str) -> None:
+    with pytest.raises(SpecError, match="there is no mps device on this machine"):
+        ragidx.build("corpus", "index", model=model, device="cpu,mps", **OPTIONS)
+
+    assert not (many / "index").exists()
+
+
+# -- builds ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("filter_options", [{"filter": "none"}, {"tau": 2.0}, {"filter": "pca", "dim": 8}])
+def test_two_processes_give_the_vectors_of_one(
+    many: Path, model: str, pids: list[int], filter_options: dict[str, Any]
+) -> None:
+    options = OPTIONS | filter_options
+    one = ragidx.build("corpus", "one", model=model, device="cpu", **options)
+    assert not pids
+    two = ragidx.build("corpus", "two", model=model, device="cpu,cpu", **options)
+
+    np.testing.assert_allclose(vectors("one"), vectors("two"), atol=2e-4)  # float16
+    assert (two.device, two.n_tokens) == ("cpu,cpu", one.n_tokens)
+    assert two.n_encoded == one.n_encoded == N
+    assert Store.open("two").manifest.notes["device"] == "cpu,cpu"
+    assert len(pids) == ("pca" not in options.values())  # the sample it is fitted on is the whole corpus
+    assert all(is_gone(pid) for pid in pids)
+    assert ragidx.build("corpus", "two", model=model).n_encoded == 0
+
+
+@pytest.mark.slow
+def test_a_gguf_file_and_a_filter_reach_the_process(many: Path, model: str, pids: list[int]) -> None:
+    pytest.importorskip("gguf", reason="the package gguf (extra `models`) is not installed")
+    from ...gguf_kit import twin
+
+    path = str(twin(Path(model), many / "tiny.gguf"))
+    ragidx.build("corpus", "one", model=path, device="cpu", tau=2.0, **OPTIONS)
+    ragidx.build("corpus", "two", model=path, device="cpu,cpu", tau=2.0, **OPTIONS)
+
+    assert len(pids) == 1
+    np.testing.assert_allclose(vectors("one"), vectors("two"), atol=2e-4)
+
+
+@pytest.mark.slow
+def test_few_texts_start_no_process(many: Path, model: str, pids: list[int]) -> None:
+    (many / "corpus" / "notes.jsonl").write_text('{"id": "a", "text": "bees make honey"}')
+
+    assert ragidx.build("corpus", "index", model=model, device="cpu,cpu", **OPTIONS).n_encoded == 1
+    assert pids == []
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_ends_the_build_and_the_next_one_goes_on(
+    many: Path, model: str, pids: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = _Worker.ask
+
+    def killed(worker: _Worker, rows: list[int], *texts: Any) -> None:
+        ask(worker, rows, *texts)
+        os.kill(pids[0], signal.SIGKILL)
+
+    monkeypatch.setattr(_Worker, "ask", killed)
+    with pytest.raises(ModelError) as caught:
+        ragidx.build("corpus", "index", model=model, device="cpu,cpu", **OPTIONS)
+
+    assert str(caught.value) == (
+        "`device`: the process of cpu ended by the signal SIGKILL\n"
+        "  hint: run it again: it goes on where it was; if it ends again, name fewer devices"
+    )
+    again = ragidx.build("corpus", "index", model=model, device="cpu", **OPTIONS)
+    assert 0 < again.n_encoded < N
+    assert again.n_encoded + again.n_reused == N
+    ragidx.build("corpus", "one", model=model, device="cpu", **OPTIONS)
+    np.testing.assert_allclose(vectors("index"), vectors("one"), atol=2e-4)
+
+
+@pytest.mark.slow
+def test_what_the_process_refuses_is_the_error_of_the_build(many: Path, tiny_model: Callable[..., Path]) -> None:
+    folder = many / "model"
+    shutil.copytree(tiny_model("llama"), folder)
+    files = located(str(folder), {})
+    job = Job(files, resolve(files, method="prompteol"), None, "cpu", "float32", "auto", 1)
+    (folder / "model.safetensors").unlink()
+
+    with _Worker(job) as worker:
+        worker.ask([0], ["bees make honey"], None)
+        with pytest.raises(ModelError) as caught:
+            list(worker.answer())
+
+    with pytest.raises(ModelError) as here:
+        encoder_of(files, job.spec, device="cpu")
+    assert str(caught.value) == str(here.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_no_process_is_left_when_the_build_is_ended(many: Path, model: str, sent: signal.Signals, status: int) -> None:
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from ragidx.pipelines.cli.main import main; main()"
+    )
+    options = ["--model", model, "--method", "prompteol", "--dtype", "float32", "--device", "cpu,cpu"]
+    build = subprocess.Popen([sys.executable, "-c", code, "build", "corpus", *options], stderr=subprocess.PIPE)
+    children = Path(f"/proc/{build.pid}/task/{build.pid}/children")
+    try:
+        assert soon(children.read_text)
+        child = int(children.read_text().split()[0])
+        build.send_signal(sent)
+
+        assert build.wait(60) == status
+        assert soon(lambda: is_gone(child))
+    finally:
+        build.kill()
+        build.communicate()
