@@ -26,7 +26,7 @@ from ragidx.indexer.digests import as_digests, digest
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.source_list import SOURCES, SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused
+from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.choose_layer import with_layer
 from ragidx.pipelines.build.chunks import Cutter, Item
@@ -41,7 +41,7 @@ from ragidx.pipelines.build.corpus import (
 )
 from ragidx.pipelines.build.distributed import embedder_of
 from ragidx.pipelines.build.encode import encode, windows, with_vector
-from ragidx.pipelines.build.endpoint import check_journal, check_uncut, run_notes
+from ragidx.pipelines.build.endpoint import check_journal, check_uncut, forget_sample, run_notes
 from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
 from ragidx.pipelines.build.options import BuildKeywords, build_options
 from ragidx.pipelines.build.removal import DELETED_FILE, SHOWN, deleted_ids, is_unreadable, missing
@@ -174,6 +174,7 @@ class _Build:
             manifest = writer.commit(self._notes(entries), r.n_documents, changed=changed)
             self.report.committed = writer.base is None or manifest.generation != writer.base.generation
             self._seen.write()
+            forget_sample(self.plan, self.index)
             self.report.take_fields(self.reading.layouts, writer.fields, self.options.fields.get("title", ()))
         self._finish()
         return self.report
@@ -238,15 +239,14 @@ class _Build:
         """Fit the filter on a sample of the corpus, before anything of the corpus is stored."""
         from ragidx.pipelines.build.fit_filter import check_fit, draw, fit_filter
 
-        check_folder(self.index)
-        check_fit(self.plan, self.corpus)
+        check_fit(self.plan, self.corpus, self.index)
         self.progress.total_bytes = self.reading.total_bytes()
         self.progress.stage = f"fitting filter {self.plan.spec.filter.name}"
         self._tell(at_once=True)
         drawn = draw(self.reading.documents(self.skips.add), self.plan.spec, self._tell)
         self.reading.check_something_was_read(len(drawn), self.skips)
         self.skips = Skips(self.options.strict)  # what was skipped is reported when the corpus is indexed
-        fitted = fit_filter(self.plan, drawn, self._chunker(), self.progress, self._tell)
+        fitted = fit_filter(self.plan, drawn, self._chunker(), self.index, self.progress, self._tell)
         self.report.n_fitted, self._fitted = fitted.n, fitted.vectors
         self.progress.stage = INDEXING
         self._tell(at_once=True)

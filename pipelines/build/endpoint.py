@@ -1,18 +1,29 @@
 """What a build by the model of a server keeps of it: its address, and in the journal its vector of the canary.
 
 An index has the canary beside its vectors (`CANARY_FILE`), and whoever encodes for it compares. A build that was killed
-before its first commit has only a journal, so that holds the canary as well.
+before its first commit has only journals, so they hold the canary as well: one of the vectors to store, and one of the
+raw vectors that a filter is fitted on. A server computes the same text a little differently each time, and another fit
+would make another index.
 """
 
 from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
 from ragidx.corpora.errors import ModelError
 from ragidx.corpora.spec import Json
+from ragidx.indexer import atomic
+from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import digest
 from ragidx.indexer.normalize import l2_normalize
+from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import JOURNAL
+from ragidx.indexer.writing.journal import Journal
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.build.report import StrictError
 from ragidx.pipelines.build.resolve import Plan
@@ -30,23 +41,66 @@ def check_journal(plan: Plan, writer: StoreWriter) -> None:
     """
     if not plan.files.served or plan.stored is not None:
         return
-    from ragidx.indexer.encoders.endpoint import CANARY, SAME, EndpointEncoder
+    kept, (key, canary) = plan.filter, _canary(plan)
+    unit = l2_normalize(canary if kept is None else kept(canary)).vectors
+    _check_same(plan, writer.path, writer.reuse([key]).get(key), unit)
+    writer.remember([key], unit)
 
-    encoder, kept = plan.encoder, plan.filter
-    assert isinstance(encoder, EndpointEncoder)
-    key = digest(f"\0canary\0{CANARY}")  # no chunk's: its form is not that of documents
-    unit = l2_normalize(encoder.canary if kept is None else kept(encoder.canary)).vectors
-    old = writer.reuse([key]).get(key)
-    if old is None:
-        writer.remember([key], unit)
+
+@contextlib.contextmanager
+def sample_journal(plan: Plan, index: Path) -> Iterator[Journal | None]:
+    """Raw vectors of a sample by text hash, which a build that was killed goes on with; None for other models.
+
+    Raises:
+        BusyError: another process writes the index.
+        ModelError: the vectors are from another model than the one that answers now.
+        RagidxError: the folder cannot be written.
+    """
+    if not plan.files.served:
+        yield None
         return
-    cosine = float(np.dot(l2_normalize(old[None]).vectors[0], unit[0]))
+    atomic.make_folder(index)
+    lock = Lock(index)
+    try:
+        with contextlib.closing(Journal.open(index / JOURNAL, _sample_key(plan), plan.hidden)) as journal:
+            key, canary = _canary(plan)
+            _check_same(plan, index, journal.get([key]).get(key), l2_normalize(canary).vectors)
+            journal.append([key], canary)
+            yield journal
+    finally:
+        lock.release()
+
+
+def forget_sample(plan: Plan, index: Path) -> None:
+    """Remove the journal of the sample: what was made of it is committed."""
+    if plan.files.served:
+        atomic.remove(Journal.path_of(index / JOURNAL, _sample_key(plan)))
+
+
+def _sample_key(plan: Plan) -> str:
+    return hashlib.sha256(f"{plan.spec.fingerprint()}\0sample".encode()).hexdigest()
+
+
+def _canary(plan: Plan) -> tuple[bytes, Floats]:
+    """Its hash in a journal, which is no chunk's, and its raw vector (1, hidden) of the model that answers now."""
+    from ragidx.indexer.encoders.endpoint import CANARY, EndpointEncoder
+
+    assert isinstance(plan.encoder, EndpointEncoder)
+    return digest(f"\0canary\0{CANARY}"), plan.encoder.canary
+
+
+def _check_same(plan: Plan, index: Path, old: Floats | None, unit: Floats) -> None:
+    from ragidx.indexer.encoders.endpoint import SAME, EndpointEncoder
+
+    encoder = plan.encoder
+    assert isinstance(encoder, EndpointEncoder)
+    cosine = 1.0 if old is None else float(np.dot(l2_normalize(old[None]).vectors[0], unit[0]))
     if cosine < SAME:
         raise ModelError(
             f"the model '{encoder.files.name}' of {encoder.address.url} is not the one of the build that was "
             f"interrupted: a fixed text has a vector with a cosine of {cosine:.4f} to that one, {SAME} is asked for",
-            f"name the right server with `endpoint`, or remove the folder {writer.path / JOURNAL} and encode all again",
-            where=str(writer.path),
+            f"name the right server with `endpoint`, or remove the folder {index / JOURNAL} and encode all again",
+            where=str(index),
         )
 
 

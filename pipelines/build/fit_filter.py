@@ -23,8 +23,10 @@ from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FILTERS, IndexSpec
+from ragidx.indexer.writing.vacuum import check_folder
 from ragidx.pipelines.build.chunks import Cutter
 from ragidx.pipelines.build.encode import encode, windows
+from ragidx.pipelines.build.endpoint import sample_journal
 from ragidx.pipelines.build.report import Progress, Teller
 from ragidx.pipelines.build.resolve import Plan
 
@@ -45,13 +47,15 @@ class Fitted:
     vectors: dict[bytes, Floats]
 
 
-def check_fit(plan: Plan, corpus: str | Path) -> None:
+def check_fit(plan: Plan, corpus: str | Path, index: Path) -> None:
     """What can be checked before the corpus is read.
 
     Raises:
+        IndexFormatError: the folder of the index is something else.
         SpecError: the corpus cannot be read twice, or the filter's width is out of range.
         ModelError: the filter needs an unembedding matrix, and the model has none.
     """
+    check_folder(index)
     spec = plan.spec.filter
     if str(corpus) == "-":
         raise SpecError(
@@ -77,7 +81,9 @@ def draw(found: Iterable[Document], spec: IndexSpec, on_document: Callable[[], N
     return drawn.documents()
 
 
-def fit_filter(plan: Plan, drawn: Sequence[Document], chunker: Chunker, progress: Progress, tell: Teller) -> Fitted:
+def fit_filter(
+    plan: Plan, drawn: Sequence[Document], chunker: Chunker, index: Path, progress: Progress, tell: Teller
+) -> Fitted:
     """Fit the plan's filter on chunks of the documents that were drawn.
 
     The encoder is not tuned for it: a build that was killed has to find the same numbers again, and with them its
@@ -87,6 +93,7 @@ def fit_filter(plan: Plan, drawn: Sequence[Document], chunker: Chunker, progress
         plan: its filter is set.
         drawn: as `draw` gives them.
         chunker: the build's.
+        index: its folder, where vectors of a server are kept at once.
         progress: `n_sample` is set before the first text is encoded; not where none is.
         tell: called then, and after each batch.
 
@@ -107,9 +114,16 @@ def fit_filter(plan: Plan, drawn: Sequence[Document], chunker: Chunker, progress
     tell(at_once=True)
     places = {key: place for place, key in enumerate(different)}
     embeddings = np.zeros((len(different), plan.encoder.hidden), np.float32)
-    for window in windows(different.values()):
-        for keys, vectors in encode(window, Embedder(plan.encoder), progress, tell, raw=True, tune=False):
-            embeddings[[places[key] for key in keys]] = vectors
+    with sample_journal(plan, index) as journal:
+        known = journal.get(list(different)) if journal else {}
+        for window in windows(item for key, item in different.items() if key not in known):
+            for keys, vectors in encode(window, Embedder(plan.encoder), progress, tell, raw=True, tune=False):
+                embeddings[[places[key] for key in keys]] = vectors
+                if journal:
+                    journal.append(keys, vectors)
+                    known |= journal.get(keys)
+        for key, vector in known.items():  # as they are kept: the next run fits on the same numbers
+            embeddings[places[key]] = vector
     plan.fit(Sample(embeddings=embeddings[[places[item.row.text_hash] for item in sample]]))
     assert plan.filter is not None
     unit = l2_normalize(plan.filter(embeddings)).vectors

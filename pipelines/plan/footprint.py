@@ -37,6 +37,7 @@ from ragidx.indexer.writing.segment_writer import SegmentWriter
 from ragidx.pipelines.build.encode import WINDOW_CHUNKS
 from ragidx.pipelines.build.resolve import Plan
 from ragidx.pipelines.resources import allowed_bytes
+from ragidx.retriever.retriever import FILTER_FILE
 
 _BLOCKS = 32  # of BATCH_ROWS rows, that are compressed
 _SEED = 0
@@ -330,8 +331,9 @@ def _stored_words(plan: Plan) -> int:
 def _filter_bytes(plan: Plan, dim: int) -> int:
     """What the filter takes in the index; of one that is still to be fitted, its matrix."""
     if plan.stored is not None:
-        return sum(entry.bytes for entry in plan.stored.manifest.files.values())
-    return 4 * dim * plan.hidden if plan.wants_a_sample else sum(map(len, plan.blobs().values()))
+        entry = plan.stored.manifest.files.get(FILTER_FILE)
+        return 0 if entry is None else entry.bytes
+    return 4 * dim * plan.hidden if plan.wants_a_sample else len(plan.blobs().get(FILTER_FILE, b""))
 
 
 def _held(rows: int, n_new: int, dim: int, hidden: int, mean_text: int) -> int:

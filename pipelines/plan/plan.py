@@ -172,7 +172,7 @@ class _Forecaster:
         self.progress.total_bytes = round(share * self.corpus_bytes)
         check_folder(self.reading.index)
         if self.plan.wants_a_sample:
-            check_fit(self.plan, self.reading.corpus)
+            check_fit(self.plan, self.reading.corpus, self.reading.index)
         with Knowledge(self.plan, self.reading.index) as self.knowledge:
             started = time.perf_counter()
             found = self._read()

@@ -302,6 +302,7 @@ def test_a_plan_knows_the_width_and_builds_nothing(server: EmbeddingServer, many
 
     assert (found.dim, found.to_encode.value, found.method) == (16, 300, "endpoint")
     assert found.speed is not None
+    assert found.room.filter_bytes == 0  # the canary is none
     assert not (tmp_path / "index").exists()
 
 

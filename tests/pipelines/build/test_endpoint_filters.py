@@ -1,0 +1,94 @@
+"""Filters that are fitted on the vectors of a server, which are a little different each time it is asked."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ragidx
+from ragidx.corpora.errors import BusyError, ModelError
+from ragidx.indexer.encoders.endpoint import CANARY
+from ragidx.indexer.store.lock import Lock
+from ragidx.indexer.store.store import Store
+
+from ...embedding_server import EmbeddingServer, Handler, changed, status
+
+N, SAMPLE = 600, 200
+
+
+def unsteady(handler: Handler, texts: list[str]) -> None:
+    """Vectors with a noise, as of a GPU that is given another batch."""
+    rng = np.random.default_rng(handler.server.times and len(handler.server.times))
+
+    def noisy(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        for row in rows:
+            row["embedding"] = (np.asarray(row["embedding"]) * (1 + 1e-4 * rng.standard_normal(16))).tolist()
+        return rows
+
+    changed(noisy)(handler, texts)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "many.jsonl"
+    lines = [json.dumps({"id": f"d{n}", "text": f"Document {n} is about item{n} and item{n * 7}."}) for n in range(N)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def build(server: EmbeddingServer, corpus: Path, index: Path, **options: Any) -> Any:
+    asked = {"model": "openai:m", "endpoint": server.url, "filter": "pca", "dim": 8, "filter_sample": SAMPLE}
+    return ragidx.build(corpus, index, **asked | options)
+
+
+def journals(index: Path) -> list[Path]:
+    return sorted((index / "journal").glob("*.bin"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_answered", [3, 8, 12])  # within the sample, and behind it
+def test_a_failed_build_asks_for_no_text_twice(
+    server: EmbeddingServer, corpus: Path, tmp_path: Path, n_answered: int
+) -> None:
+    server.always = unsteady
+    server.replies.extend([unsteady] * n_answered + [status(404)])
+    with pytest.raises(ModelError, match="status 404"):
+        build(server, corpus, tmp_path / "index")
+    n_failed = len(server.messages[n_answered]["input"])
+
+    report = build(server, corpus, tmp_path / "index")
+
+    asked = Counter(server.asked)
+    del asked[CANARY]
+    assert sum(asked.values()) <= N + n_failed
+    assert len(asked) == N
+    assert report.n_chunks == N
+    assert journals(tmp_path / "index") == []
+    assert Store.open(tmp_path / "index").verify() == []
+
+
+def test_a_sample_of_another_model_is_not_gone_on_with(server: EmbeddingServer, corpus: Path, tmp_path: Path) -> None:
+    server.replies.extend([unsteady] * 3 + [status(404)])
+    with pytest.raises(ModelError):
+        build(server, corpus, tmp_path / "index")
+    server.seed = 1
+
+    with pytest.raises(ModelError, match="is not the one of the build that was interrupted: a fixed text has a vector"):
+        build(server, corpus, tmp_path / "index")
+
+
+def test_another_writer_is_waited_for(server: EmbeddingServer, corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "index").mkdir()
+    lock = Lock(tmp_path / "index")
+    try:
+        with pytest.raises(BusyError):
+            build(server, corpus, tmp_path / "index")
+    finally:
+        lock.release()
+
+    assert server.asked in ([], [CANARY])
