@@ -48,3 +48,43 @@ def installs(found):
         v, s = row["values"], row["setting"]
         lines.append(f"| `'.[{s['extras']}]'` | {s['tree']} | {v['seconds']} | {v['MiB']:,} | {v['packages']} |")
     return "\n".join(lines)
+
+
+def gguf(found):
+    """A paragraph a GGUF file: its steps, transformers' own loader, vectors."""
+    return [_of_gguf(row["values"], row["setting"]) for row in found if row["figure"] == "decoder from a GGUF file"]
+
+
+def _of_gguf(v, setting):
+    seconds = ", ".join(f"{step} {v[f'{step} s']['median']:.1f} s" for step in ("header", "tokenizer", "weights"))
+    apart = max(one["largest difference"] for one in v["vectors"].values())
+    cosine = min(one["least cosine"] for one in v["vectors"].values())
+    differ = f"differ by at most {apart:.0e} from (least cosine {cosine:.6f})" if apart else "are equal to"
+    return (
+        f"{setting['model']} from a GGUF file of {setting['file_mib']:,} MiB, on one thread: {seconds}, the spectrum of"
+        f" its head {v['spectrum s']['median']:.1f} s (medians of {v['weights s']['runs']} runs), each in a process of"
+        f" at most {max(v['peak MiB'].values()):,} MiB, PyTorch included. transformers' own loader takes"
+        f" {v['transformers s']:.0f} s and {v['transformers peak MiB']:,} MiB (one run); {v['equal tensors']} of"
+        f" {v['tensors']} tensors are equal bit for bit. The unit vectors of {setting['texts']} texts by"
+        f" {', '.join(v['vectors'])} {differ} those of the same weights in safetensors."
+    )
+
+
+def endpoint(found):
+    """A sentence on the speed of a server's model."""
+    figure = "endpoint throughput against one request a text"
+    return [_of_endpoint(row["values"], row["setting"]) for row in found if row["figure"] == figure]
+
+
+def _of_endpoint(v, setting):
+    ratios = "; ".join(
+        f"**{one['ratio']['median']:.1f}x** ({one['ratio']['min']:.1f} to {one['ratio']['max']:.1f}) where the server"
+        f" waits {delay} before it answers, {one['ragidx texts/s']:,} texts/s"
+        for delay, one in v.items()
+    )
+    return (
+        f"Endpoint on the same machine, a small server in Python ({setting['dim']} numbers a text), {setting['texts']}"
+        f" texts of {setting['words']} words, {setting['request_texts']} a request and {setting['at_once']} requests at"
+        f" once, against one request a text, one after the other: {ratios} (medians of"
+        f" {v['0 ms']['ratio']['runs']} runs in turns)."
+    )
