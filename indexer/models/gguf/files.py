@@ -86,7 +86,7 @@ def read_model(path: Path) -> Gguf:
         ModelError: as `read_header`; or a part is missing.
     """
     gguf = read_header(path)
-    count = gguf.metadata.get("split.count", 1)
+    count = gguf.single("split.count", 1)
     if count in (0, 1):
         return gguf
     part = _PART.search(path.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.models.gguf.architectures import rotated_rows, weights_of
+from ragidx.indexer.models.gguf.architectures import config_of, rotated_rows, weights_of
 from ragidx.indexer.models.locate import locate
 
 from ...gguf_kit import twin
@@ -191,3 +193,27 @@ def test_rope_factors_are_known_in_llama_alone(tiny_model: Callable[..., Path], 
 
     with pytest.raises(ModelError, match=r"the tensor 'rope_freqs\.weight' is not known in 'qwen3'"):
         locate(str(twin(tiny_model("qwen3"), tmp_path / "x.gguf", tensors=factors)))
+
+
+VALUES: list[Any] = [None, 7, True, float("nan"), "x", ["a", "b"], np.array([1, 2]), np.array([]), np.array([np.inf])]
+
+
+def test_any_kind_of_value_is_read_or_refused(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    whole = locate(str(twin(tiny_model("gemma3_text"), tmp_path / "x.gguf"))).gguf
+    assert whole is not None
+    more = ("expert_count", "rope.scaling.type", "rope.scaling.factor", "attention.sliding_window_pattern")
+
+    for key in {*whole.metadata, "general.type", *(f"gemma3.{name}" for name in more)}:
+        for value in VALUES:
+            with contextlib.suppress(ModelError):
+                weights_of(dataclasses.replace(whole, metadata=whole.metadata | {key: value}))
+
+    for key, message in (
+        ("general.architecture", "the architecture 'an array of 2' cannot be read from GGUF"),
+        ("general.type", "it is of the type 'an array of 2', not a model"),
+        ("gemma3.expert_count", "the setting 'gemma3.expert_count' is not known"),
+        ("gemma3.rope.scaling.type", "the rope scaling 'an array of 2' is not known"),
+        ("gemma3.block_count", "'gemma3.block_count' is an array of 2, not a number above 0"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            config_of(dataclasses.replace(whole, metadata=whole.metadata | {key: np.array([0, 0])}))
