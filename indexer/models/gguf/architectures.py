@@ -44,6 +44,7 @@ _GEMMA_NORMS = {
     "ffn_norm": ("pre_feedforward_layernorm", ("hidden",)),
     "post_ffw_norm": ("post_feedforward_layernorm", ("hidden",)),
 }
+_SCALES = ("rope.scaling.factor", "rope.scale_linear")  # the first that is there; the second is of older files
 # Keys of models that compute otherwise than their architecture does here.
 _OTHERWISE = (
     *("expert_count", "embedding_scale", "residual_scale", "attention.scale", "attention.clamp_kqv"),
@@ -212,12 +213,13 @@ class _Model:
 
     def _rope(self) -> dict[str, Any]:
         base = {"rope_type": "default", "rope_theta": self._float("rope.freq_base", 10_000.0)}
-        kind = self._gguf.single(f"{self._name}.rope.scaling.type", "none")
-        if kind == "none":
-            return base
-        if kind != "linear":
+        kind = self._gguf.single(f"{self._name}.rope.scaling.type", "linear")  # llama.cpp's default
+        if kind not in ("none", "linear"):
             raise self._fault(f"the rope scaling {str(kind)[:40]!a} is not known", _SAFETENSORS)
-        return base | {"rope_type": "linear", "factor": self._float("rope.scaling.factor")}
+        key = next((key for key in _SCALES if self._gguf.single(f"{self._name}.{key}")), None)
+        if kind == "none" or key is None:
+            return base
+        return base | {"rope_type": "linear", "factor": self._float(key)}
 
     def weights(self) -> list[Weight]:
         """As `weights_of`."""

@@ -72,6 +72,27 @@ def test_absent_settings_are_those_of_llama_cpp(tiny_model: Callable[..., Path],
     assert config["rope_parameters"]["rope_theta"] == 10_000.0
 
 
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+        ({"scale_linear": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+        ({"scaling.type": "linear", "scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+        ({"scaling.type": "none", "scaling.factor": 4.0}, {"rope_type": "default"}),
+        ({"scaling.type": "linear"}, {"rope_type": "default"}),
+        ({"scaling.factor": 0.0}, {"rope_type": "default"}),
+    ],
+)
+def test_rotations_are_scaled_as_llama_cpp_does(
+    keys: dict[str, Any], expected: dict[str, Any], tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    named = {f"llama.rope.{name}": value for name, value in keys.items()}
+
+    files = locate(str(twin(tiny_model("llama"), tmp_path / "x.gguf", keys=named)))
+
+    assert files.config["rope_parameters"] == expected | {"rope_theta": 10_000.0}
+
+
 def test_one_number_of_heads_for_each_layer_is_read_where_all_agree(
     tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:
