@@ -147,7 +147,6 @@ def test_a_server_and_a_model_here_do_not_take_each_others_options(
 
     there = error_of(server, lambda: build(server, small_corpus, tmp_path / "mini"))
     here = error_of(server, lambda: ragidx.build(small_corpus, index, model="mini"))
-
     assert there == said.format(tmp_path / "mini", "mini", "openai:m")
     assert here == said.format(index, "openai:m", "mini")
 
