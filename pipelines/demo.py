@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ragidx.corpora.evalsets import load_qrels, load_queries
+from ragidx.indexer.models.locate import locate
 from ragidx.pipelines.build.build import build
 from ragidx.pipelines.build.report import BuildReport, OnProgress
 from ragidx.pipelines.evaluate.significance import ndcg
@@ -84,9 +85,14 @@ def compare(
         folder: three indexes are made in it: mini, echo, prompteol.
         on_progress: called a few times a second.
 
+    Raises:
+        ModelError: as `locate`.
+        SpecError: its own modules make its vectors.
+
     Returns:
         The report and the answers of echo at half the width, and the qualities of all ways.
     """
+    locate(model)  # what cannot be one is refused before anything is built
     build(sample_corpus(), folder / "mini", on_progress=on_progress)
     found = [_quality("mini", Retriever.open(folder / "mini"), None)]
     reports, half = {}, 0

@@ -218,7 +218,7 @@ def _checked(spec: EncoderSpec, files: ModelFiles) -> EncoderSpec:
         (
             template.span == "last" and spec.pooling in ("mean", "weighted_mean"),
             f"the template '{spec.template}' pools one token, so {spec.pooling} pooling would change nothing",
-            "remove `pooling`",
+            "use `pooling=last`, which `method=prompteol` takes by itself",
             "`pooling`",
         ),
         (

@@ -58,6 +58,7 @@ def address_of(endpoint: str) -> Address:
     try:
         found = urlsplit(endpoint)
         host, _ = found.hostname, found.port
+        (host or "").encode("idna")  # as a connection does: an empty or too long part of a name is an error
     except ValueError:
         host = None
     if host is None or found.scheme not in ("http", "https") or not endpoint.isascii() or not endpoint.isprintable():

@@ -271,7 +271,7 @@ class Client:
         """The error for a status that stays."""
         status = answer.status
         if 300 <= status < 400:
-            to = self.hidden(ascii(answer.headers.get("location", ""))[:_WORDS])
+            to = ascii(self.hidden(answer.headers.get("location", "")))[:_WORDS]
             return self._error(
                 f"it redirects to {to}, and no redirect is followed",
                 "name that address with `endpoint`, if texts may go there",

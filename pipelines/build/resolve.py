@@ -31,7 +31,7 @@ from ragidx.indexer.encoders.methods import (
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles, find
 from ragidx.indexer.prompts.templates import load_template
-from ragidx.indexer.specs import FILTERS, EncoderSpec, IndexSpec, differences, mismatch
+from ragidx.indexer.specs import FILTERS, Difference, EncoderSpec, IndexSpec, differences, mismatch
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.build.options import BuildOptions, ChunkOptions, LexicalOptions, index_options
@@ -191,6 +191,9 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
         )
     own = None if old is None else old.encoder
     files = _files(options.model, options.encoder, own)
+    if old is not None and own is not None and bool(files.served) != (own.method == methods.ENDPOINT):
+        # The options of one mean nothing to the other.
+        raise mismatch([Difference("encoder.model", own.model, files.name)], old.index_type, where)
     encoder = methods.resolve(files, **(options.encoder if own is None else continued_options(own, options.encoder)))
     spec = IndexSpec(
         encoder=encoder,

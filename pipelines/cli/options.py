@@ -167,11 +167,16 @@ def _or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ..
     return value or None
 
 
-class _Layer(click.types.IntParamType):
+class _Layer(click.ParamType[Any]):
     """A number, or `auto`."""
 
+    name = "layer"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if value == AUTO_LAYER else super().convert(value, param, ctx)
+        try:
+            return value if value == AUTO_LAYER else int(value)
+        except ValueError:
+            return self.fail(f"{value!r} is neither a number nor '{AUTO_LAYER}'", param, ctx)
 
 
 _LAYER = _Layer()

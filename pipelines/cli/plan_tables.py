@@ -8,6 +8,7 @@ import click
 
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import FLAT, MIN_ROWS
+from ragidx.indexer.encoders.methods import OWN_MODULES
 from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import reasons
 
@@ -34,7 +35,7 @@ def print_forecast(f: Forecast) -> None:
                     f"{one.dim:,}" + (" *" if number == 0 else ""),
                     f"{one.vector_bytes:,}",
                     console.n_bytes(one.disk_bytes),
-                    "" if one.tau is None else f"--tau {one.tau}",
+                    _narrower(f, one),
                 ]
                 for number, one in enumerate(f.room.widths)
             ],
@@ -75,12 +76,21 @@ def advice(f: Forecast) -> list[str]:
     narrow = next((one for one in room.widths if one.tau is not None and _fits(room, one)), None)
     if narrow is not None and not _fits(room, room.widths[0]):
         lines.append(
-            f"To make it fit: --tau {narrow.tau} keeps {narrow.dim:,} of {f.dim:,} numbers, "
+            f"To make it fit: {_narrower(f, narrow)} keeps {narrow.dim:,} of {f.dim:,} numbers, "
             f"{console.n_bytes(narrow.disk_bytes)} in all; quality is not estimated: run `ragidx sweep`."
         )
     if f.truncated.value:
         lines.append("To lose no text: --chunk-size cuts documents into parts that the model reads whole.")
     return lines
+
+
+def _narrower(f: Forecast, one: WidthRoom) -> str:
+    """What to type for a width; empty for the requested one.
+
+    A model that pools by itself mostly has no head, which the filter of --tau alone reads.
+    """
+    cut = f.filter.name == "none" and f.method in OWN_MODULES
+    return "" if one.tau is None else f"{'--filter truncation ' * cut}--tau {one.tau}"
 
 
 def _fits(room: Room, one: WidthRoom) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import ragidx
+from ragidx.corpora.errors import ModelError
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.pipelines import demo
 from ragidx.pipelines.evaluate.measures import measure
@@ -45,6 +46,21 @@ def test_another_model_is_compared_with_and_without_the_filter(tmp_path: Path, t
     )
     assert with_filter.dim == 16
     assert found[2].dense == pytest.approx(_ndcg(tmp_path / "tau2", None), abs=0.02)  # float16 rounds each on its own
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("openai:m", "`model`: 'openai:m' is a model of a server, and its files are needed here"),
+        ("none.gguf", "`model`: there is no file 'none.gguf'"),
+    ],
+)
+def test_what_is_no_decoder_is_refused_before_anything_is_built(tmp_path: Path, model: str, message: str) -> None:
+    with pytest.raises(ModelError) as fault:
+        demo.compare(model, tmp_path)
+
+    assert str(fault.value).split("\n")[0] == message
+    assert not list(tmp_path.iterdir())
 
 
 def _ndcg(index: Path, dim: int | None) -> float:

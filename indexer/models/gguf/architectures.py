@@ -44,6 +44,7 @@ _GEMMA_NORMS = {
     "ffn_norm": ("pre_feedforward_layernorm", ("hidden",)),
     "post_ffw_norm": ("post_feedforward_layernorm", ("hidden",)),
 }
+_SCALES = ("rope.scaling.factor", "rope.scale_linear")  # the first that is there; the second is of older files
 # Keys of models that compute otherwise than their architecture does here.
 _OTHERWISE = (
     *("expert_count", "embedding_scale", "residual_scale", "attention.scale", "attention.clamp_kqv"),
@@ -138,9 +139,8 @@ class _Model:
         self.config = self._config()
 
     def _architecture_name(self) -> str:
-        meta = self._gguf.metadata
         for key, expected in (("general.type", "model"), ("general.architecture", None)):
-            found = meta.get(key, expected)
+            found = self._gguf.single(key, expected)
             if expected is not None and found != expected:
                 what = {"adapter": "a LoRA adapter", "mmproj": "the part of a model that reads pictures"}
                 kind = what.get(found, f"of the type {str(found)[:40]!a}") if isinstance(found, str) else "of no type"
@@ -154,7 +154,7 @@ class _Model:
 
     def _check_settings(self) -> None:
         for key in _OTHERWISE:
-            if self._gguf.metadata.get(f"{self._name}.{key}"):
+            if self._gguf.single(f"{self._name}.{key}"):
                 raise self._fault(f"the setting '{self._name}.{key}' is not known", _SAFETENSORS)
 
     def _config(self) -> dict[str, Any]:
@@ -166,7 +166,8 @@ class _Model:
                 raise self._fault(f"'{self._name}.{key}' is not {expected}, the width of a head", _SAFETENSORS)
         found = {int(match[1]) for name in self._gguf.tensors if (match := re.match(r"blk\.(\d{1,6})\.", name))}
         embeddings = self._gguf.tensors.get(EMBEDDINGS)
-        n_tokens = len(self._gguf.metadata.get("tokenizer.ggml.tokens", ()))
+        tokens = self._gguf.metadata.get("tokenizer.ggml.tokens")
+        n_tokens = len(tokens) if isinstance(tokens, list) else 0
         shape = None if embeddings is None else embeddings.shape
         for wrong, message in (
             (heads % keys != 0 or head % 2 != 0, f"{heads} heads of width {head} do not share {keys} keys"),
@@ -199,7 +200,7 @@ class _Model:
         # Every sixth layer attends to all, the others to a window, with rotations of their own. The pattern and the
         # 27B model's scale are not in the files; llama.cpp knows them by the architecture and the number of layers.
         near = {"rope_type": "default", "rope_theta": self._float("rope.freq_base_swa", 10_000.0)}
-        pattern = self._gguf.metadata.get("gemma3.attention.sliding_window_pattern", 6)
+        pattern = self._gguf.single("gemma3.attention.sliding_window_pattern", 6)
         if pattern != 6 and not (isinstance(pattern, int) and 1 <= pattern <= layers):
             raise self._fault("the setting 'gemma3.attention.sliding_window_pattern' is not known", _SAFETENSORS)
         far = [(number + 1) % pattern == 0 for number in range(layers)]
@@ -212,12 +213,13 @@ class _Model:
 
     def _rope(self) -> dict[str, Any]:
         base = {"rope_type": "default", "rope_theta": self._float("rope.freq_base", 10_000.0)}
-        kind = self._gguf.metadata.get(f"{self._name}.rope.scaling.type", "none")
-        if kind == "none":
-            return base
-        if kind != "linear":
+        kind = self._gguf.single(f"{self._name}.rope.scaling.type", "linear")  # llama.cpp's default
+        if kind not in ("none", "linear"):
             raise self._fault(f"the rope scaling {str(kind)[:40]!a} is not known", _SAFETENSORS)
-        return base | {"rope_type": "linear", "factor": self._float("rope.scaling.factor")}
+        key = next((key for key in _SCALES if self._gguf.single(f"{self._name}.{key}")), None)
+        if kind == "none" or key is None:
+            return base
+        return base | {"rope_type": "linear", "factor": self._float(key)}
 
     def weights(self) -> list[Weight]:
         """As `weights_of`."""
@@ -278,11 +280,11 @@ class _Model:
     def _heads(self, key: str, default: int | None = None) -> int:
         found = self._gguf.metadata.get(f"{self._name}.attention.{key}")
         if isinstance(found, np.ndarray) and len(found) and (found == found[0]).all():  # one a layer
-            found = int(found[0])
+            found = found[0].item()
         return self._checked(f"attention.{key}", default if found is None else found)
 
     def _count(self, key: str, default: int | None = None) -> int:
-        return self._checked(key, self._gguf.metadata.get(f"{self._name}.{key}", default))
+        return self._checked(key, self._gguf.single(f"{self._name}.{key}", default))
 
     def _checked(self, key: str, found: Any) -> int:
         if not isinstance(found, int) or isinstance(found, bool) or not 0 < found < _MOST:
@@ -291,7 +293,7 @@ class _Model:
         return found
 
     def _float(self, key: str, default: float | None = None) -> float:
-        found = self._gguf.metadata.get(f"{self._name}.{key}", default)
+        found = self._gguf.single(f"{self._name}.{key}", default)
         if not isinstance(found, float | int) or not 0 < found < float("inf"):
             shown = "missing" if found is None else str(found)[:40]
             raise self._fault(f"'{self._name}.{key}' is {shown}, not a number above 0", _AGAIN)

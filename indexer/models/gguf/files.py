@@ -41,7 +41,7 @@ def named_gguf(name: str) -> Path | None:
     if name.startswith(ollama.PREFIX):
         return ollama.blob_of(name)
     if is_file and (_is_named_so(path) or is_gguf(path)):
-        return path.resolve()
+        return path.absolute()  # of links in the hub's cache only the names say which part is which
     if _is_named_so(path):
         near = difflib.get_close_matches(path.name, [found.name for found in _in(path.parent)], n=1)
         guess = f"; did you mean '{path.parent / near[0]}'?" if near else ""
@@ -86,7 +86,7 @@ def read_model(path: Path) -> Gguf:
         ModelError: as `read_header`; or a part is missing.
     """
     gguf = read_header(path)
-    count = gguf.metadata.get("split.count", 1)
+    count = gguf.single("split.count", 1)
     if count in (0, 1):
         return gguf
     part = _PART.search(path.name)

@@ -79,6 +79,11 @@ class Gguf:
     tensors: dict[str, GgufTensor] = field(repr=False)
     parts: tuple[Path, ...]
 
+    def single(self, key: str, default: Any = None) -> Any:
+        """A value that is a string or a number; in place of an array a text that says so, which is no name."""
+        found = self.metadata.get(key, default)
+        return found if isinstance(found, str | int | float | None) else f"an array of {len(found):,}"
+
 
 class _FileError(Exception):
     """What is wrong with the file."""

@@ -18,6 +18,7 @@ from ragidx.corpora.errors import ModelError, RagidxError, first_line, panics_of
 from ragidx.indexer.models.gguf.header import Gguf
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6  # types of tokens
+_CHARACTERS = 1024  # of a token, at most; the longest in use have some 200
 _LAST_TOKEN = 3  # of `pooling_type`: the model was trained to be read at the end of the text
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -93,17 +94,20 @@ class _Vocabulary:
     """What the file says of its tokens."""
 
     def __init__(self, gguf: Gguf, name: str) -> None:
-        self._meta, self._path, self._name = gguf.metadata, str(gguf.path), name
+        self._gguf, self._path, self._name = gguf, str(gguf.path), name
         self._tokens = self._strings("tokens")
         self._ids = {token: number for number, token in enumerate(self._tokens)}
         if len(self._ids) < len(self._tokens):
             twice = next(token for number, token in enumerate(self._tokens) if self._ids[token] != number)
             raise self._fault(f"has the token {twice[:40]!a} twice")
+        longest = max(map(len, self._tokens), default=0)
+        if longest > _CHARACTERS:  # the merges of a token are its parts, and take the square of its length
+            raise self._fault(f"has a token of {longest:,} characters")
         self._types = self._numbers("token_type", _NORMAL)
 
     def tokenizer(self) -> GgufTokenizer:
         """As `read_tokenizer`."""
-        kind = self._get("model")
+        kind = self._gguf.single("tokenizer.ggml.model")
         if kind not in ("gpt2", "llama"):
             raise self._fault(f"is of the kind {str(kind)[:40]!a}, which is not known", _FOLDER)
         try:
@@ -165,7 +169,7 @@ class _Vocabulary:
         return [(left, right) for *_, left, right in found]
 
     def _split(self) -> Split:
-        name = self._get("pre")
+        name = self._gguf.single("tokenizer.ggml.pre")
         if name not in SPLITS:
             told = "does not say how it splits texts (`tokenizer.ggml.pre`)"
             told = told if name is None else f"splits texts by {str(name)[:40]!a}, which is not known"
@@ -199,7 +203,7 @@ class _Vocabulary:
         return self._flag("add_bos_token", kind == "llama" or self._split().whole)
 
     def _pooled_at(self) -> Any:
-        return self._meta.get(f"{self._meta.get('general.architecture')}.pooling_type")
+        return self._gguf.single(f"{self._gguf.single('general.architecture')}.pooling_type")
 
     def _check(self, found: GgufTokenizer) -> None:
         """Whether a text comes out as it went in, and special tokens, such as those of a chat, are one token each."""
@@ -241,7 +245,7 @@ class _Vocabulary:
         return found
 
     def _get(self, name: str) -> Any:
-        return self._meta.get(f"tokenizer.ggml.{name}")
+        return self._gguf.metadata.get(f"tokenizer.ggml.{name}")
 
     def _fault(self, message: str, hint: str = "download or copy the model again") -> ModelError:
         return ModelError(f"the tokenizer of '{self._name}' {message}", hint, where=self._path)

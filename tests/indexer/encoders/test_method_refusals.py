@@ -131,7 +131,12 @@ def test_copies_where_the_template_does_not_repeat_are_refused(
         (
             {"method": "prompteol", "pooling": "mean"},
             "`pooling`: the template 'prompteol' pools one token, so mean pooling would change nothing\n"
-            "  hint: remove `pooling`",
+            "  hint: use `pooling=last`, which `method=prompteol` takes by itself",
+        ),
+        (
+            {"method": "echo", "template": "pretended-cot"},  # of a decoder without a preset, nobody has said mean
+            "`pooling`: the template 'pretended-cot' pools one token, so mean pooling would change nothing\n"
+            "  hint: use `pooling=last`, which `method=prompteol` takes by itself",
         ),
         (
             {"method": "llm2vec", "layer": 0},

@@ -37,6 +37,8 @@ def test_an_address_ends_where_embeddings_are_made(typed: str, url: str) -> None
         "http://[::1",
         "http://hôte/v1",
         "http://a\nb",
+        "http://a..b/v1",
+        f"http://{'a' * 64}/v1",
     ],
 )
 def test_what_is_no_address_is_refused(typed: str) -> None:

@@ -273,6 +273,18 @@ def test_a_redirect_is_not_followed(
     assert not other.messages
 
 
+@pytest.mark.parametrize("n_before", [0, 190])
+def test_the_key_is_not_shown_where_a_redirect_repeats_it(
+    server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch, n_before: int
+) -> None:
+    monkeypatch.setenv("RAGIDX_API_KEY", KEY)
+
+    fault = error_of(server, status(307, Location=f"/{'x' * n_before}{KEY}"))
+
+    assert "it redirects to '/" in fault
+    assert KEY[:4] not in fault
+
+
 def test_an_address_that_an_index_keeps_gets_no_key(server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGIDX_API_KEY", KEY)
     server.replies.append(status(401))

