@@ -15,6 +15,29 @@ def by_decoder(row):
     )
 
 
+def by_format(row):
+    """Sentences on number formats, and on where a decoder's time goes."""
+    v, setting = row["values"], row["setting"]
+    rates = {name: v[f"{name} tokens/CPU s"] for name in v["least cosine"]}
+    shown = ", ".join(
+        f"{name} {rate['median']:,} ({rate['min']:,} to {rate['max']:,}, cosine {v['least cosine'][name]:.4f})"
+        for name, rate in rates.items()
+    )
+    prefixes = ", ".join(f"{share:.1%} with {name}" for name, share in v["share of the template's prefix"].items())
+    found = (
+        f"Tokens a second of one core, {setting['model']} with {setting['method']}, in turns, median of"
+        f" {rates['float32']['runs']}: {shown}. Of float32's time {v['share of matrix products']:.0%} are matrix"
+        f" products and {v['share of attention']:.0%} attention; of its tokens {v['share of padding']:.1%} are padding,"
+        f" and the beginning that all prompts share is {prefixes}."
+    )
+    if max(rates, key=lambda name: rates[name]["median"]) != "float32":
+        return found
+    return (
+        f"{found} So on a processor like this one neither another format, nor batches without padding, nor keeping that"
+        f" beginning makes {setting['method']} much faster."
+    )
+
+
 def folder(row):
     """One sentence on a folder as people have them."""
     v, left = row["values"], row["setting"]["left_out"]

