@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ragidx.corpora.errors import SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.indexer.models.locate import locate
 from ragidx.pipelines.build.build import build
@@ -87,12 +88,15 @@ def compare(
 
     Raises:
         ModelError: as `locate`.
-        SpecError: its own modules make its vectors.
+        SpecError: it is a sentence-transformers model.
 
     Returns:
         The report and the answers of echo at half the width, and the qualities of all ways.
     """
-    locate(model)  # what cannot be one is refused before anything is built
+    if locate(model).sentence_transformers:  # what cannot be compared is refused before anything is built
+        raise SpecError(
+            f"'{model}' is a sentence-transformers model, and echo is for decoders", "name a decoder", where="`model`"
+        )
     build(sample_corpus(), folder / "mini", on_progress=on_progress)
     found = [_quality("mini", Retriever.open(folder / "mini"), None)]
     reports, half = {}, 0

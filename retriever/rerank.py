@@ -91,7 +91,11 @@ def load_reranker(
         fault = unknown_name("method of reranking", method, reranker_methods())
         raise SpecError(fault.message, fault.hint, where="`rerank_method`")
     check_models(f"the reranker '{model}'")
-    files, place = locate(model), choose_device(device)
+    try:
+        files = locate(model)
+    except ModelError as fault:
+        raise ModelError(fault.message, fault.hint.replace("`model`", "`rerank`"), where="`rerank`") from fault
+    place = choose_device(device)
     kind = _kind(files)
     if kind == CROSS_ENCODER:
         if method not in (AUTO, CROSS_ENCODER):

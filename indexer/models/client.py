@@ -41,13 +41,15 @@ class Patience:
         connect_s: until the connection is made.
         answer_s: until the whole answer is there.
         attempts: of a request.
-        wait_s: before the second attempt; twice as long before each further one.
+        paused_attempts: of one that is refused because the server has too much to do: a limit a minute has to pass.
+        wait_s: before the second attempt; twice as long before each further one, and longer if the server asks for it.
         most_s: the longest wait, also one that the server asks for.
     """
 
     connect_s: float = 10.0
     answer_s: float = 120.0
     attempts: int = 6
+    paused_attempts: int = 9
     wait_s: float = 0.5
     most_s: float = 300.0
 
@@ -146,26 +148,29 @@ class Client:
             RefusedTextError: the server refuses it, which another message may change.
             ModelError: no answer after all attempts, or none that can be used; the message has no key.
         """
-        body, wait = json.dumps(message).encode("ascii"), self._patience.wait_s
-        for attempt in range(1, self._patience.attempts + 1):
+        body, wait, attempt = json.dumps(message).encode("ascii"), self._patience.wait_s, 0
+        while True:
+            attempt += 1
             self._wait_for_turn(calls)
-            fault, asked = self._attempt(body, most_bytes, calls)
+            fault, asked, is_paused = self._attempt(body, most_bytes, calls)
             if isinstance(fault, _Answer):
                 return self._json(fault)
             tried = f" ({attempt} attempts)" if attempt > 1 else ""
-            if attempt == self._patience.attempts or calls.ending.is_set():
-                break
-            delay = wait * random.uniform(0.75, 1.25) if asked is None else asked
-            if delay > self._patience.most_s:
-                raise self._error(f"{fault}, and asks to wait for {delay:,.0f} s", "run it again then")
+            most = self._patience.paused_attempts if is_paused else self._patience.attempts
+            if attempt >= most or calls.ending.is_set():
+                raise self._error(f"{fault}{tried}", "look at the server, and go on by running it again")
+            if asked > self._patience.most_s:
+                raise self._error(f"{fault}, and asks to wait for {asked:,.0f} s", "run it again then")
+            delay = max(asked, wait * random.uniform(0.75, 1.25))
             wait = min(2 * wait, self._patience.most_s)
             with self._lock:
                 self.counts.n_again += 1
             calls.ending.wait(delay)
-        raise self._error(f"{fault}{tried}", "look at the server, and go on by running it again")
 
-    def _attempt(self, body: bytes, most_bytes: int, calls: Calls) -> tuple[_Answer | str, float | None]:
-        """The answer; else what went wrong, where another attempt may help, and how long the server wants to rest."""
+    def _attempt(self, body: bytes, most_bytes: int, calls: Calls) -> tuple[_Answer | str, float, bool]:
+        """The answer; else what went wrong, where another attempt may help, how long the server asks to wait, and
+        whether it has too much to do.
+        """
         try:
             answer = self._exchange(body, most_bytes, calls)
         except ssl.SSLCertVerificationError as fault:
@@ -176,19 +181,20 @@ class Client:
             reason = "does not answer: " + self._reason(fault)
             if not self._has_answered and isinstance(fault, ConnectionRefusedError | socket.gaierror):
                 raise self._error(reason, "start the server, or name another with `endpoint`") from fault
-            return reason, None
+            return reason, 0.0, False
         self._has_answered = True
         with self._lock:
             self.counts.n_requests += answer.status == 200
         if answer.status == 200:
-            return answer, None
+            return answer, 0.0, False
         if answer.status not in _AGAIN:
             raise self._refusal(answer)
         asked = _retry_after(answer.headers.get("retry-after", ""))
-        if answer.status in _PAUSED and asked is not None and asked <= self._patience.most_s:
+        is_paused = answer.status in _PAUSED
+        if is_paused and asked <= self._patience.most_s:
             with self._lock:
                 self._not_before = max(self._not_before, time.monotonic() + asked)
-        return f"answers with status {answer.status}{self._said(answer)}", asked
+        return f"answers with status {answer.status}{self._said(answer)}", asked, is_paused
 
     def _wait_for_turn(self, calls: Calls) -> None:
         while (rest := self._not_before - time.monotonic()) > 0 and not calls.ending.wait(rest):
@@ -321,18 +327,18 @@ class Client:
         return ModelError(message, hint, where=self.address.url)
 
 
-def _retry_after(value: str) -> float | None:
-    """Seconds that a server asks for, as a number or as a date; None where it says nothing of use.
+def _retry_after(value: str) -> float:
+    """Seconds that a server asks for, as a number or as a date; 0 where it says nothing of use.
 
     >>> _retry_after("1.5"), _retry_after("soon"), _retry_after("Thu, 01 Jan 1970 00:00:00 GMT")
-    (1.5, None, 0.0)
+    (1.5, 0.0, 0.0)
     """
     with contextlib.suppress(ValueError):
         seconds = float(value)
-        return seconds if seconds >= 0 else None
+        return seconds if seconds >= 0 else 0.0
     with contextlib.suppress(ValueError, TypeError, OverflowError):
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    return None
+    return 0.0
 
 
 def _close(idle: list[http.client.HTTPConnection]) -> None:

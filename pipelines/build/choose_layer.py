@@ -38,6 +38,7 @@ _LEAST = 16
 _WORDS = 10
 _REST = 3 * _WORDS  # words of the rest, at least
 _CHARS_A_DOCUMENT = 1 << 14
+_CHARS_A_WORD = 20  # more on average: words are not divided by spaces
 
 
 def with_layer(
@@ -88,7 +89,7 @@ def choose_layer(encoder: Encoder, filter_: Filter | None, texts: Sequence[str])
     Raises:
         SpecError: the model, method or pooling has no vector for each layer.
     """
-    halves = [_parted(text.split()) for text in texts]
+    halves = [_parted(*_words(text)) for text in texts]
     asked = encoder.encode_layers([words for words, _ in halves], encoder.query_instruction(None))
     rest = encoder.encode_layers([others for _, others in halves])
     ranks = np.stack([_reciprocal_ranks(*pair, filter_) for pair in zip(asked, rest, strict=True)])
@@ -109,7 +110,7 @@ def _texts(plan: Plan, reading: Reading, progress: Progress, tell: Teller) -> li
     with Cutter(chunker_of(plan.encoder, plan.spec.chunk)) as cutter:
         every = [item.row for document in drawn.documents() for items in cutter.submit(document, b"") for item in items]
         every += [item.row for items in cutter.drain() for item in items]
-    long = [row for row in every if len(row.text.split()) >= _WORDS + _REST]
+    long = [row for row in every if len(_words(row.text)[0]) >= _WORDS + _REST]
     taken = {long[place].text: None for place in lowest(0, (row.chunk_id for row in long), _SAMPLE)}
     if len(taken) < _LEAST:
         raise SpecError(
@@ -120,10 +121,19 @@ def _texts(plan: Plan, reading: Reading, progress: Progress, tell: Teller) -> li
     return list(taken)
 
 
-def _parted(words: Sequence[str]) -> tuple[str, str]:
+def _words(text: str) -> tuple[list[str], str]:
+    """Words and what is put between them; pairs of characters, as in Chinese, where spaces do not divide words."""
+    words = text.split()
+    if sum(map(len, words)) <= _CHARS_A_WORD * len(words):
+        return words, " "
+    return [text[start : start + 2] for start in range(0, len(text), 2)], ""
+
+
+def _parted(words: Sequence[str], between: str) -> tuple[str, str]:
     """Ten words from the middle, and the rest."""
     start = (len(words) - _WORDS) // 2
-    return " ".join(words[start : start + _WORDS]), " ".join([*words[:start], *words[start + _WORDS :]])
+    rest = [*words[:start], *words[start + _WORDS :]]
+    return between.join(words[start : start + _WORDS]), between.join(rest)
 
 
 def _reciprocal_ranks(asked: Floats, rest: Floats, filter_: Filter | None) -> Floats:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ragidx
-from ragidx.corpora.errors import ModelError
+from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.pipelines import demo
 from ragidx.pipelines.evaluate.measures import measure
@@ -61,6 +61,17 @@ def test_what_is_no_decoder_is_refused_before_anything_is_built(tmp_path: Path, 
 
     assert str(fault.value).split("\n")[0] == message
     assert not list(tmp_path.iterdir())
+
+
+def test_a_sentence_transformers_model_is_not_compared(tmp_path: Path, tiny_sentence_transformer: Path) -> None:
+    with pytest.raises(SpecError) as fault:
+        demo.compare(str(tiny_sentence_transformer), tmp_path / "demo")
+
+    assert str(fault.value) == (
+        f"`model`: '{tiny_sentence_transformer}' is a sentence-transformers model, and echo is for decoders\n"
+        "  hint: name a decoder"
+    )
+    assert not (tmp_path / "demo").exists()
 
 
 def _ndcg(index: Path, dim: int | None) -> float:

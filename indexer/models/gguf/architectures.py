@@ -156,6 +156,12 @@ class _Model:
         for key in _OTHERWISE:
             if self._gguf.single(f"{self._name}.{key}"):
                 raise self._fault(f"the setting '{self._name}.{key}' is not known", _SAFETENSORS)
+        if self._gguf.single(f"{self._name}.attention.causal") is False:
+            raise self._fault("its attention goes both ways", _SAFETENSORS)
+        window = "attention.sliding_window"
+        has_window = self._name != "gemma3" and self._gguf.single(f"{self._name}.{window}")
+        if has_window and self._count(window) < self._count("context_length"):
+            raise self._fault(f"its attention has a window of {self._count(window):,} tokens", _SAFETENSORS)
 
     def _config(self) -> dict[str, Any]:
         layers, hidden, heads = self._count("block_count"), self._count("embedding_length"), self._heads("head_count")
@@ -281,6 +287,8 @@ class _Model:
         found = self._gguf.metadata.get(f"{self._name}.attention.{key}")
         if isinstance(found, np.ndarray) and len(found) and (found == found[0]).all():  # one a layer
             found = found[0].item()
+        if isinstance(found, np.ndarray) and len(found) > 1:
+            raise self._fault(f"'{self._name}.attention.{key}' differs between its layers", _SAFETENSORS)
         return self._checked(f"attention.{key}", default if found is None else found)
 
     def _count(self, key: str, default: int | None = None) -> int:

@@ -228,6 +228,8 @@ class _Vocabulary:
 
     def _flag(self, name: str, default: bool) -> bool:
         found = self._get(name)
+        if found is not None and not isinstance(found, bool | int):
+            raise self._fault(f"has `{name}`, which is neither true nor false")
         return default if found is None else bool(found)
 
     def _strings(self, name: str) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import threading
 import time
@@ -86,6 +87,15 @@ def test_attempts_have_an_end(server: EmbeddingServer) -> None:
         "  hint: look at the server, and go on by running it again"
     )
     assert len(server.messages) == 3
+
+
+def test_a_server_with_too_much_to_do_is_asked_more_often(server: EmbeddingServer) -> None:
+    patience = dataclasses.replace(QUICK, paused_attempts=5, wait_s=0.001)
+
+    fault = error_of(server, *[status(429, Retry_After="0")] * 5, patience=patience)
+
+    assert fault.startswith("URL: answers with status 429 (5 attempts)\n")
+    assert len(server.messages) == 5
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ def test_one_number_of_heads_for_each_layer_is_read_where_all_agree(
     assert files.config["num_key_value_heads"] == 2
 
     keys = {"llama.attention.head_count_kv": [2, 4]}
-    with pytest.raises(ModelError, match=r"'llama.attention.head_count_kv' is \[2 4\], not a number above 0"):
+    with pytest.raises(ModelError, match=r"'llama.attention.head_count_kv' differs between its layers"):
         locate(str(twin(tiny_model("llama"), tmp_path / "y.gguf", keys=keys)))
 
 
@@ -144,6 +144,12 @@ def test_parts_for_pictures_and_drafts_are_left_out(tiny_model: Callable[..., Pa
         ),
         "yarn": ({"llama.rope.scaling.type": "yarn"}, {}, f"the rope scaling 'yarn' is not known{SAFETENSORS}"),
         "experts": ({"llama.expert_count": 8}, {}, f"the setting 'llama.expert_count' is not known{SAFETENSORS}"),
+        "both ways": ({"llama.attention.causal": False}, {}, f"its attention goes both ways{SAFETENSORS}"),
+        "window": (
+            {"llama.attention.sliding_window": 8},
+            {},
+            f"its attention has a window of 8 tokens{SAFETENSORS}",
+        ),
         "half rotated": (
             {"llama.rope.dimension_count": 4},
             {},

@@ -194,6 +194,7 @@ def test_a_space_is_put_before_texts_unless_the_file_says_no() -> None:
             "has the merge 'a b c', which is not of two tokens",
         ),
         "bos": (bpe(bos_token_id=9999), "has no token '9999', which it names as bos"),
+        "flag": (bpe(add_bos_token="false"), "has `add_bos_token`, which is neither true nor false"),
         "no bos": (
             bpe(bos_token_id=None, add_bos_token=True),
             "puts BOS around texts and does not say which token that is",

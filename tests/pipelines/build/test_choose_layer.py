@@ -70,10 +70,20 @@ def test_the_best_layer_is_taken_and_the_last_where_the_difference_may_be_chance
 def test_the_ten_words_are_those_in_the_middle() -> None:
     words = [str(number) for number in range(30)]
 
-    asked, rest = module._parted(words)
+    asked, rest = module._parted(words, " ")
 
     assert asked.split() == words[10:20]
     assert rest.split() == words[:10] + words[20:]
+
+
+def test_where_no_spaces_divide_words_pairs_of_characters_are_words() -> None:
+    text = "".join(chr(0x4E00 + number) for number in range(100))
+
+    asked, rest = module._parted(*module._words(text))
+
+    assert (len(asked), len(rest)) == (20, 80)
+    assert rest[:40] + asked + rest[40:] == text
+    assert module._words("words as they are") == (["words", "as", "they", "are"], " ")
 
 
 def test_every_layer_has_the_vectors_of_an_encoder_of_that_layer(tiny: dict[str, Any]) -> None:

@@ -187,7 +187,7 @@ def test_a_plan_counts_tokens(run: Run, server: EmbeddingServer, small_corpus: P
         ),
         (
             ("query", QUESTION, "--rerank", "openai:m"),
-            "Error: --model: 'openai:m' is a model of a server, and its files are needed here\n"
+            "Error: --rerank: 'openai:m' is a model of a server, and its files are needed here\n"
             "  hint: name its folder or its hub id\n",
         ),
         (
