@@ -25,7 +25,7 @@ from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG
 from ragidx.indexer.models.lora_config import WEIGHTS as ADAPTER_WEIGHTS
 from ragidx.indexer.models.lora_config import base_name, is_adapter, read_config
 from ragidx.indexer.models.modules import MODULES, check_modules
-from ragidx.indexer.models.presets import published_presets
+from ragidx.indexer.models.presets import preset_called, published_presets
 
 BUNDLED = ("mini",)
 SERVED = "openai:"  # before the name of a model that a server has, by the protocol of OpenAI's embeddings
@@ -86,9 +86,11 @@ class ModelFiles:
         return sorted(path for path in found if path.name != ADAPTER_WEIGHTS)
 
     def preset(self) -> dict[str, Any]:
-        """The preset of this model: its preset.json, else by its hub id; empty without one."""
+        """The preset of this model: its preset.json, else by its hub id or the name in its GGUF file; empty without."""
+        if self.gguf is not None:
+            return preset_called(self.gguf.single("general.name"), self.hidden)
         path = self.folder / "preset.json"
-        if self.gguf is not None or not path.is_file():
+        if not path.is_file():
             return published_presets().get(self.name, {})
         found = read_object(path)
         for name, kind in _PRESET.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 import tomllib
 from dataclasses import dataclass
 from importlib import resources
@@ -30,6 +31,21 @@ class KnownModel:
 def published_presets() -> dict[str, dict[str, Any]]:
     """Presets by hub id."""
     return tomllib.loads(resources.files("ragidx.indexer.models").joinpath("presets.toml").read_text("utf-8"))
+
+
+def preset_called(name: object, width: int | None) -> dict[str, Any]:
+    """The preset of a model by the name that its GGUF file gives it, and by its width; empty without one.
+
+    >>> preset_called("Mistral 7B Instruct v0.3", 4096)["filter"]
+    {'tau': 2.0, 'offset': 128}
+    """
+    presets = {_plain(hub_id.partition("/")[2]): preset for hub_id, preset in published_presets().items()}
+    found = presets.get(_plain(str(name)), {})
+    return found if found.get("width") == width else {}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "-", name).lower()
 
 
 def known_models() -> list[KnownModel]:

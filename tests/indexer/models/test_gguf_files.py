@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.encoders import methods
+from ragidx.indexer.models import presets
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.gguf.architectures import weights_of
 from ragidx.indexer.models.locate import locate
@@ -192,6 +194,22 @@ def test_the_fingerprint_is_the_sha256_of_the_file_wherever_it_is(file: Path, fo
     (folder / "tokenizer.json").write_text("{}")
     assert weights_fingerprint(locate("x.gguf")) == digest  # nothing beside it belongs to the model
     assert locate("x.gguf").preset() == {}
+
+
+def test_a_published_preset_is_found_by_the_name_in_the_file(
+    tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = {"somebody/Tiny-Llama-v0.3": {"method": "prompteol", "filter": {"tau": 4.0}, "width": 32}}
+    monkeypatch.setattr(presets, "published_presets", lambda: small | {"other/Wide": small["somebody/Tiny-Llama-v0.3"]})
+    path = str(twin(tiny_model("llama"), tmp_path / "x.gguf", keys={"general.name": "Tiny Llama v0.3"}))
+    other = str(twin(tiny_model("llama"), tmp_path / "y.gguf", keys={"general.name": "Tiny Llama v0.2"}))
+
+    assert methods.resolve(locate(path)).method == "prompteol"
+    assert methods.resolve(locate(other)).method == "echo"
+    monkeypatch.undo()
+    assert presets.preset_called("Mistral-7B-Instruct-v0.3", 4096)["filter"] == {"tau": 2.0, "offset": 128}
+    assert presets.preset_called("Mistral-7B-Instruct-v0.3", 2048) == {}
+    assert presets.preset_called(None, None) == {}
 
 
 def test_a_pooler_is_part_of_the_fingerprint(file: Path, folder: Path) -> None:
