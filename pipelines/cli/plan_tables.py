@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.plan.sample import Estimate
 
 _LONG_SECONDS = 60.0
+_LOADING_S = 2.0  # less is not shown
 _TIMES = {"echo": 2, "reba": 2, "metaeol": 8}  # how often a method reads a text without `copies`
 
 
@@ -206,7 +207,8 @@ def _time(f: Forecast) -> str:
     between = f" ({duration(f.seconds_low)} to {duration(f.seconds_high)})"
     making = "" if f.index_recipe == FLAT else f"; making {f.index_recipe} comes on top"
     words = f", {duration(f.lexical_seconds)} the words" if f.lexical_seconds else ""
-    return f"{duration(f.seconds)}{between}, {duration(f.encode_seconds)} of it encoding{words}{making}"
+    loading = f", {duration(f.load_seconds)} loading the model" if f.load_seconds >= _LOADING_S else ""
+    return f"{duration(f.seconds)}{between}, {duration(f.encode_seconds)} of it encoding{loading}{words}{making}"
 
 
 def _range(e: Estimate) -> str:

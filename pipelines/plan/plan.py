@@ -70,10 +70,9 @@ class Forecast:
         truncated, empty: documents longer than the model reads, and without text.
         skipped: what is skipped, by reason.
         speed: None where there is nothing to encode.
-        encode_seconds: of encoding.
-        lexical_seconds: of making the lexical part.
-        seconds, seconds_low, seconds_high: of both, loading the model, reading, cutting and packing. Making an
-            approximate index comes on top.
+        load_seconds, encode_seconds, lexical_seconds: of loading the model, encoding, and making the lexical part.
+        seconds, seconds_low, seconds_high: of these, reading, cutting and packing. Making an approximate index comes
+            on top.
         room: bytes on the disk and in memory, for this and for other index types and widths.
     """
 
@@ -102,6 +101,7 @@ class Forecast:
     empty: Estimate
     skipped: dict[str, int]
     speed: Speed | None
+    load_seconds: float
     encode_seconds: float
     lexical_seconds: float
     seconds: float
@@ -347,6 +347,7 @@ class _Forecaster:
             empty=found["empty"],
             skipped=skipped,
             speed=speed,
+            load_seconds=self._load_seconds,
             encode_seconds=encode,
             lexical_seconds=words,
             seconds=encode + other,

@@ -46,7 +46,8 @@ def test_a_plan_tells_what_a_build_would_do_and_does_nothing(run: Run) -> None:
         lines[6:10],
         [
             r"speed      [\d,]+ tokens/s \(cpu, float32\): the median of \d+ measured, 6 chunks, [\d,]+ to [\d,]+",
-            rf"time       {TIME} \({TIME} to {TIME}\), {TIME} of it encoding, {TIME} the words",
+            rf"time       {TIME} \({TIME} to {TIME}\), {TIME} of it encoding(, {TIME} loading the model)?, "
+            rf"{TIME} the words",
             rf"disk       {SIZE}: vectors 192 B, texts {SIZE}, words {SIZE}, the filter {SIZE}; 312 B more until it is "
             rf"committed, {SIZE} free",
             rf"memory     {SIZE} at most, the model included",
@@ -162,6 +163,14 @@ def test_advice_where_memory_is_too_small(found: Forecast) -> None:
     assert advice(_with_room(found, build_bytes=3 << 30, limit_bytes=2 << 30)) == [
         "This process may use 2.0 GiB of memory, and the build needs 3.0 GiB: use a smaller model, or --dtype bfloat16."
     ]
+
+
+def test_loading_the_model_is_a_time_of_its_own(found: Forecast) -> None:
+    slow = dataclasses.replace(found, seconds=70.0, encode_seconds=61.0, load_seconds=5.2, lexical_seconds=0)
+    quick = dataclasses.replace(slow, load_seconds=0.3)
+
+    assert plan_tables._time(slow).endswith(" min 1 s of it encoding, 5.2 s loading the model")
+    assert plan_tables._time(quick).endswith(" of it encoding")
 
 
 def test_advice_where_it_is_slow(found: Forecast) -> None:
