@@ -120,7 +120,6 @@ def markdown(found):
         )
     parts += [SENTENCES["by_decoder"](row) for row in of(["decoder throughput against transformers"], found)]
     parts += [SENTENCES["by_format"](row) for row in of(["decoder throughput by number format"], found)]
-    parts += SENTENCES["gguf"](found) + SENTENCES["endpoint"](found)
     parts += [SENTENCES["folder"](row) for row in of(["mixed folder read"], found)[-1:]]
     return "\n\n".join(parts + WORD_TABLES["chunks"](found) + WORD_TABLES["words"](found) + engine(found)) + "\n"
 
@@ -378,6 +377,8 @@ PLACES = {
     ROOT / "docs" / "benchmarks.md": ("figures", markdown),
     ROOT / "docs" / "query.md": ("hybrid", WORD_TABLES["hybrid"]),
     ROOT / "docs" / "figures.md": ("figures", by_options),
+    ROOT / "docs" / "gguf.md": ("figures", lambda found: "\n\n".join(SENTENCES["gguf"](found)) + "\n"),
+    ROOT / "docs" / "endpoint.md": ("figures", lambda found: "\n\n".join(SENTENCES["endpoint"](found)) + "\n"),
     ROOT / "docs" / "methods.md": ("layers", layers),
     ROOT / "README.md": ("smollm2", summary),
 }
