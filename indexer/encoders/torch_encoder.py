@@ -108,7 +108,9 @@ class BatchEncoder(Encoder):
 
     def _measure(self, texts: Sequence[str]) -> None:
         rows = sorted(self.rendered(texts[:512], None), key=lambda row: -row.width)
-        small, _ = self._sample(rows, batching.CPU_BUDGETS[0])  # a trial costs what it reads
+        small, _ = self._sample(rows, batching.CPU_BUDGETS[0] // 2)  # a trial costs what it reads
+        if precision.seconds(small, 1) <= precision.LONG_S:
+            small, _ = self._sample(rows, batching.CPU_BUDGETS[0])
         self.threads = precision.best_threads(small)
         with precision.threads(self.threads):
             if self._measured:
