@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -177,3 +178,13 @@ def test_every_promise_has_tests_that_try_to_break_it() -> None:
         paths = re.findall(r"`(tests/[\w/.]+)`", tests)
         assert paths
         assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_design_says_why_each_dependency_is_one() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = {name: needs for name, needs in project["optional-dependencies"].items() if name not in ("test", "all")}
+    needed = [*project["dependencies"], *(one for needs in extras.values() for one in needs)]
+    names = {re.split(r"[^\w-]", one)[0] for one in needed} - {"ragidx"}
+    table = (ROOT / "docs" / "design.md").read_text("utf-8").partition("\n## Dependencies\n")[2].partition("\n## ")[0]
+
+    assert sorted(name for name in names if not re.search(rf"\b{name}\b", table)) == []
