@@ -18,6 +18,7 @@ from typing import Any
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.devices import check_models
+from ragidx.indexer.models import ollama
 from ragidx.indexer.models.files import AGAIN, read_object
 from ragidx.indexer.models.gguf.files import PACKAGES, named_gguf, only_gguf, read_model
 from ragidx.indexer.models.gguf.header import Gguf
@@ -215,10 +216,12 @@ def _folder(name: str, revision: str | None, option: str) -> Path:
             "name the folder that holds its adapter_config.json",
             where=option,
         )
-    near = difflib.get_close_matches(name, (*BUNDLED, *PACKAGES), n=1)
+    known = {one.name.lower().removesuffix(":latest"): f"{ollama.PREFIX}{one.name}" for one in ollama.pulled()}
+    known |= {short: short for short in (*BUNDLED, *PACKAGES)}
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.65)  # at 0.6 'ollama' is near 'smollm2'
     raise ModelError(
         f"no model '{name}': neither bundled, nor a GGUF file, a folder or an id of the form owner/name"
-        + (f"; did you mean '{near[0]}'?" if near else ""),
+        + (f"; did you mean '{known[near[0]]}'?" if near else ""),
         "`ragidx models` lists what is bundled and shows what else can be named",
         where=option,
     )

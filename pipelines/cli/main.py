@@ -29,7 +29,7 @@ COMMANDS = {
     "info": "Show what an index holds and how it was made.",
     "lens": "Show the tokens nearest to a text's vector, and what the filter removes.",
     "sweep": "Measure storage, time and quality at several widths, to choose one.",
-    "models": "Show the bundled model, models with a preset, and what each needs.",
+    "models": "Show the models on this machine, and those with a preset.",
     "verify": "Read a whole index and check it.",
     "delete": "Delete documents from an index, by id or by a condition.",
     "compact": "Merge small segments of an index, and drop deleted rows.",

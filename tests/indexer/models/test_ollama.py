@@ -145,6 +145,24 @@ def test_a_model_that_is_not_pulled_is_told_with_near_misses(store: Store) -> No
     assert "did you mean 'ollama:qwen3:0.6b'?" in told("ollama:qwen3:0.8b")
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("qwen3:0.6b", "ollama:qwen3:0.6b"),
+        ("qwen3", "ollama:qwen3:0.6b"),
+        ("Llama3.2", "ollama:llama3.2:latest"),
+        ("hf.co/Owner/Repo-GGUF:Q4_K_M", "ollama:hf.co/Owner/Repo-GGUF:Q4_K_M"),
+        ("SmolLM2", "smollm2"),
+    ],
+)
+def test_a_name_without_its_prefix_is_a_near_miss(store: Store, name: str, meant: str) -> None:
+    for path in (f"{LIBRARY}/qwen3/0.6b", f"{LIBRARY}/llama3.2/latest", f"{LIBRARY}/smollm2/latest"):
+        store.pull(path, {})
+    store.pull("hf.co/Owner/Repo-GGUF/Q4_K_M", {})
+
+    assert f"an id of the form owner/name; did you mean '{meant}'?\n" in told(name)
+
+
 def test_without_ollama_the_folders_that_were_searched_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +171,7 @@ def test_without_ollama_the_folders_that_were_searched_are_told(
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
 
     assert f"searched: {tmp_path}/.ollama/models and /usr/share/ollama/.ollama/models" in told("ollama:x")
+    assert "did you mean" not in told("ollama")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
