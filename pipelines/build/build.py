@@ -88,12 +88,12 @@ def build(
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
     """
-    asked, folder = build_options(**options), Path(index)
+    asked, folder, started = build_options(**options), Path(index), time.perf_counter()
     asked, scores = with_layer(corpus, folder, asked, on_progress)
     plan = make_plan(folder, asked)
     build = _Build(plan, *reading_of(corpus, folder, asked, plan.stored), on_progress)
     build.report.layer_scores = scores
-    return build.run()
+    return build.run(started)
 
 
 def add(
@@ -116,12 +116,12 @@ def add(
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
     """
-    asked, folder = build_options("add", **options), Path(index)
+    asked, folder, started = build_options("add", **options), Path(index), time.perf_counter()
     plan = make_plan(folder, asked)
     selection = added(as_paths(paths), folder, plan.stored or Store.open(folder), name)
     selection = with_globs(selection, asked.include, asked.exclude)
     reading = Reading(", ".join(map(str, as_paths(paths))), folder, asked, selection.roots(folder))
-    return _Build(plan, reading, selection, on_progress).run()
+    return _Build(plan, reading, selection, on_progress).run(started)
 
 
 class _Build:
@@ -138,9 +138,9 @@ class _Build:
         self._fitted: dict[bytes, Floats] = {}  # vectors of the sample the filter was fitted on
         self._name, self._unreadable = "", set[str]()  # the file that is read; files that cannot be
 
-    def run(self) -> BuildReport:
-        """The whole build."""
-        self._started = time.perf_counter()
+    def run(self, started: float) -> BuildReport:
+        """The whole build; `started` is when it was asked for, by the clock of `time.perf_counter`."""
+        self._started = started
         self.reading.check_language()
         if self.plan.wants_a_sample:
             self._fit()

@@ -69,6 +69,8 @@ def with_layer(
     with doing("loading the model", progress, tell):
         plan.encoder.encode_layers([])  # refuses what has none, before the corpus is read
     texts = _texts(plan, reading, progress, tell)
+    progress.n_sample = len(texts)
+    tell(at_once=True)  # encoding them takes most of the time
     layer, scores = choose_layer(plan.encoder, None if plan.wants_a_sample else plan.filter, texts)
     return dataclasses.replace(options, encoder={**encoder, "layer": layer}), scores
 

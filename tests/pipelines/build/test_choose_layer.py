@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ragidx.indexer.specs import EncoderSpec
 from ragidx.indexer.store.generations import committed
 from ragidx.pipelines.build import choose_layer as module
 from ragidx.pipelines.build.choose_layer import choose_layer
+from ragidx.pipelines.build.report import Progress
 
 from ..conftest import Done
 
@@ -114,6 +116,27 @@ def test_a_build_stores_the_number_and_later_builds_keep_it(corpus: Path, tmp_pa
     assert not again.committed
     assert again.layer_scores == []
     assert "layer_scores" not in again.to_json()
+
+
+@pytest.mark.slow
+def test_the_choice_is_part_of_the_time_and_of_the_progress(
+    corpus: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times, told = list[float](), list[tuple[str, int]]()
+
+    def chosen(*_: object) -> tuple[int, list[float]]:
+        times.append(time.perf_counter())
+        return 1, [0.75, 0.5]
+
+    def on_progress(progress: Progress) -> None:
+        times.append(time.perf_counter())
+        told.append((progress.stage, progress.n_sample))
+
+    monkeypatch.setattr(module, "choose_layer", chosen)
+    report = ragidx.build(corpus, tmp_path / "index", layer="auto", on_progress=on_progress, **tiny)
+
+    assert report.seconds > times[-1] - times[0]  # from the loading of the model for the choice to the last report
+    assert ("choosing a layer", 20) in told
 
 
 @pytest.mark.slow
