@@ -62,7 +62,7 @@ _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
     metavar="F",
     help=f"Filters to measure: {', '.join(_NESTED)}; may be repeated"
     " [default: the index's own; else embedfilter for decoders, truncation and pca for"
-    " sentence-transformers and for precomputed vectors].",
+    " sentence-transformers, endpoints and precomputed vectors].",
 )
 @click.option("--filter-offset", type=int, metavar="N", help="embedfilter: first kept direction of the spectrum.")
 @click.option(

@@ -15,7 +15,7 @@ from typing import Any
 from ragidx.corpora.errors import ModelError, SpecError, unknown_name
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, default_filter
+from ragidx.indexer.encoders.methods import OWN_MODULES, default_filter
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import FILTERS, FilterSpec
@@ -154,7 +154,7 @@ def series_of(
 
 def _suitable(source: SweepSource) -> list[str]:
     """EmbedFilter for decoders; truncation and PCA where no unembedding matrix belongs to the vectors."""
-    has_none = source.encoder_spec is None or source.encoder_spec.method == SENTENCE_TRANSFORMERS
+    has_none = source.encoder_spec is None or source.encoder_spec.method in OWN_MODULES
     return ["truncation", "pca"] if has_none else ["embedfilter"]
 
 
