@@ -18,7 +18,7 @@ import numpy as np
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.encoders.methods import AUTO_LAYER, EncoderOptions
+from ragidx.indexer.encoders.methods import AUTO_LAYER
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.filters.fitting import DocumentSample, lowest
 from ragidx.indexer.normalize import l2_normalize
@@ -51,12 +51,10 @@ def with_layer(
     Raises:
         SpecError: the corpus has too few texts or cannot be read twice, or the model has no layers to choose from.
     """
-    if options.encoder.get("layer") != AUTO_LAYER:
-        return options, []
-    encoder: EncoderOptions = {**options.encoder, "layer": None}
-    if not options.rebuild and committed_or_none(index) is not None:
-        return dataclasses.replace(options, encoder=encoder), []
-    plan = make_plan(index, dataclasses.replace(options, encoder={**encoder, "layer": -1}))
+    last = with_last_layer(index, options)
+    if options.encoder.get("layer") != AUTO_LAYER or last.encoder.get("layer") is None:
+        return last, []
+    plan = make_plan(index, last)
     reading, _ = reading_of(corpus, index, plan.options, None)
     if str(reading.corpus) == "-":
         raise SpecError(
@@ -72,7 +70,15 @@ def with_layer(
     progress.n_sample = len(texts)
     tell(at_once=True)  # encoding them takes most of the time
     layer, scores = choose_layer(plan.encoder, None if plan.wants_a_sample else plan.filter, texts)
-    return dataclasses.replace(options, encoder={**encoder, "layer": layer}), scores
+    return dataclasses.replace(options, encoder={**options.encoder, "layer": layer}), scores
+
+
+def with_last_layer(index: Path, options: BuildOptions) -> BuildOptions:
+    """The options with the last layer in place of `layer=auto`, or with that of an index that is updated."""
+    if options.encoder.get("layer") != AUTO_LAYER:
+        return options
+    keeps = not options.rebuild and committed_or_none(index) is not None
+    return dataclasses.replace(options, encoder={**options.encoder, "layer": None if keeps else -1})
 
 
 def choose_layer(encoder: Encoder, filter_: Filter | None, texts: Sequence[str]) -> tuple[int, list[float]]:

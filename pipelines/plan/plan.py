@@ -29,6 +29,7 @@ from ragidx.indexer.digests import DigestTable, digest
 from ragidx.indexer.encoders.protocol import TUNE_FROM
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.indexer.writing.vacuum import check_folder
+from ragidx.pipelines.build.choose_layer import with_last_layer
 from ragidx.pipelines.build.chunks import Cutter, Item
 from ragidx.pipelines.build.corpus import Reading, chunker_of, document_hash, too_long
 from ragidx.pipelines.build.file_cache import REPEATED
@@ -133,7 +134,7 @@ def forecast(
         RagidxError: what `build` would refuse is refused in the same words: options, model, index, an empty corpus.
         SpecError: the corpus is standard input.
     """
-    asked = build_options(**options)
+    asked = with_last_layer(Path(index), build_options(**options))
     if "-" in map(str, as_paths(corpus)):
         raise SpecError(
             "it can be read once, and a plan would leave nothing of it for the build",

@@ -20,6 +20,7 @@ from ragidx.indexer.store.generations import committed
 from ragidx.pipelines.build import choose_layer as module
 from ragidx.pipelines.build.choose_layer import choose_layer
 from ragidx.pipelines.build.report import Progress
+from ragidx.pipelines.plan.plan import forecast
 
 from ..conftest import Done
 
@@ -137,6 +138,21 @@ def test_the_choice_is_part_of_the_time_and_of_the_progress(
 
     assert report.seconds > times[-1] - times[0]  # from the loading of the model for the choice to the last report
     assert ("choosing a layer", 20) in told
+
+
+@pytest.mark.slow
+def test_a_plan_takes_the_last_layer_or_that_of_the_index(
+    corpus: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = tmp_path / "index"
+    before = forecast(corpus, index, layer="auto", **tiny)
+    monkeypatch.setattr(module, "choose_layer", lambda *_: (1, [0.75, 0.5]))
+    ragidx.build(corpus, index, layer="auto", **tiny)
+
+    after = forecast(corpus, index, layer="auto", **tiny)
+
+    assert (before.encoder.layer, before.to_encode.value) == (-1, 20)
+    assert (after.encoder.layer, after.to_encode.value) == (1, 0)
 
 
 @pytest.mark.slow
