@@ -6,7 +6,7 @@ find what the sample's questions ask for, with and without EmbedFilter, by vecto
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -77,7 +77,10 @@ def run(folder: Path, on_progress: OnProgress | None = None) -> tuple[BuildRepor
 
 
 def compare(
-    model: str, folder: Path, on_progress: OnProgress | None = None
+    model: str,
+    folder: Path,
+    on_progress: OnProgress | None = None,
+    on_index: Callable[[str], None] = lambda name: None,
 ) -> tuple[BuildReport, list[list[Found]], list[Quality]]:
     """Index the sample with the bundled model and with two methods of another; ask the questions of the sample.
 
@@ -85,6 +88,7 @@ def compare(
         model: a decoder, with a head that EmbedFilter is read from.
         folder: three indexes are made in it: mini, echo, prompteol.
         on_progress: called a few times a second.
+        on_index: called with the name of each before it is made.
 
     Raises:
         ModelError: as `locate`.
@@ -97,10 +101,12 @@ def compare(
         raise SpecError(
             f"'{model}' is a sentence-transformers model, and echo is for decoders", "name a decoder", where="`model`"
         )
+    on_index("mini")
     build(sample_corpus(), folder / "mini", on_progress=on_progress)
     found = [_quality("mini", Retriever.open(folder / "mini"), None)]
     reports, half = {}, 0
     for method in ("echo", "prompteol"):
+        on_index(method)
         # tau 1 keeps every direction, in an order in which the first numbers are a narrower filter's vector.
         own: Mapping[str, Any] = {"model": model, "method": method, "tau": 1.0}
         reports[method] = build(sample_corpus(), folder / method, on_progress=on_progress, **own)

@@ -42,7 +42,7 @@ def command(keep: Path | None, model: str | None) -> None:
             report, answers = demo.run(folder, line.callback)
             qualities, name, dim = list[demo.Quality](), "the bundled model", report.dim
         else:
-            report, answers, qualities = demo.compare(model, folder, line.callback)
+            report, answers, qualities = demo.compare(model, folder, line.callback, _tell_index)
             name, dim = f"{console.printable(model)}, echo and EmbedFilter", qualities[2].dim
     click.echo(
         f"Indexed {report.n_documents} documents in {report.n_chunks} chunks with {name}: {dim} dimensions, and their "
@@ -63,6 +63,10 @@ def command(keep: Path | None, model: str | None) -> None:
             [[one.name, str(one.dim), f"{one.dense:.3f}", f"{one.hybrid:.3f}"] for one in qualities],
         )
     click.echo(_next(sys.argv[0]))
+
+
+def _tell_index(name: str) -> None:
+    click.echo(f"making the index {name} (of mini, echo, prompteol)", err=True)
 
 
 def _place(place: int | None) -> str:

@@ -34,8 +34,10 @@ def test_the_answers_are_those_of_a_query_and_the_places_those_of_its_parts(tmp_
 
 @pytest.mark.slow
 def test_another_model_is_compared_with_and_without_the_filter(tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
-    report, answers, found = demo.compare(str(tiny_model("llama")), tmp_path)
+    made = list[str]()
+    report, answers, found = demo.compare(str(tiny_model("llama")), tmp_path, on_index=made.append)
 
+    assert made == ["mini", "echo", "prompteol"]
     names = ["mini", "echo", "echo + EmbedFilter", "prompteol", "prompteol + EmbedFilter"]
     assert [(one.name, one.dim) for one in found] == list(zip(names, (255, 32, 16, 32, 16), strict=True))
     assert (report.method, len(answers)) == ("echo", len(demo.QUESTIONS))
@@ -87,11 +89,17 @@ def test_the_command_shows_the_comparison(
 ) -> None:
     report, answers = demo.run(Path("mini"))
     qualities = [demo.Quality(name, dim, 0.5, 0.75) for name, dim in [("mini", 255), ("echo", 32), ("filter", 16)]]
-    monkeypatch.setattr(demo, "compare", lambda *_: (report, answers, qualities))
+
+    def compare(model: str, folder: Path, on_progress: object, on_index: Callable[[str], None]) -> object:
+        on_index("echo")
+        return report, answers, qualities
+
+    monkeypatch.setattr(demo, "compare", compare)
 
     done = run("demo", "--model", str(tiny_model("llama")))
 
     assert done.status == 0, done.err
+    assert "making the index echo (of mini, echo, prompteol)\n" in done.err
     assert "echo and EmbedFilter: 16 dimensions, and their words." in done.out
     assert "nDCG@10 of the sample's 60 questions" in done.out
     assert "filter 16 0.500 0.750" in " ".join(done.out.split())
