@@ -162,15 +162,25 @@ def read_all(
     options: ReadOptions = _DEFAULTS,
     *,
     on_skip: OnSkip,
+    on_read: Callable[[int], None] = lambda n_bytes: None,
     layouts: Layouts | None = None,
 ) -> Iterator[Document]:
-    """The Documents of files, one file after the other. Their faults are reported, never raised."""
+    """The Documents of files, one file after the other. Their faults are reported, never raised.
+
+    `on_read` is called with the bytes that were read since its last call, in all the sizes of the files.
+    """
     layouts = layouts or Layouts()
     with OfficeConverter(options.limits) as office:
         for source in found:
-            yield from _read(
-                SourceFile(source=source, options=options, on_skip=on_skip, office=office, layouts=layouts)
-            )
+            file = SourceFile(source=source, options=options, on_skip=on_skip, office=office, layouts=layouts)
+            n_read = 0
+            for document in _read(file):
+                more = min(file.position, source.size) - n_read
+                if more > 0:
+                    n_read += more
+                    on_read(more)
+                yield document
+            on_read(source.size - n_read)
 
 
 def _read(file: SourceFile) -> Iterator[Document]:

@@ -58,6 +58,7 @@ class SourceFile:
     ending: str = field(init=False)  # lower case, below .gz and the like; "" if there is none
     packing: str | None = field(init=False)
     fields: FieldSettings = field(init=False)  # what the user says of them
+    _open: IO[bytes] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         name = Path(self.source.name.lower())
@@ -100,11 +101,20 @@ class SourceFile:
             UnreadableError: it is no longer a regular file; while reading: it is damaged, or expands beyond the limits.
         """
         with self._packed() as packed:
-            if self.packing is None:
-                yield packed
-                return
-            with io.BufferedReader(_Unpacked(packed, self.packing, self.limits), _BLOCK_BYTES) as stream:
-                yield stream
+            self._open = packed
+            try:
+                if self.packing is None:
+                    yield packed
+                    return
+                with io.BufferedReader(_Unpacked(packed, self.packing, self.limits), _BLOCK_BYTES) as stream:
+                    yield stream
+            finally:
+                self._open = None
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file that are read, packed as they are; 0 where that is not known."""
+        return 0 if self._open is None or self.source.path is None else self._open.tell()
 
     def _packed(self) -> AbstractContextManager[IO[bytes]]:
         if self.member is not None:

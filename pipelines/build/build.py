@@ -132,9 +132,8 @@ class _Build:
         self.corpus, self.index, self.options = reading.corpus, reading.index, reading.options
         self.selection, self._tally = selection, Tally(selection)
         self.report = BuildReport(index=str(self.index))
-        self.progress = Progress()
+        self.progress, self.skips = Progress(), Skips(self.options.strict)
         self._tell = Teller(on_progress, self.progress)
-        self.skips = Skips(self.options.strict)
         self._fitted: dict[bytes, Floats] = {}  # vectors of the sample the filter was fitted on
         self._name, self._unreadable = "", set[str]()  # the file that is read; files that cannot be
 
@@ -200,9 +199,9 @@ class _Build:
     def _begin(self, source: Source) -> bool:
         """Whether a file has to be read; one that did not change is still the documents that the index has."""
         self._name = source.name
-        self.progress.n_bytes += source.size
         passed = self._seen.passes(source, self._left_out)
         if passed:
+            self.progress.add_bytes(source.size)
             self.reading.layouts.pass_over(source.name)
             self.report.n_unopened += 1
             self._count(source.name, passed)
@@ -255,7 +254,7 @@ class _Build:
 
     def _items(self, known: Documents) -> Iterator[Item]:
         """The chunks of documents that are new or changed."""
-        for document in self.reading.documents(self._skipped, self._begin, self._left_out):
+        for document in self.reading.documents(self._skipped, self._begin, self._left_out, self.progress.add_bytes):
             for items in self._take(document, known.get(document.id)):
                 yield from self._counted(items)
         for items in self._cutter.drain() if "_cutter" in vars(self) else ():
@@ -287,6 +286,7 @@ class _Build:
             self._tally.n_kept[self._tally.source_of(document.id)] += 1
         else:
             self.report.n_added += 1
+        self.progress.has_new = True
         return self._cutter.submit(document, doc_hash)
 
     def _counted(self, items: Sequence[Item]) -> Sequence[Item]:

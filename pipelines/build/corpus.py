@@ -150,11 +150,17 @@ class Reading:
             yield from root.sources(self.index, on_skip)
 
     def documents(
-        self, on_skip: OnSkip, on_source: Callable[[Source], bool] = _every, on_walk: OnSkip | None = None
+        self,
+        on_skip: OnSkip,
+        on_source: Callable[[Source], bool] = _every,
+        on_walk: OnSkip | None = None,
+        on_read: Callable[[int], None] = lambda n_bytes: None,
     ) -> Iterator[Document]:
-        """The Documents, streaming; of the files that `on_source` accepts. `on_walk`: for skips of the walk."""
+        """The Documents, streaming; of the files that `on_source` accepts. `on_walk`: for skips of the walk; `on_read`:
+        as in `read_all`.
+        """
         found = filter(on_source, self.sources(on_walk or on_skip))
-        return read_all(found, self.read_options, on_skip=on_skip, layouts=self.layouts)
+        return read_all(found, self.read_options, on_skip=on_skip, on_read=on_read, layouts=self.layouts)
 
     def total_bytes(self) -> int:
         """What there is to read, by sizes alone; 0 where it is unknown (standard input)."""

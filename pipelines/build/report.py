@@ -78,9 +78,10 @@ class Progress:
 
     stage: str = INDEXING  # or PLANNING, that a filter is fitted, or DERIVING and what
     doing: str = ""  # what takes its time beside: the model is loaded, or it is measured what is fastest
-    n_bytes: int = 0  # of the corpus, begun
+    n_bytes: int = 0  # of the corpus, read
     total_bytes: int = 0  # of the corpus; 0 where it is unknown (standard input)
     n_documents: int = 0
+    has_new: bool = False  # whether a document is new or changed, so that there will be chunks
     n_cut: int = 0  # chunks of new and changed documents
     n_chunks: int = 0  # of them done: encoded, or known already
     n_sample: int = 0  # chunks that are encoded to fit a filter; 0: not known yet, or none
@@ -100,6 +101,10 @@ class Progress:
     def deriving(self) -> bool:
         """Whether everything is encoded and stored, and the index of a large segment is being made."""
         return self.stage.startswith(DERIVING)
+
+    def add_bytes(self, count: int) -> None:
+        """Note that so many more of the corpus are read."""
+        self.n_bytes += count
 
     def derive(self, recipe: str, rows: int, done: int) -> None:
         """Note how far the making of an index is."""
@@ -121,7 +126,8 @@ class Progress:
         read = min(1.0, self.n_bytes / self.total_bytes)
         if self.stage == PLANNING:
             return read
-        return read * (self.n_chunks / self.n_cut if self.n_cut else 1.0)
+        has_chunks = (self.has_new or self.n_cut) and not self.last
+        return read * self.n_chunks / max(1, self.n_cut) if has_chunks else read
 
 
 OnProgress: TypeAlias = Callable[[Progress], None]

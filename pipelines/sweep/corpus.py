@@ -18,7 +18,7 @@ import numpy as np
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import QueryError
 from ragidx.corpora.records import Document
-from ragidx.corpora.sources import BY_RULE, Source
+from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.protocol import Encoder
@@ -127,7 +127,7 @@ class CorpusSource(SweepSource):
         return chunker_of(self.encoder, self.spec.chunk)
 
     def _encode_all(self, fitted: FilterSpec | None) -> None:
-        self._progress.total_bytes = self._reading.total_bytes()
+        self._progress.total_bytes, self._progress.has_new = self._reading.total_bytes(), True
         sample = None if fitted is None else document_sample(dataclasses.replace(self.spec, filter=fitted))
         for window in windows(self._items(sample)):
             self._encode(window)
@@ -139,7 +139,7 @@ class CorpusSource(SweepSource):
     def _items(self, sample: DocumentSample | None) -> Iterator[Item]:
         """The chunks of the corpus; its documents are added to the sample."""
         with Cutter(self._chunker()) as cutter:
-            for document in self._reading.documents(self._skips.add, self._begin):
+            for document in self._reading.documents(self._skips.add, on_read=self._progress.add_bytes):
                 if sample is not None:
                     sample.add(document)
                 self.n_documents += 1
@@ -178,7 +178,3 @@ class CorpusSource(SweepSource):
                 yield f"Skipped: {count:,} x {reason}; first: {self._skips.places[reason][0]}."
         if self._n_truncated:
             yield f"Cut: {self._n_truncated:,} x document longer than the model reads."
-
-    def _begin(self, source: Source) -> bool:
-        self._progress.n_bytes += source.size
-        return True

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import gzip
+import json
+import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import zstandard
 
 from ragidx.corpora.limits import shown_bytes
-from ragidx.corpora.readers.registry import Limits, ReadOptions
+from ragidx.corpora.readers.registry import Limits, ReadOptions, read_all
+from ragidx.corpora.sources import sources
 
 from ..conftest import ReadBytes
 
@@ -106,3 +110,21 @@ def test_a_document_packed_small_is_still_too_large(read_bytes: ReadBytes) -> No
 )
 def test_sizes_are_told_in_words(count: int, words: str) -> None:
     assert shown_bytes(count) == words
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.csv", "a.txt", "a.bin"])
+def test_what_is_read_adds_up_to_the_files(tmp_path: Path, name: str) -> None:
+    rng = random.Random(0)
+    lines = ["text", *(json.dumps({"text": f"{rng.random()} {n}"}) for n in range(40_000))]
+    data = "\n".join(lines[1:] if "json" in name else lines).encode()
+    packed = {"gz": gzip.compress(data), "bin": b"\0" + data}
+    (tmp_path / name).write_bytes(packed.get(name.rpartition(".")[2], data))
+    size = (tmp_path / name).stat().st_size
+    read: list[int] = []
+
+    found = sources(tmp_path, on_skip=lambda _: None)
+    n_documents = sum(1 for _ in read_all(found, ReadOptions(), on_skip=lambda _: None, on_read=read.append))
+
+    assert sum(read) == size
+    assert min(read) >= 0
+    assert (len(read) > 2) == (n_documents > 1)

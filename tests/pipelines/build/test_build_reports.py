@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,21 @@ def test_a_text_that_the_model_makes_nothing_of_is_in_no_count_of_chunks(tmp_pat
     assert (first.n_chunks, first.n_reused, first.n_kept) == (1, 0, 0)
     assert first.skipped == {"the model makes nothing of the text": 1}
     assert (second.n_chunks, second.n_reused, second.n_kept) == (2, 0, 1)
+
+
+@pytest.mark.slow
+def test_the_share_of_one_large_file_grows_with_what_of_it_is_encoded(tmp_path: Path) -> None:
+    lines = (json.dumps({"text": " ".join(f"w{n * 31 % 997 + m}" for m in range(40))}) for n in range(12_000))
+    (tmp_path / "one.jsonl").write_text("\n".join(lines))
+    shares: list[tuple[float, float]] = []
+
+    def seen(progress: Progress) -> None:
+        if progress.share is not None and not progress.deriving:
+            shares.append((progress.share, progress.n_chunks / 12_000))
+
+    report = ragidx.build(tmp_path / "one.jsonl", tmp_path / "index", on_progress=seen)
+
+    assert report.n_chunks == 12_000
+    assert shares[0] == (pytest.approx(0, abs=1e-3), 0)
+    assert shares[-1] == (1, 1)
+    assert max(abs(share - done) for share, done in shares) < 0.1  # it was 1 at the end of each window

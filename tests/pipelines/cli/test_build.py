@@ -89,6 +89,7 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "n_bytes",
         "total_bytes",
         "n_documents",
+        "has_new",
         "n_cut",
         "n_chunks",
         "n_sample",
