@@ -35,7 +35,6 @@ LEAST_TEXTS = 64
 """Of a part: fewer are not worth sending."""
 
 _PARTS = 4  # a device, of one call: the last part is waited for
-_END_S = 10.0
 _CODE = "import sys; sys.path[:] = {path!r}; from ragidx.pipelines.build.distributed import serve; serve({handle})"
 
 
@@ -91,7 +90,7 @@ class _Spread(Embedder):
         if len(parts) < 2 or instruction is not None or raw:
             yield from super().batches(texts, instruction=instruction, raw=raw, tune=tune, names=names)
             return
-        self._start()
+        self._start(len(parts))
         while parts or any(worker.rows for worker in self.workers):
             for worker in self.workers:
                 if parts and not worker.rows:  # it has said all: neither side waits for the other to read
@@ -104,13 +103,13 @@ class _Spread(Embedder):
                 yield _in_call(batch, rows)
                 yield from self._answers(0)
 
-    def _start(self) -> None:
-        for device in self.plan.devices[1:] if not self.workers else ():
-            plan, encoder = self.plan, self.encoder
-            job = Job(
-                plan.files, plan.encoder_spec, self.filter, device, encoder.dtype, plan.options.attn, self.threads
-            )
-            self.workers.append(self.ends.enter_context(_Worker(job)))
+    def _start(self, n_parts: int) -> None:
+        """Start what is not started yet; no more devices than parts are of use."""
+        plan, dtype = self.plan, self.encoder.dtype
+        for device in plan.devices[1 + len(self.workers) : n_parts]:
+            job = Job(plan.files, plan.encoder_spec, self.filter, device, dtype, plan.options.attn, self.threads)
+            self.workers.append(self.ends.enter_context(_Worker(device)))
+            self.workers[-1].send(job)
 
     def _answers(self, timeout_s: float | None) -> Iterator[Batch]:
         """The batches that are there; None waits for one."""
@@ -128,34 +127,31 @@ class _Worker:
         rows: of the part that it has; empty: it is free.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, device: str) -> None:
         self.rows: list[int] = []
-        self._device = job.device
+        self._device = device
         self.connection, theirs = Pipe()
         with theirs:
             code = _CODE.format(path=sys.path, handle=theirs.fileno())  # as ours: the working folder has no part in it
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", code], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+                [sys.executable, "-I", "-c", code],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                process_group=0,  # Ctrl-C reaches the build alone, and that ends this process
             )
-        self._send(job)
 
     def __enter__(self) -> _Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._process.kill()  # it has given all, or the build has failed
+        self._process.wait()
         self.connection.close()
-        if self.rows:  # the build has failed
-            self._process.kill()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
     def ask(self, rows: list[int], texts: Sequence[str], names: Sequence[str] | None) -> None:
         """Send a part: these rows of a call's texts."""
         self.rows = rows
-        self._send(([texts[row] for row in rows], _of(rows, names)))
+        self.send(([texts[row] for row in rows], _of(rows, names)))
 
     def answer(self) -> Iterator[Batch]:
         """One batch; none, and the worker is free, after the last one of a part."""
@@ -171,7 +167,8 @@ class _Worker:
             kind, message, hint, where = found
             raise kind(message, hint, where=where)
 
-    def _send(self, what: object) -> None:
+    def send(self, what: object) -> None:
+        """Send a part, or at first the job."""
         try:
             self.connection.send(what)
         except OSError as fault:
@@ -193,7 +190,6 @@ def serve(handle: int) -> None:
     The first message is a `Job`, each further one (texts, names or None). The answers are batches and then None, or
     (class, message, hint, where) of a `RagidxError`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the build's own ends this one
     with Connection(handle) as build, contextlib.suppress(EOFError, ConnectionError):
         try:
             _encode(build)
@@ -203,14 +199,15 @@ def serve(handle: int) -> None:
 
 def _encode(build: Connection) -> None:
     job: Job = build.recv()
+    texts, names = build.recv()  # before the model is loaded: the build does not wait for that
     encoder = encoder_of(job.files, job.spec, device=job.device, dtype=job.dtype, attn=job.attn)
     embedder = Embedder(encoder, job.filter)
     with encoder.on_threads(job.threads):
         while True:
-            texts, names = build.recv()
             for batch in embedder.batches(texts, tune=False, names=names):
                 build.send(batch)
             build.send(None)
+            texts, names = build.recv()
 
 
 def _parts(texts: Sequence[str], n_devices: int) -> deque[list[int]]:

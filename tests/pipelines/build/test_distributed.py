@@ -219,15 +219,19 @@ def test_a_process_that_is_killed_ends_the_build_and_the_next_one_goes_on(
 
 
 @pytest.mark.slow
-def test_what_the_process_refuses_is_the_error_of_the_build(many: Path, tiny_model: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("text", ["bees make honey", "bees " * 1_000_000])  # the second fills the pipe
+def test_what_the_process_refuses_is_the_error_of_the_build(
+    many: Path, tiny_model: Callable[..., Path], text: str
+) -> None:
     folder = many / "model"
     shutil.copytree(tiny_model("llama"), folder)
     files = located(str(folder), {})
     job = Job(files, resolve(files, method="prompteol"), None, "cpu", "float32", "auto", 1)
     (folder / "model.safetensors").unlink()
 
-    with _Worker(job) as worker:
-        worker.ask([0], ["bees make honey"], None)
+    with _Worker(job.device) as worker:
+        worker.send(job)
+        worker.ask([0], [text], None)
         with pytest.raises(ModelError) as caught:
             list(worker.answer())
 
@@ -237,21 +241,32 @@ def test_what_the_process_refuses_is_the_error_of_the_build(many: Path, tiny_mod
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("wait_s", [0, 0.1, 0.3])
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
-def test_no_process_is_left_when_the_build_is_ended(many: Path, model: str, sent: signal.Signals, status: int) -> None:
+def test_no_process_is_left_when_the_build_is_ended(
+    many: Path, model: str, sent: signal.Signals, status: int, wait_s: float
+) -> None:
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from ragidx.pipelines.cli.main import main; main()"
     )
     options = ["--model", model, "--method", "prompteol", "--dtype", "float32", "--device", "cpu,cpu"]
-    build = subprocess.Popen([sys.executable, "-c", code, "build", "corpus", *options], stderr=subprocess.PIPE)
+    build = subprocess.Popen(
+        [sys.executable, "-c", code, "build", "corpus", *options], stderr=subprocess.PIPE, process_group=0
+    )
     children = Path(f"/proc/{build.pid}/task/{build.pid}/children")
     try:
         assert soon(children.read_text)
         child = int(children.read_text().split()[0])
-        build.send_signal(sent)
+        time.sleep(wait_s)
+        if sent == signal.SIGINT:
+            os.killpg(build.pid, sent)  # as a terminal does
+        else:
+            build.send_signal(sent)
 
-        assert build.wait(60) == status
+        _, told = build.communicate(timeout=60)
+        assert build.returncode == status
+        assert b"Traceback" not in told
         assert soon(lambda: is_gone(child))
     finally:
         build.kill()
