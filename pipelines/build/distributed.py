@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.errors import ModelError, RagidxError
 from ragidx.indexer.encoders.embedder import Embedder
@@ -35,7 +37,6 @@ LEAST_TEXTS = 64
 """Of a part: fewer are not worth sending."""
 
 _PARTS = 4  # a device, of one call: the last part is waited for
-_END_S = 10.0
 _CODE = "import sys; sys.path[:] = {path!r}; from ragidx.pipelines.build.distributed import serve; serve({handle})"
 
 
@@ -76,6 +77,7 @@ class _Spread(Embedder):
     threads: int | None
     ends: contextlib.ExitStack
     workers: list[_Worker] = field(default_factory=list)
+    answers: queue.SimpleQueue[tuple[_Worker, Any]] = field(default_factory=queue.SimpleQueue)
 
     def batches(
         self,
@@ -91,91 +93,109 @@ class _Spread(Embedder):
         if len(parts) < 2 or instruction is not None or raw:
             yield from super().batches(texts, instruction=instruction, raw=raw, tune=tune, names=names)
             return
-        self._start()
+        self._start(len(parts))
         while parts or any(worker.rows for worker in self.workers):
-            for worker in self.workers:
-                if parts and not worker.rows:  # it has said all: neither side waits for the other to read
-                    worker.ask(parts.popleft(), texts, names)
+            self._share(parts, texts, names)
             if not parts:
-                yield from self._answers(None)
+                yield from self._answers(wait=True)
                 continue
             rows = parts.popleft()
             for batch in super().batches([texts[row] for row in rows], tune=False, names=_of(rows, names)):
                 yield _in_call(batch, rows)
-                yield from self._answers(0)
+                yield from self._answers(wait=False)
+                self._share(parts, texts, names)
 
-    def _start(self) -> None:
-        for device in self.plan.devices[1:] if not self.workers else ():
-            plan, encoder = self.plan, self.encoder
-            job = Job(
-                plan.files, plan.encoder_spec, self.filter, device, encoder.dtype, plan.options.attn, self.threads
-            )
-            self.workers.append(self.ends.enter_context(_Worker(job)))
+    def _share(self, parts: deque[list[int]], texts: Sequence[str], names: Sequence[str] | None) -> None:
+        """A part for each worker that is free."""
+        for worker in self.workers:
+            if parts and not worker.rows:
+                worker.ask(parts.popleft(), texts, names)
 
-    def _answers(self, timeout_s: float | None) -> Iterator[Batch]:
-        """The batches that are there; None waits for one."""
-        busy = {worker.connection: worker for worker in self.workers if worker.rows}
-        for connection in wait(list(busy), timeout_s):
-            assert isinstance(connection, Connection)
-            yield from busy[connection].answer()
+    def _start(self, n_parts: int) -> None:
+        """Start what is not started yet; no more devices than parts are of use."""
+        plan, dtype = self.plan, self.encoder.dtype
+        for device in plan.devices[1 + len(self.workers) : n_parts]:
+            job = Job(plan.files, plan.encoder_spec, self.filter, device, dtype, plan.options.attn, self.threads)
+            self.workers.append(self.ends.enter_context(_Worker(device, self.answers)))
+            self.workers[-1].send(job)
+
+    def _answers(self, *, wait: bool) -> Iterator[Batch]:
+        """The batches that are there; or the next one, or end of a part, and those that are there then."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                worker, found = self.answers.get(wait)
+                yield from worker.batch(found)
+                wait = False
 
 
 class _Worker:
-    """The process of a device; a context manager.
+    """The process of a device, and a thread that reads its answers: it never waits for the build's own device.
+
+    A context manager.
+
+    Args:
+        device: of the process.
+        answers: where its answers are put, each with the worker; an EOFError is its end.
 
     Attributes:
-        connection: to it.
         rows: of the part that it has; empty: it is free.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, device: str, answers: queue.SimpleQueue[tuple[_Worker, Any]]) -> None:
         self.rows: list[int] = []
-        self._device = job.device
-        self.connection, theirs = Pipe()
+        self._device, self._answers = device, answers
+        self._connection, theirs = Pipe()
         with theirs:
             code = _CODE.format(path=sys.path, handle=theirs.fileno())  # as ours: the working folder has no part in it
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", code], stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
+                [sys.executable, "-I", "-c", code],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                process_group=0,  # Ctrl-C reaches the build alone, and that ends this process
             )
-        self._send(job)
+        self._reader = threading.Thread(target=self._read, daemon=True)
 
     def __enter__(self) -> _Worker:
+        self._reader.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.connection.close()
-        if self.rows:  # the build has failed
-            self._process.kill()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()  # it has given all, or the build has failed
+        self._process.wait()
+        self._reader.join()
 
     def ask(self, rows: list[int], texts: Sequence[str], names: Sequence[str] | None) -> None:
         """Send a part: these rows of a call's texts."""
         self.rows = rows
-        self._send(([texts[row] for row in rows], _of(rows, names)))
+        self.send(([texts[row] for row in rows], _of(rows, names)))
 
-    def answer(self) -> Iterator[Batch]:
-        """One batch; none, and the worker is free, after the last one of a part."""
-        try:
-            found = self.connection.recv()
-        except (EOFError, OSError) as fault:
-            raise self._dead() from fault
+    def batch(self, found: Any) -> Iterator[Batch]:
+        """The batch of an answer; none, and the worker is free, after the last one of a part."""
         if isinstance(found, Batch):
             yield _in_call(found, self.rows)
         elif found is None:
             self.rows = []
+        elif isinstance(found, EOFError):
+            raise self._dead()
         else:
             kind, message, hint, where = found
             raise kind(message, hint, where=where)
 
-    def _send(self, what: object) -> None:
+    def send(self, what: object) -> None:
+        """Send a part, or at first the job."""
         try:
-            self.connection.send(what)
+            self._connection.send(what)
         except OSError as fault:
             raise self._dead() from fault
+
+    def _read(self) -> None:
+        try:
+            with contextlib.suppress(EOFError, OSError):
+                while True:
+                    self._answers.put((self, self._connection.recv()))
+        finally:  # whatever it was, neither side must wait for the other
+            self._connection.close()
+            self._answers.put((self, EOFError()))
 
     def _dead(self) -> ModelError:
         status = self._process.wait()
@@ -193,7 +213,6 @@ def serve(handle: int) -> None:
     The first message is a `Job`, each further one (texts, names or None). The answers are batches and then None, or
     (class, message, hint, where) of a `RagidxError`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the build's own ends this one
     with Connection(handle) as build, contextlib.suppress(EOFError, ConnectionError):
         try:
             _encode(build)
@@ -203,14 +222,15 @@ def serve(handle: int) -> None:
 
 def _encode(build: Connection) -> None:
     job: Job = build.recv()
+    texts, names = build.recv()  # before the model is loaded: the build does not wait for that
     encoder = encoder_of(job.files, job.spec, device=job.device, dtype=job.dtype, attn=job.attn)
     embedder = Embedder(encoder, job.filter)
     with encoder.on_threads(job.threads):
         while True:
-            texts, names = build.recv()
             for batch in embedder.batches(texts, tune=False, names=names):
                 build.send(batch)
             build.send(None)
+            texts, names = build.recv()
 
 
 def _parts(texts: Sequence[str], n_devices: int) -> deque[list[int]]:

@@ -49,14 +49,16 @@ def check_journal(plan: Plan, writer: StoreWriter) -> None:
 
 @contextlib.contextmanager
 def sample_journal(plan: Plan, index: Path) -> Iterator[Journal | None]:
-    """Raw vectors of a sample by text hash, which a build that was killed goes on with; None for other models.
+    """Raw vectors of a sample by text hash, which a build that was killed goes on with.
+
+    None for other models, and for a server whose numbers are too large or too small for the journal's float16.
 
     Raises:
         BusyError: another process writes the index.
         ModelError: the vectors are from another model than the one that answers now.
         RagidxError: the folder cannot be written.
     """
-    if not plan.files.served:
+    if not plan.files.served or not 1e-3 < np.abs(_canary(plan)[1]).max() < 1e3:
         yield None
         return
     atomic.make_folder(index)

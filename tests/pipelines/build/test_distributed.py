@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import queue
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,10 @@ from hypothesis import strategies as st
 import ragidx
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.devices import check_device, check_devices
+from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.encoders.methods import located, resolve
+from ragidx.indexer.encoders.protocol import Batch
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.build import distributed
 from ragidx.pipelines.build.distributed import LEAST_TEXTS, Job, _parts, _Worker
@@ -219,17 +223,22 @@ def test_a_process_that_is_killed_ends_the_build_and_the_next_one_goes_on(
 
 
 @pytest.mark.slow
-def test_what_the_process_refuses_is_the_error_of_the_build(many: Path, tiny_model: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("text", ["bees make honey", "bees " * 1_000_000])  # the second fills the pipe
+def test_what_the_process_refuses_is_the_error_of_the_build(
+    many: Path, tiny_model: Callable[..., Path], text: str
+) -> None:
     folder = many / "model"
     shutil.copytree(tiny_model("llama"), folder)
     files = located(str(folder), {})
     job = Job(files, resolve(files, method="prompteol"), None, "cpu", "float32", "auto", 1)
     (folder / "model.safetensors").unlink()
 
-    with _Worker(job) as worker:
-        worker.ask([0], ["bees make honey"], None)
+    answers: queue.SimpleQueue[tuple[_Worker, Any]] = queue.SimpleQueue()
+    with _Worker(job.device, answers) as worker:
+        worker.send(job)
+        worker.ask([0], [text], None)
         with pytest.raises(ModelError) as caught:
-            list(worker.answer())
+            list(worker.batch(answers.get(timeout=60)[1]))
 
     with pytest.raises(ModelError) as here:
         encoder_of(files, job.spec, device="cpu")
@@ -237,21 +246,71 @@ def test_what_the_process_refuses_is_the_error_of_the_build(many: Path, tiny_mod
 
 
 @pytest.mark.slow
+def test_a_process_waits_for_no_one_to_read_its_vectors(model: str) -> None:
+    files = located(model, {})
+    job = Job(files, resolve(files, method="prompteol"), None, "cpu", "float32", "auto", 1)
+    texts = ["bees make honey"] * 5000  # 5000 x 32 numbers of 4 bytes fill the pipe
+    answers: queue.SimpleQueue[tuple[_Worker, Any]] = queue.SimpleQueue()
+
+    with _Worker("cpu", answers) as worker:
+        worker.send(job)
+        worker.ask(list(range(5000)), texts, None)
+        found = [answers.get(timeout=60)[1]]
+        assert soon(lambda: answers.qsize() * len(found[0].rows) >= 5000)
+        os.kill(worker._process.pid, signal.SIGKILL)
+        while found[-1] is not None:
+            found.append(answers.get(timeout=60)[1])
+
+    assert sorted(row for batch in found[:-1] for row in batch.rows) == list(range(5000))
+
+
+@pytest.mark.slow
+def test_a_device_that_is_done_gets_more_while_another_has_a_part(
+    many: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches, n_own = Embedder.batches, []
+
+    def slow(embedder: Embedder, texts: list[str], **options: Any) -> Iterator[Batch]:
+        n_own.append(len(texts))
+        for batch in batches(embedder, texts, **options):
+            for row in range(len(batch.rows)):
+                time.sleep(0.2)
+                yield dataclasses.replace(batch, rows=batch.rows[row : row + 1], vectors=batch.vectors[row : row + 1])
+
+    monkeypatch.setattr(Embedder, "batches", slow)
+    ragidx.build("corpus", "index", model=model, device="cpu,cpu", **OPTIONS)
+
+    assert n_own == [LEAST_TEXTS]
+    assert Store.open("index").manifest.n_chunks == N
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wait_s", [0, 0.1, 0.3])
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
-def test_no_process_is_left_when_the_build_is_ended(many: Path, model: str, sent: signal.Signals, status: int) -> None:
+def test_no_process_is_left_when_the_build_is_ended(
+    many: Path, model: str, sent: signal.Signals, status: int, wait_s: float
+) -> None:
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from ragidx.pipelines.cli.main import main; main()"
     )
     options = ["--model", model, "--method", "prompteol", "--dtype", "float32", "--device", "cpu,cpu"]
-    build = subprocess.Popen([sys.executable, "-c", code, "build", "corpus", *options], stderr=subprocess.PIPE)
+    build = subprocess.Popen(
+        [sys.executable, "-c", code, "build", "corpus", *options], stderr=subprocess.PIPE, process_group=0
+    )
     children = Path(f"/proc/{build.pid}/task/{build.pid}/children")
     try:
         assert soon(children.read_text)
         child = int(children.read_text().split()[0])
-        build.send_signal(sent)
+        time.sleep(wait_s)
+        if sent == signal.SIGINT:
+            os.killpg(build.pid, sent)  # as a terminal does
+        else:
+            build.send_signal(sent)
 
-        assert build.wait(60) == status
+        _, told = build.communicate(timeout=60)
+        assert build.returncode == status
+        assert b"Traceback" not in told
         assert soon(lambda: is_gone(child))
     finally:
         build.kill()

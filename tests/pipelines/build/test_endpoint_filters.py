@@ -82,6 +82,25 @@ def test_a_sample_of_another_model_is_not_gone_on_with(server: EmbeddingServer, 
         build(server, corpus, tmp_path / "index")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [1e6, 1e-7])
+def test_numbers_that_float16_cannot_hold_are_fitted_as_they_are(
+    server: EmbeddingServer, corpus: Path, tmp_path: Path, scale: float
+) -> None:
+    def scaled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row | {"embedding": (scale * np.asarray(row["embedding"])).tolist()} for row in rows]
+
+    build(server, corpus, tmp_path / "usual")
+    server.always = changed(scaled)
+    build(server, corpus, tmp_path / "scaled")
+
+    usual, other = (
+        np.asarray(Store.open(tmp_path / name).segments[0].vectors(np.arange(N)), np.float32)
+        for name in ("usual", "scaled")
+    )
+    np.testing.assert_allclose(other @ other.T, usual @ usual.T, atol=0.01)
+
+
 def test_another_writer_is_waited_for(server: EmbeddingServer, corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     lock = Lock(tmp_path / "index")
