@@ -148,16 +148,18 @@ class Client:
             RefusedTextError: the server refuses it, which another message may change.
             ModelError: no answer after all attempts, or none that can be used; the message has no key.
         """
-        body, wait, attempt = json.dumps(message).encode("ascii"), self._patience.wait_s, 0
+        body, wait = json.dumps(message).encode("ascii"), self._patience.wait_s
+        attempts = {False: 0, True: 0}  # by whether the server had too much to do
         while True:
-            attempt += 1
             self._wait_for_turn(calls)
             fault, asked, is_paused = self._attempt(body, most_bytes, calls)
             if isinstance(fault, _Answer):
                 return self._json(fault)
-            tried = f" ({attempt} attempts)" if attempt > 1 else ""
+            attempts[is_paused] += 1
+            n_attempts = sum(attempts.values())
+            tried = f" ({n_attempts} attempts)" if n_attempts > 1 else ""
             most = self._patience.paused_attempts if is_paused else self._patience.attempts
-            if attempt >= most or calls.ending.is_set():
+            if attempts[is_paused] >= most or calls.ending.is_set():
                 raise self._error(f"{fault}{tried}", "look at the server, and go on by running it again")
             if asked > self._patience.most_s:
                 raise self._error(f"{fault}, and asks to wait for {asked:,.0f} s", "run it again then")

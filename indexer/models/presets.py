@@ -40,7 +40,8 @@ def preset_called(name: object, width: int | None) -> dict[str, Any]:
     {'tau': 2.0, 'offset': 128}
     """
     presets = {_plain(hub_id.partition("/")[2]): preset for hub_id, preset in published_presets().items()}
-    found = presets.get(_plain(str(name)), {})
+    called = f"-{_plain(str(name))}"  # the owner may come first
+    found = next((preset for known, preset in presets.items() if called.endswith(f"-{known}")), {})
     return found if found.get("width") == width else {}
 
 

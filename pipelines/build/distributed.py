@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.errors import ModelError, RagidxError
@@ -93,6 +94,8 @@ class _Spread(Embedder):
         if len(parts) < 2 or instruction is not None or raw:
             yield from super().batches(texts, instruction=instruction, raw=raw, tune=tune, names=names)
             return
+        if tune and not self.workers:
+            self.encoder.tune(texts)  # all use its number format
         self._start(len(parts))
         while parts or any(worker.rows for worker in self.workers):
             self._share(parts, texts, names)
@@ -146,10 +149,12 @@ class _Worker:
         self._device, self._answers = device, answers
         self._connection, theirs = Pipe()
         with theirs:
-            code = _CODE.format(path=sys.path, handle=theirs.fileno())  # as ours: the working folder has no part in it
+            path = [str(Path(entry).absolute()) for entry in sys.path]
+            code = _CODE.format(path=path, handle=theirs.fileno())
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", code],
+                [sys.executable, "-P", "-c", code],
                 stdin=subprocess.DEVNULL,
+                stdout=2,  # the build's own output is not for what libraries print
                 pass_fds=[theirs.fileno()],
                 process_group=0,  # Ctrl-C reaches the build alone, and that ends this process
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,7 +81,8 @@ def forget_sample(plan: Plan, index: Path) -> None:
 
 
 def _sample_key(plan: Plan) -> str:
-    return hashlib.sha256(f"{plan.spec.fingerprint()}\0sample".encode()).hexdigest()
+    """Of the model alone: raw vectors are the same whatever filter is fitted on them, and however it is cut."""
+    return hashlib.sha256(f"sample\0{json.dumps(plan.spec.to_json()['encoder'])}".encode()).hexdigest()
 
 
 def _canary(plan: Plan) -> tuple[bytes, Floats]:

@@ -36,18 +36,6 @@ def test_vectors_of_a_gpu_are_those_of_the_cpu(tiny_model: Callable[..., Path], 
     assert usual.dtype in ("bfloat16", "float16")
 
 
-def test_a_batch_that_does_not_fit_is_cut(tiny_model: Callable[..., Path]) -> None:
-    encoder = load_encoder(str(tiny_model("llama")), method="classical", device="cuda", dtype="float32")
-    whole = encoder.encode_document(TEXTS)
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.empty_cache()
-    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_allocated() + (4 << 20)) / total)
-    try:
-        np.testing.assert_allclose(encoder.encode_document(TEXTS), whole, rtol=1e-3, atol=1e-4)
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
-
-
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are fewer than two GPUs here")
 def test_all_gpus_share_a_build(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     for number, text in enumerate(TEXTS):

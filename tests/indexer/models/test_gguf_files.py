@@ -208,6 +208,8 @@ def test_a_published_preset_is_found_by_the_name_in_the_file(
     assert methods.resolve(locate(other)).method == "echo"
     monkeypatch.undo()
     assert presets.preset_called("Mistral-7B-Instruct-v0.3", 4096)["filter"] == {"tau": 2.0, "offset": 128}
+    assert presets.preset_called("mistralai_Mistral-7B-Instruct-v0.3", 4096)["filter"]["offset"] == 128
+    assert presets.preset_called("Meta Llama 3.1 8B Instruct", 4096)["method"] == "echo"
     assert presets.preset_called("Mistral-7B-Instruct-v0.3", 2048) == {}
     assert presets.preset_called(None, None) == {}
 

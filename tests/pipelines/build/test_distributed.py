@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,8 +88,8 @@ def pids(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def is_gone(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE  # nobody has waited for it yet
+    except psutil.NoSuchProcess:
         return True
 
 
@@ -270,11 +271,11 @@ def test_a_device_that_is_done_gets_more_while_another_has_a_part(
 ) -> None:
     batches, n_own = Embedder.batches, []
 
-    def slow(embedder: Embedder, texts: list[str], **options: Any) -> Iterator[Batch]:
+    def slow(embedder: Any, texts: list[str], **options: Any) -> Iterator[Batch]:
         n_own.append(len(texts))
         for batch in batches(embedder, texts, **options):
             for row in range(len(batch.rows)):
-                time.sleep(0.2)
+                assert soon(lambda: embedder.answers.qsize() or not any(one.rows for one in embedder.workers))
                 yield dataclasses.replace(batch, rows=batch.rows[row : row + 1], vectors=batch.vectors[row : row + 1])
 
     monkeypatch.setattr(Embedder, "batches", slow)
@@ -285,8 +286,10 @@ def test_a_device_that_is_done_gets_more_while_another_has_a_part(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wait_s", [0, 0.1, 0.3])
-@pytest.mark.parametrize(("sent", "status"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("sent", "status", "wait_s"),
+    [(signal.SIGKILL, -signal.SIGKILL, 0.1), (signal.SIGINT, 130, 0), (signal.SIGINT, 130, 0.3)],
+)
 def test_no_process_is_left_when_the_build_is_ended(
     many: Path, model: str, sent: signal.Signals, status: int, wait_s: float
 ) -> None:
@@ -298,10 +301,10 @@ def test_no_process_is_left_when_the_build_is_ended(
     build = subprocess.Popen(
         [sys.executable, "-c", code, "build", "corpus", *options], stderr=subprocess.PIPE, process_group=0
     )
-    children = Path(f"/proc/{build.pid}/task/{build.pid}/children")
+    started = psutil.Process(build.pid)
     try:
-        assert soon(children.read_text)
-        child = int(children.read_text().split()[0])
+        assert soon(started.children)
+        child = started.children()[0].pid
         time.sleep(wait_s)
         if sent == signal.SIGINT:
             os.killpg(build.pid, sent)  # as a terminal does

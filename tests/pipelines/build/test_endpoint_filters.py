@@ -101,7 +101,7 @@ def test_numbers_that_float16_cannot_hold_are_fitted_as_they_are(
     np.testing.assert_allclose(other @ other.T, usual @ usual.T, atol=0.01)
 
 
-def test_another_writer_is_waited_for(server: EmbeddingServer, corpus: Path, tmp_path: Path) -> None:
+def test_while_another_process_writes_a_build_is_refused(server: EmbeddingServer, corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     lock = Lock(tmp_path / "index")
     try:
