@@ -208,6 +208,8 @@ def _folder(name: str, revision: str | None, option: str) -> Path:
         return Path(str(resources.files("ragidx.indexer") / "models" / name))
     if _is_folder(name):
         return Path(name).expanduser().resolve()
+    if name.endswith(".safetensors") and Path(name).expanduser().is_file():
+        raise ModelError(f"'{name}' is a file of weights alone", "name the folder that it is in", where=option)
     if _is_id(name):
         return _from_hub(name, revision, option)
     if option == "`adapters`":

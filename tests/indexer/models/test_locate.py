@@ -369,3 +369,17 @@ def test_an_adapter_is_named_once(base: Path, folder: Path) -> None:
     assert str(fault.value) == "`adapters`: the adapter './a' is named twice\n  hint: name it once"
     with pytest.raises(TypeError, match="expected a list of adapters, got one string"):
         locate("base", adapters="a")
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "sub/model.safetensors"])
+def test_a_file_of_weights_is_no_model_and_its_folder_is(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / name).write_bytes(b"")
+
+    with pytest.raises(ModelError) as fault:
+        locate(name)
+
+    assert str(fault.value) == (f"`model`: '{name}' is a file of weights alone\n  hint: name the folder that it is in")
