@@ -373,7 +373,7 @@ def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> Spec
         index_type: the requested one; if only it differs, the hint is to reindex without encoding.
         where: the index folder.
     """
-    hint = "remove the option to update the index, or replace the index with `rebuild=True`"
+    hint = "remove the option to update the index, name another `index`, or replace this one with `rebuild=True`"
     what, fields = "the index was built with other options", [one.field for one in changes]
     if set(fields) <= _CONTENTS:  # no option asked for it
         what, hint = "the index cannot be updated", "replace it with `rebuild=True`"

@@ -193,7 +193,8 @@ def test_a_field_that_the_index_does_not_store_is_a_difference() -> None:
             {"weights": "2b", "chunk": ChunkSpec(size=64)},
             "the index was built with other options: `chunk_size` is 256 in the index, 64 now; the files of 'chat/' "
             "have changed\n"
-            "  hint: remove the option to update the index, or replace the index with `rebuild=True`",
+            "  hint: remove the option to update the index, "
+            "name another `index`, or replace this one with `rebuild=True`",
         ),
     ],
 )

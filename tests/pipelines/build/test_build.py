@@ -227,7 +227,7 @@ def test_another_spec_for_an_index_is_an_error_that_says_what_differs(
 
     assert str(fault.value).startswith(f"{echo_index}: the index was built with other options: ")
     assert what in fault.value.message
-    hint = "remove the option to update the index, or replace the index with `rebuild=True`"
+    hint = "remove the option to update the index, name another `index`, or replace this one with `rebuild=True`"
     assert fault.value.hint.partition("; ")[0] == hint
     assert ("ragidx reindex DIR" in fault.value.hint) == ("index_type" in what)  # nothing is encoded for that
 

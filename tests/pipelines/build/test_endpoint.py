@@ -128,7 +128,7 @@ def test_a_model_of_another_name_is_another(server: EmbeddingServer, index: Path
 
     assert building == (
         f"{index}: the index was built with other options: `model` is 'openai:m' in the index, 'openai:other' now\n"
-        "  hint: remove the option to update the index, or replace the index with `rebuild=True`"
+        "  hint: remove the option to update the index, name another `index`, or replace this one with `rebuild=True`"
     )
     assert asking == (
         f"{index}: 'openai:other' is not the model this index was made with, which is 'openai:m'\n"
@@ -141,7 +141,7 @@ def test_a_model_here_is_another(server: EmbeddingServer, index: Path, small_cor
     ragidx.build(small_corpus, mini)
     said = (
         "{}: the index was built with other options: `model` is '{}' in the index, '{}' now\n"
-        "  hint: remove the option to update the index, or replace the index with `rebuild=True`"
+        "  hint: remove the option to update the index, name another `index`, or replace this one with `rebuild=True`"
     )
 
     there = error_of(server, lambda: build(server, small_corpus, mini))

@@ -161,7 +161,8 @@ def test_another_spec_for_an_index_is_an_error_that_says_what_differs(run: Run, 
         2,
         "",
         f"Error: ragidx-index: the index was built with other options: {difference}\n"
-        f"  hint: remove the option to update the index, or replace the index with --rebuild{narrower}\n",
+        f"  hint: remove the option to update the index, "
+        f"name another --index, or replace this one with --rebuild{narrower}\n",
     )
     assert json.loads(run("info", "--json").out)["generation"] == 1
 
@@ -174,7 +175,8 @@ def test_another_index_type_is_an_error_that_names_the_way_without_encoding(run:
         2,
         "",
         "Error: ragidx-index: the index was built with other options: --index-type is 'auto' in the index, 'hnsw' now\n"
-        "  hint: remove the option to update the index, or replace the index with --rebuild; 'ragidx reindex DIR "
+        "  hint: remove the option to update the index, "
+        "name another --index, or replace this one with --rebuild; 'ragidx reindex DIR "
         "--index ragidx-index --index-type hnsw' makes one of that type beside it, and encodes nothing\n",
     )
     assert run("reindex", "DIR", "--index", "ragidx-index", "--index-type", "hnsw").status == 0

@@ -290,7 +290,7 @@ def test_an_index_of_another_method_says_what_differs_and_goes_on_with_its_own(
         2,
         "",
         f"Error: ragidx-index: the index was built with other options: {difference}\n"
-        "  hint: remove the option to update the index, or replace the index with --rebuild\n",
+        "  hint: remove the option to update the index, name another --index, or replace this one with --rebuild\n",
     )
     for same in ("", made):
         assert run("build", "corpus", *same.split()).status == 0

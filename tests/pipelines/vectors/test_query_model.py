@@ -23,7 +23,7 @@ from .conftest import INDEX, TEXTS, WITHOUT, build_with_tiny, first_hit
 
 pytestmark = pytest.mark.slow  # a model is loaded, again and again
 
-HINT = "remove the option to update the index, or replace the index with `rebuild=True`"
+HINT = "remove the option to update the index, name another `index`, or replace this one with `rebuild=True`"
 
 
 # a model, and what it answers

@@ -187,7 +187,7 @@ def test_another_model_name_is_an_error_and_none_is_the_indexs_own(tmp_path: Pat
 
     assert str(fault.value) == (
         f"{tmp_path / 'index'}: the index was built with other options: `made_by` is 'one' in the index, 'two' now\n"
-        "  hint: remove the option to update the index, or replace the index with `rebuild=True`"
+        "  hint: remove the option to update the index, name another `index`, or replace this one with `rebuild=True`"
     )
 
 
@@ -229,7 +229,7 @@ def test_a_writer_of_another_width_or_type_is_refused(tmp_path: Path) -> None:
     assert str(fault.value) == (
         f"{tmp_path / 'index'}: the index was built with other options: `index_type` is 'flat' in the index, "
         "'hnsw' now\n"
-        "  hint: remove the option to update the index, or replace the index with `replace=True`; "
+        "  hint: remove the option to update the index, name another `index`, or replace this one with `replace=True`; "
         f"'ragidx reindex DIR --index {tmp_path / 'index'} --index-type hnsw' makes one of that type beside it, and "
         "encodes nothing"
     )
