@@ -6,16 +6,19 @@ that reverse the direction of writing become a space, so that a document cannot 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
+import threading
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import click
 
 PLAIN_EVERY_S = 10.0  # between lines of progress, where there is no terminal to rewrite one on
+PATIENCE_S = 2.0  # before something without progress is named
 _WIDTH = 100  # columns, if the output is not a terminal
 _DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
@@ -41,6 +44,30 @@ def _is_control(character: str) -> bool:
 def width(stream: IO[str]) -> int:
     """Columns of the terminal; a fixed width for files and pipes."""
     return max(60, shutil.get_terminal_size().columns) if stream.isatty() else _WIDTH
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Say on a terminal what takes its time, from two seconds on; the line goes when it is over."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    shown = threading.Event()
+
+    def show() -> None:
+        shown.set()
+        click.echo(f"{what} ...", err=True, nl=False)
+
+    timer = threading.Timer(PATIENCE_S, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if shown.is_set():
+            click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def print_json(data: Any) -> None:

@@ -199,6 +199,9 @@ def _answer(
     as_json: bool,
 ) -> None:
     """The hits of one question."""
+    if retriever.options(**asked).mode != "lexical":
+        with console.waiting("loading the model"):
+            _ = retriever.embedder
     if as_json:
         hits = retriever.search(text, instruction=instruction, **asked)
         found = {"query": text, "where": asked["where"], "k": asked["k"], "mode": retriever.options(**asked).mode}

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragidx
-from ragidx.pipelines.cli import passages
+from ragidx.pipelines.cli import console, passages
 from ragidx.pipelines.cli.main import COMMANDS, cli
 
 from ..conftest import Done
@@ -48,6 +48,32 @@ def test_at_a_terminal_a_build_shows_a_bar_on_stderr_and_takes_it_away(run: Run,
     assert done.out.startswith("index      ragidx-index (generation 1)\n")
     assert "indexing" in shown[0]
     assert shown[0].endswith("\x1b[1A\x1b[2K")  # up to the bar's line, and cleared
+
+
+def test_at_a_terminal_a_wait_is_named_when_it_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    with _terminal("stderr") as shown:
+        with console.waiting("nothing"):
+            pass
+        monkeypatch.setattr(console, "PATIENCE_S", 0.0)
+        with console.waiting("loading the model"):
+            time.sleep(0.05)
+
+    assert shown == ["loading the model ...\r\x1b[K"]
+
+
+@pytest.mark.slow
+def test_at_a_terminal_a_question_says_that_a_model_is_loaded(
+    run: Run, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "PATIENCE_S", 0.0)
+    with _terminal("stderr") as by_vectors:
+        answered = run("query", "bees", "-k", "2", "--index", str(index))
+    with _terminal("stderr") as by_words:
+        run("query", "bees", "-k", "2", "--index", str(index), "--mode", "lexical")
+
+    assert answered.status == 0
+    assert by_vectors[0] == "loading the model ...\r\x1b[K"
+    assert "loading" not in by_words[0]
 
 
 # help
