@@ -64,11 +64,11 @@ def found_models() -> Iterator[FoundModel]:
     for name in PACKAGES:
         if installed_file(name) is not None:
             yield _described(name, name, "package")
-    seen: set[str] = set()
-    for pulled in ollama.pulled():
-        if pulled.full.lower() not in seen:  # an older manifest beside a newer one
-            seen.add(pulled.full.lower())
-            yield _described(f"{ollama.PREFIX}{pulled.name}", f"{ollama.PREFIX}{pulled.full}", "ollama")
+    pulled: dict[str, ollama.Pulled] = {}
+    for one in ollama.pulled():
+        pulled.setdefault(one.full.lower(), one)  # not an older manifest beside a newer one
+    for one in sorted(pulled.values(), key=lambda one: one.name.lower()):
+        yield _described(f"{ollama.PREFIX}{one.name}", f"{ollama.PREFIX}{one.full}", "ollama")
     for name, folder in _hub_models():
         files = [] if any(folder.glob("*.safetensors")) else gguf_files(folder)
         if files:

@@ -65,6 +65,13 @@ def test_models_of_ollama_are_listed_once_with_their_command(home: Path, tiny_mo
     assert found.to_json()["command"] == found.command
 
 
+def test_models_of_ollama_are_listed_by_name_wherever_their_manifests_are(home: Path) -> None:
+    for name, folder in [("b/1b", "manifests-v2"), ("c/1b", "manifests"), ("a/1b", "manifests")]:
+        pull(home / "ollama", name, b"GGML", folder)
+
+    assert [one.name for one in others()] == ["ollama:a:1b", "ollama:b:1b", "ollama:c:1b"]
+
+
 def test_a_model_that_cannot_be_used_is_listed_with_the_reason(home: Path) -> None:
     pull(home / "ollama", "broken/latest", b"GGML")
 
