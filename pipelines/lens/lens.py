@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import ModelError, QueryError, SpecError
 from ragidx.corpora.records import Chunk
-from ragidx.indexer.encoders.methods import default_filter
+from ragidx.indexer.encoders.methods import ENDPOINT, default_filter
 from ragidx.indexer.filters.filter import Filter, make_filter
 from ragidx.indexer.filters.logits import head_rows, token_coordinates
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
@@ -192,6 +192,13 @@ def lens_hit(
     _check(query, k)
     if hit < 1:
         raise SpecError(f"hit {hit} is none: the best hit is number 1", "give 1 or more", where="`hit`")
+    spec = retriever.spec.encoder
+    if spec is not None and spec.method == ENDPOINT:
+        raise ModelError(
+            f"'{spec.model}' is a model of a server, and the lens reads the weights",
+            "build an index with the model's folder or its hub id",
+            where=str(retriever.store.path),
+        )
     encoder = retriever.encoder
     vocabulary = Vocabulary(encoder.files, encoder.tokenizer)
     hits = retriever.search(query, hit, instruction, where, mode="dense", fold=False)

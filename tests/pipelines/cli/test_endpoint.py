@@ -186,6 +186,11 @@ def test_a_plan_counts_tokens(run: Run, server: EmbeddingServer, small_corpus: P
             "  hint: name its folder or its hub id\n",
         ),
         (
+            ("lens", QUESTION, "--index", "ragidx-index"),
+            "Error: ragidx-index: 'openai:m' is a model of a server, and the lens reads the weights\n"
+            "  hint: build an index with the model's folder or its hub id\n",
+        ),
+        (
             ("query", QUESTION, "--rerank", "openai:m"),
             "Error: --rerank: 'openai:m' is a model of a server, and its files are needed here\n"
             "  hint: name its folder or its hub id\n",
