@@ -209,7 +209,7 @@ _SPECIAL_TAGS = """
     noframes noscript object ol param plaintext pre search section summary table template textarea title ul xmp
 """
 _SPECIAL = frozenset(_SPECIAL_TAGS.split())  # no end of another element is looked for beyond them
-_SCOPES = frozenset({"table", "template", "object", "applet", "marquee"})  # nor of any element beyond these
+_SCOPES = frozenset({"table", "template", "object", "applet", "marquee", "select"})  # nor of any element beyond these
 
 
 def parseable(html: str) -> str:
