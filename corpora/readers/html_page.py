@@ -197,8 +197,7 @@ _SMALL_CHARS = 3 * MAX_DEPTH  # too short to break a limit
 _UNREAD = re.compile(r"<!--|<(script|style|svg|math|select)(?=[\s/>])", re.IGNORECASE)
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)")
 _UNNESTED_TAGS = """
-    area base br col embed hr img input link meta source track wbr p li dt dd tr td th thead tbody tfoot option html
-    head body
+    area base br col embed hr img input link meta source track wbr p tr td th thead tbody tfoot option html head body
 """
 _UNNESTED = frozenset(_UNNESTED_TAGS.split())  # without an end, or ended by the next of their kind
 # A parser opens these again in every block that they reach into: 1,900 of them and 5,000 paragraphs are 9.5 million.
@@ -210,6 +209,12 @@ _SPECIAL_TAGS = """
 """
 _SPECIAL = frozenset(_SPECIAL_TAGS.split())  # no end of another element is looked for beyond them
 _SCOPES = frozenset({"table", "template", "object", "applet", "marquee", "select"})  # nor of any element beyond these
+_ITEMS = {
+    "li": "li",
+    "dt": "dd",
+    "dd": "dd",
+}  # a start ends the one before, unless a wall is between
+_NO_WALL = frozenset({"address", "div"})
 
 
 def parseable(html: str) -> str:
@@ -273,20 +278,24 @@ class _Nesting:
 
     def __init__(self) -> None:
         self._open: list[str] = []
-        self._places: dict[str, list[int]] = {"": [], "scope": []}  # of a name, of any special element, of any scope
+        # Of a name, of any special element, of any scope, of what keeps an item from ending the one before.
+        self._places: dict[str, list[int]] = {"": [], "scope": [], "wall": []}
 
     @property
     def depth(self) -> int:
         return len(self._open)
 
     def open(self, name: str) -> None:
+        if name in _ITEMS:
+            self.close(name)
+            name = _ITEMS[name]
         for key in self._keys(name):
             self._places.setdefault(key, []).append(self.depth)
         self._open.append(name)
 
     def close(self, name: str) -> None:
-        place = (self._places.get(name) or [-1])[-1]
-        wall = "scope" if name in _SPECIAL else ""
+        wall = "wall" if name in _ITEMS else "scope" if name in _SPECIAL else ""
+        place = (self._places.get(_ITEMS.get(name, name)) or [-1])[-1]
         if place < 0 or place < (self._places[wall] or [-1])[-1]:
             return
         while self.depth > place:
@@ -295,7 +304,9 @@ class _Nesting:
 
     def _keys(self, name: str) -> Iterator[str]:
         yield name
-        if name in _SPECIAL:
+        if name in _SPECIAL or name in _ITEMS:
             yield ""
         if name in _SCOPES:
             yield "scope"
+        if name in _ITEMS or (name in _SPECIAL | _SCOPES and name not in _NO_WALL):
+            yield "wall"
