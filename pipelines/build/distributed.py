@@ -2,8 +2,8 @@
 
 texts -> parts of similar length, longest first -> whichever device is free -> batches, as they come. The build's own
 process encodes on the first device. Each further one has a process with a model of its own, which ends with the build,
-also with one that is killed. A filter is fitted on a sample by the first device alone, since a later run has to find
-the same numbers.
+also with one that is killed. They speak by pickled messages over a socket pair of their own: nothing from outside is
+unpickled. A filter is fitted on a sample by the first device alone, since a later run has to find the same numbers.
 """
 
 from __future__ import annotations
