@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ragidx.corpora.records import Chunk, Document
     from ragidx.indexer.encoders.load import load_encoder
     from ragidx.indexer.filters.filter import EmbedFilter
-    from ragidx.pipelines.build.build import add, build
+    from ragidx.pipelines.ingest.build import add, build
     from ragidx.pipelines.maintain.sources import remove, sources
     from ragidx.pipelines.vectors.build import build_vectors
     from ragidx.pipelines.vectors.writer import IndexWriter
@@ -53,8 +53,8 @@ _HOMES = {
     "IndexWriter": "pipelines.vectors.writer",
     "RagidxError": "corpora.errors",
     "Retriever": "retriever.retriever",
-    "add": "pipelines.build.build",
-    "build": "pipelines.build.build",
+    "add": "pipelines.ingest.build",
+    "build": "pipelines.ingest.build",
     "build_vectors": "pipelines.vectors.build",
     "load_encoder": "indexer.encoders.load",
     "remove": "pipelines.maintain.sources",

@@ -24,7 +24,7 @@ from figures import record
 from ragidx.corpora.readers.registry import documents
 
 _CHARS_A_CHUNK = 850  # of this text, with the bundled model's tokenizer and 256 tokens
-_PREPARE = "import ragidx.pipelines.build.build, sys; sys.exit(0)"
+_PREPARE = "import ragidx.pipelines.ingest.build, sys; sys.exit(0)"
 
 
 def build(corpus, index):

@@ -22,8 +22,8 @@ from ragidx.corpora.readers.registry import documents
 from ragidx.indexer.encoders.methods import filter_spec
 from ragidx.indexer.filters.filter import make_filter
 from ragidx.indexer.normalize import l2_normalize
-from ragidx.pipelines.build.choose_layer import choose_layer
 from ragidx.pipelines.evaluate.significance import ndcg
+from ragidx.pipelines.ingest.choose_layer import choose_layer
 
 METHODS = ("classical", "echo")
 FILTERS = ({"name": "none"}, {"tau": 2.0})

@@ -17,9 +17,9 @@ import numpy as np
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.indexer.models.locate import locate
-from ragidx.pipelines.build.build import build
-from ragidx.pipelines.build.report import BuildReport, OnProgress
 from ragidx.pipelines.evaluate.significance import ndcg
+from ragidx.pipelines.ingest.build import build
+from ragidx.pipelines.ingest.report import BuildReport, OnProgress
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.retriever import Retriever
 

@@ -41,19 +41,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "retriever.where": set(),
     "retriever": {"retriever.where"},
     "retriever.frameworks": {"retriever", "retriever.where"},
-    "pipelines.build": {"pipelines"},
+    "pipelines.ingest": {"pipelines"},
     "pipelines.evaluate": {"pipelines"},
-    "pipelines.vectors": {"pipelines", "pipelines.build"},
-    "pipelines.plan": {"pipelines", "pipelines.build"},
-    "pipelines.sweep": {"pipelines", "pipelines.build", "pipelines.evaluate"},
-    "pipelines.maintain": {"pipelines", "pipelines.build"},
+    "pipelines.vectors": {"pipelines", "pipelines.ingest"},
+    "pipelines.plan": {"pipelines", "pipelines.ingest"},
+    "pipelines.sweep": {"pipelines", "pipelines.ingest", "pipelines.evaluate"},
+    "pipelines.maintain": {"pipelines", "pipelines.ingest"},
     "pipelines.lens": {"pipelines"},
     "pipelines.doctor": {"pipelines"},
     "pipelines.train": {"pipelines"},
     "pipelines.train.mini": {"pipelines.train"},
 }
 BASE_OF_PIPELINES = {
-    "ragidx.pipelines.demo": {"pipelines.build", "pipelines.evaluate"}
+    "ragidx.pipelines.demo": {"pipelines.ingest", "pipelines.evaluate"}
 }  # the demo ties what the packages hold
 
 

@@ -7,7 +7,6 @@ from typing import Unpack
 
 import click
 
-from ragidx.pipelines.build.options import BuildKeywords
 from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.build_notes import with_options
 from ragidx.pipelines.cli.build_report import tell_report
@@ -22,6 +21,7 @@ from ragidx.pipelines.cli.options import (
     records_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.pipelines.ingest.options import BuildKeywords
 
 
 @click.command("add", cls=GroupedCommand)
@@ -46,7 +46,7 @@ def command(
         ragidx add papers/
         ragidx add ../team/papers --name team-papers
     """
-    from ragidx.pipelines.build.build import add
+    from ragidx.pipelines.ingest.build import add
 
     options["fields"] = configured_fields()
     line = ProgressLine(as_json=as_json)

@@ -8,8 +8,6 @@ from typing import Unpack
 
 import click
 
-from ragidx.pipelines.build.options import BuildKeywords
-from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console, interrupts, plan_tables
 from ragidx.pipelines.cli.build_notes import tell_vectors, with_options
 from ragidx.pipelines.cli.build_report import tell_report
@@ -31,6 +29,8 @@ from ragidx.pipelines.cli.options import (
     records_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.pipelines.ingest.options import BuildKeywords
+from ragidx.pipelines.ingest.report import BuildReport
 
 
 @click.command("build", cls=GroupedCommand)
@@ -137,7 +137,7 @@ def _build(
     corpus: Sequence[str] | Mapping[str, str], index: Path, options: BuildKeywords, *, as_json: bool
 ) -> BuildReport:
     """One build, with its progress."""
-    from ragidx.pipelines.build.build import build
+    from ragidx.pipelines.ingest.build import build
 
     line = ProgressLine(as_json=as_json)
     with interrupts.reported(lambda: _what_next(line)), line:

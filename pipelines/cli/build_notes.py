@@ -9,9 +9,9 @@ from typing import Any
 
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.ann.index_types import MIN_ROWS
-from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import as_options, reasons
+from ragidx.pipelines.ingest.report import BuildReport
 
 _TABLES = {".parquet": "parquet", ".arrow": "feather", ".feather": "feather"}
 _NAMES = 3

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.build_notes import tell_fields, tell_kept, tell_layer, tell_memory, tell_removed, tell_skips
+from ragidx.pipelines.ingest.report import BuildReport
 
 
 def tell_report(report: BuildReport) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ragidx.pipelines.build.options import QUERY_OPTIONS, BuildKeywords, StoreKeywords
-from ragidx.pipelines.build.report import BuildReport, Queries
 from ragidx.pipelines.cli import console, describe, interrupts
 from ragidx.pipelines.cli.build_notes import tell_kept, tell_memory, tell_removed, tell_skips, with_options
 from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.pipelines.ingest.options import QUERY_OPTIONS, BuildKeywords, StoreKeywords
+from ragidx.pipelines.ingest.report import BuildReport, Queries
 
 _TAKEN = tuple(StoreKeywords.__annotations__)
 _TIMED_ROWS = 10_000  # fewer give no useful rate

@@ -13,7 +13,6 @@ from click.core import ParameterSource
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, FILTER_OPTIONS
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
-from ragidx.pipelines.build.report import Skips
 from ragidx.pipelines.cli import console, lens_tables
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (
@@ -25,6 +24,7 @@ from ragidx.pipelines.cli.options import (
     json_option,
     offline_option,
 )
+from ragidx.pipelines.ingest.report import Skips
 
 if TYPE_CHECKING:
     from ragidx.indexer.models.locate import ModelFiles

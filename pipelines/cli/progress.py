@@ -16,8 +16,8 @@ from typing import Any, Self
 
 import click
 
-from ragidx.pipelines.build.report import PLANNING, OnProgress, Progress
 from ragidx.pipelines.cli import console, interrupts
+from ragidx.pipelines.ingest.report import PLANNING, OnProgress, Progress
 
 _TELLING_SHARE = 0.02  # of a stage: the first batches do not give the pace of the rest
 _TELLING_S = 2.0

@@ -30,7 +30,7 @@ from ragidx.pipelines.cli.options import (
 from ragidx.pipelines.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.build.report import Progress
+    from ragidx.pipelines.ingest.report import Progress
     from ragidx.pipelines.sweep.grid import Stage
 
 _NESTED = [name for name, kind in FILTERS.items() if kind.nested]

@@ -10,9 +10,9 @@ import click
 
 from ragidx.corpora.errors import RagidxError, missing_extra
 from ragidx.indexer.store.source_list import STANDARD_INPUT
-from ragidx.pipelines.build.report import BuildReport
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import error_text
+from ragidx.pipelines.ingest.report import BuildReport
 
 _QUIET_MS = 2_500  # a file written less than two seconds before it is read is read again by the next build
 

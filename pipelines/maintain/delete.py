@@ -33,7 +33,7 @@ from ragidx.indexer.store.source_list import SOURCES, owner_of, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.pipelines.build.removal import DELETED_FILE, deleted_file, deleted_ids
+from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
 from ragidx.retriever.where.masks import matching_rows, parse_for
 
 _SHOWN = 10

@@ -21,9 +21,9 @@ from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import rewrite
 from ragidx.indexer.writing.rewrite import Change, Rewritten
-from ragidx.pipelines.build.options import index_options
-from ragidx.pipelines.build.report import made_in
-from ragidx.pipelines.build.resolve import fingerprint_of
+from ragidx.pipelines.ingest.options import index_options
+from ragidx.pipelines.ingest.report import made_in
+from ragidx.pipelines.ingest.resolve import fingerprint_of
 from ragidx.retriever.retriever import FILTER_FILE
 
 

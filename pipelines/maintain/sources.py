@@ -1,6 +1,6 @@
 """The sources of an index: which there are, and taking one away.
 
-Adding one is a build: `ragidx.pipelines.build.build.add`.
+Adding one is a build: `ragidx.pipelines.ingest.build.add`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ragidx.indexer.digests import as_digests, digest
 from ragidx.indexer.store.source_list import SOURCES, SourceEntry, owner_of, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import ROLLED_BACK
-from ragidx.pipelines.build.removal import DELETED_FILE, deleted_file, deleted_ids, document_ids
+from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids, document_ids
 from ragidx.pipelines.maintain.delete import writer_of
 
 

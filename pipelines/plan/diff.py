@@ -20,9 +20,9 @@ from ragidx.indexer.digests import Digests
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import JOURNAL
 from ragidx.indexer.writing.journal import Journal
-from ragidx.pipelines.build.chunks import Item
-from ragidx.pipelines.build.corpus import document_hash, is_unchanged
-from ragidx.pipelines.build.resolve import Plan
+from ragidx.pipelines.ingest.chunks import Item
+from ragidx.pipelines.ingest.corpus import document_hash, is_unchanged
+from ragidx.pipelines.ingest.resolve import Plan
 
 ADDED, CHANGED, UNCHANGED = "added", "changed", "unchanged"
 

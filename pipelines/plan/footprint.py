@@ -34,8 +34,8 @@ from ragidx.indexer.store.segment import BATCH_ROWS, Segment
 from ragidx.indexer.writing.lexical_files import lexical_entry, sample_texts
 from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, memory_bytes, shares
 from ragidx.indexer.writing.segment_writer import SegmentWriter
-from ragidx.pipelines.build.encode import WINDOW_CHUNKS
-from ragidx.pipelines.build.resolve import Plan
+from ragidx.pipelines.ingest.encode import WINDOW_CHUNKS
+from ragidx.pipelines.ingest.resolve import Plan
 from ragidx.pipelines.resources import allowed_bytes
 from ragidx.retriever.retriever import FILTER_FILE
 

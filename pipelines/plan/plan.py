@@ -29,17 +29,17 @@ from ragidx.indexer.digests import DigestTable, digest
 from ragidx.indexer.encoders.protocol import TUNE_FROM
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.indexer.writing.vacuum import check_folder
-from ragidx.pipelines.build.choose_layer import with_last_layer
-from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, chunker_of, document_hash, too_long
-from ragidx.pipelines.build.file_cache import REPEATED
-from ragidx.pipelines.build.fit_filter import check_fit
-from ragidx.pipelines.build.options import BuildKeywords, build_options
-from ragidx.pipelines.build.removal import DELETED_FILE, deleted_ids, is_unreadable, missing
-from ragidx.pipelines.build.report import PLANNING, OnProgress, Progress, Skips, Teller
-from ragidx.pipelines.build.resolve import Plan, make_plan
-from ragidx.pipelines.build.selection import Corpus, Selection, as_paths, reading_of
-from ragidx.pipelines.build.tally import Tally
+from ragidx.pipelines.ingest.choose_layer import with_last_layer
+from ragidx.pipelines.ingest.chunks import Cutter, Item
+from ragidx.pipelines.ingest.corpus import Reading, chunker_of, document_hash, too_long
+from ragidx.pipelines.ingest.file_cache import REPEATED
+from ragidx.pipelines.ingest.fit_filter import check_fit
+from ragidx.pipelines.ingest.options import BuildKeywords, build_options
+from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_ids, is_unreadable, missing
+from ragidx.pipelines.ingest.report import PLANNING, OnProgress, Progress, Skips, Teller
+from ragidx.pipelines.ingest.resolve import Plan, make_plan
+from ragidx.pipelines.ingest.selection import Corpus, Selection, as_paths, reading_of
+from ragidx.pipelines.ingest.tally import Tally
 from ragidx.pipelines.plan.diff import ADDED, UNCHANGED, Knowledge
 from ragidx.pipelines.plan.footprint import Room, SampleRows, first_recipes, n_lexical_rows, pack, room, stored_rows
 from ragidx.pipelines.plan.sample import Estimate, Estimates, Part, parts, sample_share

@@ -34,7 +34,7 @@ from ragidx.corpora.readers.packed import office
 from ragidx.corpora.readers.registry import READERS
 from ragidx.corpora.sources import Source
 from ragidx.indexer.arrays import Doubles
-from ragidx.pipelines.build.report import Skips
+from ragidx.pipelines.ingest.report import Skips
 
 WHOLE_BYTES = 8 << 20  # a corpus of up to so many is read whole: some ten seconds of cutting
 SAMPLE_BYTES = 4 << 20  # read of a larger one, about

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ragidx.pipelines.build.encode import WINDOW_CHUNKS
+from ragidx.pipelines.ingest.encode import WINDOW_CHUNKS
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder

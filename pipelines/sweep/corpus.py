@@ -24,13 +24,13 @@ from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
-from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import Reading, chunker_of, too_long
-from ragidx.pipelines.build.encode import encode, windows, with_vector
-from ragidx.pipelines.build.fit_filter import document_sample
-from ragidx.pipelines.build.options import SweepKeywords, build_options
-from ragidx.pipelines.build.report import OnProgress, Progress, Skips, Teller
-from ragidx.pipelines.build.resolve import resolve
+from ragidx.pipelines.ingest.chunks import Cutter, Item
+from ragidx.pipelines.ingest.corpus import Reading, chunker_of, too_long
+from ragidx.pipelines.ingest.encode import encode, windows, with_vector
+from ragidx.pipelines.ingest.fit_filter import document_sample
+from ragidx.pipelines.ingest.options import SweepKeywords, build_options
+from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips, Teller
+from ragidx.pipelines.ingest.resolve import resolve
 from ragidx.pipelines.sweep.measure import temporary_room
 from ragidx.pipelines.sweep.source import SweepSource
 

@@ -15,8 +15,8 @@ from typing import Any, Unpack, cast
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
 from ragidx.indexer.store.manifest import MANIFEST
-from ragidx.pipelines.build.options import SweepKeywords, check_names
-from ragidx.pipelines.build.report import OnProgress
+from ragidx.pipelines.ingest.options import SweepKeywords, check_names
+from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.sweep.corpus import CorpusSource
 from ragidx.pipelines.sweep.files import check_out, write_out
 from ragidx.pipelines.sweep.grid import OnStage, Stages, Sweep

@@ -22,8 +22,8 @@ from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
-from ragidx.pipelines.build.corpus import check_removal, index_in
-from ragidx.pipelines.build.options import (
+from ragidx.pipelines.ingest.corpus import check_removal, index_in
+from ragidx.pipelines.ingest.options import (
     QUERY_OPTIONS,
     BuildKeywords,
     QueryKeywords,
@@ -31,14 +31,14 @@ from ragidx.pipelines.build.options import (
     build_options,
     check_names,
 )
-from ragidx.pipelines.build.report import BuildReport, OnProgress, Progress, Queries, Skips, Teller
+from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Queries, Skips, Teller
 from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample, compare, model_of_queries
 from ragidx.pipelines.vectors.rows import VectorRows
 from ragidx.pipelines.vectors.spec import check_given, spec_of_vectors
 from ragidx.pipelines.vectors.writer import DELETED, IndexWriter
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.build.resolve import Plan
+    from ragidx.pipelines.ingest.resolve import Plan
 
 
 class VectorKeywords(QueryKeywords, StoreKeywords, total=False):

@@ -25,9 +25,9 @@ from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build.options import BuildOptions
-from ragidx.pipelines.build.report import Queries
-from ragidx.pipelines.build.resolve import Plan, resolve
+from ragidx.pipelines.ingest.options import BuildOptions
+from ragidx.pipelines.ingest.report import Queries
+from ragidx.pipelines.ingest.resolve import Plan, resolve
 
 N_TEXTS = 32  # encoded again, at most
 

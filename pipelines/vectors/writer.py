@@ -36,14 +36,14 @@ from ragidx.indexer.store.lookup import KnownRows, document_numbers
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.pipelines.build.endpoint import endpoint_note
-from ragidx.pipelines.build.options import index_options
-from ragidx.pipelines.build.removal import DELETED_FILE, deleted_file, deleted_ids
+from ragidx.pipelines.ingest.endpoint import endpoint_note
+from ragidx.pipelines.ingest.options import index_options
+from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
 from ragidx.pipelines.vectors.rows import NOTHING_ADDED, VectorRows, checked_rows, names_of, shown
 from ragidx.pipelines.vectors.spec import spec_of_vectors
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.build.resolve import Plan
+    from ragidx.pipelines.ingest.resolve import Plan
 
 SEEN_BEFORE = "the id was seen before"
 DELETED = "deleted by hand"

@@ -23,7 +23,7 @@ from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.manifest import read_manifest
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
-from ragidx.pipelines.build.options import index_options
+from ragidx.pipelines.ingest.options import index_options
 
 FIRST, SECOND = "segments/00000001-0000/lexical-00000001.arrow", "segments/00000002-0000/lexical-00000002.arrow"
 Term = tuple[str | None, list[int], list[int]]

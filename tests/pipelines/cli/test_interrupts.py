@@ -82,7 +82,7 @@ def test_a_build_ends_at_the_next_look_and_commits_nothing(
         add(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SegmentWriter, "add", swallow)
-    monkeypatch.setattr("ragidx.pipelines.build.report._TELL_EVERY_S", 0.0)
+    monkeypatch.setattr("ragidx.pipelines.ingest.report._TELL_EVERY_S", 0.0)
     done = run("build", "--vectors", "vectors.npy", "--index", "index")
     assert done == (130, "", "Interrupted: nothing was committed; the same command starts again.\n")
     assert not (folder / "index" / "manifest.json").exists()

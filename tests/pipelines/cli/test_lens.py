@@ -149,8 +149,8 @@ def test_a_model_that_has_moved_is_named(run: Run, index: Path, model: Path) -> 
 @pytest.fixture
 def sample_index(folder: Path) -> Path:
     """The sample corpus, indexed as `ragidx demo --keep sample` does it."""
-    from ragidx.pipelines.build.build import build
     from ragidx.pipelines.demo import sample_corpus
+    from ragidx.pipelines.ingest.build import build
 
     build(sample_corpus(), folder / "sample", dtype="float32")
     return folder / "sample"

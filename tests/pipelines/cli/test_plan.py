@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ragidx.pipelines.build.report import PLANNING
 from ragidx.pipelines.cli import plan_tables
 from ragidx.pipelines.cli.plan_tables import advice, duration
+from ragidx.pipelines.ingest.report import PLANNING
 from ragidx.pipelines.plan.plan import Forecast, forecast
 from ragidx.pipelines.plan.sample import Estimate
 

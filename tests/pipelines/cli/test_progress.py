@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ragidx.pipelines.build.report import DERIVING, PLANNING, Progress
 from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.pipelines.ingest.report import DERIVING, PLANNING, Progress
 
 Tell = Callable[..., str]
 

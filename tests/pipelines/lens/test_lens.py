@@ -17,7 +17,7 @@ from ragidx.indexer.filters.filter import make_filter
 from ragidx.indexer.filters.logits import logits, token_coordinates
 from ragidx.indexer.filters.unembedding import find_unembedding, spectrum_of
 from ragidx.indexer.specs import FilterSpec
-from ragidx.pipelines.build.build import build
+from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.lens.lens import lens_hit, lens_text
 from ragidx.retriever.retriever import Retriever
 

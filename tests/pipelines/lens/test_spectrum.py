@@ -23,7 +23,7 @@ from ragidx.indexer.filters.logits import average_of_log_p, logits
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.tokenizer import load_tokenizer
 from ragidx.indexer.specs import FilterSpec
-from ragidx.pipelines.build.build import build
+from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.lens import plot as spectrum_plot
 from ragidx.pipelines.lens import spectrum as module
 from ragidx.pipelines.lens.plot import draw

@@ -13,7 +13,7 @@ import ragidx
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
-from ragidx.pipelines.build.removal import DELETED_FILE, deleted_file, deleted_ids
+from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
 from ragidx.pipelines.maintain.delete import delete
 from ragidx.pipelines.maintain.rewrite import compact
 

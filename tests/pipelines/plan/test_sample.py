@@ -19,8 +19,8 @@ from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.readers.registry import read
 from ragidx.corpora.records import Document, Skip
 from ragidx.indexer.encoders.load import load_encoder
-from ragidx.pipelines.build.corpus import Reading
-from ragidx.pipelines.build.options import build_options
+from ragidx.pipelines.ingest.corpus import Reading
+from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.plan import sample
 from ragidx.pipelines.plan.plan import forecast
 from ragidx.pipelines.plan.sample import Estimate, Estimates, Part, parts

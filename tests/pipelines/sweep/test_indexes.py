@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES
-from ragidx.pipelines.build.options import SweepKeywords
+from ragidx.pipelines.ingest.options import SweepKeywords
 from ragidx.pipelines.sweep.measure import lay
 from ragidx.pipelines.sweep.series import Widths, series_of
 from ragidx.pipelines.sweep.source import IndexSource

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ragidx.corpora.errors import CorpusError
-from ragidx.pipelines.build.report import StrictError
+from ragidx.pipelines.ingest.report import StrictError
 from ragidx.pipelines.vectors.build import build_vectors
 
 from .conftest import AXES, content_of, table_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build.removal import DELETED_FILE
+from ragidx.pipelines.ingest.removal import DELETED_FILE
 from ragidx.pipelines.maintain.delete import delete
 from ragidx.pipelines.maintain.rewrite import compact
 from ragidx.pipelines.vectors.build import build_vectors

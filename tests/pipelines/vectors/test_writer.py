@@ -10,7 +10,7 @@ import pytest
 
 from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, SpecError
 from ragidx.indexer.specs import IndexSpec, Precomputed
-from ragidx.pipelines.build.build import build
+from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import IndexWriter, WriteReport
 from ragidx.retriever.reader import IndexReader

@@ -15,8 +15,8 @@ from ragidx.corpora.records import Skip
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.protocol import TUNE_FROM
-from ragidx.pipelines.build.chunks import Item
-from ragidx.pipelines.build.report import Progress, Skips, Teller, doing
+from ragidx.pipelines.ingest.chunks import Item
+from ragidx.pipelines.ingest.report import Progress, Skips, Teller, doing
 
 WINDOW_CHUNKS = 4096
 WINDOW_CHARS = 4 << 20

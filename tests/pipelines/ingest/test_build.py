@@ -22,7 +22,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.corpora.records import FILE_FIELDS
 from ragidx.indexer.store.manifest import FILE_CACHE
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build.report import BuildReport
+from ragidx.pipelines.ingest.report import BuildReport
 
 
 def _rows(index: Path) -> dict[str, np.ndarray]:

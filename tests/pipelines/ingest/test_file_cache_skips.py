@@ -15,9 +15,9 @@ from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers import source_file
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build import file_cache
-from ragidx.pipelines.build.removal import document_ids
-from ragidx.pipelines.build.report import BuildReport, StrictError
+from ragidx.pipelines.ingest import file_cache
+from ragidx.pipelines.ingest.removal import document_ids
+from ragidx.pipelines.ingest.report import BuildReport, StrictError
 from ragidx.pipelines.maintain.delete import delete
 
 pytestmark = pytest.mark.slow  # half a second a build

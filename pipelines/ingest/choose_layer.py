@@ -23,12 +23,12 @@ from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.filters.fitting import DocumentSample, lowest
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store.generations import committed_or_none
-from ragidx.pipelines.build.chunks import Cutter
-from ragidx.pipelines.build.corpus import Reading, chunker_of
-from ragidx.pipelines.build.options import BuildOptions
-from ragidx.pipelines.build.report import OnProgress, Progress, Skips, Teller, doing
-from ragidx.pipelines.build.resolve import Plan, make_plan
-from ragidx.pipelines.build.selection import Corpus, reading_of
+from ragidx.pipelines.ingest.chunks import Cutter
+from ragidx.pipelines.ingest.corpus import Reading, chunker_of
+from ragidx.pipelines.ingest.options import BuildOptions
+from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips, Teller, doing
+from ragidx.pipelines.ingest.resolve import Plan, make_plan
+from ragidx.pipelines.ingest.selection import Corpus, reading_of
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder

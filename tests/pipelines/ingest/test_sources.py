@@ -12,7 +12,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import CorpusError, QueryError, SpecError
 from ragidx.indexer.store.source_list import SourceEntry, owner_of, sources_of, stored_path
-from ragidx.pipelines.build.removal import is_of, is_unreadable
+from ragidx.pipelines.ingest.removal import is_of, is_unreadable
 
 SMALL = {"dim": 16, "filter_offset": 1}
 

@@ -17,9 +17,9 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.specs import EncoderSpec
 from ragidx.indexer.store.generations import committed
-from ragidx.pipelines.build import choose_layer as module
-from ragidx.pipelines.build.choose_layer import choose_layer
-from ragidx.pipelines.build.report import Progress
+from ragidx.pipelines.ingest import choose_layer as module
+from ragidx.pipelines.ingest.choose_layer import choose_layer
+from ragidx.pipelines.ingest.report import Progress
 from ragidx.pipelines.plan.plan import forecast
 
 from ..conftest import Done

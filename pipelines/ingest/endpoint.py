@@ -26,8 +26,8 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import JOURNAL
 from ragidx.indexer.writing.journal import Journal
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.pipelines.build.report import StrictError
-from ragidx.pipelines.build.resolve import Plan
+from ragidx.pipelines.ingest.report import StrictError
+from ragidx.pipelines.ingest.resolve import Plan
 
 
 def check_journal(plan: Plan, writer: StoreWriter) -> None:

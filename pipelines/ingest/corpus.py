@@ -28,10 +28,10 @@ from ragidx.corpora.spec import CHUNKER, ChunkSpec
 from ragidx.indexer.digests import digest
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import MANIFEST
-from ragidx.pipelines.build.chunks import Item
-from ragidx.pipelines.build.options import BuildOptions
-from ragidx.pipelines.build.removal import TAKEN
-from ragidx.pipelines.build.report import Skips
+from ragidx.pipelines.ingest.chunks import Item
+from ragidx.pipelines.ingest.options import BuildOptions
+from ragidx.pipelines.ingest.removal import TAKEN
+from ragidx.pipelines.ingest.report import Skips
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder

@@ -29,8 +29,8 @@ from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.encoders.methods import located, resolve
 from ragidx.indexer.encoders.protocol import Batch
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build import distributed
-from ragidx.pipelines.build.distributed import LEAST_TEXTS, Job, _parts, _Worker
+from ragidx.pipelines.ingest import distributed
+from ragidx.pipelines.ingest.distributed import LEAST_TEXTS, Job, _parts, _Worker
 
 N = 4 * LEAST_TEXTS
 OPTIONS: dict[str, Any] = {"method": "prompteol", "dtype": "float32", "chunk_size": "none", "strict": True}

@@ -28,9 +28,9 @@ from ragidx.indexer.store.source_list import SOURCES, SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.pipelines.build.choose_layer import with_layer
-from ragidx.pipelines.build.chunks import Cutter, Item
-from ragidx.pipelines.build.corpus import (
+from ragidx.pipelines.ingest.choose_layer import with_layer
+from ragidx.pipelines.ingest.chunks import Cutter, Item
+from ragidx.pipelines.ingest.corpus import (
     CUT_HERE,
     LAYOUTS,
     Reading,
@@ -39,13 +39,13 @@ from ragidx.pipelines.build.corpus import (
     is_unchanged,
     too_long,
 )
-from ragidx.pipelines.build.distributed import embedder_of
-from ragidx.pipelines.build.encode import encode, windows, with_vector
-from ragidx.pipelines.build.endpoint import check_journal, check_uncut, forget_sample, run_notes
-from ragidx.pipelines.build.file_cache import REPEATED, SeenFiles
-from ragidx.pipelines.build.options import BuildKeywords, build_options
-from ragidx.pipelines.build.removal import DELETED_FILE, SHOWN, deleted_ids, is_unreadable, missing
-from ragidx.pipelines.build.report import (
+from ragidx.pipelines.ingest.distributed import embedder_of
+from ragidx.pipelines.ingest.encode import encode, windows, with_vector
+from ragidx.pipelines.ingest.endpoint import check_journal, check_uncut, forget_sample, run_notes
+from ragidx.pipelines.ingest.file_cache import REPEATED, SeenFiles
+from ragidx.pipelines.ingest.options import BuildKeywords, build_options
+from ragidx.pipelines.ingest.removal import DELETED_FILE, SHOWN, deleted_ids, is_unreadable, missing
+from ragidx.pipelines.ingest.report import (
     INDEXING,
     BuildReport,
     OnProgress,
@@ -56,9 +56,9 @@ from ragidx.pipelines.build.report import (
     doing,
     n_truncated,
 )
-from ragidx.pipelines.build.resolve import Plan, make_plan
-from ragidx.pipelines.build.selection import Corpus, Selection, added, as_paths, reading_of, with_globs
-from ragidx.pipelines.build.tally import Tally, rules
+from ragidx.pipelines.ingest.resolve import Plan, make_plan
+from ragidx.pipelines.ingest.selection import Corpus, Selection, added, as_paths, reading_of, with_globs
+from ragidx.pipelines.ingest.tally import Tally, rules
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
@@ -236,7 +236,7 @@ class _Build:
 
     def _fit(self) -> None:
         """Fit the filter on a sample of the corpus, before anything of the corpus is stored."""
-        from ragidx.pipelines.build.fit_filter import check_fit, draw, fit_filter
+        from ragidx.pipelines.ingest.fit_filter import check_fit, draw, fit_filter
 
         check_fit(self.plan, self.corpus, self.index)
         self.progress.total_bytes = self.reading.total_bytes()

@@ -29,7 +29,7 @@ from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.encoders.protocol import Batch
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import EncoderSpec
-from ragidx.pipelines.build.resolve import Plan
+from ragidx.pipelines.ingest.resolve import Plan
 
 if TYPE_CHECKING:
     from ragidx.indexer.filters.filter import Filter
@@ -38,7 +38,7 @@ LEAST_TEXTS = 64
 """Of a part: fewer are not worth sending."""
 
 _PARTS = 4  # a device, of one call: the last part is waited for
-_CODE = "import sys; sys.path[:] = {path!r}; from ragidx.pipelines.build.distributed import serve; serve({handle})"
+_CODE = "import sys; sys.path[:] = {path!r}; from ragidx.pipelines.ingest.distributed import serve; serve({handle})"
 
 
 @dataclass(frozen=True)

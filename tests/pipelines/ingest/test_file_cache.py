@@ -20,8 +20,8 @@ from ragidx.corpora.readers import source_file
 from ragidx.indexer.store.manifest import FILE_CACHE
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
-from ragidx.pipelines.build import file_cache as seen
-from ragidx.pipelines.build.report import BuildReport, StrictError
+from ragidx.pipelines.ingest import file_cache as seen
+from ragidx.pipelines.ingest.report import BuildReport, StrictError
 from ragidx.pipelines.maintain.delete import delete
 
 from ..conftest import Done

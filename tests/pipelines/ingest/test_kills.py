@@ -25,7 +25,7 @@ FORKER = """
     import torch
     import ragidx
     from ragidx.indexer.store.store import Store
-    from ragidx.pipelines.build import build as _loaded
+    from ragidx.pipelines.ingest import build as _loaded
 
     corpus, index, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
     torch.set_num_threads(1)

@@ -16,7 +16,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.specs import FILTERS, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build.report import Progress
+from ragidx.pipelines.ingest.report import Progress
 from ragidx.retriever.retriever import FILTER_FILE
 
 from .conftest import FITTED, WORDS
@@ -189,7 +189,7 @@ class KilledError(Exception):
 @pytest.fixture
 def kill(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """`kill(corpus, index, options, at=45)`: a build that ends when so many chunks are done; batches are small."""
-    monkeypatch.setattr("ragidx.pipelines.build.report._TELL_EVERY_S", 0.0)
+    monkeypatch.setattr("ragidx.pipelines.ingest.report._TELL_EVERY_S", 0.0)
     monkeypatch.setattr("ragidx.indexer.encoders.batching.CPU_BUDGET", 256)
 
     def run(corpus: Path, index: Path, options: dict[str, Any], at: int) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 import ragidx
 from ragidx.indexer.specs import FILTERS, FilterSpec
-from ragidx.pipelines.build.report import Progress
 from ragidx.pipelines.cli import describe
 from ragidx.pipelines.cli.progress import ProgressLine
+from ragidx.pipelines.ingest.report import Progress
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -62,7 +62,7 @@ def test_an_index_tells_its_filter(run: Run) -> None:
 
 @pytest.mark.usefixtures("small_corpus", "model")
 def test_progress_names_the_fit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ragidx.pipelines.build.report._TELL_EVERY_S", 0.0)
+    monkeypatch.setattr("ragidx.pipelines.ingest.report._TELL_EVERY_S", 0.0)
 
     status, out, err = run(
         "build", "corpus", "--model", "tiny", "--method", "classical", "--filter", "pca", "--dim", "4", "--json"
@@ -140,7 +140,7 @@ def test_an_interrupted_build_says_what_is_kept(
 
     options = ("--model", "tiny", "--method", "classical", "--filter", "pca", "--dim", "4")
     with monkeypatch.context() as patch:
-        patch.setattr(f"ragidx.pipelines.build.{where}", interrupted)
+        patch.setattr(f"ragidx.pipelines.ingest.{where}", interrupted)
         done = run("build", "corpus", *options)
 
     assert done == (130, "", f"Interrupted: nothing was committed; {told}.\n")

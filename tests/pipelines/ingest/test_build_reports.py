@@ -10,7 +10,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build.report import Progress
+from ragidx.pipelines.ingest.report import Progress
 
 
 @pytest.mark.slow

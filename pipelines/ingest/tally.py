@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ragidx.indexer.store.lock import now
 from ragidx.indexer.store.source_list import SourceEntry, owner_of
-from ragidx.pipelines.build.corpus import check_removal
-from ragidx.pipelines.build.selection import Selection, lost
+from ragidx.pipelines.ingest.corpus import check_removal
+from ragidx.pipelines.ingest.selection import Selection, lost
 
 
 class Tally:

@@ -22,7 +22,7 @@ from ragidx.corpora.errors import ModelError, RagidxError, SpecError
 from ragidx.indexer.encoders.endpoint import CANARY, REQUEST_TEXTS
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build.report import StrictError
+from ragidx.pipelines.ingest.report import StrictError
 from ragidx.pipelines.plan.plan import forecast
 from ragidx.pipelines.sweep.sweep import sweep
 

@@ -24,11 +24,11 @@ from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FILTERS, IndexSpec
 from ragidx.indexer.writing.vacuum import check_folder
-from ragidx.pipelines.build.chunks import Cutter
-from ragidx.pipelines.build.encode import encode, windows
-from ragidx.pipelines.build.endpoint import sample_journal
-from ragidx.pipelines.build.report import Progress, Teller
-from ragidx.pipelines.build.resolve import Plan
+from ragidx.pipelines.ingest.chunks import Cutter
+from ragidx.pipelines.ingest.encode import encode, windows
+from ragidx.pipelines.ingest.endpoint import sample_journal
+from ragidx.pipelines.ingest.report import Progress, Teller
+from ragidx.pipelines.ingest.resolve import Plan
 
 _CHARS_A_TOKEN = 8  # more than a token of any language has on average: enough documents are drawn to fill the sample
 _WHOLE_TOKENS = 2048  # of a document that is not cut, when it is guessed how much text a sample takes

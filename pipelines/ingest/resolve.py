@@ -34,8 +34,8 @@ from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.specs import FILTERS, Difference, EncoderSpec, IndexSpec, differences, mismatch
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build.options import BuildOptions, ChunkOptions, LexicalOptions, index_options
-from ragidx.pipelines.build.removal import DELETED_FILE
+from ragidx.pipelines.ingest.options import BuildOptions, ChunkOptions, LexicalOptions, index_options
+from ragidx.pipelines.ingest.removal import DELETED_FILE
 from ragidx.retriever.retriever import FILTER_FILE, kept_endpoint, stored_filter
 
 if TYPE_CHECKING:

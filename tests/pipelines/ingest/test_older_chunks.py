@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ragidx
-import ragidx.pipelines.build.build  # before a patch could get into it
+import ragidx.pipelines.ingest.build  # before a patch could get into it
 from ragidx.corpora.spec import CHUNKER, ChunkSpec
 from ragidx.indexer.store.store import Store
 
@@ -21,8 +21,8 @@ NOTE = "Cut by an older version: {}; --rebuild cuts anew.\n"
 def older(small_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An index as version 0.1 made it: its spec names no chunker, and neither do the hashes of its documents."""
     with monkeypatch.context() as patched:
-        patched.setattr("ragidx.pipelines.build.resolve.CHUNKER", "")
-        patched.setattr("ragidx.pipelines.build.corpus.CUT_HERE", b"\1\2\3\4")
+        patched.setattr("ragidx.pipelines.ingest.resolve.CHUNKER", "")
+        patched.setattr("ragidx.pipelines.ingest.corpus.CUT_HERE", b"\1\2\3\4")
         ragidx.build(small_corpus, tmp_path / "ragidx-index")
     return tmp_path / "ragidx-index"
 

@@ -23,9 +23,9 @@ from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.source_list import STANDARD_INPUT, SourceEntry, owner_of, source_name, sources_of, stored_path
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.build.corpus import Reading, Root, document_hash, is_unchanged
-from ragidx.pipelines.build.options import BuildOptions
-from ragidx.pipelines.build.removal import file_names
+from ragidx.pipelines.ingest.corpus import Reading, Root, document_hash, is_unchanged
+from ragidx.pipelines.ingest.options import BuildOptions
+from ragidx.pipelines.ingest.removal import file_names
 
 Corpus: TypeAlias = str | Path | Sequence[str | Path] | Mapping[str, str | Path] | None
 """What a build is given: a path, several, several by the names of sources, or None for the sources of the index."""

@@ -15,7 +15,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.store.manifest import read_manifest
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import field_bounds
-from ragidx.pipelines.build import file_cache
+from ragidx.pipelines.ingest import file_cache
 from ragidx.pipelines.plan.plan import forecast
 
 from ..conftest import Done

@@ -2,7 +2,7 @@
 
 keywords -> `build_options` -> `BuildOptions`. The fields of a spec are not written again here: those of the encoder and
 of the filter come with `EncoderOptions` and `FilterOptions`, and travel as one member each. What they mean for an
-index, and whether the values are possible, is `ragidx.pipelines.build.resolve`'s.
+index, and whether the values are possible, is `ragidx.pipelines.ingest.resolve`'s.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.encoders.methods import EncoderOptions, FilterOptions
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
-from ragidx.pipelines.build.options import (
+from ragidx.pipelines.ingest.options import (
     BuildKeywords,
     BuildOptions,
     ChunkOptions,
@@ -23,7 +23,7 @@ from ragidx.pipelines.build.options import (
     SweepKeywords,
     build_options,
 )
-from ragidx.pipelines.build.resolve import resolve
+from ragidx.pipelines.ingest.resolve import resolve
 from ragidx.pipelines.plan.plan import forecast
 from ragidx.pipelines.sweep.sweep import sweep
 
