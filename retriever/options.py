@@ -80,6 +80,10 @@ class Shape:
     context: int = 0
 
 
+ONE_A_DOCUMENT = Shape(per_document=1, fold=False)
+"""Of a search for documents: each counts by its best chunk, and equal texts of two of them are both there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rerank:
     """The model that reads the best passages with the question.

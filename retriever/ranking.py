@@ -51,10 +51,14 @@ def needs_vectors(options: SearchOptions) -> bool:
     return options.mode != LEXICAL or options.min_score is not None
 
 
+def is_too_far(scored: Scored, options: SearchOptions) -> bool:
+    """Whether a chunk has a smaller cosine than a hit may have."""
+    return options.min_score is not None and scored.dense is not None and scored.dense < options.min_score
+
+
 def is_too_low(scored: Scored, options: SearchOptions) -> bool:
     """Whether a chunk has a smaller score than a hit may have."""
-    too_far = options.min_score is not None and scored.dense is not None and scored.dense < options.min_score
-    return too_far or is_last(scored, options)
+    return is_too_far(scored, options) or is_last(scored, options)
 
 
 def is_last(scored: Scored, options: SearchOptions) -> bool:
@@ -88,12 +92,12 @@ def _near(store: Store, query: Queries, masks: Masks, options: SearchOptions) ->
     assert query.vectors is not None
     assert options.min_score is not None
     (best,) = rank_dense(store, query.vectors, _FEW, masks, options.widths)
-    if len(best) == _FEW and not is_too_low(best[-1], options):
+    if len(best) == _FEW and not is_too_far(best[-1], options):
         return masks
     near: Masks = [np.zeros(segment.entry.rows, np.bool_) for segment in store.segments]
     for one in best:
         mask = near[one.place[0]]
-        if mask is not None and not is_too_low(one, options):
+        if mask is not None and not is_too_far(one, options):
             mask[one.place[1]] = True
     return near
 

@@ -8,7 +8,8 @@ precomputed vectors was shrunk, query vectors may have the old width: they are c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -25,9 +26,9 @@ from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.topk import Place
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.options import RankKeywords, SearchKeywords, SearchOptions, search_options
+from ragidx.retriever.options import ONE_A_DOCUMENT, RankKeywords, SearchKeywords, SearchOptions, search_options
 from ragidx.retriever.query_vectors import unit_queries
-from ragidx.retriever.ranking import Queries, Rank, is_too_low, rank
+from ragidx.retriever.ranking import Queries, Rank, rank
 from ragidx.retriever.shaping import shaped_hits
 from ragidx.retriever.where.masks import matching_rows, schema_of
 
@@ -122,30 +123,12 @@ class IndexReader:
 
         Args and errors are those of `search`.
         """
-        asked = search_options(self.store, k, where, **options)
-        return self.documents(Queries(vectors=self._unit(vectors)), asked)
+        asked = dataclasses.replace(search_options(self.store, k, where, **options), shape=ONE_A_DOCUMENT)
+        return ranked_documents(self.hits(Queries(vectors=self._unit(vectors)), asked))
 
     def hits(self, queries: Queries, options: SearchOptions) -> list[list[Hit]]:
         """As `search`, of queries as the options need them, and of options made for this index."""
         return shaped_hits(self.store, self._rank(queries, options), len(queries), options)
-
-    def documents(self, queries: Queries, options: SearchOptions) -> list[list[tuple[str, float]]]:
-        """As `search_documents`, likewise."""
-        rank = self._rank(queries, options)
-        answers: list[list[tuple[str, float]]] = [[] for _ in range(len(queries))]
-        waiting, wide = list(range(len(queries))), options.k
-        while waiting:
-            short = []
-            for query, ranked in zip(waiting, rank(waiting, wide), strict=True):
-                best: dict[str, float] = {}
-                kept = [one for one in ranked if not is_too_low(one, options)]
-                for doc_id, one in zip(self._document_ids([one.place for one in kept]), kept, strict=True):
-                    best.setdefault(doc_id, one.score)
-                answers[query] = list(best.items())[: options.k]
-                if len(best) < options.k and len(ranked) == wide:
-                    short.append(query)
-            waiting, wide = short, wide * 4
-        return answers
 
     def get(self, chunk_ids: Sequence[str] | None = None, *, doc_id: str | None = None) -> list[Row]:
         """What the index holds of some chunks, in the order asked for, or of a document, in that of its text.
@@ -184,14 +167,6 @@ class IndexReader:
         given_dim = None if precomputed is None else precomputed.given_dim
         return unit_queries(vectors, self.dim, given_dim, index=self.store.path)
 
-    def _document_ids(self, places: Sequence[Place]) -> list[str]:
-        ids: dict[Place, str] = {}
-        for number, segment in enumerate(self.store.segments):
-            wanted = sorted({row for where, row in places if where == number})
-            if wanted:
-                ids |= {(number, row): found.doc_id for row, found in zip(wanted, segment.rows(wanted), strict=True)}
-        return [ids[place] for place in places]
-
     def _places(self, column: str, names: Sequence[str]) -> Iterator[tuple[Place, str]]:
         """Where the rows are that are alive and have one of these names in a column, in the order of the index."""
         wanted = pa.array(list(dict.fromkeys(names)), pa.large_string())
@@ -204,3 +179,8 @@ class IndexReader:
                     if dead is None or not dead[first + row]:
                         yield (number, first + row), values[row].as_py()
                 first += len(values)
+
+
+def ranked_documents(answers: Iterable[Sequence[Hit]]) -> list[list[tuple[str, float]]]:
+    """(document id, score) of hits that have one chunk of each document."""
+    return [[(hit.doc_id, hit.score) for hit in hits] for hits in answers]

@@ -276,10 +276,19 @@ class DecoderReranker:
 
 
 def check_scores(scores: Floats, model: str) -> None:
-    """Warn where a reranker's scores order nothing."""
-    if len(scores) < 2:
-        return
-    if not np.isfinite(scores).all() or float(np.ptp(scores)) <= 1e-6 * float(np.abs(scores).max()):
+    """Whether a reranker's scores order the passages; a warning where all are equal.
+
+    Raises:
+        ModelError: one is not a number.
+    """
+    if not np.isfinite(scores).all():
+        raise ModelError(
+            f"'{model}' gives {np.count_nonzero(~np.isfinite(scores))} of {len(scores)} passages a score that is no "
+            "number",
+            "try --dtype float32, or another model",
+            where="`rerank`",
+        )
+    if len(scores) > 1 and float(np.ptp(scores)) <= 1e-6 * float(np.abs(scores).max()):
         warnings.warn(
             f"'{model}' gives all {len(scores)} passages the same score: their order is that of the search",
             RerankWarning,

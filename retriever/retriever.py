@@ -23,9 +23,9 @@ from ragidx.indexer.devices import check_device
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.options import RunKeywords, SearchKeywords, SearchOptions, search_options
+from ragidx.retriever.options import ONE_A_DOCUMENT, RunKeywords, SearchKeywords, SearchOptions, search_options
 from ragidx.retriever.ranking import Queries, needs_vectors
-from ragidx.retriever.reader import IndexReader
+from ragidx.retriever.reader import IndexReader, ranked_documents
 from ragidx.retriever.rerank import AUTO, Reranker, check_scores, load_reranker
 
 if TYPE_CHECKING:
@@ -154,16 +154,8 @@ class Retriever:
         **options: Unpack[RunKeywords],
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question as (document id, score): a document's best chunk counts."""
-        asked = self.options(k, where, **options)
-        if asked.rerank is None:
-            return self.reader.documents(self._queries(queries, instruction, asked), asked)
-        found = []
-        for hits in self._hits(queries, instruction, dataclasses.replace(asked, k=asked.rerank.top)):
-            best: dict[str, float] = {}
-            for hit in hits:
-                best.setdefault(hit.doc_id, hit.score)
-            found.append(list(best.items())[:k])
-        return found
+        asked = dataclasses.replace(self.options(k, where, **options), shape=ONE_A_DOCUMENT)
+        return ranked_documents(self._hits(queries, instruction, asked))
 
     def _hits(self, queries: Sequence[str], instruction: str | None, options: SearchOptions) -> list[list[Hit]]:
         """The hits, read again by the reranker where one is asked for."""

@@ -8,6 +8,7 @@ A hit's text is never changed: folded places and the context are fields beside i
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -73,30 +74,60 @@ def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[
     """Those that are hits, in their order, with the ones that were folded into them."""
     kept: list[_Candidate] = []
     of_document = Counter[str]()
-    for one in candidates:
-        if is_too_low(one.scored, options):
-            continue
-        if options.shape.fold and (same := _same(kept, one)) is not None:
+    high_enough = [one for one in candidates if not is_too_low(one.scored, options)]
+    folded = _Folded(high_enough) if options.shape.fold else None
+    for one in high_enough:
+        if folded is not None and (same := folded.same(one)) is not None:
             same.also.append(Span(one.row.doc_id, one.row.start, one.row.end))
             continue
         of_document[one.row.doc_id] += 1
         if options.shape.per_document is None or of_document[one.row.doc_id] <= options.shape.per_document:
             kept.append(one)
+            if folded is not None:
+                folded.add(one)
     return kept
 
 
-def _same(kept: Sequence[_Candidate], new: _Candidate) -> _Candidate | None:
-    """The hit with the same passage, or nearly the same; None: there is none."""
-    if not new.row.text:
-        return None  # rows of vectors without texts
-    new.words = _triples(new.row.text)
-    for one in kept:
-        if one.words is None or not min(len(one.words), len(new.words)) >= _NEAR * max(len(one.words), len(new.words)):
-            continue
-        common = len(one.words & new.words)
-        if common >= _NEAR * (len(one.words) + len(new.words) - common):
-            return one
-    return None
+class _Folded:
+    """The hits so far, each found again by a passage that is nearly equal, without a look at all the others.
+
+    Two sets of which `_NEAR` is common share one of their rarest members, if of n members the n - ceil(_NEAR n) + 1
+    rarest are taken, in one order for all sets (prefix filtering: Chaudhuri, Ganti and Kaushik 2006).
+
+    Args:
+        candidates: all passages that are compared; what is rare among them is looked up.
+    """
+
+    def __init__(self, candidates: Iterable[_Candidate]) -> None:
+        self._count = Counter[tuple[str, ...]]()
+        for one in candidates:
+            if one.row.text:  # rows of vectors may have none
+                one.words = _triples(one.row.text)
+                self._count.update(one.words)
+        self._by_word: dict[tuple[str, ...], list[tuple[int, _Candidate]]] = {}
+        self._n = 0
+
+    def same(self, new: _Candidate) -> _Candidate | None:
+        """The first hit that is the same passage, or nearly; None: there is none."""
+        if new.words is None:
+            return None
+        near = {number: one for word in self._rarest(new.words) for number, one in self._by_word.get(word, ())}
+        return next((one for _, one in sorted(near.items()) if one.words and _is_near(one.words, new.words)), None)
+
+    def add(self, hit: _Candidate) -> None:
+        """A hit, that later passages may be folded into."""
+        for word in self._rarest(hit.words or frozenset()):
+            self._by_word.setdefault(word, []).append((self._n, hit))
+        self._n += 1
+
+    def _rarest(self, words: frozenset[tuple[str, ...]]) -> list[tuple[str, ...]]:
+        order = sorted(words, key=lambda word: (self._count[word], word))
+        return order[: len(order) - math.ceil(_NEAR * len(order) - 1e-9) + 1]
+
+
+def _is_near(one: frozenset[tuple[str, ...]], other: frozenset[tuple[str, ...]]) -> bool:
+    common = len(one & other)
+    return common >= _NEAR * (len(one) + len(other) - common)
 
 
 def _triples(text: str) -> frozenset[tuple[str, ...]]:

@@ -129,16 +129,15 @@ def _reason(options: QueryKeywords, *, is_empty: bool) -> str:
 
 
 def _tell_nothing(retriever: Retriever, asked: Asked, instruction: str | None) -> None:
-    """What was nearest without the limits, and what to try."""
+    """What was nearest without the limits, and what to try; a search that encoded nothing still encodes nothing."""
     console.note(_reason(asked.options, is_empty=not len(retriever.reader)))
     if not len(retriever.reader):
         return
-    encodes = retriever.spec.encoder is not None
-    nearest = retriever.search(
-        asked.text, 1, instruction, mode="dense" if encodes and asked.options.get("min_score") is not None else None
-    )
+    encodes, is_near = retriever.spec.encoder is not None, asked.options.get("min_score") is not None
+    mode = "dense" if encodes and is_near else asked.options.get("mode")
+    nearest = retriever.search(asked.text, 1, instruction, mode=mode)
     if not nearest:
-        console.note("Try other words.")
+        console.note("Try --mode hybrid or other words." if encodes else "Try other words.")
         return
     hit = nearest[0]
     cosine = f", cosine {hit.dense:.3f}" if hit.dense is not None else ""

@@ -238,6 +238,27 @@ def test_hits_are_ordered_by_the_reranker_and_keep_the_scores_of_the_search(
 
 
 @pytest.mark.slow
+def test_a_reranked_search_for_documents_gives_as_many_as_one_that_is_not(
+    tmp_path: Path, cross_encoder: Callable[[int], Path]
+) -> None:
+    corpus, model = tmp_path / "corpus", str(cross_encoder(1))
+    corpus.mkdir()
+    (corpus / "long.txt").write_text(" ".join(f"The mill {number} mends the wheel." for number in range(80)))
+    for number in range(6):
+        (corpus / f"same{number}.txt").write_text("Who mends the mill?")
+        (corpus / f"other{number}.txt").write_text(f"A lake, a lease and {number} bees.")
+    ragidx.build(corpus, tmp_path / "index", chunk_size=16)
+    retriever = ragidx.Retriever.open(tmp_path / "index", device="cpu")
+
+    (plain,) = retriever.search_documents([QUERY], 12)
+    (reranked,) = retriever.search_documents([QUERY], 12, rerank=model, rerank_top=4)
+
+    assert len({name for name, _ in plain}) == 12
+    assert {name for name, _ in reranked} == {name for name, _ in plain}
+    assert sorted((score for _, score in reranked), reverse=True) == [score for _, score in reranked]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("labels", "method", "message"),
     [
@@ -275,7 +296,7 @@ def test_an_unknown_method_is_refused_and_known_ones_are_listed() -> None:
 def test_scores_that_order_nothing_are_reported() -> None:
     with pytest.warns(RerankWarning, match="'m' gives all 3 passages the same score"):
         check_scores(np.array([2.0, 2.0, 2.0], np.float32), "m")
-    with pytest.warns(RerankWarning, match="the same score"):
+    with pytest.raises(ModelError, match="`rerank`: 'm' gives 1 of 2 passages a score that is no number"):
         check_scores(np.array([1.0, math.nan], np.float32), "m")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -44,7 +44,6 @@ def test_options_made_once_serve_many_searches(index: Path) -> None:
     for query in np.eye(3, 4, dtype=np.float32):
         expected = reader.search([query.tolist()], 2, "year >= 2", dim=2, rerank_dim=3)
         assert reader.hits(Queries(query[None]), options) == expected
-        assert reader.documents(Queries(query[None]), options) == [[(hit.doc_id, hit.score) for hit in expected[0]]]
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import ragidx
 from ragidx.retriever.hit import Hit, Span
@@ -147,6 +150,22 @@ def test_a_passage_that_was_folded_does_not_count_for_its_document(tmp_path: Pat
 # the smallest cosine
 
 
+@settings(max_examples=60)
+@given(st.lists(st.lists(st.sampled_from("abcd"), max_size=14), min_size=1, max_size=40), st.integers(1, 40))
+def test_what_is_folded_is_what_comparing_all_pairs_folds(drawn: list[list[str]], repeated: int) -> None:
+    texts = [" ".join([*(f"w{n}" for n in range(repeated)), *letters]) for letters in drawn]
+    with tempfile.TemporaryDirectory() as folder:
+        [hits] = make(Path(folder) / "index", texts).search(X, len(texts))
+
+    kept: list[tuple[int, set[tuple[str, ...]]]] = []
+    for number, text in enumerate(texts):
+        words = text.split()
+        triples = {tuple(words[at : at + 3]) for at in range(len(words) - 2)} if len(words) > 2 else {tuple(words)}
+        if not any(len(triples & other) >= 0.9 * len(triples | other) for _, other in kept):
+            kept.append((number, triples))
+    assert [hit.chunk_id for hit in hits] == [str(number) for number, _ in kept]
+
+
 @pytest.mark.parametrize(("limit", "n"), [(0.95, 10), (0.5, 36), (-1, 50), (1, 1)])
 def test_chunks_below_the_smallest_cosine_are_left_out(limit: float, n: int, tmp_path: Path) -> None:
     cosines = np.cos(np.linspace(0, 1.5, 50))
@@ -195,6 +214,7 @@ def test_the_smallest_sum_of_z_scores_ends_hybrid_hits(retriever: Retriever) -> 
 
     assert hits == every[:7]
     assert retriever.search("an old mill", min_z=every[0].score + 0.1) == []
+    assert retriever.search("an old mill", 250, min_z=every[6].score, min_score=-1, fold=False) == hits
 
 
 # unlike hits

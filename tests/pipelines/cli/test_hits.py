@@ -242,10 +242,9 @@ def test_a_line_longer_than_the_terminal_is_wrapped_and_others_are_not() -> None
 @pytest.mark.parametrize(
     ("options", "note"),
     [
-        (
-            ("--mode", "lexical"),
-            "No chunk has a word of the question.\nThe nearest chunk without that: {nearest}.\n"
-            "Try --mode hybrid or other words.\n",
+        (  # nothing is encoded for a note
+            ("--mode", "lexical", "--model", "nowhere"),
+            "No chunk has a word of the question.\nTry --mode hybrid or other words.\n",
         ),
         (
             ("--min-score", "0.99"),
