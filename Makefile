@@ -35,7 +35,7 @@ test: .make/test
 	@$(TEST_ENV) $(BIN)/pytest -n 2 --dist worksteal
 	@echo "== docs"
 	@$(MAKE) --no-print-directory docs
-	@echo "== quick tests of the built wheel"
+	@echo "== tests of the built wheel"
 	@$(MAKE) --no-print-directory wheel-tests
 
 quick: .make/test
@@ -55,7 +55,7 @@ wheel-tests: .make/test
 	@rm -rf build/lib build/bdist.* dist $(WHEEL)  # not build/site
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 	@$(PIP) install --no-deps --no-compile --target $(WHEEL) dist/*.whl
-	@$(TEST_ENV) RAGIDX_TEST_WHEEL=$(WHEEL) PYTHONPATH=$(WHEEL) $(BIN)/pytest -n 2 --dist worksteal -m "not slow" -q
+	@$(TEST_ENV) RAGIDX_TEST_WHEEL=$(WHEEL) PYTHONPATH=$(WHEEL) $(BIN)/pytest -n 2 -m wheel -q
 
 .venv:
 	@echo "== making .venv with $(PYTHON)"

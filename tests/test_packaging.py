@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("corpora", "indexer", "retriever", "pipelines")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
+pytestmark = pytest.mark.wheel
+
 
 def test_the_tests_run_against_the_wheel_where_they_should() -> None:
     named = os.environ.get("RAGIDX_TEST_WHEEL")

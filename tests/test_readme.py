@@ -55,6 +55,7 @@ def test_the_two_commands_of_make_are_named() -> None:
     assert {"demo", "test"} <= named <= targets
 
 
+@pytest.mark.wheel
 @pytest.mark.slow
 def test_the_demos_output_is_what_it_prints(tmp_path: Path) -> None:
     done = subprocess.run(

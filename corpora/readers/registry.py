@@ -21,8 +21,8 @@ from ragidx.corpora.errors import RagidxError, check_machine, first_line
 from ragidx.corpora.field_settings import OTHERS
 from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
 from ragidx.corpora.readers.layouts import Layouts
-from ragidx.corpora.readers.packed import office
-from ragidx.corpora.readers.packed.office import OfficeConverter
+from ragidx.corpora.readers.office.converter import ENDINGS as OFFICE_ENDINGS
+from ragidx.corpora.readers.office.converter import OfficeConverter
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import FILE_FIELDS, Document, OnSkip, Scalar, Skip
 from ragidx.corpora.sources import Source, sources
@@ -63,7 +63,7 @@ READERS: dict[str, str] = {
     **dict.fromkeys((".csv", ".tsv"), "records.delimited:read_csv"),
     ".parquet": "records.columnar:read_parquet",
     **dict.fromkeys((".arrow", ".feather", ".ipc"), "records.columnar:read_arrow"),
-    **dict.fromkeys(office.ENDINGS, "text:read_office"),
+    **dict.fromkeys(OFFICE_ENDINGS, "text:read_office"),
     ".ipynb": "records.notebook:read_notebook",
     ".eml": "packed.mail:read_eml",
     ".mbox": "packed.mail:read_mbox",

@@ -23,7 +23,7 @@ from typing import IO, Any
 from ragidx.corpora.field_settings import FieldSettings, settings_of
 from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, ReadOptions, UnreadableError, shown_bytes
 from ragidx.corpora.readers.layouts import Layouts
-from ragidx.corpora.readers.packed.office import OfficeConverter
+from ragidx.corpora.readers.office.converter import OfficeConverter
 from ragidx.corpora.records import FILE_FIELDS, OnSkip, Scalar, Skip
 from ragidx.corpora.sources import Source
 

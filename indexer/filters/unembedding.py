@@ -20,9 +20,9 @@ from safetensors.numpy import load_file, save_file
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.devices import check_models
+from ragidx.indexer.model_files import keep
 from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.checkpoint import StoredTensor
-from ragidx.indexer.models.files import keep
 from ragidx.indexer.models.locate import ModelFiles
 
 _DECODERS = frozenset({"llama"})  # known to be none, so transformers, which takes seconds to load, is not asked

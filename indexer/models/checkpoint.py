@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from ragidx.corpora.errors import ModelError, check_machine, panics_of
 from ragidx.indexer.devices import check_models
-from ragidx.indexer.models.files import AGAIN, read_json
+from ragidx.indexer.model_files import AGAIN, read_json
 from ragidx.indexer.models.gguf.header import GgufTensor
 from ragidx.indexer.models.gguf.tensors import float_blocks, stored_blocks
 from ragidx.indexer.models.locate import ModelFiles

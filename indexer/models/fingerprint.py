@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ragidx.indexer.models.files import keep
+from ragidx.indexer.model_files import keep
 from ragidx.indexer.models.gguf.header import Gguf
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG

@@ -18,8 +18,8 @@ from typing import Any
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.devices import check_models
-from ragidx.indexer.models import ollama
-from ragidx.indexer.models.files import AGAIN, read_object
+from ragidx.indexer.model_files import AGAIN, read_object
+from ragidx.indexer.models.gguf import ollama
 from ragidx.indexer.models.gguf.files import PACKAGES, named_gguf, only_gguf, read_model
 from ragidx.indexer.models.gguf.header import Gguf
 from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG

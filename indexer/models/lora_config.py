@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ragidx.corpora.errors import ModelError, first_line
-from ragidx.indexer.models.files import read_object
+from ragidx.indexer.model_files import read_object
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MERGE_WITH_PEFT = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.models.files import AGAIN, read_json
+from ragidx.indexer.model_files import AGAIN, read_json
 
 MODULES = "modules.json"
 

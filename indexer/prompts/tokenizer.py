@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from ragidx.corpora.chunking import Counter
 from ragidx.corpora.errors import ModelError, RagidxError, check_machine, first_line, panics_of
 from ragidx.indexer.devices import check_models
-from ragidx.indexer.models.files import read_object
+from ragidx.indexer.model_files import read_object
 from ragidx.indexer.models.gguf.tokenizer import read_tokenizer
 from ragidx.indexer.models.locate import ModelFiles
 

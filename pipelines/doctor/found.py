@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.errors import RagidxError
-from ragidx.indexer.models import ollama
+from ragidx.indexer.models.gguf import ollama
 from ragidx.indexer.models.gguf.files import PACKAGES, gguf_files, installed_file
 from ragidx.indexer.models.locate import BUNDLED, ModelFiles, locate
 

@@ -30,7 +30,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from ragidx.corpora.errors import RagidxError
-from ragidx.corpora.readers.packed import office
+from ragidx.corpora.readers.office.converter import ENDINGS as OFFICE_ENDINGS
 from ragidx.corpora.readers.registry import READERS
 from ragidx.corpora.sources import Source
 from ragidx.indexer.arrays import Doubles
@@ -44,7 +44,7 @@ _STREAM_BYTES = 1 << 30  # read of a packed file or a table, to draw blocks from
 _FEWEST = 8  # parts of an ending, where it has as many and they are small
 _SEED = 0
 _PACKED = (".gz", ".zst", ".bz2", ".xz", ".zip", ".parquet")
-_WEIGHTS = {**dict.fromkeys(_PACKED, 4), **dict.fromkeys(office.ENDINGS, 8)}  # they hold more, or take longer
+_WEIGHTS = {**dict.fromkeys(_PACKED, 4), **dict.fromkeys(OFFICE_ENDINGS, 8)}  # they hold more, or take longer
 _PACKINGS = {".gz": "gzip", ".zst": "zstd"}
 _TEXTS = {ending for ending, reader in READERS.items() if reader in (READERS[".txt"], READERS[".md"], READERS[".rst"])}
 _RECORDS = (".jsonl", ".ndjson")

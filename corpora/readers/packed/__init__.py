@@ -1,1 +1,1 @@
-"""Files that hold other files or words in a packed form: archives, mail, subtitles, RTF, PDF and office files."""
+"""Files that hold other files, and words in a packed form: archives, mail, subtitles, RTF."""

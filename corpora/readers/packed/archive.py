@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
-from ragidx.corpora.readers.packed.zip_file import FAULTS, damaged, open_zip
+from ragidx.corpora.readers.office.zip_file import FAULTS, damaged, open_zip
 from ragidx.corpora.readers.registry import member_documents
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document

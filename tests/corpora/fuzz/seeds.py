@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import zstandard
 from office_files import docx, epub, pdf, pptx, xlsx
 
-from ragidx.corpora.readers.packed.office import ENDINGS
+from ragidx.corpora.readers.office.converter import ENDINGS
 from ragidx.corpora.readers.registry import READERS
 
 ROWS = [

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ragidx.corpora.limits import MIB, UnreadableError
-from ragidx.corpora.readers.packed import office
-from ragidx.corpora.readers.packed.office import OfficeConverter
+from ragidx.corpora.readers.office import converter
+from ragidx.corpora.readers.office.converter import OfficeConverter
 from ragidx.corpora.readers.registry import Limits, ReadOptions, documents
 from ragidx.corpora.records import Place
 
@@ -27,6 +27,7 @@ pytest.importorskip("markitdown", reason="needs the extra 'docs'")
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.wheel
 def test_pdf_and_office_files_become_text(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(pdf("Baikal is deep."))
     (tmp_path / "b.docx").write_bytes(docx("Lake Baikal", "It is deep."))
@@ -168,7 +169,7 @@ def test_a_converter_may_not_open_a_connection() -> None:
         "try:\n    socket.create_connection(('localhost', 9))\n"
         "except PermissionError as fault:\n    print(fault)\n"
     )
-    path = Path(office.__file__).with_name("office_child.py")
+    path = Path(converter.__file__).with_name("office_child.py")
 
     done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, check=True)
 

@@ -75,6 +75,7 @@ def pages_of(document: Document) -> list[tuple[int | None, str]]:
     ]
 
 
+@pytest.mark.wheel
 def test_pages_are_joined_by_a_blank_line_and_known_by_their_offsets(read_bytes: ReadBytes) -> None:
     found = read_bytes("a.pdf", pdf([["Baikal", "is deep."], ["Tanganyika is long."]]))
 

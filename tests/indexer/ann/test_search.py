@@ -43,6 +43,7 @@ def small(tmp_path, ann_kit):
     return vectors, ann_kit.open(ann_kit.make(tmp_path, str(GRAPH), vectors), str(GRAPH), vectors)
 
 
+@pytest.mark.wheel
 def test_mapped_search_equals_search_in_memory(small, ann_kit):
     memory = exact_index(DIM, [ann_kit.clustered(ROWS, DIM).astype("f2")])
     queries = ann_kit.clustered(5, DIM, seed=1)

@@ -97,6 +97,7 @@ def test_rope_factors_of_llama_3_slow_the_rotations_down(tiny_model: Callable[..
     _near(_vectors(file, method="echo"), _vectors(folder, method="echo"))
 
 
+@pytest.mark.wheel
 @pytest.mark.slow
 def test_linear_rope_scaling_divides_the_positions(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     rope = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}

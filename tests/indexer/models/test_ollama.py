@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.models import ollama
 from ragidx.indexer.models.fingerprint import weights_fingerprint
+from ragidx.indexer.models.gguf import ollama
 from ragidx.indexer.models.locate import locate
 
 from ...gguf_kit import twin

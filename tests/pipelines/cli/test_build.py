@@ -18,6 +18,7 @@ from .conftest import ANSWER, TINY, hits_of
 Run = Callable[..., Done]
 
 
+@pytest.mark.wheel
 @pytest.mark.usefixtures("small_corpus", "model")
 def test_a_build_tells_what_it_made_and_how(run: Run) -> None:
     done = run("build", "corpus", *TINY)

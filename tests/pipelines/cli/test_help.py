@@ -22,6 +22,7 @@ def _command(name: str) -> click.Command:
     return found
 
 
+@pytest.mark.wheel
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_on_the_help_page_once(name: str, run: Run) -> None:
     status, out, _ = run(name, "--help")

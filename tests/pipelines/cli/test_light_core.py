@@ -44,6 +44,7 @@ def _run_all(run_process: Run, env: dict[str, str], commands: list[list[str]]) -
     return done
 
 
+@pytest.mark.wheel
 @pytest.mark.slow
 def test_the_bundled_model_needs_no_network(
     run_process: Run, folder: Path, small_corpus: Path, without: Callable[..., dict[str, str]]
@@ -76,6 +77,7 @@ def test_the_bundled_model_needs_no_network(
     assert f"All need the extra `models`, which is not installed: {INSTALL}." in done.out
 
 
+@pytest.mark.wheel
 @pytest.mark.slow
 def test_vectors_and_every_help_text_need_no_network(
     run_process: Run, folder: Path, without: Callable[..., dict[str, str]]

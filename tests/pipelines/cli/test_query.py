@@ -18,6 +18,7 @@ from .conftest import ANSWER, QUESTION, hits_of
 Run = Callable[..., Done]
 
 
+@pytest.mark.wheel
 @pytest.mark.slow
 @pytest.mark.usefixtures("mini_index")
 def test_a_query_prints_a_table_of_hits_best_first(run: Run) -> None:

@@ -21,6 +21,7 @@ from ..conftest import Done
 Run = Callable[..., Done]
 
 
+@pytest.mark.wheel
 @pytest.mark.usefixtures("vectors")
 def test_a_build_from_vectors_tells_what_it_made(run: Run) -> None:
     done = run("build", "--vectors", "vectors.parquet")

@@ -25,6 +25,7 @@ def _wait_for(generation: int) -> None:
     raise AssertionError(f"generation {generation} was not made")
 
 
+@pytest.mark.wheel
 @pytest.mark.slow
 def test_a_burst_of_changes_is_one_commit_and_ctrl_c_ends_it(folder: Path) -> None:
     pytest.importorskip("watchfiles", reason="needs the extra 'watch'")

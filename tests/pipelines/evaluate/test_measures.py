@@ -12,6 +12,7 @@ QRELS = {"q1": {"d1": 2, "d2": 1, "d3": 0}, "q2": {"d4": 1}}
 RUN = {"q1": {"d3": 0.9, "d1": 0.8, "d2": 0.7}, "q2": {"d4": 0.5}}
 
 
+@pytest.mark.wheel
 def test_ndcg_has_linear_gain_and_a_log2_discount() -> None:
     found = 2 / math.log2(3) + 1 / math.log2(4)
     best = 2 / math.log2(2) + 1 / math.log2(3)
@@ -89,6 +90,7 @@ def test_a_missing_package_names_the_extra(package: str, what: str, monkeypatch:
     )
 
 
+@pytest.mark.wheel
 @pytest.mark.slow
 def test_spearman_compares_orders_and_gives_ties_their_mean_rank() -> None:
     assert spearman([1, 2, 3], [0.1, 0.5, 9.0]) == pytest.approx(1.0)

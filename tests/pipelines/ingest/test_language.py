@@ -60,6 +60,7 @@ def test_the_beginning_of_a_text_decides(find: Callable[[str], str | None]) -> N
     assert find(TEXTS["en"] * 11 + TEXTS["de"] * 100) == "en"
 
 
+@pytest.mark.wheel
 @pytest.mark.slow
 def test_documents_get_their_language_and_keep_one_of_their_own(
     corpus: Path, tmp_path: Path, find: Callable[[str], str | None]

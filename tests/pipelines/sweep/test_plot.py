@@ -76,6 +76,7 @@ def _number(word: str) -> float:
     return float(word.replace(",", ""))
 
 
+@pytest.mark.wheel
 def test_the_picture_names_what_it_shows() -> None:
     words = _words(draw(_report(), "svg"))
 

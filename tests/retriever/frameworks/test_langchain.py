@@ -157,7 +157,7 @@ def test_embeddings_take_a_filter_and_a_method(tiny_model: Callable[..., Path]) 
 
 @pytest.mark.slow
 def test_without_langchain_the_message_names_the_extra(without: Callable[..., dict[str, str]]) -> None:
-    done = _python("import ragidx.retriever.langchain", without("langchain_core", "pydantic"))
+    done = _python("import ragidx.retriever.frameworks.langchain", without("langchain_core", "pydantic"))
 
     assert done.stderr.endswith(
         "RagidxError: the LangChain adapter needs langchain-core, which is not installed\n"
@@ -165,6 +165,7 @@ def test_without_langchain_the_message_names_the_extra(without: Callable[..., di
     )
 
 
+@pytest.mark.wheel
 @pytest.mark.slow
 def test_the_bundled_model_needs_no_network_here_either(
     small_corpus: Path, tmp_path: Path, without: Callable[..., dict[str, str]]
@@ -172,7 +173,7 @@ def test_the_bundled_model_needs_no_network_here_either(
     ragidx.build(small_corpus, tmp_path / "index")
     code = (
         "import sys\n"
-        "from ragidx.retriever.langchain import RagidxEmbeddings, RagidxRetriever\n"
+        "from ragidx.retriever.frameworks.langchain import RagidxEmbeddings, RagidxRetriever\n"
         f"print(len(RagidxRetriever(index={str(tmp_path / 'index')!r}, k=2).invoke('a river')))\n"
         "print(len(RagidxEmbeddings().embed_query('a river')), 'torch' in sys.modules)\n"
     )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.models.files import read_object
+from ragidx.indexer.model_files import read_object
 
 PREFIX = "ollama:"
 _HOST, _NAMESPACE, _TAG = "registry.ollama.ai", "library", "latest"

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from ragidx.corpora.errors import install
 from ragidx.corpora.limits import RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
-from ragidx.corpora.readers.packed.zip_file import open_zip
+from ragidx.corpora.readers.office.zip_file import open_zip
 from ragidx.corpora.records import Place
 
 ENDINGS = (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".odt")

@@ -5,8 +5,8 @@
     JSON    {"text": ...}, and where a file has them "pages": [[offset, page]], "title", "author",
             "markdown": false, "skips": [[where, reason]]
 
-Run as a script by `ragidx.corpora.readers.packed.office` alone; it imports nothing of ragidx, so that it starts fast,
-and a library when the first file needs it. A file that crashes it does no other harm.
+Run as a script by `converter.py` alone; it imports nothing of ragidx, so that it starts fast, and a library when the
+first file needs it. A file that crashes it does no other harm.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.models import checkpoint, files
+from ragidx.indexer import model_files
+from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.models.modules import check_modules
@@ -91,6 +92,6 @@ def test_what_fails_while_it_is_written_is_not_kept(tmp_path: Path) -> None:
         path.write_text("half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    files.keep(tmp_path / "cache" / "one", half)
+    model_files.keep(tmp_path / "cache" / "one", half)
 
     assert list((tmp_path / "cache").iterdir()) == []
