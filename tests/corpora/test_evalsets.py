@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries, load_sts, read_run, write_run
 
+from ..raising import message_of
+
 A_QUERY = 'write one JSON object a line: {"_id": "q1", "text": "..."}'
 QUERIES = '{"_id": "q1", "text": "who signed?"}\n\n{"id": 7, "text": "a\u2028b", "metadata": {}}\r\n'
 
@@ -31,9 +33,7 @@ def packed(path: Path, text: str) -> Path:
 
 def told(load: Callable[[Path], object], path: Path) -> str:
     """The message, with the folder of the test left out."""
-    with pytest.raises(CorpusError) as fault:
-        load(path)
-    return str(fault.value).replace(f"{path.parent}{os.sep}", "")
+    return message_of(CorpusError, lambda: load(path)).replace(f"{path.parent}{os.sep}", "")
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
@@ -118,10 +118,7 @@ def test_a_query_whose_id_no_run_can_hold_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_queries_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError) as fault:
-        load_queries(tmp_path)
-
-    assert str(fault.value) == (
+    assert message_of(CorpusError, lambda: load_queries(tmp_path)) == (
         f"{tmp_path / 'queries.jsonl'}: no such file\n  hint: the folder holds no queries.jsonl, .gz and .zst included"
     )
 
@@ -216,10 +213,7 @@ def test_a_run_comes_back_as_it_was_written(tmp_path_factory: pytest.TempPathFac
 def test_a_run_that_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None:
     path = packed(tmp_path / "run.trec", "old\n")
 
-    with pytest.raises(CorpusError) as fault:
-        write_run(path, [("q1", [("d1", 1.0)]), ("q2", [("a b.md", 1.0)])])
-
-    assert str(fault.value) == (
+    assert message_of(CorpusError, lambda: write_run(path, [("q1", [("d1", 1.0)]), ("q2", [("a b.md", 1.0)])])) == (
         "the document id 'a b.md' is empty or holds white space, which a TREC run cannot carry\n"
         "  hint: rename the file, or give ids without white space"
     )
@@ -228,10 +222,7 @@ def test_a_run_that_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_a_query_id_with_white_space_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError) as fault:
-        write_run(tmp_path / "run.trec", [("q\u00a01", [])])
-
-    assert str(fault.value) == (
+    assert message_of(CorpusError, lambda: write_run(tmp_path / "run.trec", [("q\u00a01", [])])) == (
         "the query id 'q\\xa01' is empty or holds white space, which a TREC run cannot carry\n"
         "  hint: rename the query, or give ids without white space"
     )
@@ -239,10 +230,9 @@ def test_a_query_id_with_white_space_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "two words"])
 def test_the_name_of_a_run_is_one_word(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        write_run(tmp_path / "run.trec", [], name)
+    said = message_of(SpecError, lambda: write_run(tmp_path / "run.trec", [], name))
 
-    assert str(fault.value) == f"the run's name {name!r} is empty or holds white space\n  hint: give one word"
+    assert said == f"the run's name {name!r} is empty or holds white space\n  hint: give one word"
 
 
 @pytest.mark.parametrize(

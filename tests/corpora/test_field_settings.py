@@ -11,6 +11,7 @@ from ragidx.corpora.errors import SpecError
 from ragidx.corpora.field_settings import FieldSettings, check_settings, settings_of
 from ragidx.corpora.readers.registry import ReadOptions
 
+from ..raising import message_of
 from .conftest import ReadBytes
 
 OPTIONS = ReadOptions(
@@ -46,10 +47,7 @@ def test_the_first_setting_that_fits_a_file_counts(name: str, said: FieldSetting
     ],
 )  # fmt: skip
 def test_what_is_no_setting_is_refused(given: str, option: str, glob: bool, error: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        check_settings(given, option, glob=glob)
-
-    assert str(caught.value) == error
+    assert message_of(SpecError, lambda: check_settings(given, option, glob=glob)) == error
 
 
 def test_settings_are_a_tuple_and_none_where_there_are_none() -> None:

@@ -18,6 +18,7 @@ from ragidx.indexer.store.lock import LOCK
 from ragidx.indexer.store.manifest import JOURNAL, MANIFEST, SEGMENTS, segment_id
 from ragidx.indexer.writing.journal import Journal
 
+from ..raising import message_of
 from .conftest import plant, walk
 
 
@@ -80,10 +81,9 @@ def test_one_file_whose_name_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"a\xff.txt")
     path.write_text("x")
 
-    with pytest.raises(CorpusError) as caught:
-        walk(path)
+    said = message_of(CorpusError, lambda: walk(path))
 
-    assert str(caught.value) == f"{tmp_path}/a\ufffd.txt: its name is not UTF-8\n  hint: rename the file"
+    assert said == f"{tmp_path}/a\ufffd.txt: its name is not UTF-8\n  hint: rename the file"
 
 
 def test_hidden_and_version_control_folders_are_left_out(tmp_path: Path) -> None:
@@ -215,10 +215,9 @@ def test_links_make_no_index_of_a_folder(tmp_path: Path) -> None:
 def test_an_index_that_is_named_as_the_corpus_is_refused(tmp_path: Path) -> None:
     plant(tmp_path, MANIFEST, A_SEGMENT)
 
-    with pytest.raises(CorpusError) as fault:
-        walk(tmp_path)
+    said = message_of(CorpusError, lambda: walk(tmp_path))
 
-    assert str(fault.value) == f"{tmp_path}: is an index, not a corpus\n  hint: name a folder of documents"
+    assert said == f"{tmp_path}: is an index, not a corpus\n  hint: name a folder of documents"
 
 
 def test_what_somebody_leaves_out_is_so_also_where_it_is_an_index(tmp_path: Path) -> None:
@@ -249,10 +248,9 @@ def test_an_index_that_is_known_by_name_is_left_out_whatever_it_holds(folder: st
 
 
 def test_a_glob_that_is_none_is_an_error() -> None:
-    with pytest.raises(SpecError) as caught:
-        sources(".", include=["!"], on_skip=pytest.fail)
+    said = message_of(SpecError, lambda: sources(".", include=["!"], on_skip=pytest.fail))
 
-    assert str(caught.value) == "`include`: invalid git pattern: '!'\n  hint: write it as in a .gitignore file"
+    assert said == "`include`: invalid git pattern: '!'\n  hint: write it as in a .gitignore file"
 
 
 def test_fifos_and_sockets_are_left_out_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,10 +291,7 @@ def test_folders_nested_deeper_than_python_calls_are_walked(tmp_path: Path) -> N
 
 
 def test_a_missing_corpus_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError) as caught:
-        sources(tmp_path / "none", on_skip=pytest.fail)
-
-    assert str(caught.value) == (
+    assert message_of(CorpusError, lambda: sources(tmp_path / "none", on_skip=pytest.fail)) == (
         f"{tmp_path / 'none'}: cannot be opened: No such file or directory\n"
         "  hint: give a folder, a file, or - for standard input"
     )
@@ -305,10 +300,7 @@ def test_a_missing_corpus_is_an_error(tmp_path: Path) -> None:
 def test_a_fifo_as_the_corpus_is_an_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
-    with pytest.raises(CorpusError) as caught:
-        sources(tmp_path / "pipe", on_skip=pytest.fail)
-
-    assert str(caught.value) == (
+    assert message_of(CorpusError, lambda: sources(tmp_path / "pipe", on_skip=pytest.fail)) == (
         f"{tmp_path / 'pipe'}: is a FIFO, not a file or folder\n  hint: give - to read standard input"
     )
 

@@ -13,6 +13,7 @@ from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.pipelines import demo
 from ragidx.pipelines.evaluate.measures import measure
 
+from ..raising import message_of
 from .conftest import Done
 
 
@@ -58,18 +59,12 @@ def test_another_model_is_compared_with_and_without_the_filter(tmp_path: Path, t
     ],
 )
 def test_what_is_no_decoder_is_refused_before_anything_is_built(tmp_path: Path, model: str, message: str) -> None:
-    with pytest.raises(ModelError) as fault:
-        demo.compare(model, tmp_path)
-
-    assert str(fault.value).split("\n")[0] == message
+    assert message_of(ModelError, lambda: demo.compare(model, tmp_path)).split("\n")[0] == message
     assert not list(tmp_path.iterdir())
 
 
 def test_a_sentence_transformers_model_is_not_compared(tmp_path: Path, tiny_sentence_transformer: Path) -> None:
-    with pytest.raises(SpecError) as fault:
-        demo.compare(str(tiny_sentence_transformer), tmp_path / "demo")
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: demo.compare(str(tiny_sentence_transformer), tmp_path / "demo")) == (
         f"`model`: '{tiny_sentence_transformer}' is a sentence-transformers model, and echo is for decoders\n"
         "  hint: name a decoder"
     )

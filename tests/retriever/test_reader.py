@@ -19,6 +19,8 @@ from ragidx.retriever.query_vectors import read_query_vectors
 from ragidx.retriever.reader import IndexReader
 from ragidx.retriever.retriever import Retriever
 
+from ..raising import message_of
+
 AXES = np.eye(4, dtype=np.float32)
 
 
@@ -186,17 +188,11 @@ def test_query_vectors_of_any_length_and_type_are_taken(dtype: type, reader: Ind
 def test_a_query_vector_that_has_no_direction_is_an_error(
     vectors: list[list[float]], message: str, reader: IndexReader
 ) -> None:
-    with pytest.raises(QueryError) as fault:
-        reader.search(vectors)
-
-    assert str(fault.value) == message
+    assert message_of(QueryError, lambda: reader.search(vectors)) == message
 
 
 def test_a_query_vector_of_another_width_is_an_error(reader: IndexReader) -> None:
-    with pytest.raises(QueryError) as fault:
-        reader.search([[1.0, 0.0, 0.0]])
-
-    assert str(fault.value) == (
+    assert message_of(QueryError, lambda: reader.search([[1.0, 0.0, 0.0]])) == (
         f"{reader.store.path}: the query's vector has 3 numbers, those of the index have 4\n"
         "  hint: make it as the vectors of the index were made"
     )
@@ -254,10 +250,7 @@ def test_an_index_opens_on_a_device_and_is_refused_on_one_that_there_is_not(
         assert opened(index, device=device).store.segments
     with pytest.raises(SpecError, match="unknown device 'gpu'"):
         opened(index, device="gpu")
-    with pytest.raises(SpecError) as fault:
-        opened(index, device=there)
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: opened(index, device=there)) == (
         f"`device`: there is no {missing[0]} device on this machine\n"
         f"  hint: {missing[1]}use `device=auto` or `device=cpu`"
     )
@@ -317,10 +310,7 @@ def test_refresh_sees_an_index_that_was_made_anew_with_the_same_number(index: Pa
 
 
 def test_a_question_that_has_to_be_encoded_is_an_error_that_names_the_way(index: Path) -> None:
-    with pytest.raises(ModelError) as fault:
-        Retriever.open(index).search("who?", mode="dense")
-
-    assert str(fault.value) == (
+    assert message_of(ModelError, lambda: Retriever.open(index).search("who?", mode="dense")) == (
         f"{index}: the index holds precomputed vectors by 'hand': no question in words can be encoded for "
         "it\n  hint: ask it with a vector: ragidx query --vector, or ragidx.IndexReader; or name the model that made "
         "them when it is built: ragidx build --vectors FILE --model M --rebuild"

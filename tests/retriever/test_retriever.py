@@ -14,6 +14,8 @@ import ragidx
 from ragidx.corpora.errors import ModelError, QueryError
 from ragidx.retriever.retriever import Retriever
 
+from ..raising import message_of
+
 
 @pytest.fixture(scope="module")
 def corpus_of_chunks(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -126,10 +128,7 @@ def test_questions_from_many_threads_give_the_same_hits(retriever: Retriever) ->
     ],
 )
 def test_a_question_that_is_none_is_an_error(query: str, k: int, message: str, retriever: Retriever) -> None:
-    with pytest.raises(QueryError) as fault:
-        retriever.search(query, k=k)
-
-    assert str(fault.value) == message
+    assert message_of(QueryError, lambda: retriever.search(query, k=k)) == message
 
 
 def test_a_path_instead_of_a_store_and_a_list_instead_of_a_question_are_type_errors(retriever: Retriever) -> None:
@@ -158,10 +157,7 @@ def test_a_model_that_changed_is_an_error(small_corpus: Path, tmp_path: Path, ti
     data[-1] ^= 1
     (model / "model.safetensors").write_bytes(data)
 
-    with pytest.raises(ModelError) as fault:
-        Retriever.open(tmp_path / "index").search("mill")
-
-    assert str(fault.value) == (
+    assert message_of(ModelError, lambda: Retriever.open(tmp_path / "index").search("mill")) == (
         f"{tmp_path / 'index'}: '{model}' is not the model this index was made with: its files have changed\n"
         "  hint: name the right folder with `model`, or build the index again with `rebuild=True`"
     )

@@ -14,6 +14,8 @@ from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import ANN, HEADER_BYTES, PACKAGES, VECTORS, load_faiss, map_vectors
 from ragidx.indexer.ann.index_types import Effort, Recipe
 
+from ...raising import message_of
+
 pytestmark = pytest.mark.slow
 
 PUT_BACK = "  hint: put it back from a copy, or build again with `rebuild=True`"
@@ -72,10 +74,9 @@ def test_another_faiss_index_in_the_file_is_named(tmp_path, ann_kit, make, reaso
         index.add(ann_kit.clustered(ROWS, DIM))
     faiss.write_index(index, str(tmp_path / VECTORS))
 
-    with pytest.raises(IndexFormatError) as caught:
-        map_vectors(tmp_path / VECTORS, DIM, ROWS)
+    said = message_of(IndexFormatError, lambda: map_vectors(tmp_path / VECTORS, DIM, ROWS))
 
-    assert str(caught.value) == f"{tmp_path / VECTORS}: the file is damaged: {reason}\n{PUT_BACK}"
+    assert said == f"{tmp_path / VECTORS}: the file is damaged: {reason}\n{PUT_BACK}"
 
 
 @pytest.mark.parametrize("name", [VECTORS, ANN])
@@ -124,10 +125,7 @@ def test_a_link_to_a_row_that_is_not_on_its_level_is_found(pair, ann_kit):
     place = begin + 4 * (int(starts[high]) + 2 * 16)  # its first link on level 1
     (pair / ANN).write_bytes(data[:place] + low.to_bytes(4, "little") + data[place + 4 :])
 
-    with pytest.raises(IndexFormatError) as caught:
-        ann_kit.open(pair / ANN, GRAPH, vectors)
-
-    assert str(caught.value) == (
+    assert message_of(IndexFormatError, lambda: ann_kit.open(pair / ANN, GRAPH, vectors)) == (
         f"{pair / ANN}: the file is damaged: it is not a graph over the vectors beside it\n{PUT_BACK}"
     )
 
@@ -337,10 +335,7 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path, made, ann_kit):
 def test_faiss_that_is_not_installed_is_named_with_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
 
-    with pytest.raises(RagidxError) as caught:
-        load_faiss()
-
-    assert str(caught.value) == (
+    assert message_of(RagidxError, load_faiss) == (
         "faiss is not installed\n  hint: pip install '.[cpu]' in a checkout, or pip install 'ragidx[cpu]'; "
         "gpu in place of cpu on a machine with an NVIDIA GPU"
     )
@@ -353,10 +348,7 @@ def test_two_faiss_packages_are_named_with_what_to_uninstall(monkeypatch, tmp_pa
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.15.1\n")
     monkeypatch.syspath_prepend(tmp_path)
 
-    with pytest.raises(RagidxError) as caught:
-        load_faiss()
-
-    assert str(caught.value) == (
+    assert message_of(RagidxError, load_faiss) == (
         "faiss-cpu and faiss-gpu are both installed, and overwrite each other's files\n"
         "  hint: pip uninstall -y faiss-cpu faiss-gpu, then install one of them again"
     )

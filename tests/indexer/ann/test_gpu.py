@@ -20,6 +20,8 @@ from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors, gpus
 from ragidx.indexer.ann.index_types import Effort, Recipe
 from ragidx.indexer.store.store import Store
 
+from ...raising import message_of
+
 NO_GPU = "`device`: there is no cuda device on this machine\n  hint: use `device=auto` or `device=cpu`"
 needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
 
@@ -149,10 +151,7 @@ def test_nothing_moves_where_no_gpu_is_asked_for(tmp_path, kit):
 def test_a_store_does_not_move_to_a_gpu_that_is_not_there(tmp_path, kit, device):
     kit.build(tmp_path / "index", {"a": ["a"]})
 
-    with pytest.raises(SpecError) as fault:
-        Store.open(tmp_path / "index").move(device)
-
-    assert str(fault.value) == NO_GPU
+    assert message_of(SpecError, lambda: Store.open(tmp_path / "index").move(device)) == NO_GPU
 
 
 @needs_a_gpu

@@ -25,6 +25,8 @@ from ragidx.indexer.ann.index_types import (
     train_rows,
 )
 
+from ...raising import message_of
+
 FACTORY_HINT = (
     "  hint: give a name (auto, flat, hnsw, ivf, sq8, ivfpq, rabitq), or a factory string: HNSW16; SQ8, SQ6, SQ4 or "
     "RaBitQ4; these, SQfp16 or PQ48 with IVF1024, in front; RR, in front of it turns the vectors"
@@ -43,9 +45,7 @@ recipes = (
 
 
 def refused(text: str, dim: int | None = None) -> str:
-    with pytest.raises(SpecError) as caught:
-        check_index_type(text, dim)
-    return str(caught.value)
+    return message_of(SpecError, lambda: check_index_type(text, dim))
 
 
 @pytest.mark.parametrize(
@@ -140,10 +140,7 @@ def test_codes_that_do_not_divide_the_width_name_those_that_do():
     ],
 )
 def test_options_that_cannot_be_are_refused(options, message):
-    with pytest.raises(SpecError) as caught:
-        IndexOptions(**options)
-
-    assert str(caught.value) == message
+    assert message_of(SpecError, lambda: IndexOptions(**options)) == message
 
 
 @pytest.mark.parametrize(
@@ -266,7 +263,6 @@ def test_a_size_is_a_number_with_a_unit(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["x", "", "GB", "-1GB", "1e9", "2XB", "1,000", "1.GB", "2GB2", "nan"])
 def test_what_is_no_size_is_refused_with_what_is_one(text: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        memory_size(text)
+    said = message_of(SpecError, lambda: memory_size(text))
 
-    assert str(fault.value) == f"`max_memory`: '{text}' is not a size\n  hint: write 500MB, 2GB or 1.5GiB"
+    assert said == f"`max_memory`: '{text}' is not a size\n  hint: write 500MB, 2GB or 1.5GiB"

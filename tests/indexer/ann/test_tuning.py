@@ -14,6 +14,8 @@ from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.index_types import Effort, IndexOptions, Recipe, footprint_of
 from ragidx.indexer.ann.tuning import Measured, choose, exact_answers, tune
 
+from ...raising import message_of
+
 pytestmark = pytest.mark.slow
 
 ROWS, DIM = 2000, 32
@@ -38,9 +40,7 @@ def chosen(path: Path, options: IndexOptions, memory: int | None = None, rows: i
 
 
 def refused(path: Path, options: IndexOptions, memory: int | None = None) -> str:
-    with pytest.raises(SpecError) as caught:
-        chosen(path, options, memory)
-    return str(caught.value)
+    return message_of(SpecError, lambda: chosen(path, options, memory))
 
 
 def measured(stored, recipe: str, target: float) -> Measured:

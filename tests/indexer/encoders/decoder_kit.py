@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.encoders.decoder import DecoderEncoder
 from ragidx.indexer.encoders.load import load_encoder
+
+from ...raising import message_of
 
 Make = Callable[..., Path]
 Vectors = NDArray[np.float32]
@@ -74,6 +75,4 @@ def close(one: Vectors, other: Vectors) -> None:
 
 
 def told(make: Callable[[], object], kind: type[Exception] = SpecError) -> str:
-    with pytest.raises(kind) as fault:
-        make()
-    return str(fault.value)
+    return message_of(kind, make)

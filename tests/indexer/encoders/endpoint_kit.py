@@ -6,13 +6,12 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from ragidx.corpora.errors import RagidxError
 from ragidx.indexer.encoders.endpoint import EndpointEncoder
 from ragidx.indexer.encoders.load import load_encoder
 
 from ...embedding_server import EmbeddingServer
+from ...raising import message_of
 
 WORDS = [f"word{number}" for number in range(300)]
 
@@ -24,9 +23,7 @@ def opened(server: EmbeddingServer, **options: Any) -> EndpointEncoder:
 
 
 def error_of(call: Callable[[], object], server: EmbeddingServer) -> str:
-    with pytest.raises(RagidxError) as fault:
-        call()
-    return str(fault.value).replace(f"{server.url}/embeddings", "URL")
+    return message_of(RagidxError, call).replace(f"{server.url}/embeddings", "URL")
 
 
 def some_texts(count: int) -> list[str]:

@@ -16,6 +16,7 @@ from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.encoders.decoder import DecoderEncoder
 from ragidx.indexer.encoders.load import load_encoder
 
+from ...raising import message_of
 from ...tiny_weights import write_adapter, write_pooler
 from .decoder_kit import TEXTS, Make, close, load, told
 
@@ -214,10 +215,7 @@ def test_adapters_add_up(tiny_model: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layer", [-1, 2])
 def test_the_last_layer_has_gone_through_the_final_norm(layer: int, tiny_model: Callable[..., Path]) -> None:
-    with pytest.raises(SpecError) as fault:
-        load_encoder(str(tiny_model("llama")), layer=layer, layer_norm=True)
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: load_encoder(str(tiny_model("llama")), layer=layer, layer_norm=True)) == (
         "`layer_norm`: the last layer's states have gone through the final norm\n"
         "  hint: remove `layer_norm`, or give a `layer` before the last"
     )
@@ -232,10 +230,7 @@ def test_a_checkpoint_that_lacks_weights_is_refused(tiny_model: Callable[..., Pa
     del tensors["model.layers.1.mlp.up_proj.weight"], tensors["model.norm.weight"]
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
 
-    with pytest.raises(ModelError) as fault:
-        load_encoder(str(folder))
-
-    assert str(fault.value) == (
+    assert message_of(ModelError, lambda: load_encoder(str(folder))) == (
         f"{folder}: the weights of '{folder}' lack 'layers.1.mlp.up_proj.weight' and 1 more\n"
         "  hint: download or copy the model again"
     )

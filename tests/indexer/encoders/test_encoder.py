@@ -22,6 +22,8 @@ from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.prompts.rendering import Rendered
 
+from ...raising import message_of
+
 TEXTS = [
     "The river rises in the hills and flows past the old mill before it reaches the sea.",
     "a",
@@ -248,9 +250,7 @@ def test_the_fingerprint_follows_the_weights(tiny_model: Callable[..., Path], tm
 
 
 def _message(make: Callable[[], object], kind: type[RagidxError]) -> str:
-    with pytest.raises(kind) as fault:
-        make()
-    return str(fault.value)
+    return message_of(kind, make)
 
 
 def test_unknown_names_name_the_near_miss(tiny_model: Callable[..., Path]) -> None:

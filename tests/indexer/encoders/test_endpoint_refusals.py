@@ -19,6 +19,7 @@ from ragidx.indexer.encoders.endpoint import (
 from ragidx.indexer.encoders.load import load_encoder
 
 from ...embedding_server import EmbeddingServer, Reply, changed, status
+from ...raising import message_of
 from .endpoint_kit import error_of, opened
 
 
@@ -192,10 +193,7 @@ def test_what_a_server_decides_cannot_be_asked_for(
     ],
 )
 def test_servers_and_their_models_belong_together(model: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(RagidxError) as fault:
-        load_encoder(model, **options)
-
-    assert str(fault.value) == message
+    assert message_of(RagidxError, lambda: load_encoder(model, **options)) == message
 
 
 def test_the_canary_tells_another_model(server: EmbeddingServer) -> None:
@@ -220,10 +218,9 @@ def test_the_canary_tells_another_model(server: EmbeddingServer) -> None:
 
 @pytest.mark.parametrize("kept", [b"", b"abc", np.zeros(16, "<f4").tobytes(), np.full(16, np.nan, "<f4").tobytes()])
 def test_a_damaged_canary_is_told(server: EmbeddingServer, kept: bytes) -> None:
-    with pytest.raises(IndexFormatError) as fault:
-        check_canary(opened(server), kept, "index")
+    said = message_of(IndexFormatError, lambda: check_canary(opened(server), kept, "index"))
 
-    assert str(fault.value) == ("index: canary.f32 holds no vector\n  hint: build the index again with `rebuild=True`")
+    assert said == ("index: canary.f32 holds no vector\n  hint: build the index again with `rebuild=True`")
 
 
 def test_rounding_is_no_other_model(server: EmbeddingServer) -> None:

@@ -22,6 +22,8 @@ from ragidx.indexer.filters.unembedding import spectrum_of
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.specs import FilterSpec
 
+from ...raising import message_of
+
 TEXTS = ["The river rises in the hills.", "a", "Ünïcödé café", "Who signed the lease?"]
 METHODS = ["echo", "prompteol", "llm2vec", "reba"]
 FAMILIES = [
@@ -113,9 +115,7 @@ def test_the_filter_spans_the_middle_of_the_heads_own_spectrum(family: str, tied
 
 
 def _refusal(folder: Path, method: str) -> str:
-    with pytest.raises(ModelError) as fault:
-        _load(folder, method)
-    return str(fault.value)
+    return message_of(ModelError, lambda: _load(folder, method))
 
 
 def test_mpt_is_refused_where_attention_must_run_both_ways(tiny_model: Make) -> None:

@@ -13,11 +13,11 @@ from ragidx.indexer.encoders.methods import (
 )
 from ragidx.indexer.models.locate import ModelFiles
 
+from ...raising import message_of
+
 
 def told(files: ModelFiles, **asked: Any) -> str:
-    with pytest.raises(SpecError) as fault:
-        resolve(files, **asked)
-    return str(fault.value)
+    return message_of(SpecError, lambda: resolve(files, **asked))
 
 
 # --- copies

@@ -15,6 +15,7 @@ from torch import Tensor
 from ragidx.corpora.errors import ModelError, RagidxError
 from ragidx.indexer.encoders.trained_pooling import load_pooling
 
+from ...raising import message_of
 from .pooling_kit import HIDDEN, LAYERS, drawn, every, pooling
 
 AGAIN = "hint: download or copy the file again"
@@ -42,9 +43,8 @@ def saved(tmp_path: Path) -> Callable[..., Path]:
 
 def told(path: Path, **asked: Any) -> str:
     """The whole text of the error that loading ends in, less the name of the folder."""
-    with pytest.raises(ModelError) as caught:
-        load_pooling(path, **({"hidden": HIDDEN, "n_layers": LAYERS} | asked))
-    return str(caught.value).replace(str(path.parent), "HERE")
+    said = message_of(ModelError, lambda: load_pooling(path, **({"hidden": HIDDEN, "n_layers": LAYERS} | asked)))
+    return said.replace(str(path.parent), "HERE")
 
 
 @pytest.mark.parametrize("layers", [None, 5])

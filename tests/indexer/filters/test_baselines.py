@@ -23,6 +23,8 @@ from ragidx.indexer.filters.unembedding import find_unembedding, spectrum_of
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.specs import FILTERS, FilterSpec
 
+from ...raising import message_of
+
 BASELINES = sorted(set(FILTERS) - {"embedfilter", "none"})
 OF_THE_HEAD = [name for name in BASELINES if FILTERS[name].head]
 
@@ -267,10 +269,7 @@ def test_a_seed_alone_belongs_to_no_filter() -> None:
     ],
 )
 def test_options_that_a_filter_does_not_have_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        FilterSpec(**options)
-
-    assert str(fault.value) == message
+    assert message_of(SpecError, lambda: FilterSpec(**options)) == message
 
 
 @pytest.mark.parametrize("name", ["embedfilter", *BASELINES])
@@ -285,17 +284,13 @@ def test_options_that_a_filter_does_not_have_are_refused(options: dict[str, Any]
 def test_a_width_that_the_model_does_not_have_is_refused(
     name: str, options: dict[str, Any], message: str, model: Any
 ) -> None:
-    with pytest.raises(SpecError) as fault:
-        _made(name, model, **options)
-
-    assert str(fault.value) == message
+    assert message_of(SpecError, lambda: _made(name, model, **options)) == message
 
 
 def test_an_offset_behind_the_spectrum_is_refused(model: Any) -> None:
-    with pytest.raises(SpecError) as fault:
-        _made("embedfilter", model, offset=32)
+    said = message_of(SpecError, lambda: _made("embedfilter", model, offset=32))
 
-    assert str(fault.value) == "`filter_offset`: offset=32 leaves nothing of 32 dimensions\n  hint: give at most 31"
+    assert said == "`filter_offset`: offset=32 leaves nothing of 32 dimensions\n  hint: give at most 31"
 
 
 @pytest.mark.parametrize("name", ["embedfilter", *OF_THE_HEAD])
@@ -315,10 +310,7 @@ def test_a_model_without_a_head_has_the_other_filters(name: str, tiny_sentence_t
 
 @pytest.mark.parametrize("name", [name for name in BASELINES if FILTERS[name].calibrated])
 def test_a_fitted_filter_without_a_corpus_is_refused(name: str, model: Any) -> None:
-    with pytest.raises(SpecError) as fault:
-        make_filter(FilterSpec(name=name, dim=4), model)
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: make_filter(FilterSpec(name=name, dim=4), model)) == (
         f"`filter`: filter '{name}' is fitted on a corpus, and there is none here\n"
         f"  hint: build an index with `filter={name}`, or take a filter that needs none"
     )

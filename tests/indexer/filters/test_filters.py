@@ -22,6 +22,8 @@ from ragidx.indexer.filters.unembedding import Spectrum, decompose, find_unembed
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.specs import FilterSpec
 
+from ...raising import message_of
+
 
 def _spectrum(hidden: int, seed: int = 0) -> Spectrum:
     head = np.random.default_rng(seed).standard_normal((4 * hidden, hidden))
@@ -134,10 +136,7 @@ def test_a_quantised_head_is_refused(
     tensors["lm_head.weight"] = torch.ones_like(tensors["lm_head.weight"]).to(dtype)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
-    with pytest.raises(ModelError) as fault:
-        spectrum_of(locate(str(folder)))
-
-    assert str(fault.value) == (
+    assert message_of(ModelError, lambda: spectrum_of(locate(str(folder)))) == (
         f"{folder / 'model.safetensors'}: the unembedding matrix 'lm_head.weight' is stored as {name}, which has no"
         " spectrum\n  hint: use a checkpoint with the head in float16, bfloat16 or float32; or use `filter=none`, or"
         " one that reads no head: truncation, random, whitening, pca"
@@ -151,10 +150,7 @@ def test_a_head_that_is_not_finite_is_refused(tiny_model: Callable[..., Path], t
     tensors["lm_head.weight"][3, 5] = torch.nan
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
-    with pytest.raises(ModelError) as fault:
-        spectrum_of(locate(str(folder)))
-
-    assert str(fault.value) == (
+    assert message_of(ModelError, lambda: spectrum_of(locate(str(folder)))) == (
         f"{folder / 'model.safetensors'}: the unembedding matrix 'lm_head.weight' holds numbers that are not finite\n"
         "  hint: download or copy the model again"
     )
@@ -202,10 +198,7 @@ def test_a_broken_list_of_shards_is_refused(
     shutil.copytree(tiny_model("llama"), folder)
     (folder / "model.safetensors.index.json").write_text(text)
 
-    with pytest.raises(ModelError) as fault:
-        find_unembedding(locate(str(folder)))
-
-    assert str(fault.value) == (
+    assert message_of(ModelError, lambda: find_unembedding(locate(str(folder)))) == (
         f"{folder / 'model.safetensors.index.json'}: {reason}\n  hint: download or copy the model again"
     )
 
@@ -272,10 +265,7 @@ def test_a_filter_of_an_older_index_is_read() -> None:
     ],
 )
 def test_bytes_that_are_no_filter_are_refused(data: bytes) -> None:
-    with pytest.raises(IndexFormatError) as fault:
-        Filter.from_bytes(data)
-
-    assert str(fault.value) == (
+    assert message_of(IndexFormatError, lambda: Filter.from_bytes(data)) == (
         "filter.safetensors: the filter of the index cannot be read\n  hint: build again with `rebuild=True`"
     )
 
@@ -283,10 +273,7 @@ def test_bytes_that_are_no_filter_are_refused(data: bytes) -> None:
 def test_a_filter_that_is_not_finite_is_refused() -> None:
     data = save_arrays({"matrix": np.eye(3, dtype="f4"), "shift": np.array([0, np.inf, 0], "f4")})
 
-    with pytest.raises(IndexFormatError) as fault:
-        Filter.from_bytes(data)
-
-    assert str(fault.value) == (
+    assert message_of(IndexFormatError, lambda: Filter.from_bytes(data)) == (
         "filter.safetensors: the filter of the index holds numbers that are not finite\n"
         "  hint: build again with `rebuild=True`"
     )
@@ -367,10 +354,7 @@ def test_the_bundled_models_offset_holds_at_every_width() -> None:
 def test_an_unknown_filter_names_the_near_miss() -> None:
     files = locate("mini")
 
-    with pytest.raises(SpecError) as fault:
-        filter_spec(files, resolve(files), filter="embedfiltre")
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: filter_spec(files, resolve(files), filter="embedfiltre")) == (
         "unknown filter 'embedfiltre'; did you mean 'embedfilter'?\n"
         "  hint: known: bulk, dominant, embedfilter, none, optimal, optimal-abs, pca, random, random-directions,"
         " secondary, truncation, whitening"

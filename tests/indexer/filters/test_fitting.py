@@ -14,6 +14,8 @@ from ragidx.corpora.records import Document
 from ragidx.indexer.filters.filter import pca, whitening
 from ragidx.indexer.filters.fitting import DocumentSample, Moments, Sample, lot, lowest
 
+from ...raising import message_of
+
 
 def _documents(lengths: list[int]) -> list[Document]:
     return [Document(f"d{number}", "x" * length) for number, length in enumerate(lengths)]
@@ -194,10 +196,7 @@ def test_tokens_are_counted_up_to_the_rows_of_the_head() -> None:
     ],
 )
 def test_a_sample_of_nothing_is_refused(sample: Sample, what: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        sample.moments() if what == "embedding" else sample.token_counts(10)
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: sample.moments() if what == "embedding" else sample.token_counts(10)) == (
         f"`filter`: the sample of the corpus has no {what} to fit a filter on\n  hint: take another filter"
     )
 

@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.models.lora import merge
+
+from ...raising import message_of
 
 PLAIN = {"peft_type": "LORA", "base_model_name_or_path": "some/base", "r": 1, "lora_alpha": 2, "bias": "none"}
 AGAIN = "hint: download or copy the adapter again"
@@ -47,6 +48,5 @@ def model(layer: nn.Module | None = None) -> nn.Module:
 
 def told(folder: Path, of: nn.Module | None = None) -> str:
     """The whole text of the error that merging ends in, less the name of the folder."""
-    with pytest.raises(ModelError) as caught:
-        merge(model() if of is None else of, folder, "mine")
-    return str(caught.value).replace(str(folder), "HERE")
+    said = message_of(ModelError, lambda: merge(model() if of is None else of, folder, "mine"))
+    return said.replace(str(folder), "HERE")

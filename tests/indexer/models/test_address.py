@@ -7,6 +7,8 @@ import pytest
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.models.address import Address, address_of, api_key, chosen_address
 
+from ...raising import message_of
+
 KEPT = "http://127.0.0.1:11434/v1/embeddings"
 FAR = "https://api.example/v1/embeddings"
 
@@ -42,20 +44,14 @@ def test_an_address_ends_where_embeddings_are_made(typed: str, url: str) -> None
     ],
 )
 def test_what_is_no_address_is_refused(typed: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        address_of(typed)
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: address_of(typed)) == (
         f"`endpoint`: {typed!a} is no address of a server\n  hint: write it as `endpoint=http://127.0.0.1:11434/v1`"
     )
 
 
 @pytest.mark.parametrize("typed", ["https://me:s3cret@host/v1", "https://host/v1?key=s3cret", "https://host/v1#s3cret"])
 def test_an_address_with_a_secret_is_refused_and_not_shown(typed: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        address_of(typed)
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: address_of(typed)) == (
         "`endpoint`: the address has more than host, port and path\n"
         "  hint: put a key into the environment variable RAGIDX_API_KEY, and nothing into the address"
     )
@@ -87,10 +83,7 @@ def test_a_named_address_comes_before_the_one_that_an_index_keeps() -> None:
 
 
 def test_of_an_index_another_machine_is_not_asked() -> None:
-    with pytest.raises(SpecError) as fault:
-        chosen_address(None, FAR, "openai:m")
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: chosen_address(None, FAR, "openai:m")) == (
         f"`endpoint`: the index was made with the endpoint {FAR}, which is another machine\n"
         f"  hint: name it, if texts may go there: `endpoint={FAR}`"
     )
@@ -98,10 +91,7 @@ def test_of_an_index_another_machine_is_not_asked() -> None:
 
 @pytest.mark.parametrize("kept", [None, 7, ["http://127.0.0.1"]])
 def test_without_an_address_there_is_an_error(kept: object) -> None:
-    with pytest.raises(SpecError) as fault:
-        chosen_address(None, kept, "openai:m")
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: chosen_address(None, kept, "openai:m")) == (
         "`endpoint`: 'openai:m' is a model of a server, and no server is named\n"
         "  hint: name it, such as `endpoint=http://127.0.0.1:11434/v1`"
     )
@@ -123,7 +113,6 @@ def test_the_key_goes_to_named_addresses_and_that_of_openai_never_in_the_open(mo
 def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setenv("RAGIDX_API_KEY", key)
 
-    with pytest.raises(SpecError) as fault:
-        api_key(Address(FAR))
+    said = message_of(SpecError, lambda: api_key(Address(FAR)))
 
-    assert str(fault.value) == "RAGIDX_API_KEY: the key has characters that no key has\n  hint: set it again"
+    assert said == "RAGIDX_API_KEY: the key has characters that no key has\n  hint: set it again"

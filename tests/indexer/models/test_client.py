@@ -18,6 +18,7 @@ from ragidx.indexer.models.address import Address, address_of
 from ragidx.indexer.models.client import Calls, Client, Patience, RefusedTextError
 
 from ...embedding_server import EmbeddingServer, Handler, Reply, after, dropped, endless, running, status, vectors
+from ...raising import message_of
 
 QUICK = Patience(connect_s=1, answer_s=5, attempts=3, wait_s=0.01, most_s=2)
 KEY = "sk-s3cret-0123456789"
@@ -30,9 +31,7 @@ def ask(server: EmbeddingServer, patience: Patience = QUICK, calls: Calls | None
 
 def error_of(server: EmbeddingServer, *replies: Reply, patience: Patience = QUICK) -> str:
     server.replies.extend(replies)
-    with pytest.raises(ModelError) as fault:
-        ask(server, patience)
-    return str(fault.value).replace(f"{server.url}/embeddings", "URL")
+    return message_of(ModelError, lambda: ask(server, patience)).replace(f"{server.url}/embeddings", "URL")
 
 
 @pytest.fixture
@@ -180,10 +179,7 @@ def test_a_server_that_is_down_is_told_at_once() -> None:
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1/embeddings"
     started = time.monotonic()
 
-    with pytest.raises(ModelError) as fault:
-        Client(Address(url)).post({}, 10, Calls())
-
-    assert str(fault.value) == (
+    assert message_of(ModelError, lambda: Client(Address(url)).post({}, 10, Calls())) == (
         f"{url}: does not answer: Connection refused\n  hint: start the server, or name another with `endpoint`"
     )
     assert time.monotonic() - started < 1
@@ -300,10 +296,9 @@ def test_an_address_that_an_index_keeps_gets_no_key(server: EmbeddingServer, mon
     server.replies.append(status(401))
     url = f"{server.url}/embeddings"
 
-    with pytest.raises(ModelError) as fault:
-        Client(Address(url, named=False), QUICK).post({"input": []}, 10_000, Calls())
+    said = message_of(ModelError, lambda: Client(Address(url, named=False), QUICK).post({"input": []}, 10_000, Calls()))
 
-    assert str(fault.value) == (
+    assert said == (
         f"{url}: it asks for a key (status 401), and an address that an index keeps gets none\n"
         f"  hint: name it: `endpoint={url}`"
     )
@@ -314,10 +309,7 @@ def test_offline_asks_this_machine_alone(server: EmbeddingServer, monkeypatch: p
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert ask(server)["data"]
 
-    with pytest.raises(SpecError) as fault:
-        Client(address_of("https://api.example/v1"))
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: Client(address_of("https://api.example/v1"))) == (
         "`endpoint`: api.example is another machine, and no network may be used\n"
         "  hint: name a server on this machine, or allow the network"
     )

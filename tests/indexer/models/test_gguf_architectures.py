@@ -16,6 +16,7 @@ from ragidx.indexer.models.gguf.architectures import config_of, rotated_rows, we
 from ragidx.indexer.models.locate import locate
 
 from ...gguf_kit import twin
+from ...raising import message_of
 
 SAFETENSORS = "\n  hint: name the folder with the model's safetensors"
 AGAIN = "\n  hint: download or copy the model again"
@@ -209,10 +210,7 @@ def test_what_is_not_known_is_refused_by_name(
 ) -> None:
     path = twin(tiny_model("llama"), tmp_path / "x.gguf", keys=keys, tensors=tensors)
 
-    with pytest.raises(ModelError) as fault:
-        locate(str(path))
-
-    assert str(fault.value) == f"{path}: {message}"
+    assert message_of(ModelError, lambda: locate(str(path))) == f"{path}: {message}"
 
 
 def test_rope_factors_are_known_in_llama_alone(tiny_model: Callable[..., Path], tmp_path: Path) -> None:

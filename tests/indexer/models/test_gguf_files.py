@@ -20,6 +20,7 @@ from ragidx.indexer.models.gguf.architectures import weights_of
 from ragidx.indexer.models.locate import locate
 
 from ...gguf_kit import gguf, twin
+from ...raising import message_of
 from ...tiny_weights import write_pooler
 
 
@@ -38,9 +39,7 @@ def file(folder: Path, tiny_model: Callable[..., Path]) -> Path:
 
 
 def told(model: str, **options: Any) -> str:
-    with pytest.raises(ModelError) as fault:
-        locate(model, **options)
-    return str(fault.value)
+    return message_of(ModelError, lambda: locate(model, **options))
 
 
 def test_a_file_is_named_by_its_path_whatever_it_is_called(file: Path, folder: Path) -> None:

@@ -18,6 +18,7 @@ from ragidx.indexer.models.gguf.header import Gguf
 from ragidx.indexer.models.gguf.tokenizer import SPLITS, read_tokenizer
 
 from ...gguf_kit import BPE
+from ...raising import message_of
 
 PATH = Path("x.gguf")
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -39,9 +40,7 @@ def pieces(gguf: Gguf, text: str) -> list[str]:
 
 
 def told(gguf: Gguf) -> str:
-    with pytest.raises(ModelError) as fault:
-        read_tokenizer(gguf, "m")
-    return str(fault.value)
+    return message_of(ModelError, lambda: read_tokenizer(gguf, "m"))
 
 
 @pytest.mark.parametrize(

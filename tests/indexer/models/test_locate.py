@@ -19,6 +19,7 @@ from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles, locate
 
+from ...raising import message_of
 from ...tiny_weights import write_adapter, write_pooler
 
 LLAMA3, LLAMA2 = "meta-llama/Meta-Llama-3-8B-Instruct", "meta-llama/Llama-2-7b-chat-hf"
@@ -40,9 +41,7 @@ def base(folder: Path, tiny_model: Callable[..., Path]) -> Path:
 
 
 def told(model: str, **options: Any) -> str:
-    with pytest.raises(ModelError) as fault:
-        locate(model, **options)
-    return str(fault.value)
+    return message_of(ModelError, lambda: locate(model, **options))
 
 
 def change(path: Path, **fields: Any) -> None:
@@ -363,10 +362,9 @@ def test_a_file_of_an_adapter_that_decides_nothing_is_left_out(base: Path, folde
 def test_an_adapter_is_named_once(base: Path, folder: Path) -> None:
     write_adapter(folder / "a", None, seed=0)
 
-    with pytest.raises(ModelError) as fault:
-        locate("base", adapters=["a", "./a"])
+    said = message_of(ModelError, lambda: locate("base", adapters=["a", "./a"]))
 
-    assert str(fault.value) == "`adapters`: the adapter './a' is named twice\n  hint: name it once"
+    assert said == "`adapters`: the adapter './a' is named twice\n  hint: name it once"
     with pytest.raises(TypeError, match="expected a list of adapters, got one string"):
         locate("base", adapters="a")
 
@@ -379,7 +377,6 @@ def test_a_file_of_weights_is_no_model_and_its_folder_is(
     (tmp_path / "sub").mkdir()
     (tmp_path / name).write_bytes(b"")
 
-    with pytest.raises(ModelError) as fault:
-        locate(name)
+    said = message_of(ModelError, lambda: locate(name))
 
-    assert str(fault.value) == (f"`model`: '{name}' is a file of weights alone\n  hint: name the folder that it is in")
+    assert said == (f"`model`: '{name}' is a file of weights alone\n  hint: name the folder that it is in")

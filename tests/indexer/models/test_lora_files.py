@@ -14,6 +14,7 @@ from torch import Tensor
 from ragidx.corpora.errors import ModelError
 from ragidx.indexer.models.lora_config import base_name, is_adapter, read_config
 
+from ...raising import message_of
 from .lora_kit import AGAIN, BY_PEFT, adapter, told
 
 # --- damaged and dangerous files
@@ -189,10 +190,9 @@ def test_the_base_is_what_the_config_names(tmp_path: Path) -> None:
 
 
 def test_a_config_without_a_base_says_what_to_name(tmp_path: Path) -> None:
-    with pytest.raises(ModelError) as caught:
-        base_name(adapter(tmp_path / "a", base_model_name_or_path=""))
+    said = message_of(ModelError, lambda: base_name(adapter(tmp_path / "a", base_model_name_or_path="")))
 
-    assert str(caught.value).replace(str(tmp_path), "HERE") == (
+    assert said.replace(str(tmp_path), "HERE") == (
         "HERE/a/adapter_config.json: the adapter's config names no base model\n"
         "  hint: name the base model with `model`, and this folder with `adapters`"
     )

@@ -13,6 +13,8 @@ from ragidx.corpora.errors import ModelError
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import locate
 
+from ...raising import message_of
+
 DENSE = {
     "idx": 3,
     "name": "3",
@@ -44,9 +46,7 @@ def with_dense(plain: Path, *, safe: bool) -> Path:
 
 
 def refused(folder: Path) -> str:
-    with pytest.raises(ModelError) as fault:
-        locate(str(folder))
-    return str(fault.value)
+    return message_of(ModelError, lambda: locate(str(folder)))
 
 
 def test_pickled_weights_of_a_module_are_refused(plain: Path) -> None:

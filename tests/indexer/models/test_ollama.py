@@ -19,6 +19,7 @@ from ragidx.indexer.models.gguf import ollama
 from ragidx.indexer.models.locate import locate
 
 from ...gguf_kit import twin
+from ...raising import message_of
 
 IMAGE = "application/vnd.ollama.image."
 LIBRARY = "registry.ollama.ai/library"
@@ -64,9 +65,7 @@ def weights(tiny_model: Callable[..., Path], tmp_path: Path) -> bytes:
 
 
 def told(name: str) -> str:
-    with pytest.raises(ModelError) as fault:
-        locate(name)
-    return str(fault.value)
+    return message_of(ModelError, lambda: locate(name))
 
 
 @pytest.mark.parametrize("linked", [False, True])

@@ -10,6 +10,8 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.prompts.forms import Forms, forms_of
 from ragidx.indexer.prompts.templates import DEFAULT_INSTRUCTION
 
+from ...raising import message_of
+
 
 def test_without_a_template_texts_are_sent_as_they_are_and_instructions_before_queries() -> None:
     forms = forms_of("")
@@ -73,10 +75,7 @@ def test_a_text_is_never_a_placeholder(text: str) -> None:
     ],
 )
 def test_a_form_that_would_lose_something_is_refused(template: str, message: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        forms_of(template)
-
-    assert str(fault.value) == message
+    assert message_of(SpecError, lambda: forms_of(template)) == message
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,4 @@ def test_a_form_that_would_lose_something_is_refused(template: str, message: str
     ],
 )
 def test_an_instruction_that_is_not_read_is_refused(instruction: str, message: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        forms_of("q: {text}").filled("t", instruction)
-
-    assert str(fault.value) == message
+    assert message_of(SpecError, lambda: forms_of("q: {text}").filled("t", instruction)) == message

@@ -16,6 +16,8 @@ from ragidx.indexer.prompts import instructions
 from ragidx.indexer.prompts.instructions import instruction, task_instructions, task_names
 from ragidx.indexer.specs import EncoderSpec
 
+from ...raising import message_of
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -60,20 +62,14 @@ def test_no_two_tasks_differ_in_case_and_punctuation_alone() -> None:
     [("scifct", "; did you mean 'SciFact'?"), ("hotpotqa2", "; did you mean 'HotpotQA'?"), ("zzz", ""), ("-", "")],
 )
 def test_an_unknown_task_names_the_near_miss_and_where_the_known_ones_are(typed: str, guess: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        instruction(f"task:{typed}")
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: instruction(f"task:{typed}")) == (
         f"`instruction`: unknown task '{typed}'{guess}\n"
         "  hint: `ragidx models --tasks` lists the tasks with their instructions; or write the instruction itself"
     )
 
 
 def test_a_set_that_is_used_in_two_ways_asks_which_is_meant() -> None:
-    with pytest.raises(SpecError) as fault:
-        instruction("task:nli")
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: instruction("task:nli")) == (
         "`instruction`: 'NLI' is used with 2 instructions: "
         "'Given a premise, retrieve a hypothesis that is entailed by the premise'; 'Retrieve semantically similar text'"
         "\n  hint: write the one you mean in place of the name"

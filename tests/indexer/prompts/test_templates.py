@@ -17,6 +17,8 @@ from ragidx.indexer.prompts.templates import (
 )
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
+from ...raising import message_of
+
 
 @pytest.mark.parametrize(
     ("name", "message"),
@@ -34,10 +36,7 @@ from ragidx.indexer.prompts.tokenizer import TextTokenizer
     ],
 )
 def test_a_wrong_template_is_named(name: str, message: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        load_template(name)
-
-    assert str(fault.value) == message
+    assert message_of(SpecError, lambda: load_template(name)) == message
 
 
 @pytest.mark.parametrize(
@@ -57,10 +56,7 @@ def test_a_wrong_template_is_named(name: str, message: str) -> None:
     ],
 )
 def test_an_instruction_that_cannot_be_read_is_refused(template: str, instruction: str, message: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        load_template(template).side(instruction)
-
-    assert str(fault.value) == message
+    assert message_of(SpecError, lambda: load_template(template).side(instruction)) == message
 
 
 @pytest.mark.parametrize("template", [*template_names(), "Passage: {text}"])
@@ -98,20 +94,14 @@ def test_an_empty_instruction_is_none(template: str) -> None:
     ],
 )
 def test_a_users_string_that_the_method_cannot_read_is_refused(template: str, method: str, message: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        load_template(template, method=method)
-
-    assert str(fault.value) == message
+    assert message_of(SpecError, lambda: load_template(template, method=method)) == message
 
 
 @pytest.mark.parametrize("name", [*sorted({*template_names()} - {"reba", "echo-copies"}), "{text} {text}"])
 def test_copies_of_a_template_that_has_none_are_refused(name: str) -> None:
     assert default_copies(name) is None
 
-    with pytest.raises(SpecError) as fault:
-        load_template(name, copies=2)
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: load_template(name, copies=2)) == (
         f"`copies`: the template '{name}' does not repeat the text\n"
         "  hint: remove `copies`, or use `method=reba` or `method=echo` without a template"
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.store.store import Store
+
+from ...raising import message_of
 
 PUT_BACK = "  hint: put it back from a copy, or build again with `rebuild=True`"
 GO_BACK = (
@@ -20,6 +20,4 @@ SEGMENT = "segments/00000001-0000"
 
 
 def refused(path: Path) -> str:
-    with pytest.raises(IndexFormatError) as caught:
-        Store.open(path)
-    return str(caught.value)
+    return message_of(IndexFormatError, lambda: Store.open(path))

@@ -14,6 +14,8 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import writer as writer_module
 
+from ...raising import message_of
+
 SIX = {f"{name}.txt": [f"{name} {part}" for part in range(3)] for name in ("ant", "bee", "cat", "dog", "eel", "fox")}
 
 
@@ -277,10 +279,7 @@ def test_vectors_remembered_out_of_order_are_found(tmp_path, kit):
 def test_another_spec_for_an_existing_index_is_an_error_that_says_what_differs(tmp_path, kit):
     kit.build(tmp_path / "index", SIX)
 
-    with pytest.raises(SpecError) as caught:
-        kit.writer(tmp_path / "index", fingerprint="0" * 64)
-
-    assert str(caught.value) == (
+    assert message_of(SpecError, lambda: kit.writer(tmp_path / "index", fingerprint="0" * 64)) == (
         f"{tmp_path / 'index'}: the index was made with another fingerprint: {'f' * 64}, not {'0' * 64}\n"
         "  hint: build with the same options as before, or replace the index with `rebuild=True`"
     )

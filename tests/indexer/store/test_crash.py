@@ -19,6 +19,8 @@ from ragidx.corpora.errors import BusyError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.store.store import Store
 
+from ...raising import message_of
+
 OLD = {"a.txt": ["a 0", "a 1"], "b.txt": ["b 0"]}
 NEW = OLD | {"b.txt": ["b changed"], "c.txt": ["c 0", "c 1"]}
 
@@ -216,10 +218,7 @@ def test_a_folder_that_is_read_only_opens(closed):
 def test_a_folder_that_is_read_only_is_not_written(closed, kit):
     index = closed(OLD)
 
-    with pytest.raises(RagidxError) as caught:
-        kit.writer(index)
-
-    assert str(caught.value) == (
+    assert message_of(RagidxError, lambda: kit.writer(index)) == (
         f"{index / 'LOCK'}: cannot write: Permission denied\n"
         "  hint: make the folder writable, or choose another one with `index`"
     )

@@ -13,6 +13,7 @@ from fault_reader import canonical, sign
 from ragidx import __version__
 from ragidx.corpora.errors import IndexFormatError
 
+from ...raising import message_of
 from .hostile_kit import GO_BACK, refused
 
 
@@ -51,10 +52,7 @@ def test_an_index_whose_first_build_was_interrupted(tmp_path, kit):
 def test_a_folder_of_something_else_is_not_written_to(tmp_path, kit):
     (tmp_path / "letter.txt").write_text("hello")
 
-    with pytest.raises(IndexFormatError) as caught:
-        kit.writer(tmp_path)
-
-    assert str(caught.value) == (
+    assert message_of(IndexFormatError, lambda: kit.writer(tmp_path)) == (
         f"{tmp_path}: it is not an index, and not empty\n  hint: choose another folder with `index`"
     )
     assert [file.name for file in tmp_path.iterdir()] == ["letter.txt"]
@@ -63,10 +61,7 @@ def test_a_folder_of_something_else_is_not_written_to(tmp_path, kit):
 def test_a_file_is_not_written_to(tmp_path, kit):
     (tmp_path / "letter.txt").write_text("hello")
 
-    with pytest.raises(IndexFormatError) as caught:
-        kit.writer(tmp_path / "letter.txt")
-
-    assert str(caught.value) == (
+    assert message_of(IndexFormatError, lambda: kit.writer(tmp_path / "letter.txt")) == (
         f"{tmp_path / 'letter.txt'}: it is a file, not a folder\n  hint: choose another folder with `index`"
     )
 
@@ -83,10 +78,7 @@ def test_a_part_of_the_index_that_is_a_link_is_not_followed_by_a_writer(index, t
     shutil.rmtree(index / "segments")
     (index / "segments").symlink_to(tmp_path / "elsewhere")
 
-    with pytest.raises(IndexFormatError) as caught:
-        kit.writer(index, replace=True)
-
-    assert str(caught.value) == (
+    assert message_of(IndexFormatError, lambda: kit.writer(index, replace=True)) == (
         f"{index}: 'segments' in it is a link, and is not followed\n  hint: choose another folder with `index`"
     )
     assert (tmp_path / "elsewhere" / "00000009-0000").exists()
@@ -101,9 +93,7 @@ def test_a_newer_format_names_both_versions_and_is_never_replaced(index, kit):
     )
 
     assert refused(index) == expected
-    with pytest.raises(IndexFormatError) as caught:
-        kit.writer(index, replace=True)
-    assert str(caught.value) == expected
+    assert message_of(IndexFormatError, lambda: kit.writer(index, replace=True)) == expected
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.store import verify as verify_module
 from ragidx.indexer.store.store import Store
 
+from ...raising import message_of
 from .hostile_kit import PUT_BACK, SEGMENT, WAY_BACK, refused
 
 
@@ -147,10 +148,7 @@ def test_record_batches_of_another_length_are_found_when_they_are_read(wordless)
     plant(wordless, f"{SEGMENT}/chunks.arrow", arrow(chunk_schema(), 255, 2))
     store = Store.open(wordless)
 
-    with pytest.raises(IndexFormatError) as caught:
-        store.rows([(0, 299)])
-
-    assert str(caught.value) == (
+    assert message_of(IndexFormatError, lambda: store.rows([(0, 299)])) == (
         f"{wordless / SEGMENT / 'chunks.arrow'}: the file is damaged: record batch 1 holds 255 rows, not 44\n{PUT_BACK}"
     )
     assert len(store.verify()) == 1
@@ -210,10 +208,9 @@ def test_a_failure_without_words_is_called_by_its_class(index, monkeypatch):
 def test_a_blob_that_is_not_there(index):
     store = Store.open(index)
 
-    with pytest.raises(IndexFormatError) as caught:
-        store.blob("other")
+    said = message_of(IndexFormatError, lambda: store.blob("other"))
 
-    assert str(caught.value) == f"{index}: the index holds no file 'other'\n  hint: build again with `rebuild=True`"
+    assert said == f"{index}: the index holds no file 'other'\n  hint: build again with `rebuild=True`"
 
 
 def test_a_large_index_is_not_hashed_whole_when_it_is_opened(index, monkeypatch):
@@ -242,8 +239,5 @@ def test_a_link_that_leads_nowhere_is_named_by_verify_and_by_the_first_search(in
     message = f"{index / SEGMENT / 'ann.faiss'}: the file is damaged: it is not a graph over the vectors beside it"
 
     store = Store.open(index)
-    with pytest.raises(IndexFormatError) as caught:
-        store.search(kit.queries(1), 3)
-
-    assert str(caught.value) == f"{message}\n{PUT_BACK}"
+    assert message_of(IndexFormatError, lambda: store.search(kit.queries(1), 3)) == f"{message}\n{PUT_BACK}"
     assert store.verify() == [f"{message}; put it back from a copy, or build again with `rebuild=True`"]

@@ -16,6 +16,8 @@ from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import writer as writer_module
 
+from ...raising import message_of
+
 
 def stored(store: Store) -> tuple[np.ndarray, list[str], list[tuple[int, int]]]:
     """All live vectors of an index with their chunk ids and places."""
@@ -158,10 +160,7 @@ def test_no_score_is_above_one_and_those_that_would_be_stand_by_chunk_id(tmp_pat
 def test_a_query_of_another_dimension_is_refused(tmp_path, kit):
     kit.build(tmp_path / "index", {"a": ["x"]})
 
-    with pytest.raises(QueryError) as caught:
-        Store.open(tmp_path / "index").search(kit.queries(1, dim=12), 3)
-
-    assert str(caught.value) == (
+    assert message_of(QueryError, lambda: Store.open(tmp_path / "index").search(kit.queries(1, dim=12), 3)) == (
         "the query vector has 12 dimensions, the index has 8\n"
         "  hint: encode the query as the index was encoded: same model, method and filter"
     )
@@ -170,12 +169,9 @@ def test_a_query_of_another_dimension_is_refused(tmp_path, kit):
 def test_a_query_that_is_not_finite_is_refused(tmp_path, kit):
     kit.build(tmp_path / "index", {"a": ["x"]})
 
-    with pytest.raises(QueryError) as caught:
-        Store.open(tmp_path / "index").search(np.full((1, 8), np.nan, np.float32), 3)
+    said = message_of(QueryError, lambda: Store.open(tmp_path / "index").search(np.full((1, 8), np.nan, np.float32), 3))
 
-    assert str(caught.value) == (
-        "the query vector holds a number that is not finite\n  hint: encode the query in float32"
-    )
+    assert said == ("the query vector holds a number that is not finite\n  hint: encode the query in float32")
 
 
 def test_shapes_that_a_program_gets_wrong_are_named(tmp_path, kit):

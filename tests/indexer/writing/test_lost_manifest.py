@@ -18,6 +18,8 @@ from ragidx.indexer.writing.history import history, rollback
 from ragidx.indexer.writing.rewrite import Change, compact, copy
 from ragidx.indexer.writing.vacuum import vacuum
 
+from ...raising import message_of
+
 STATES = [{"ant": ["an ant"]}, {"ant": ["an ant"], "bee": ["a bee"]}, {"bee": ["a bee"], "cat": ["a cat"]}]
 HINT = "copy the newest manifest.<number>.json beside it over manifest.json, or build again with `rebuild=True`"
 
@@ -100,10 +102,7 @@ def test_no_other_index_is_written_into_it(index: Path, tmp_path: Path, kit: Any
         base = store.manifest
         return Change(base.spec, base.fingerprint, base.dim, base.index, {})
 
-    with pytest.raises(SpecError) as caught:
-        copy(tmp_path / "other", index, as_it_is)
-
-    assert str(caught.value) == (
+    assert message_of(SpecError, lambda: copy(tmp_path / "other", index, as_it_is)) == (
         f"{index}: there is an index already\n  hint: name a folder for the new index; the source is `index`"
     )
     assert tree_of(index) == before

@@ -13,6 +13,8 @@ import pytest
 from ragidx.corpora.errors import RagidxError
 from ragidx.indexer.store.manifest import read_manifest
 
+from ...raising import message_of
+
 
 @pytest.fixture
 def index(tmp_path: Path, kit: Any) -> Path:
@@ -47,10 +49,7 @@ def test_a_commit_succeeds_where_a_folder_cannot_be_listed(
 def test_an_index_folder_that_cannot_be_listed_is_named(index: Path, kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     unlistable(index, monkeypatch)
 
-    with pytest.raises(RagidxError) as caught:
-        kit.writer(index)
-
-    assert str(caught.value) == (
+    assert message_of(RagidxError, lambda: kit.writer(index)) == (
         f"{index}: cannot write: Permission denied\n"
         "  hint: make the folder writable, or choose another one with `index`"
     )

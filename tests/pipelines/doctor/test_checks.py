@@ -22,6 +22,8 @@ from ragidx.pipelines.doctor import checks as probes
 from ragidx.pipelines.doctor.doctor import default_filter_check, examine
 from ragidx.pipelines.doctor.report import Check, Report
 
+from ...raising import message_of
+
 Make = Callable[..., Path]
 
 pytestmark = pytest.mark.slow
@@ -304,10 +306,7 @@ def test_a_slip_of_the_user_is_an_error_and_no_failed_check(tiny_model: Make) ->
 
 
 def test_options_of_a_model_without_a_model_are_an_error() -> None:
-    with pytest.raises(SpecError) as fault:
-        examine(max_length=12)
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: examine(max_length=12)) == (
         "`max_length`: it says how a model is run, and no model is named\n"
         "  hint: add `model=mini`, a folder or a hub id"
     )

@@ -8,6 +8,8 @@ import pytest
 from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError
 from ragidx.pipelines.evaluate.measures import measure, spearman
 
+from ...raising import message_of
+
 QRELS = {"q1": {"d1": 2, "d2": 1, "d3": 0}, "q2": {"d4": 1}}
 RUN = {"q1": {"d3": 0.9, "d1": 0.8, "d2": 0.7}, "q2": {"d4": 0.5}}
 
@@ -51,26 +53,19 @@ def test_an_unknown_measure_names_the_near_miss() -> None:
 
 @pytest.mark.parametrize("name", ["nDCG@0", "nDCG@x", "nDCG(foo=1)@5", "P", "P(rel='a')@5", "nDCG@10.5", "", "1 + 1"])
 def test_a_measure_that_is_written_wrong_is_refused(name: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        measure(QRELS, RUN, [name])
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: measure(QRELS, RUN, [name])) == (
         f"the measure '{name}' is written wrong\n  hint: write it as in nDCG@10, P(rel=2)@5 or AP"
     )
 
 
 def test_qrels_without_a_judgement_are_refused() -> None:
-    with pytest.raises(CorpusError) as fault:
-        measure({}, RUN)
+    said = message_of(CorpusError, lambda: measure({}, RUN))
 
-    assert str(fault.value) == "the qrels judge no query\n  hint: give the qrels that belong to the queries"
+    assert said == "the qrels judge no query\n  hint: give the qrels that belong to the queries"
 
 
 def test_a_run_of_other_queries_is_refused() -> None:
-    with pytest.raises(CorpusError) as fault:
-        measure(QRELS, {"7": {"d1": 1.0}})
-
-    assert str(fault.value) == (
+    assert message_of(CorpusError, lambda: measure(QRELS, {"7": {"d1": 1.0}})) == (
         "no query of the run is judged (run: '7', ...; qrels: 'q1', ...)\n"
         "  hint: give the qrels that belong to the queries"
     )

@@ -32,6 +32,8 @@ from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest import distributed
 from ragidx.pipelines.ingest.distributed import LEAST_TEXTS, Job, _parts, _Worker
 
+from ...raising import message_of
+
 N = 4 * LEAST_TEXTS
 OPTIONS: dict[str, Any] = {"method": "prompteol", "dtype": "float32", "chunk_size": "none", "strict": True}
 
@@ -142,10 +144,7 @@ def test_devices_of_a_build_stand_between_commas() -> None:
     ],
 )
 def test_devices_that_cannot_be_are_refused(check: Callable[[str], object], device: str, message: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        check(device)
-
-    assert str(caught.value) == message
+    assert message_of(SpecError, lambda: check(device)) == message
 
 
 def test_a_device_that_is_not_there_is_refused_before_anything_is_encoded(many: Path, model: str) -> None:
@@ -209,10 +208,9 @@ def test_a_process_that_is_killed_ends_the_build_and_the_next_one_goes_on(
         os.kill(pids[0], signal.SIGKILL)
 
     monkeypatch.setattr(_Worker, "ask", killed)
-    with pytest.raises(ModelError) as caught:
-        ragidx.build("corpus", "index", model=model, device="cpu,cpu", **OPTIONS)
+    said = message_of(ModelError, lambda: ragidx.build("corpus", "index", model=model, device="cpu,cpu", **OPTIONS))
 
-    assert str(caught.value) == (
+    assert said == (
         "`device`: the process of cpu ended by the signal SIGKILL\n"
         "  hint: run it again: it goes on where it was; if it ends again, name fewer devices"
     )
@@ -241,9 +239,7 @@ def test_what_the_process_refuses_is_the_error_of_the_build(
         with pytest.raises(ModelError) as caught:
             list(worker.batch(answers.get(timeout=60)[1]))
 
-    with pytest.raises(ModelError) as here:
-        encoder_of(files, job.spec, device="cpu")
-    assert str(caught.value) == str(here.value)
+    assert str(caught.value) == message_of(ModelError, lambda: encoder_of(files, job.spec, device="cpu"))
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from ragidx.pipelines.plan.plan import forecast
 from ragidx.pipelines.sweep.sweep import sweep
 
 from ...embedding_server import EmbeddingServer, Handler, after, status, vector_of, vectors
+from ...raising import message_of
 
 KEY = "sk-s3cret-0123456789"
 ENDPOINT = "http://127.0.0.1:PORT/v1/embeddings"
@@ -37,9 +38,7 @@ def build(server: EmbeddingServer, corpus: Path, index: Path, **options: Any) ->
 
 
 def error_of(server: EmbeddingServer, call: Any) -> str:
-    with pytest.raises(RagidxError) as fault:
-        call()
-    return str(fault.value).replace(f":{server.server_port}/", ":PORT/")
+    return message_of(RagidxError, call).replace(f":{server.server_port}/", ":PORT/")
 
 
 @pytest.fixture

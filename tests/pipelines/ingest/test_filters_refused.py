@@ -12,6 +12,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import CorpusError, ModelError, RagidxError, SpecError
 
+from ...raising import message_of
 from .conftest import FITTED
 
 pytestmark = pytest.mark.slow
@@ -26,10 +27,7 @@ def test_standard_input_cannot_be_read_twice(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "one"}\n')))
 
-    with pytest.raises(SpecError) as fault:
-        ragidx.build("-", tmp_path / "index", **tiny, filter=name)
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: ragidx.build("-", tmp_path / "index", **tiny, filter=name)) == (
         f"`filter`: filter '{name}' is fitted on the corpus first, and standard input cannot be read twice\n"
         "  hint: write it to a file and build that, or take another filter"
     )
@@ -49,10 +47,7 @@ def test_standard_input_goes_into_an_index_whose_filter_is_fitted(
 def test_a_corpus_that_is_too_small_for_the_width_is_refused(
     name: str, small_corpus: Path, tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
-    with pytest.raises(SpecError) as fault:
-        ragidx.build(small_corpus, tmp_path / "index", **tiny, filter=name)
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: ragidx.build(small_corpus, tmp_path / "index", **tiny, filter=name)) == (
         f"`filter`: filter '{name}' is to keep 16 directions, and the 6 chunks that it is fitted on vary in 5\n"
         "  hint: give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter"
     )

@@ -21,6 +21,8 @@ from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.lens.lens import lens_hit, lens_text
 from ragidx.retriever.retriever import Retriever
 
+from ...raising import message_of
+
 pytestmark = pytest.mark.slow
 
 TEXT = "The lease of the house by the lake was signed by Ada Lovelace in 1840."
@@ -182,17 +184,13 @@ def test_a_hit_lens_goes_to_json(retriever: Retriever) -> None:
 
 @pytest.mark.parametrize("call", [lambda text, r: lens_text(text, r.encoder), lens_hit], ids=["text", "hit"])
 def test_an_empty_text_is_refused(retriever: Retriever, call: Callable[..., Any]) -> None:
-    with pytest.raises(QueryError) as told:
-        call(" \n", retriever)
-
-    assert str(told.value) == "the text is empty\n  hint: write a text"
+    assert message_of(QueryError, lambda: call(" \n", retriever)) == "the text is empty\n  hint: write a text"
 
 
 def test_a_text_that_the_model_makes_nothing_of_is_refused(mini: Encoder) -> None:
-    with pytest.raises(QueryError) as told:
-        lens_text("\u200b", mini)
+    said = message_of(QueryError, lambda: lens_text("\u200b", mini))
 
-    assert str(told.value) == "the model makes nothing of the text '\\u200b'\n  hint: use words that it knows"
+    assert said == "the model makes nothing of the text '\\u200b'\n  hint: use words that it knows"
 
 
 @pytest.mark.parametrize(
@@ -204,10 +202,7 @@ def test_a_text_that_the_model_makes_nothing_of_is_refused(mini: Encoder) -> Non
     ],
 )
 def test_a_hit_that_is_not_there_is_told(retriever: Retriever, hit: int, where: str | None, message: str) -> None:
-    with pytest.raises(QueryError) as told:
-        lens_hit(QUERY, retriever, hit, where=where)
-
-    assert str(told.value) == message
+    assert message_of(QueryError, lambda: lens_hit(QUERY, retriever, hit, where=where)) == message
 
 
 def test_numbers_below_one_are_refused(retriever: Retriever) -> None:
@@ -233,20 +228,16 @@ def test_a_filter_that_scales_has_no_removed_part(small_corpus: Path, tmp_path: 
 
 
 def test_a_filter_that_is_fitted_on_a_corpus_needs_an_index(tiny: Encoder) -> None:
-    with pytest.raises(SpecError) as told:
-        lens_text(TEXT, tiny, FilterSpec(name="pca", dim=2))
+    said = message_of(SpecError, lambda: lens_text(TEXT, tiny, FilterSpec(name="pca", dim=2)))
 
-    assert "is fitted on a corpus, and there is none here" in str(told.value)
+    assert "is fitted on a corpus, and there is none here" in said
 
 
 def test_vectors_of_another_width_than_the_head_are_told(tiny: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = np.ones((1, 7), np.float32)
     monkeypatch.setattr(type(tiny), "encode_document", lambda self, texts: narrow)
 
-    with pytest.raises(ModelError) as told:
-        lens_text(TEXT, tiny)
-
-    assert str(told.value) == (
+    assert message_of(ModelError, lambda: lens_text(TEXT, tiny)) == (
         "its vectors are 7 wide and its unembedding matrix 32: the lens cannot read them\n"
         "  hint: remove the modules after the language model, with `method=classical`"
     )

@@ -31,6 +31,8 @@ from ragidx.pipelines.lens.spectrum import SpectrumReport, parts_of, spectrum
 from ragidx.pipelines.lens.vocabulary import Vocabulary
 from ragidx.pipelines.vectors.writer import IndexWriter
 
+from ...raising import message_of
+
 TinyModel = Callable[..., Path]
 
 
@@ -89,9 +91,7 @@ def test_an_index_whose_model_has_moved_is_counted_with_the_folder_named(
     old.rename(moved)
 
     assert spectrum(str(moved), index=tmp_path / "index", group_size=5).n_texts == 6
-    with pytest.raises(ModelError) as told:
-        spectrum(str(tiny_model("gpt2")), index=tmp_path / "index")
-    assert str(told.value) == (
+    assert message_of(ModelError, lambda: spectrum(str(tiny_model("gpt2")), index=tmp_path / "index")) == (
         f"{tmp_path / 'index'}: '{tiny_model('gpt2')}' is not the model this index was made with\n"
         "  hint: name the right folder with `model`, or count in a corpus with `corpus`"
     )
@@ -259,10 +259,7 @@ def test_a_corpus_without_text_has_nothing_to_count(tmp_path: Path, tiny: str) -
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "blank.txt").write_text(" \n")
 
-    with pytest.raises(CorpusError) as told:
-        spectrum(tiny, corpus=tmp_path / "empty")
-
-    assert str(told.value) == (
+    assert message_of(CorpusError, lambda: spectrum(tiny, corpus=tmp_path / "empty")) == (
         f"{tmp_path / 'empty'}: there is no text in it to count tokens of\n  hint: name a corpus with documents"
     )
 
@@ -307,20 +304,16 @@ def test_a_wide_spectrum_keeps_its_points_in_one_bitmap_a_panel(
 
 
 def test_an_unknown_format_is_refused(report: SpectrumReport) -> None:
-    with pytest.raises(SpecError) as told:
-        draw(report, "sgv")
+    said = message_of(SpecError, lambda: draw(report, "sgv"))
 
-    assert str(told.value) == "unknown format of a picture 'sgv'; did you mean 'svg'?\n  hint: known: png, svg"
+    assert said == "unknown format of a picture 'sgv'; did you mean 'svg'?\n  hint: known: png, svg"
 
 
 def test_without_matplotlib_a_picture_names_the_extra(report: SpectrumReport, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else real(name))
 
-    with pytest.raises(RagidxError) as told:
-        draw(report, "png")
-
-    assert str(told.value) == (
+    assert message_of(RagidxError, lambda: draw(report, "png")) == (
         "pictures need matplotlib, which is not installed\n"
         "  hint: pip install '.[plot]' in a checkout, or pip install 'ragidx[plot]'"
     )
@@ -358,10 +351,7 @@ def test_an_index_of_precomputed_vectors_has_no_tokens(tmp_path: Path) -> None:
         writer.add(["a"], [[1.0, 0.0]])
         writer.commit()
 
-    with pytest.raises(ModelError) as fault:
-        spectrum(index=tmp_path / "index")
-
-    assert str(fault.value) == (
+    assert message_of(ModelError, lambda: spectrum(index=tmp_path / "index")) == (
         f"{tmp_path / 'index'}: the index holds precomputed vectors, and no model whose tokens could be counted\n"
         "  hint: count in a corpus with `corpus`, and name a `model`"
     )

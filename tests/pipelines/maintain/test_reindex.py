@@ -17,6 +17,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import merging as assembly
 from ragidx.pipelines.maintain.rewrite import compact, reindex
 
+from ...raising import message_of
 from .conftest import INDEX, files, spec_of, vectors
 
 pytestmark = pytest.mark.slow
@@ -88,10 +89,7 @@ def test_what_the_memory_does_not_hold_is_refused(given: np.ndarray, monkeypatch
     for module in (index_types, tuning):
         monkeypatch.setattr(module, "MIN_ROWS", 200)
 
-    with pytest.raises(SpecError) as fault:
-        reindex(INDEX, "tiny-index", index_type="flat", max_memory=1000)
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: reindex(INDEX, "tiny-index", index_type="flat", max_memory=1000)) == (
         "`max_memory`: 400 vectors of 16 dimensions take 1 MB as flat, more than `max_memory` leaves\n"
         "  hint: allow that much, take fewer dimensions (`dim`; give narrower vectors), "
         "or leave the type to `index_type=auto`"
@@ -159,10 +157,7 @@ def test_what_another_writer_made_meanwhile_is_left_alone() -> None:
 def test_an_index_is_not_written_into_the_one_it_is_made_of(target: str) -> None:
     before = files(INDEX)
 
-    with pytest.raises(SpecError) as fault:
-        reindex(INDEX, target)
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: reindex(INDEX, target)) == (
         f"{Path(target)}: the folder is inside the index ragidx-index\n  hint: name a folder outside of it"
     )
     assert files(INDEX) == before
@@ -179,10 +174,9 @@ def test_nor_through_a_link() -> None:
 
 @pytest.mark.usefixtures("given")
 def test_nor_around_it(folder: Path) -> None:
-    with pytest.raises(SpecError) as fault:
-        reindex(INDEX, folder)
+    said = message_of(SpecError, lambda: reindex(INDEX, folder))
 
-    assert str(fault.value) == (f"{folder}: the index ragidx-index is inside this folder\n  hint: name another folder")
+    assert said == (f"{folder}: the index ragidx-index is inside this folder\n  hint: name another folder")
 
 
 @pytest.mark.parametrize(
@@ -203,10 +197,7 @@ def test_nor_around_it(folder: Path) -> None:
 def test_an_option_that_is_out_of_range_is_told_before_anything_is_written(
     asked: dict[str, Any], message: str, given: np.ndarray
 ) -> None:
-    with pytest.raises(SpecError) as fault:
-        reindex(INDEX, "other", **asked)
-
-    assert str(fault.value) == message
+    assert message_of(SpecError, lambda: reindex(INDEX, "other", **asked)) == message
     assert not Path("other").exists()
 
 

@@ -16,6 +16,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import rewrite
 from ragidx.pipelines.maintain.rewrite import reindex, shrink
 
+from ...raising import message_of
 from .conftest import INDEX, files, spec_of
 
 pytestmark = pytest.mark.slow
@@ -85,10 +86,7 @@ def test_an_index_whose_widths_do_not_go_together_is_damaged(given: np.ndarray) 
     forged = dataclasses.replace(manifest, spec=manifest.spec | {"given_dim": 8})
     Path(INDEX, MANIFEST).write_bytes(manifest_bytes(forged))
 
-    with pytest.raises(IndexFormatError) as fault:
-        ragidx.IndexWriter(INDEX, dim=16)
-
-    assert str(fault.value) == (
+    assert message_of(IndexFormatError, lambda: ragidx.IndexWriter(INDEX, dim=16)) == (
         "ragidx-index: the index cannot hold the first 8 of 8 numbers\n"
         "  hint: put the manifest back, or replace the index with `rebuild=True`"
     )

@@ -19,6 +19,7 @@ from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.plan.footprint import peak_bytes
 from ragidx.pipelines.plan.plan import forecast
 
+from ...raising import message_of
 from .conftest import text_of
 
 pytestmark = pytest.mark.slow
@@ -226,10 +227,7 @@ def test_a_journal_that_cannot_be_copied_is_told(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(shutil, "copyfile", full)
-    with pytest.raises(RagidxError) as fault:
-        forecast(small_corpus, tmp_path / "index")
-
-    assert str(fault.value) == (
+    assert message_of(RagidxError, lambda: forecast(small_corpus, tmp_path / "index")) == (
         f"{journal}: the journal cannot be copied: No space left on device\n"
         "  hint: set TMPDIR to a folder with room for it"
     )
@@ -296,10 +294,7 @@ def test_what_a_build_refuses_a_forecast_refuses_in_the_same_words(
 
 
 def test_standard_input_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RagidxError) as fault:
-        forecast("-", tmp_path / "index")
-
-    assert str(fault.value) == (
+    assert message_of(RagidxError, lambda: forecast("-", tmp_path / "index")) == (
         "standard input: it can be read once, and a plan would leave nothing of it for the build\n"
         "  hint: write it to a file, and plan with that"
     )

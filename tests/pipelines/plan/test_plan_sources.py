@@ -13,6 +13,8 @@ from ragidx.corpora.errors import SpecError
 from ragidx.pipelines.maintain.delete import delete
 from ragidx.pipelines.plan.plan import Forecast, forecast
 
+from ...raising import message_of
+
 pytestmark = pytest.mark.slow
 
 SMALL = {"dim": 16, "filter_offset": 1}
@@ -69,9 +71,7 @@ def test_what_a_build_of_a_source_refuses_is_refused_in_its_words(change: Callab
 
 
 def _refusal(call: Callable[..., Any]) -> str:
-    with pytest.raises(SpecError) as fault:
-        call(None, "index")
-    return str(fault.value)
+    return message_of(SpecError, lambda: call(None, "index"))
 
 
 @pytest.mark.usefixtures("two")

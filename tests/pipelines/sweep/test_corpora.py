@@ -20,6 +20,7 @@ from ragidx.pipelines.sweep.measure import lay
 from ragidx.pipelines.sweep.series import Widths, series_of
 from ragidx.pipelines.sweep.sweep import sweep
 
+from ...raising import message_of
 from .conftest import SUBJECTS, random_rows, widths_of, write_lines
 
 pytestmark = pytest.mark.usefixtures("briefly")
@@ -135,10 +136,9 @@ def test_an_index_without_rows_is_refused(given_index: Callable[..., Path]) -> N
         writer.delete([0, 1])
         writer.commit()
 
-    with pytest.raises(CorpusError) as fault:
-        sweep(index)
+    said = message_of(CorpusError, lambda: sweep(index))
 
-    assert str(fault.value) == f"{index}: there is no vector to search\n  hint: add documents"
+    assert said == f"{index}: there is no vector to search\n  hint: add documents"
 
 
 @pytest.mark.slow
@@ -164,10 +164,7 @@ def test_queries_that_nobody_judged_are_refused(beir: Path, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_qrels_of_another_corpus_are_refused(small_corpus: Path, beir: Path) -> None:
-    with pytest.raises(CorpusError) as fault:
-        sweep(small_corpus, queries=beir, qrels=beir, dims=[8])
-
-    assert str(fault.value) == (
+    assert message_of(CorpusError, lambda: sweep(small_corpus, queries=beir, qrels=beir, dims=[8])) == (
         f"{beir}: no relevant document is here (qrels: 'd4', ...; documents: 'facts.jsonl#bees', ...)\n"
         "  hint: give the qrels that belong to the corpus"
     )

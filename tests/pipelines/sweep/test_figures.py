@@ -24,6 +24,7 @@ from ragidx.pipelines.sweep.series import Widths
 from ragidx.pipelines.sweep.source import IndexSource
 from ragidx.pipelines.sweep.sweep import sweep
 
+from ...raising import message_of
 from .conftest import random_rows
 
 pytestmark = pytest.mark.usefixtures("briefly")
@@ -141,10 +142,7 @@ def test_widths_are_those_of_the_given_taus_and_dims() -> None:
     ],
 )  # fmt: skip
 def test_a_width_that_is_not_there_is_refused(widths: dict[str, Any], message: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        Widths(**widths).of(10, 8)
-
-    assert str(fault.value) == message
+    assert message_of(SpecError, lambda: Widths(**widths).of(10, 8)) == message
 
 
 # the recommendation
@@ -233,7 +231,6 @@ def test_json_and_csv_hold_every_row(given_index: Callable[..., Path], tmp_path:
 def test_an_out_that_is_no_folder_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(RagidxError) as fault:
-        sweep(tmp_path / "nothing", out=tmp_path / "file")
+    said = message_of(RagidxError, lambda: sweep(tmp_path / "nothing", out=tmp_path / "file"))
 
-    assert str(fault.value) == f"{tmp_path / 'file'}: a file has this name\n  hint: name another folder with `out`"
+    assert said == f"{tmp_path / 'file'}: a file has this name\n  hint: name another folder with `out`"

@@ -22,6 +22,7 @@ from ragidx.pipelines.sweep.series import Widths, series_of
 from ragidx.pipelines.sweep.source import IndexSource
 from ragidx.pipelines.sweep.sweep import sweep
 
+from ...raising import message_of
 from .conftest import random_rows, widths_of
 
 pytestmark = pytest.mark.usefixtures("briefly")
@@ -74,9 +75,7 @@ def test_a_filter_that_can_be_fitted_for_no_width_is_left_out_where_nobody_named
     assert [note.partition(" is skipped")[0] for note in report.notes] == [
         "pca at 16 dimensions", "pca at 13 dimensions"
     ]  # fmt: skip
-    with pytest.raises(SpecError) as fault:
-        sweep(index, dims=[16, 13], filters=["pca"])
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: sweep(index, dims=[16, 13], filters=["pca"])) == (
         "`filter`: filter 'pca' is to keep 13 directions, and the 12 chunks that it is fitted on vary in 11\n"
         "  hint: give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter"
     )
@@ -132,10 +131,9 @@ def test_deleted_rows_are_not_searched(given_index: Callable[..., Path], tmp_pat
 def test_one_vector_has_nothing_to_be_compared_with(given_index: Callable[..., Path]) -> None:
     index = given_index([[1.0, 2.0]])
 
-    with pytest.raises(CorpusError) as fault:
-        sweep(index)
+    said = message_of(CorpusError, lambda: sweep(index))
 
-    assert str(fault.value) == f"{index}: one chunk alone has nothing to be compared with\n  hint: add documents"
+    assert said == f"{index}: one chunk alone has nothing to be compared with\n  hint: add documents"
 
 
 def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., Path], tmp_path: Path) -> None:
@@ -232,9 +230,7 @@ def test_an_index_of_filtered_vectors_is_swept_under_its_filter_alone(beir: Path
     assert report.reference == "the index's vectors, after the filter 'embedfilter'"
     assert (report.hidden, report.reference_dim) == (256, 255)
     assert report.rows[0].overlap == 1.0
-    with pytest.raises(SpecError) as fault:
-        sweep(tmp_path / "index", filters=["pca"])
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: sweep(tmp_path / "index", filters=["pca"])) == (
         "`filter`: the index holds vectors after the filter 'embedfilter', and others need raw ones\n"
         "  hint: sweep the corpus, or an index that was built with `filter=none`"
     )

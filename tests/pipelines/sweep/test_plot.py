@@ -16,6 +16,8 @@ from ragidx.pipelines.evaluate.significance import difference, interval
 from ragidx.pipelines.sweep.plot import _stored_as, draw
 from ragidx.pipelines.sweep.report import SweepReport, SweepRow, Times
 
+from ...raising import message_of
+
 pytestmark = pytest.mark.slow
 
 
@@ -160,10 +162,9 @@ def test_a_report_without_rows_has_no_picture() -> None:
     empty = _report(rows=1)
     bare = SweepReport(**{name: getattr(empty, name) for name in empty.__slots__} | {"rows": ()})
 
-    with pytest.raises(SpecError) as fault:
-        draw(bare, "png")
+    said = message_of(SpecError, lambda: draw(bare, "png"))
 
-    assert str(fault.value) == "a sweep without rows has no picture\n  hint: measure a width first"
+    assert said == "a sweep without rows has no picture\n  hint: measure a width first"
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,10 +175,7 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(importlib.util, "find_spec", missing)
 
-    with pytest.raises(RagidxError) as fault:
-        draw(_report(), "png")
-
-    assert str(fault.value) == (
+    assert message_of(RagidxError, lambda: draw(_report(), "png")) == (
         "pictures need matplotlib, which is not installed\n"
         "  hint: pip install '.[plot]' in a checkout, or pip install 'ragidx[plot]'"
     )

@@ -17,6 +17,7 @@ from ragidx.pipelines.maintain.rewrite import shrink
 from ragidx.pipelines.sweep.source import IndexSource
 from ragidx.pipelines.sweep.sweep import sweep
 
+from ...raising import message_of
 from .conftest import SUBJECTS, random_rows
 
 pytestmark = pytest.mark.usefixtures("briefly")
@@ -63,9 +64,7 @@ def test_vectors_of_queries_that_do_not_fit_are_refused(
     index, path = given_index(np.eye(4).tolist()), asked["query_vectors"]
 
     def message(**options: Any) -> str:
-        with pytest.raises(RagidxError) as fault:
-            sweep(options.pop("source", index), filters=["none"], **options)
-        return str(fault.value)
+        return message_of(RagidxError, lambda: sweep(options.pop("source", index), filters=["none"], **options))
 
     np.save(path, np.ones((3, 4), "f4"))
     assert message(**asked) == (
@@ -113,10 +112,7 @@ def test_after_a_shrink_a_sweep_refuses_what_a_query_refuses(
 def test_a_filter_that_is_made_of_the_model_needs_one(name: str, given_index: Callable[..., Path]) -> None:
     index = given_index(random_rows(20, 4))
 
-    with pytest.raises(ModelError) as fault:
-        sweep(index, filters=["truncation", name], dims=[2])
-
-    assert str(fault.value) == (
+    assert message_of(ModelError, lambda: sweep(index, filters=["truncation", name], dims=[2])) == (
         f"`filter`: filter '{name}' is computed from a model's unembedding matrix, and the index names no model: its "
         "vectors are precomputed\n"
         "  hint: take truncation or pca, or name the model that made them when the index is built: "
@@ -127,10 +123,7 @@ def test_a_filter_that_is_made_of_the_model_needs_one(name: str, given_index: Ca
 def test_a_file_of_vectors_is_to_become_an_index_first(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.eye(4, dtype="f4"))
 
-    with pytest.raises(SpecError) as fault:
-        sweep(tmp_path / "x.npy")
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: sweep(tmp_path / "x.npy")) == (
         f"{tmp_path / 'x.npy'}: a file of vectors is not a corpus: there is no text that a model could read\n"
         "  hint: make an index of it and sweep that: ragidx build --vectors x.npy --index DIR"
     )

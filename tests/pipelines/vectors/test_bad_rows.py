@@ -14,6 +14,7 @@ from ragidx.corpora.errors import CorpusError
 from ragidx.pipelines.ingest.report import StrictError
 from ragidx.pipelines.vectors.build import build_vectors
 
+from ...raising import message_of
 from .conftest import AXES, content_of, table_of
 
 
@@ -122,10 +123,7 @@ def test_a_file_without_vectors_is_an_error(
 ) -> None:
     path = write(table)
 
-    with pytest.raises(CorpusError) as fault:
-        build_vectors(path, tmp_path / "index")
-
-    assert str(fault.value) == message.format(path=path)
+    assert message_of(CorpusError, lambda: build_vectors(path, tmp_path / "index")) == message.format(path=path)
 
 
 @pytest.mark.parametrize(
@@ -153,10 +151,7 @@ def test_vectors_of_another_width_throughout_are_an_error_at_once(
 ) -> None:
     build_vectors(write(table_of()), tmp_path / "index")
 
-    with pytest.raises(CorpusError) as fault:
-        build_vectors(write(table_of(AXES[:, :3], kind)), tmp_path / "index")
-
-    assert str(fault.value) == (
+    assert message_of(CorpusError, lambda: build_vectors(write(table_of(AXES[:, :3], kind)), tmp_path / "index")) == (
         "vectors.parquet: the column 'vector' holds vectors of 3 numbers; those of the index, or of the files before, "
         "have 4\n  hint: vectors of two models do not mix: choose another `index`, or replace this one with "
         "`rebuild=True`"

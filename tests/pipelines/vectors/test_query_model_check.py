@@ -17,6 +17,7 @@ from ragidx.indexer.digests import digest
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample
 
+from ...raising import message_of
 from .conftest import INDEX, TEXTS, WITHOUT, build_with_tiny
 
 pytestmark = pytest.mark.slow  # a model is loaded, again and again
@@ -98,10 +99,7 @@ def test_the_figures_of_a_refusal_are_the_cosines(write_texts: Callable[..., str
     aside /= np.linalg.norm(aside)
     write_texts(0.8 * unit + 0.6 * aside, TEXTS[:1])
 
-    with pytest.raises(SpecError) as fault:
-        build_with_tiny()
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, build_with_tiny) == (
         "v.parquet: 'tiny' did not make these vectors: of 1 text encoded again, the median cosine with what is given "
         "is 0.8000 (least 0.8000), and 0.9900 is asked for\n"
         f"  hint: name the model, `method`, `pooling` and `filter` that made them, {WITHOUT}"
@@ -190,8 +188,5 @@ def test_texts_are_drawn_by_the_hash_of_the_id_whatever_their_order() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str, folder: Path) -> None:
-    with pytest.raises((SpecError, ModelError)) as fault:
-        build_with_tiny(**options)
-
-    assert str(fault.value) == message
+    assert message_of((SpecError, ModelError), lambda: build_with_tiny(**options)) == message
     assert not (folder / INDEX).exists()

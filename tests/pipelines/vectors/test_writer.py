@@ -15,6 +15,7 @@ from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import IndexWriter, WriteReport
 from ragidx.retriever.reader import IndexReader
 
+from ...raising import message_of
 from .conftest import AXES, content_of
 
 # the writer
@@ -182,10 +183,7 @@ def test_another_model_name_is_an_error_and_none_is_the_indexs_own(tmp_path: Pat
     build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="one")
 
     assert build_vectors(tmp_path / "v.npy", tmp_path / "index").model == "one"
-    with pytest.raises(SpecError) as fault:
-        build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="two")
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="two")) == (
         f"{tmp_path / 'index'}: the index was built with other options: `made_by` is 'one' in the index, 'two' now\n"
         "  hint: remove the option to update the index, name another `index`, or replace this one with `rebuild=True`"
     )
@@ -195,10 +193,7 @@ def test_a_corpus_does_not_go_into_an_index_of_given_vectors(small_corpus: Path,
     np.save(tmp_path / "v.npy", AXES)
     build_vectors(tmp_path / "v.npy", tmp_path / "index")
 
-    with pytest.raises(SpecError) as fault:
-        build(small_corpus, tmp_path / "index")
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: build(small_corpus, tmp_path / "index")) == (
         f"{tmp_path / 'index'}: the index holds precomputed vectors, and cannot be updated from a corpus\n"
         "  hint: update it with `vectors`, choose another `index`, or replace it with `rebuild=True`"
     )
@@ -209,10 +204,7 @@ def test_given_vectors_do_not_go_into_an_index_of_a_model(small_corpus: Path, tm
     build(small_corpus, tmp_path / "index")
     np.save(tmp_path / "v.npy", AXES)
 
-    with pytest.raises(SpecError) as fault:
-        build_vectors(tmp_path / "v.npy", tmp_path / "index")
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: build_vectors(tmp_path / "v.npy", tmp_path / "index")) == (
         f"{tmp_path / 'index'}: the index holds what the model 'mini' encoded, not precomputed vectors\n"
         "  hint: choose another `index`, or replace it with `rebuild=True`"
     )
@@ -224,9 +216,7 @@ def test_a_writer_of_another_width_or_type_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(SpecError, match="vectors have 4 numbers in the index, 3 now"):
         IndexWriter(tmp_path / "index", 3)
-    with pytest.raises(SpecError) as fault:
-        IndexWriter(tmp_path / "index", 4, index_type="hnsw")
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: IndexWriter(tmp_path / "index", 4, index_type="hnsw")) == (
         f"{tmp_path / 'index'}: the index was built with other options: `index_type` is 'flat' in the index, "
         "'hnsw' now\n"
         "  hint: remove the option to update the index, name another `index`, or replace this one with `replace=True`; "
@@ -239,10 +229,7 @@ def test_a_writer_of_another_width_or_type_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dim", ["x", "4", 4.0, None, True, 0, -1, 65_537], ids=repr)
 def test_a_width_that_is_none_is_an_error_and_makes_no_folder(dim: Any, tmp_path: Path) -> None:
-    with pytest.raises(SpecError) as fault:
-        IndexWriter(tmp_path / "index", dim)
-
-    assert str(fault.value) == (
+    assert message_of(SpecError, lambda: IndexWriter(tmp_path / "index", dim)) == (
         f"dim is {dim!r}, no whole number from 1 to 65,536\n  hint: give the width of the vectors that are added"
     )
     assert not (tmp_path / "index").exists()

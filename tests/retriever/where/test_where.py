@@ -12,6 +12,8 @@ from ragidx.corpora.errors import QueryError
 from ragidx.retriever.where.conditions import And, Compare, Condition, IsNull, Not, OneOf, Or, TextTest
 from ragidx.retriever.where.parser import parse
 
+from ...raising import message_of
+
 SCHEMA = {
     "subject": "string",
     "year": "int",
@@ -36,9 +38,7 @@ def rows(text: str, table: pa.Table = TABLE) -> list[int]:
 
 
 def told(text: str, schema: dict[str, str] = SCHEMA) -> str:
-    with pytest.raises(QueryError) as fault:
-        parse(text, schema)
-    return str(fault.value)
+    return message_of(QueryError, lambda: parse(text, schema))
 
 
 @pytest.mark.parametrize(
