@@ -38,7 +38,7 @@ def test_the_vectors_file_is_faiss_own_and_holds_numpys_float16(pair, ann_kit):
     assert type(index) is faiss.IndexScalarQuantizer
     expected = ann_kit.clustered(ROWS, DIM).astype("f2")
     np.testing.assert_array_equal(index.reconstruct_n(0, ROWS), expected.astype("f4"))
-    assert (HEADER_BYTES, (pair / VECTORS).read_bytes()[81:]) == (81, expected.tobytes())
+    assert (pair / VECTORS).read_bytes()[HEADER_BYTES:] == expected.tobytes()
 
 
 def test_the_graph_file_holds_no_second_copy_of_the_vectors(pair, ann_kit):
@@ -139,6 +139,7 @@ QUICK = ("HNSW8", "SQ8", "IVF8,SQ8", "RR,IVF8,RaBitQ")  # of each kind of file o
 EVERY = [factory if factory in QUICK else pytest.param(factory) for factory in ALL]
 IN_LISTS = [factory if factory in QUICK else pytest.param(factory) for factory in ALL if "IVF" in factory]
 MANY, WIDE = 400, 32
+NOT_OURS = "what is at byte "
 NO_GRAPH = ("it is not a graph over the vectors beside it", "FAISS cannot read it: ")  # some of it FAISS looks at, too
 
 
@@ -255,22 +256,28 @@ def test_a_row_number_that_leads_nowhere_is_found_before_the_first_search(tmp_pa
     assert reason_of(tmp_path / ANN, factory, vectors, ann_kit) == "its lists do not hold each row once"
 
 
-@pytest.mark.parametrize("link", [-2, -(2**31), MANY, 2**31 - 1])
-def test_a_link_that_leads_nowhere_is_found_before_the_first_search(tmp_path, made, ann_kit, link):
-    vectors, data = made("HNSW8")
-    place = len(data) - 24 - 4  # the last link; behind it five numbers and a word
-    (tmp_path / ANN).write_bytes(data[:place] + link.to_bytes(4, "little", signed=True) + data[place + 4 :])
-
-    assert reason_of(tmp_path / ANN, "HNSW8", vectors, ann_kit).startswith(NO_GRAPH)
-
-
 @pytest.mark.parametrize(
-    ("place", "value"), [(24, -1), (24, MANY), (20, 99), (20, -1)], ids=["no entry", "entry", "level", "no level"]
+    "change",
+    [
+        *({"link": link} for link in (-2, -(2**31), MANY, 2**31 - 1)),
+        *({"entry_point": entry} for entry in (-1, MANY)),
+        *({"max_level": level} for level in (99, -1)),
+    ],
+    ids=str,
 )
-def test_a_graph_that_is_entered_nowhere_is_found(tmp_path, made, ann_kit, place, value):
+def test_a_graph_that_leads_nowhere_is_found_before_the_first_search(tmp_path, made, ann_kit, change):
     vectors, data = made("HNSW8")
-    start = len(data) - place
-    (tmp_path / ANN).write_bytes(data[:start] + value.to_bytes(4, "little", signed=True) + data[start + 4 :])
+    (tmp_path / ANN).write_bytes(data)
+    graph = faiss.read_index(str(tmp_path / ANN), faiss.IO_FLAG_SKIP_STORAGE)
+    if "link" in change:
+        links = faiss.vector_to_array(graph.hnsw.neighbors)
+        links[-1] = change["link"]
+        faiss.copy_array_to_vector(links, graph.hnsw.neighbors)
+    else:
+        for name, value in change.items():
+            setattr(graph.hnsw, name, value)
+    faiss.write_index(graph, str(tmp_path / ANN), faiss.IO_FLAG_SKIP_STORAGE)
+    assert (tmp_path / ANN).stat().st_size == len(data)
 
     assert reason_of(tmp_path / ANN, "HNSW8", vectors, ann_kit).startswith(NO_GRAPH)
 
@@ -280,17 +287,17 @@ def test_a_graph_that_is_entered_nowhere_is_found(tmp_path, made, ann_kit, place
     [
         ("SQ8", "Flat", "its FAISS type is b'IxFI', not b'IxSQ'"),
         ("HNSW8", "HNSW8", "its FAISS type is b'IHNf', not b'IHNs'"),
-        ("SQ8", "SQ6", "what is at byte 49 is not what such an index has"),
-        ("RR,SQ8", "PCA32,SQ8", "what is at byte 37 is not what such an index has"),
-        ("RR,SQ8", "RR32,RR32,SQ8", "what is at byte 37 is not what such an index has"),
+        ("SQ8", "SQ6", NOT_OURS),
+        ("RR,SQ8", "PCA32,SQ8", NOT_OURS),
+        ("RR,SQ8", "RR32,RR32,SQ8", NOT_OURS),
         ("RR,SQ8", "RR16,SQ8", "a list in it has 512 items, not 1,024"),
         ("RR,SQ8", "RR32,Flat", "its FAISS type is b'IxFI', not b'IxSQ'"),
         ("RR,SQ8", "RR32,HNSW4", "its FAISS type is b'IHNf', not b'IxSQ'"),
         ("IVF8,SQ8", "IVF8_HNSW4,SQ8", "its FAISS type is b'IHNf', not b'IxFI'"),
         ("IVF8,SQ8", "IVF8,Flat", "its FAISS type is b'IwFl', not b'IwSq'"),
-        ("IVF8,SQ8", "IVF4,SQ8", "what is at byte 37 is not what such an index has"),
-        ("IVF8,PQ8", "IVF8,PQ4", "what is at byte 1,132 is not what such an index has"),
-        ("IVF8,RaBitQ4", "IVF8,RaBitQ2", "what is at byte 1,131 is not what such an index has"),
+        ("IVF8,SQ8", "IVF4,SQ8", NOT_OURS),
+        ("IVF8,PQ8", "IVF8,PQ4", NOT_OURS),
+        ("IVF8,RaBitQ4", "IVF8,RaBitQ2", NOT_OURS),
     ],
 )
 def test_parts_that_the_recipe_does_not_have_are_refused_before_faiss_reads_them(
@@ -303,7 +310,7 @@ def test_parts_that_the_recipe_does_not_have_are_refused_before_faiss_reads_them
     index.add(ann_kit.clustered(MANY))
     faiss.write_index(index, str(tmp_path / ANN))
 
-    assert reason_of(tmp_path / ANN, factory, made("SQ8")[0], ann_kit) == reason
+    assert reason_of(tmp_path / ANN, factory, made("SQ8")[0], ann_kit).startswith(reason)
 
 
 def test_lists_that_would_lie_in_another_file_are_refused_before_it_is_opened(tmp_path, made, ann_kit):
@@ -315,9 +322,7 @@ def test_lists_that_would_lie_in_another_file_are_refused_before_it_is_opened(tm
     faiss.write_index(index, str(tmp_path / ANN))
     (tmp_path / "elsewhere").unlink()
 
-    assert reason_of(tmp_path / ANN, "IVF8,SQ8", vectors, ann_kit) == (
-        "what is at byte 1,432 is not what such an index has"
-    )
+    assert reason_of(tmp_path / ANN, "IVF8,SQ8", vectors, ann_kit).startswith(NOT_OURS)
 
 
 def test_lists_most_of_which_are_empty_are_laid_out_otherwise_and_read(tmp_path, ann_kit):
