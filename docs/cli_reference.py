@@ -14,8 +14,8 @@ HEAD = """# Command reference
 The `--help` of every command. `python docs/cli_reference.py` writes this page.
 
 Results go to stdout; progress and messages go to stderr. Exit status: 0 done; 1 done, but `--strict`, `verify` or
-`doctor` found something; 2 bad input or usage; 130 interrupted. `RAGIDX_INDEX` names the index where `--index` does
-not; `RAGIDX_DEBUG=1` shows tracebacks.
+`doctor` found something; 2 bad input or usage; 130 interrupted by Ctrl-C, 143 by SIGTERM. `RAGIDX_INDEX` names the
+index where `--index` does not; `RAGIDX_DEBUG=1` shows tracebacks.
 """
 
 

@@ -6,6 +6,7 @@ Torch and transformers take seconds to load, so the kinds are imported when one 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -15,6 +16,8 @@ from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, EncoderOption
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.models.locate import SERVED, ModelFiles
 from ragidx.indexer.specs import EncoderSpec
+
+log = logging.getLogger("ragidx.indexer")
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ def encoder_of(
     kept: Kept | None = None,
 ) -> Encoder:
     """The encoder a whole spec describes; `kept`: what its index keeps of an endpoint."""
+    log.debug("loading the model %s, method %s, device %s, dtype %s", files.name, spec.method, device, dtype)
     check_device(device)
     check_dtype(dtype)
     needs = check_network(files, spec, device=device, dtype=dtype, attn=attn, endpoint=endpoint)

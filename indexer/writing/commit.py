@@ -6,6 +6,7 @@ under another name, synced and renamed, so that a reader sees the state before o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from ragidx.indexer.store.manifest import (
     numbered_path,
     parse_manifest,
 )
+
+log = logging.getLogger("ragidx.indexer")
 
 
 def write_blobs(folder: Path, blobs: Mapping[str, bytes]) -> dict[str, FileEntry]:
@@ -74,3 +77,10 @@ def commit(folder: Path, manifest: Manifest) -> None:
     parse_manifest(data)  # a manifest that cannot be read back is never committed
     atomic.write_file(folder / numbered_path(manifest.generation), data)
     atomic.write_file(folder / MANIFEST, data)
+    log.debug(
+        "%s: generation %d committed, %d chunks in %d segments",
+        folder,
+        manifest.generation,
+        manifest.n_chunks,
+        len(manifest.segments),
+    )

@@ -8,6 +8,7 @@ when a segment is full, and gives its id.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from ragidx.indexer.store import rows
 from ragidx.indexer.store.entries import CHUNKS, AnnEntry, SegmentEntry
 from ragidx.indexer.store.rows import COLUMNS, KINDS, META, NORM_TOLERANCE, Row, Schema
 from ragidx.indexer.store.segment import BATCH_ROWS
+
+log = logging.getLogger("ragidx.indexer")
 
 SETTLED_BYTES = 16 << 20  # of columns, held before the kinds of metadata are settled
 
@@ -123,6 +126,7 @@ class SegmentWriter:
         files = {CHUNKS: _closed(self._file), VECTORS: _closed(self._vectors)}
         atomic.sync_folder(self.folder)
         atomic.sync_folder(self.folder.parent)
+        log.debug("%s: a segment of %d rows is written", self.folder, self.n_rows)
         return SegmentEntry(self.folder.name, self.n_rows, files)
 
     def abort(self) -> None:

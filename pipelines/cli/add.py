@@ -18,6 +18,7 @@ from ragidx.pipelines.cli.options import (
     index_option,
     json_option,
     offline_option,
+    quiet_option,
     records_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
@@ -33,6 +34,7 @@ from ragidx.pipelines.ingest.options import BuildKeywords
 @records_option
 @click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped or cut.")
 @offline_option
+@quiet_option
 @json_option
 def command(
     paths: tuple[str, ...], name: str | None, index: Path, as_json: bool, **options: Unpack[BuildKeywords]

@@ -26,6 +26,7 @@ from ragidx.pipelines.cli.options import (
     json_option,
     lexical_options,
     offline_option,
+    quiet_option,
     records_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
@@ -77,6 +78,7 @@ from ragidx.pipelines.ingest.report import BuildReport
 @click.option("--allow-removal", is_flag=True, help="Allow a build that removes more than half of a source.")
 @click.option("--rebuild", is_flag=True, help="Replace the index, even one made with other options.")
 @offline_option
+@quiet_option
 @json_option
 def command(
     corpus: Sequence[str] | Mapping[str, str],
@@ -117,6 +119,8 @@ def command(
         for path in corpus.values() if isinstance(corpus, Mapping) else corpus:
             tell_vectors(path)
     if plan:
+        if console.is_quiet():
+            raise click.UsageError("--plan and --quiet exclude each other")
         _plan(corpus, index, options, as_json=as_json)
         return
     from ragidx.pipelines.cli import watch as watching

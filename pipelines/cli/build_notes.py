@@ -118,7 +118,7 @@ def tell_skips(r: BuildReport) -> None:
     """What was skipped, on stderr."""
     for reason, count in list(r.skipped.items())[:_REASONS]:
         console.note(f"Skipped: {count:,} x {as_options(reason)}")
-        if reason in BY_RULE:  # the user chose this: the count is enough
+        if reason in BY_RULE or not r.committed:  # the user chose this, or was told by the build that changed something
             continue
         for place in r.skipped_places[reason][:3]:
             console.note(f"    {place}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import index_option, json_option
+from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
 
 
@@ -16,6 +16,7 @@ from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
     "--all", "everything", is_flag=True, help="Rewrite all segments, not only small ones and those with dead rows."
 )
 @index_option
+@quiet_option
 @json_option
 def command(everything: bool, index: Path, as_json: bool) -> None:
     """Merge the small segments of an index, and drop deleted rows. Queries keep working meanwhile.

@@ -18,6 +18,7 @@ from typing import IO, Any
 import click
 
 PLAIN_EVERY_S = 10.0  # between lines of progress, where there is no terminal to rewrite one on
+QUIET = "ragidx.quiet"  # in the context of a command
 PATIENCE_S = 2.0  # before something without progress is named
 _WIDTH = 100  # columns, if the output is not a terminal
 _DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -49,7 +50,7 @@ def width(stream: IO[str]) -> int:
 @contextlib.contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Say on a terminal what takes its time, from two seconds on; the line goes when it is over."""
-    if not sys.stderr.isatty():
+    if not is_terminal():
         yield
         return
     shown = threading.Event()
@@ -75,8 +76,16 @@ def print_json(data: Any) -> None:
     click.echo(json.dumps(data, ensure_ascii=True, allow_nan=False, indent=2))
 
 
+def is_quiet() -> bool:
+    """Whether `--quiet` was given: reports, messages and progress are not printed; errors and JSON are."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(QUIET))
+
+
 def print_fields(rows: Iterable[tuple[str, str]]) -> None:
     """Two aligned columns on stdout: name and value."""
+    if is_quiet():
+        return
     pairs = [(name, printable(value)) for name, value in rows]
     left = max(len(name) for name, _ in pairs)
     for name, value in pairs:
@@ -96,6 +105,12 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def note(message: str) -> None:
     """A message on stderr."""
+    if not is_quiet():
+        error(message)
+
+
+def error(message: str) -> None:
+    """A message on stderr that `--quiet` does not hold back."""
     click.echo(printable_lines(message), err=True)
 
 
@@ -131,5 +146,5 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
 
 
 def is_terminal() -> bool:
-    """Whether messages go to a person at a terminal."""
-    return sys.stderr.isatty()
+    """Whether messages go to a person at a terminal, who wants them."""
+    return sys.stderr.isatty() and not is_quiet()

@@ -1,7 +1,7 @@
 """`ragidx`: the group of commands, and the one place that turns failures into a message and an exit status.
 
 Each command is imported when it is called, so `ragidx --help` loads no torch, transformers or faiss. Exit
-status: 0 done; 1 done, but a check failed or `--strict` found something; 2 bad input or usage; 130 interrupted.
+status: 0 done; 1 done, but a check failed or `--strict` found something; 2 bad input or usage; 130 and 143 interrupted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import click
 
 from ragidx import __version__
 from ragidx.corpora.errors import RagidxError, is_panic, machine_error
-from ragidx.pipelines.cli import interrupts
+from ragidx.pipelines.cli import console, interrupts
 from ragidx.pipelines.cli.help import error_text, nearest
 
 COMMANDS = {
@@ -109,7 +109,7 @@ def _run(args: list[str] | None) -> None:
     except RagidxError as fault:
         _debug()
         _leave_if_interrupted()
-        _tell(f"Error: {error_text(fault)}")
+        console.error(f"Error: {error_text(fault)}")
         _leave(fault.exit_code)
     except BaseException as fault:  # the outermost place: a defect is one line too, unless RAGIDX_DEBUG=1
         if not (isinstance(fault, Exception) or is_panic(fault)):
@@ -118,40 +118,34 @@ def _run(args: list[str] | None) -> None:
         _leave_if_interrupted()
         if isinstance(fault, OSError) and fault.errno in _OUTPUT_LOST and fault.filename is None:
             reason = os.strerror(fault.errno)
-            _tell(f"Error: standard output: cannot write: {reason}\n  hint: write to a disk with free space")
+            console.error(f"Error: standard output: cannot write: {reason}\n  hint: write to a disk with free space")
             _leave_quietly(2)
         machine = machine_error(fault, str(getattr(fault, "filename", None) or ""))
         defect = (
             f"a bug in ragidx or in a library it uses: {type(fault).__name__}: {fault}\n"
             "  hint: run again with RAGIDX_DEBUG=1 for the traceback, and report it"
         )
-        _tell(f"Error: {machine or defect}")
+        console.error(f"Error: {machine or defect}")
         _leave(2)
     else:
         _leave(result if isinstance(result, int) else 0)
 
 
 def _leave_if_interrupted() -> None:
-    """A failure after Ctrl-C is the interruption itself: a library turned it into another exception."""
+    """A failure after Ctrl-C or SIGTERM is the interruption itself: a library turned it into another exception."""
     if interrupts.was_interrupted():
         _interrupted()
 
 
 def _interrupted() -> None:
     click.echo("Interrupted.", err=True)
-    _leave(130)
+    _leave(interrupts.exit_status())
 
 
 def _debug() -> None:
     """Inside an except clause: raise again if RAGIDX_DEBUG=1, so that the traceback shows."""
     if os.environ.get("RAGIDX_DEBUG") == "1":
         raise  # noqa: PLE0704 - re-raises what the caller is handling
-
-
-def _tell(message: str) -> None:
-    from ragidx.pipelines.cli.console import printable_lines
-
-    click.echo(printable_lines(message), err=True)
 
 
 def _leave(status: int) -> None:

@@ -14,6 +14,7 @@ from ragidx.indexer.ann.index_types import INDEX_TYPES, MIN_ROWS
 from ragidx.indexer.encoders.methods import AUTO_LAYER, METHODS
 from ragidx.indexer.specs import ATTENTIONS, FILTERS, POOLINGS, EncoderSpec
 from ragidx.pipelines.cli.config import config_option
+from ragidx.pipelines.cli.console import QUIET
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,6 +40,21 @@ def index_option(function: F) -> F:
 def json_option(function: F) -> F:
     """`--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(function)
+
+
+def quiet_option(function: F) -> F:
+    """`--quiet`, for commands whose output is a report of what they did."""
+    return click.option(
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=_be_quiet,
+        help="Print errors only, for cron; the exit status says the rest. With --json, print the JSON too.",
+    )(function)
+
+
+def _be_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.meta[QUIET] = value
 
 
 def ann_options(function: F) -> F:

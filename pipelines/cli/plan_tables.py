@@ -171,7 +171,7 @@ def _fields(f: Forecast) -> list[tuple[str, str]]:
             f"{console.n_bytes(room.index_bytes)}: {_parts(room)}; {console.n_bytes(room.journal_bytes)} more until "
             f"it is committed, {console.n_bytes(room.free_bytes)} free",
         ),
-        ("memory", f"{console.n_bytes(room.build_bytes)} at most, the model included"),
+        ("memory", f"{console.n_bytes(room.build_bytes)} or so, the model included"),
     ]
     return fields
 

@@ -77,6 +77,8 @@ class ProgressLine:
         pace = progress.stage, progress.n_encoded > 0
         if pace != self._pace:  # a stage takes its own time, and before the first chunk a model is loaded and tuned
             self._pace, self._started, self._share = pace, time.perf_counter(), progress.share or 0.0
+        if console.is_quiet():
+            return
         if self._as_json:
             click.echo(json.dumps({"progress": dataclasses.asdict(progress)}), err=True)
         elif self._bar is not None:

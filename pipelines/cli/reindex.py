@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import ann_options, index_option, json_option
+from ragidx.pipelines.cli.options import ann_options, index_option, json_option, quiet_option
 from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
 
 
@@ -16,6 +16,7 @@ from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
 @click.option("--dim", type=int, metavar="N", help="Keep the first N numbers of each vector [default: all].")
 @ann_options
 @index_option
+@quiet_option
 @json_option
 def command(
     target: Path,

@@ -8,12 +8,13 @@ import click
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import index_option, json_option
+from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 
 
 @click.command("remove", cls=GroupedCommand)
 @click.argument("name", metavar="NAME")
 @index_option
+@quiet_option
 @json_option
 def command(name: str, index: Path, as_json: bool) -> None:
     """Take a source out of an index, with all of its documents. Its files are not touched.

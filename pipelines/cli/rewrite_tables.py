@@ -57,6 +57,8 @@ class StageLine:
         self._done = done
         if self._bar is not None:
             self._bar.update(self._task, completed=done)
+        elif console.is_quiet():
+            return
         elif self._as_json and now - self._told >= _JSON_EVERY_S:
             self._told = now
             click.echo(json.dumps({"progress": {"stage": stage, "rows": rows, "done": done}}), err=True)
@@ -82,4 +84,14 @@ def tell(report: ReshapeReport, *, as_json: bool) -> None:
         dropped = f", {console.plural(r.n_dropped, 'dead row')} dropped" if r.n_dropped else ""
         rows.append(("rewritten", console.plural(r.n_rewritten, "segment") + dropped))
     rows.append(("size", f"{console.n_bytes(r.bytes_after)}, before {console.n_bytes(r.bytes_before)}"))
+    if r.folder_bytes > 1.1 * r.bytes_after:
+        from ragidx.indexer.store.manifest import KEPT
+
+        rows.append(
+            (
+                "folder",
+                f"{console.n_bytes(r.folder_bytes)}: the last {KEPT} generations are kept for `ragidx rollback`; "
+                "each commit removes the oldest",
+            )
+        )
     console.print_fields(rows)

@@ -8,12 +8,13 @@ import click
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import index_option, json_option
+from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 
 
 @click.command("rollback", cls=GroupedCommand)
 @click.argument("generation", type=click.IntRange(min=1), metavar="GENERATION")
 @index_option
+@quiet_option
 @json_option
 def command(generation: int, index: Path, as_json: bool) -> None:
     """Go back to what an index held in GENERATION, one of those that `ragidx history` lists.
@@ -29,6 +30,8 @@ def command(generation: int, index: Path, as_json: bool) -> None:
     manifest = rollback(index, generation)
     if as_json:
         console.print_json({"path": str(index), **manifest.to_json()})
+        return
+    if console.is_quiet():
         return
     what = "already the committed state" if manifest.generation == generation else f"as generation {generation}"
     click.echo(

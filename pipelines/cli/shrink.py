@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.options import index_option, json_option
+from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
 
 
 @click.command("shrink", cls=GroupedCommand)
 @click.option("--dim", type=int, required=True, metavar="N", help="Keep the first N numbers of each vector.")
 @index_option
+@quiet_option
 @json_option
 def command(dim: int, index: Path, as_json: bool) -> None:
     """Make an index narrower in one commit, without encoding again. `ragidx rollback` undoes it.

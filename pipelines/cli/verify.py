@@ -8,11 +8,12 @@ import click
 
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
-from ragidx.pipelines.cli.options import index_option, json_option
+from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 
 
 @click.command("verify", cls=GroupedCommand)
 @index_option
+@quiet_option
 @json_option
 def command(index: Path, as_json: bool) -> int:
     """Read a whole index and check every byte; exit status 1 if the committed state is damaged.
@@ -34,9 +35,9 @@ def command(index: Path, as_json: bool) -> int:
         console.print_json({"path": str(index), "faults": faults, "kept": kept})
     else:
         for fault in kept:
-            console.note(fault)
+            console.error(fault)
         for fault in faults:
             click.echo(console.printable_lines(fault))
-        if not faults:
+        if not faults and not console.is_quiet():
             click.echo(f"{index}: intact")
     return 1 if faults else 0

@@ -54,7 +54,7 @@ def follow(index: Path, build: Callable[[], BuildReport]) -> None:
         try:
             _tell(build())
         except RagidxError as fault:
-            console.note(f"Error: {error_text(fault)}")
+            console.error(f"Error: {error_text(fault)}")
 
 
 def _tell(r: BuildReport) -> None:

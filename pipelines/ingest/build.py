@@ -161,7 +161,7 @@ class _Build:
             before = () if base is None else sources_of(base.notes, self.index, base.n_documents)
             self._tally.check_none_is_lost(before if had and not self.options.allow_removal else ())
             if not self.options.allow_removal or len(self.selection.entries) == 1:
-                self.reading.check_something_was_read(r.n_documents, self.skips)
+                self.reading.check_something_was_read(r.n_documents + r.n_kept_out, self.skips)
             self._seen.keep()
             if had:
                 self._remove_others(known)

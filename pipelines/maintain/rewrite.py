@@ -42,8 +42,9 @@ class ReshapeReport:
         n_chunks: in it.
         n_segments: in it; `n_rewritten` is how many of the old ones were rewritten.
         n_dropped: dead rows that are gone.
-        bytes_before: of its files.
-        bytes_after: of its files.
+        bytes_before: of the files of its committed state.
+        bytes_after: the same, now.
+        folder_bytes: of all of the folder, with the older generations that are kept.
     """
 
     index: str
@@ -59,6 +60,7 @@ class ReshapeReport:
     n_dropped: int
     bytes_before: int
     bytes_after: int
+    folder_bytes: int
 
     def to_json(self) -> dict[str, Any]:
         """All fields."""
@@ -204,4 +206,5 @@ def _report(index: Path, done: Rewritten) -> ReshapeReport:
         n_dropped=done.n_dropped,
         bytes_before=done.bytes_before,
         bytes_after=sum(entry.bytes for entry in files_of(manifest).values()),
+        folder_bytes=sum(path.lstat().st_size for path in index.rglob("*") if path.is_file()),
     )

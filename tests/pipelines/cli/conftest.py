@@ -74,6 +74,7 @@ def fields(done: Done) -> dict[str, str]:
     assert (done.status, done.err) == (0, "")
     pairs = (re.fullmatch(r"(\S+) +(.*)", line) for line in done.out.splitlines())
     found = {pair[1]: pair[2] for pair in pairs if pair}
+    found.pop("folder", None)
     if "size" in found:
         assert re.fullmatch(
             r"[\d.]+ (B|KiB|MiB)(, before [\d.]+ (B|KiB|MiB)|, [\d,]+ bytes a (chunk|row))?", found.pop("size")

@@ -179,7 +179,9 @@ def test_fields_and_globs_choose_what_is_read(run: Run, small_corpus: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_corpus")
-def test_a_report_names_at_most_twelve_reasons(run: Run, small_corpus: Path) -> None:
+def test_a_report_names_at_most_twelve_reasons_and_the_next_without_change_no_files(
+    run: Run, small_corpus: Path
+) -> None:
     for number in range(15):
         (small_corpus / f"blob.x{number}").write_bytes(bytes(100))
 
@@ -187,3 +189,37 @@ def test_a_report_names_at_most_twelve_reasons(run: Run, small_corpus: Path) -> 
 
     assert done.err.count("Skipped: ") == 12
     assert done.err.endswith("Skipped for 3 more reasons: --json lists all of them.\n")
+    again = run("build", "corpus")
+    assert again.err == "".join(line for line in done.err.splitlines(keepends=True) if not line.startswith(" "))
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("build", "corpus"),
+        ("add", "more"),
+        ("remove", "more"),
+        ("delete", "--id", "lease.txt"),
+        ("compact", "--all"),
+        ("shrink", "--dim", "8"),
+        ("reindex", "other"),
+        ("rollback", "1"),
+        ("verify",),
+    ],
+)
+def test_quiet_prints_errors_alone(command: tuple[str, ...], run: Run, folder: Path) -> None:
+    (folder / "more").mkdir()
+    (folder / "more" / "blob.bin").write_bytes(bytes(100))
+    (folder / "more" / "note.txt").write_text("A note.")
+    if command[0] == "remove":
+        run("add", "more", "--quiet")
+
+    assert run(*command, "--quiet") == (0, "", "")
+
+
+@pytest.mark.usefixtures("index")
+def test_quiet_keeps_errors_and_refuses_a_plan(run: Run) -> None:
+    assert run("verify", "--quiet", "--index", "none") == run("verify", "--index", "none")
+    assert run("verify", "--quiet", "--index", "none").err.startswith("Error: none: ")
+    assert run("build", "corpus", "--plan", "--quiet").err.endswith("Error: --plan and --quiet exclude each other\n")

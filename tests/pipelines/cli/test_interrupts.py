@@ -1,4 +1,4 @@
-"""Ctrl-C that a library swallows, or turns into something else, still ends the command."""
+"""Ctrl-C or SIGTERM that a library swallows, or turns into something else, still ends the command."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from ..conftest import Done
 @pytest.fixture(autouse=True)
 def python_s_own_handler() -> Iterator[None]:
     """As it is in a process that nobody has told otherwise."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
-def _interrupt() -> None:
-    os.kill(os.getpid(), signal.SIGINT)
+def _interrupt(number: int = signal.SIGINT) -> None:
+    os.kill(os.getpid(), number)
 
 
 def test_what_was_swallowed_is_raised_where_progress_is_shown() -> None:
@@ -70,19 +72,34 @@ def test_a_failure_after_it_is_the_interruption(
     assert run("verify", "--index", "index") == (130, "", "Interrupted.\n")
 
 
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_build_ends_at_the_next_look_and_commits_nothing(
-    run: Callable[..., Done], folder: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, status: int, run: Callable[..., Done], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.save("vectors.npy", np.eye(600, 8, dtype=np.float32) + 1)
     add = SegmentWriter.add
 
     def swallow(*arguments: object) -> None:
         with contextlib.suppress(KeyboardInterrupt):
-            _interrupt()
+            _interrupt(number)
         add(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SegmentWriter, "add", swallow)
     monkeypatch.setattr("ragidx.pipelines.ingest.report._TELL_EVERY_S", 0.0)
     done = run("build", "--vectors", "vectors.npy", "--index", "index")
-    assert done == (130, "", "Interrupted: nothing was committed; the same command starts again.\n")
+    assert done == (status, "", "Interrupted: nothing was committed; the same command starts again.\n")
     assert not (folder / "index" / "manifest.json").exists()
+
+
+def test_ctrl_c_while_the_command_line_is_imported_is_no_traceback(run_process: Callable[..., Done]) -> None:
+    code = (
+        "import os, runpy, signal, sys\n"
+        "class Hook:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "sys.meta_path.insert(0, Hook())\n"
+        "runpy.run_module('ragidx', run_name='__main__')\n"
+    )
+
+    assert run_process("--help", code=code) == (130, "", "Interrupted.\n")

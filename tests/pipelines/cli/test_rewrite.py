@@ -36,6 +36,7 @@ def recall_of(index: Path) -> float:
 @pytest.mark.usefixtures("given")
 def test_compact_tells_what_it_rewrote_and_then_that_there_is_nothing_to_do(run: Run) -> None:
     first, second, everything = run("compact"), run("compact"), run("compact", "--all")
+    size = sum(path.stat().st_size for path in INDEX.rglob("*") if path.is_file())
 
     assert fields(first) == {
         "index": "ragidx-index (generation 4)",
@@ -43,15 +44,16 @@ def test_compact_tells_what_it_rewrote_and_then_that_there_is_nothing_to_do(run:
         "vectors": "16 numbers, flat (exact search)",
         "rewritten": "3 segments, 20 dead rows dropped",
     }
-    assert (
-        fields(second)
-        == fields(everything)
-        == {
-            "index": "ragidx-index (generation 4, unchanged)",
-            "holds": "430 chunks in 1 segment",
-            "vectors": "16 numbers, flat (exact search)",
-        }
+    assert first.out.splitlines()[-1] == (
+        f"folder     {console.n_bytes(size)}: the last 3 generations are kept for `ragidx rollback`; "
+        "each commit removes the oldest"
     )
+    assert fields(second) == fields(everything)
+    assert fields(second) == {
+        "index": "ragidx-index (generation 4, unchanged)",
+        "holds": "430 chunks in 1 segment",
+        "vectors": "16 numbers, flat (exact search)",
+    }
 
 
 @pytest.mark.usefixtures("given")
@@ -62,6 +64,7 @@ def test_compact_for_machines(run: Run) -> None:
 
     report = json.loads(done.out)
     sizes = report.pop("bytes_before"), report.pop("bytes_after")
+    assert report.pop("folder_bytes") > sum(sizes)
     assert (done.status, done.err) == (0, "")
     assert sizes[0] > sizes[1] > sum(e.bytes for e in Store.open(INDEX).manifest.segments[0].files.values()) - 1
     assert before.generation == 3

@@ -67,6 +67,20 @@ def test_an_emptied_corpus_does_not_empty_the_index(small_corpus: Path, tmp_path
     assert Store.open(tmp_path / "index").manifest.n_chunks == 6
 
 
+def test_the_log_names_models_segments_and_commits(
+    small_corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    index = tmp_path / "index"
+    with caplog.at_level("DEBUG", "ragidx"):
+        ragidx.build(small_corpus, index)
+
+    model, segment, commit = (record.getMessage() for record in caplog.records)
+    assert model == "loading the model mini, method classical, device auto, dtype auto"
+    assert segment.startswith(f"{index}/")
+    assert segment.endswith(": a segment of 6 rows is written")
+    assert commit == f"{index}: generation 1 committed, 6 chunks in 1 segments"
+
+
 @pytest.mark.slow
 def test_progress_grows_and_ends_with_everything(small_corpus: Path, tmp_path: Path) -> None:
     seen: list[tuple[int, int, bool]] = []

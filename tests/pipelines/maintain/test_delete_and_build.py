@@ -40,6 +40,18 @@ def test_what_was_deleted_stays_out_and_the_report_counts_it(run: Run) -> None:
     assert json.loads(run("build", "corpus", "--json").out)["n_kept_out"] == 1
 
 
+@pytest.mark.usefixtures("index")
+def test_a_corpus_of_which_everything_was_deleted_is_not_empty(run: Run) -> None:
+    delete(ids=documents())
+
+    done = run("build", "corpus")
+
+    assert (done.status, done.err) == (
+        0,
+        "Deleted by hand, left out: 6 documents; --restore takes them in again.\n",
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("index")
 def test_what_is_restored_keeps_its_vector_bit_for_bit_and_nothing_is_encoded() -> None:
