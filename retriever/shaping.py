@@ -35,7 +35,6 @@ class _Candidate:
 
     scored: Scored
     row: Row
-    words: frozenset[tuple[str, ...]] | None = None
     also: list[Span] = field(default_factory=list)
 
 
@@ -99,35 +98,34 @@ class _Folded:
     """
 
     def __init__(self, candidates: Iterable[_Candidate]) -> None:
-        self._count = Counter[tuple[str, ...]]()
-        for one in candidates:
-            if one.row.text:  # rows of vectors may have none
-                one.words = _triples(one.row.text)
-                self._count.update(one.words)
-        self._by_word: dict[tuple[str, ...], list[tuple[int, _Candidate]]] = {}
-        self._n = 0
+        words = {id(one): _triples(one.row.text) for one in candidates if one.row.text}  # rows of vectors may have none
+        count = Counter(itertools.chain.from_iterable(words.values()))
+        number = {word: place for place, word in enumerate(sorted(count, key=lambda word: (count[word], word)))}
+        self._words = {key: frozenset(number[word] for word in held) for key, held in words.items()}
+        self._hits: list[_Candidate] = []
+        self._by_word: dict[int, list[int]] = {}
 
     def same(self, new: _Candidate) -> _Candidate | None:
         """The first hit that is the same passage, or nearly; None: there is none."""
-        if new.words is None:
-            return None
-        near = {number: one for word in self._rarest(new.words) for number, one in self._by_word.get(word, ())}
-        return next((one for _, one in sorted(near.items()) if one.words and _is_near(one.words, new.words)), None)
+        words = self._words.get(id(new), frozenset())
+        near = {place for word in _rarest(words) for place in self._by_word.get(word, ())}
+        return next((self._hits[place] for place in sorted(near) if self._is_near(place, words)), None)
 
     def add(self, hit: _Candidate) -> None:
         """A hit, that later passages may be folded into."""
-        for word in self._rarest(hit.words or frozenset()):
-            self._by_word.setdefault(word, []).append((self._n, hit))
-        self._n += 1
+        for word in _rarest(self._words.get(id(hit), frozenset())):
+            self._by_word.setdefault(word, []).append(len(self._hits))
+        self._hits.append(hit)
 
-    def _rarest(self, words: frozenset[tuple[str, ...]]) -> list[tuple[str, ...]]:
-        order = sorted(words, key=lambda word: (self._count[word], word))
-        return order[: len(order) - math.ceil(_NEAR * len(order) - 1e-9) + 1]
+    def _is_near(self, place: int, words: frozenset[int]) -> bool:
+        other = self._words[id(self._hits[place])]
+        common = len(words & other)
+        return common >= _NEAR * (len(words) + len(other) - common)
 
 
-def _is_near(one: frozenset[tuple[str, ...]], other: frozenset[tuple[str, ...]]) -> bool:
-    common = len(one & other)
-    return common >= _NEAR * (len(one) + len(other) - common)
+def _rarest(words: frozenset[int]) -> list[int]:
+    """Those of which nearly equal sets share one."""
+    return sorted(words)[: len(words) - math.ceil(_NEAR * len(words) - 1e-9) + 1]
 
 
 def _triples(text: str) -> frozenset[tuple[str, ...]]:
