@@ -11,10 +11,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pathspec import GitIgnoreSpec
-from pathspec.patterns.gitignore import GitIgnorePatternError
-
 from ragidx.corpora.errors import SpecError, unknown_name
+from ragidx.corpora.ignore import Rules
 from ragidx.corpora.limits import ReadOptions
 
 
@@ -33,6 +31,8 @@ class FieldSettings(NamedTuple):
 OTHERS = FieldSettings._fields[3:]
 """Those that have no option of the command line: the names of `ReadOptions.fields`."""
 
+_MOST = 1_000  # settings of one kind
+
 
 def settings_of(options: ReadOptions, name: str) -> FieldSettings:
     """What was said of a file."""
@@ -48,7 +48,7 @@ def setting_for(given: str | Sequence[str] | None, name: str) -> str | None:
     """
     for text in (given,) if isinstance(given, str) else given or ():
         glob, value = text.split("=", 1) if "=" in text else ("", text)
-        if not glob or _spec(glob).match_file(name):
+        if not glob or _rules(glob).check(name):
             return value
     return None
 
@@ -65,6 +65,12 @@ def check_settings(given: str | Sequence[str] | None, option: str, *, glob: bool
         SpecError: one has no value, no glob where it must, or a glob that is not valid.
     """
     settings = (given,) if isinstance(given, str) else tuple(given or ())
+    if len(settings) > _MOST:
+        raise SpecError(
+            f"{len(settings):,} settings, and each is compared with each file",
+            f"write at most {_MOST:,}; one glob may be about many files",
+            where=f"`{option}`",
+        )
     for text in settings:
         front, sign, value = text.partition("=")
         shape = "GLOB=PATH" if glob else "[GLOB=]FIELD"
@@ -72,9 +78,9 @@ def check_settings(given: str | Sequence[str] | None, option: str, *, glob: bool
             raise SpecError(f"{text!r} is not {shape}", f"write it as {_EXAMPLES[option]}", where=f"`{option}`")
         if sign:
             try:
-                _spec(front)
-            except GitIgnorePatternError as fault:
-                raise SpecError(str(fault).lower(), "write it as in a .gitignore file", where=f"`{option}`") from fault
+                _rules(front)
+            except ValueError as fault:
+                raise SpecError(str(fault), "write it as in a .gitignore file", where=f"`{option}`") from fault
     return settings or None
 
 
@@ -105,6 +111,6 @@ _EXAMPLES = {
 }
 
 
-@functools.lru_cache(maxsize=256)
-def _spec(glob: str) -> GitIgnoreSpec:
-    return GitIgnoreSpec.from_lines([glob])
+@functools.lru_cache(maxsize=8 * _MOST)
+def _rules(glob: str) -> Rules:
+    return Rules([glob])

@@ -250,8 +250,8 @@ class _Walk:
             return ""
         if kind != stat.S_IFLNK:
             return f"not a regular file: {_KINDS.get(kind, 'special file')}"
-        target = Path(os.path.realpath(entry.path))
         try:
+            target = Path(os.path.realpath(entry.path))
             is_folder = stat.S_ISDIR(target.stat().st_mode)
         except OSError as fault:
             check_machine(fault, entry.path)

@@ -168,6 +168,9 @@ _UNITS = {"": 1, "b": 1} | {
 }
 
 
+MAX_MEMORY = 1 << 53  # bytes: the largest whole number that JSON is sure to keep
+
+
 def memory_size(size: int | str) -> int:
     """Bytes of a memory limit: a number, or text with a unit.
 
@@ -182,7 +185,10 @@ def memory_size(size: int | str) -> int:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]*)", size.strip())
     if found is None or found[2].lower() not in _UNITS:
         raise SpecError(f"'{size}' is not a size", "write 500MB, 2GB or 1.5GiB", where="`max_memory`")
-    return int(float(found[1]) * _UNITS[found[2].lower()])
+    n_bytes = float(found[1]) * _UNITS[found[2].lower()]
+    if not 1 <= n_bytes <= MAX_MEMORY:
+        raise SpecError(f"'{size}' is less than a byte or more than 8 PiB", "write 2GB", where="`max_memory`")
+    return int(n_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ import click
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.field_settings import OTHERS
+from ragidx.corpora.limits import shown_bytes
 
 NAME = "ragidx.toml"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,6 +34,9 @@ _FIELDS = "fields"  # the keyword of a build that no option of the command line 
 _TABLES = ("index", "source", "files")
 _PATH = "path"
 _ONCE = frozenset({"rebuild", "restore", "allow_removal", "reread"})  # options for one build, not for a file
+_MOST_BYTES, _MOST_DOTS = 1 << 20, 100
+_KEY = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_DOTTED = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{{_MOST_DOTS + 1}}}")
 _UNSET = _ONCE | {"index", "as_json", "plan", "watch", "vectors", "vector_field", "endpoint"}
 
 
@@ -92,7 +97,7 @@ def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
         SpecError: it cannot be read, is no TOML, or has a key that is unknown or of another type; with its line.
     """
     try:
-        text = path.read_text("utf-8")
+        text = _text_of(path)
         data = tomllib.loads(text)
     except OSError as fault:
         raise SpecError(f"cannot be read: {fault.strerror}", "name another file", where=str(path)) from fault
@@ -117,7 +122,7 @@ def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
     values: dict[str, Any] = {}
     for key, value in index.items():
         check(key, (_PATH, *options))
-        if isinstance(value, dict) or (key == _PATH and not isinstance(value, str)):
+        if not (isinstance(value, str) if key == _PATH else _has_type_of(value, options[key])):
             raise refuse(key, f"the value of '{key}' is of another type", "see the examples of `ragidx init`")
         values[key] = value
     places: dict[str, str] = {}
@@ -128,7 +133,7 @@ def read_config(path: Path, options: Mapping[str, click.Parameter]) -> Config:
         if not isinstance(place, str) or not isinstance(name, str | None):
             raise refuse("path", "a source has no path", 'write path = "docs"')
         at = os.path.relpath(path.parent / place)
-        name = Path(at).resolve().name if name is None else name
+        name = Path(os.path.normpath(Path.cwd() / at)).name if name is None else name
         if name in places:
             raise refuse(name, f"two sources have the name '{name}'", "give one of them another name")
         places[name] = at
@@ -185,6 +190,33 @@ def _field_settings(
                 place = found if key in _FIELD_OPTIONS else found.setdefault(_FIELDS, {})
                 place.setdefault(_FIELD_OPTIONS.get(key, key), []).append(f"{one['match']}={said}")
     return found
+
+
+def _text_of(path: Path) -> str:
+    """The text of a file, bounded: what TOML's parser takes of it grows with the square of the dots in a key.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no plain file, too long, not UTF-8, or has a key of too many parts.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("it is no plain file")
+    with path.open("rb") as stream:
+        data = stream.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"it has more than {shown_bytes(_MOST_BYTES)}")
+    text = data.decode()
+    if _DOTTED.search(text):
+        raise ValueError(f"a key has more than {_MOST_DOTS} dots")
+    return text
+
+
+def _has_type_of(value: object, option: click.Parameter) -> bool:
+    """Whether a value of TOML can be one of an option: true and false are no numbers and no texts."""
+    if isinstance(value, list):
+        return all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in value)
+    is_flag = isinstance(option, click.Option) and option.is_flag
+    return isinstance(value, bool) if is_flag else isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def _as_typed(value: Any, option: click.Parameter) -> Any:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from ragidx.corpora.errors import SpecError
+from ragidx.corpora.errors import CorpusError, SpecError, check_machine
 from ragidx.corpora.readers.registry import read_all
 from ragidx.corpora.sources import beir_corpus
 from ragidx.indexer.store.generations import committed_or_none
@@ -31,6 +31,7 @@ Corpus: TypeAlias = str | Path | Sequence[str | Path] | Mapping[str, str | Path]
 """What a build is given: a path, several, several by the names of sources, or None for the sources of the index."""
 
 _DRAWN = 64  # documents that are compared, to know a source that was moved
+_SHOWN_CHARS = 200  # of a path in a message
 
 
 @dataclass(frozen=True)
@@ -161,12 +162,27 @@ def with_globs(selection: Selection, include: Sequence[str], exclude: Sequence[s
 
 
 def as_paths(corpus: Corpus) -> list[str | Path]:
-    """One path, several, or none, as a list."""
+    """One path, several, or none, as a list.
+
+    Raises:
+        CorpusError: the system takes one for no path: a link to itself, say, or a name that is too long.
+    """
     if corpus is None:
         return []
     if isinstance(corpus, Mapping):
-        return list(corpus.values())
-    return [corpus] if isinstance(corpus, str | Path) else list(corpus)
+        paths = list(corpus.values())
+    else:
+        paths = [corpus] if isinstance(corpus, str | Path) else list(corpus)
+    for path in paths:
+        try:
+            Path(path).resolve().is_file()
+        except (OSError, RuntimeError, ValueError) as fault:
+            check_machine(fault, str(path))
+            why = "a link to itself" if isinstance(fault, RuntimeError) else getattr(fault, "strerror", None) or fault
+            raise CorpusError(
+                f"cannot be opened: {str(why).lower()}", "name a folder or a file", where=str(path)[:_SHOWN_CHARS]
+            ) from fault
+    return paths
 
 
 def added(paths: Sequence[str | Path], index: Path, stored: Store, name: str | None = None) -> Selection:

@@ -50,6 +50,14 @@ def test_what_is_no_setting_is_refused(given: str, option: str, glob: bool, erro
     assert message_of(SpecError, lambda: check_settings(given, option, glob=glob)) == error
 
 
+def test_a_glob_of_many_asterisks_is_matched_in_time_and_many_settings_are_refused() -> None:
+    options = ReadOptions(text_field=(f"{'*a' * 14}b=body", "*.csv=notes"))
+
+    assert settings_of(options, f"{'a' * 60}.csv").text == "notes"
+    with pytest.raises(SpecError, match="`text_field`: 1,001 settings, and each is compared with each file"):
+        check_settings(["a=b"] * 1_001, "text_field")
+
+
 def test_settings_are_a_tuple_and_none_where_there_are_none() -> None:
     assert check_settings("a", "text_field") == ("a",)
     assert check_settings(["a", "b"], "text_field") == ("a", "b")

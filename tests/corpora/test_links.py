@@ -27,7 +27,8 @@ def nobody() -> Iterator[Path]:
         if root:
             os.seteuid(0)
         for path in folder.rglob("*"):
-            path.chmod(0o755)
+            if not path.is_symlink():
+                path.chmod(0o755)
         shutil.rmtree(folder)
 
 
@@ -70,6 +71,16 @@ def test_a_link_whose_target_may_not_be_looked_at_is_left_out(nobody: Path) -> N
     plant(nobody, "root/a.txt", "closed/b.txt")
     (nobody / "root" / "out").symlink_to("../closed/b.txt")
     (nobody / "closed").chmod(0)
+    os.seteuid(65534) if os.getuid() == 0 else None
+
+    assert walk(nobody / "root") == (["a.txt"], {"out": "link that cannot be followed: Permission denied"})
+
+
+@pytest.mark.skipif(not os.path.lexists("/proc/1/exe"), reason="no link here that may be seen and not read")
+def test_a_link_that_may_not_be_read_is_left_out(nobody: Path) -> None:
+    os.seteuid(0) if os.getuid() == 0 else None
+    plant(nobody, "root/a.txt")
+    (nobody / "root" / "out").symlink_to("/proc/1/exe")
     os.seteuid(65534) if os.getuid() == 0 else None
 
     assert walk(nobody / "root") == (["a.txt"], {"out": "link that cannot be followed: Permission denied"})

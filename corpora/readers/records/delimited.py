@@ -23,6 +23,7 @@ from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
 
 _SAMPLE_BYTES = 1 << 20
+_MOST_COLUMNS = 10_000
 
 
 def read_csv(file: SourceFile) -> Iterator[Document]:
@@ -54,6 +55,8 @@ def _documents(file: SourceFile, lines: io.TextIOWrapper, encoding: str) -> Iter
         header = [name.strip() for name in next(rows)]
     except csv.Error as fault:
         raise UnreadableError(f"broken header: {fault}") from fault
+    if len(header) > _MOST_COLUMNS:
+        raise UnreadableError(f"more than {_MOST_COLUMNS:,} columns")
     names = _names(file, header)
     check_chosen([name for name in names if name], file.fields.text)
     yield from record_documents(file, _records(file, rows, names, number - 1, encoding), from_text)

@@ -63,6 +63,12 @@ def test_a_broken_row_is_told_with_its_line_and_the_rest_is_read(read_bytes: Rea
     ]
 
 
+def test_a_table_of_too_many_columns_is_left_out(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.csv", ",".join(f"c{number}" for number in range(10_001)) + "\n1\n")
+
+    assert ([skip.reason for skip in found.skips], found.ids) == (["more than 10,000 columns"], [])
+
+
 def test_columns_without_a_name_of_their_own_are_left_out(read_bytes: ReadBytes) -> None:
     found = read_bytes("a.csv", ",text,a,a\n0,x,1,2\n")
 

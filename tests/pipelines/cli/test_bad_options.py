@@ -262,3 +262,25 @@ def test_a_name_that_may_be_right_elsewhere_is_no_matter_where_nothing_is_encode
 )
 def test_a_wrong_usage_is_told_with_the_usage(run: Run, args: list[str], message: str) -> None:
     assert run(*args) == (2, "", f"{ENDING[args[0]]}Error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("loop", "a link to itself"), ("a\0b", "embedded null byte"), ("a/" * 2_500, "file name too long")],
+)
+def test_what_the_system_takes_for_no_path_is_an_error(run: Run, path: str, why: str) -> None:
+    Path("loop").symlink_to("loop")
+
+    status, out, err = run("build", path)
+
+    assert (status, out) == (2, "")
+    assert err.endswith(f": cannot be opened: {why}\n  hint: name a folder or a file\n")
+    assert len(err) < 400
+
+
+def test_a_limit_of_memory_that_no_machine_has_is_refused(run: Run) -> None:
+    assert run("build", ".", "--max-memory", "99999999999999999999GB") == (
+        2,
+        "",
+        "Error: --max-memory: '99999999999999999999GB' is less than a byte or more than 8 PiB\n  hint: write 2GB\n",
+    )

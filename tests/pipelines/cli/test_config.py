@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,6 +125,12 @@ def test_another_file_is_named_by_an_option(two: Path, run: Run) -> None:
         ("[[files]]\ntext = 'a'\n", "ragidx.toml:1: an entry of 'files' has no match"),
         ("[[files]]\nmatch = 'a'\ntexts = 'a'\n", "ragidx.toml:3: unknown key 'texts'; did you mean 'text'?"),
         ("[[files]]\nmatch = 'a'\n\ntitel = 'a'\n", "ragidx.toml:4: unknown key 'titel'; did you mean 'title'?"),
+        ("[index]\nexclude = [[1]]\n", "ragidx.toml:2: the value of 'exclude' is of another type"),
+        ("[index]\ntau = true\n", "ragidx.toml:2: the value of 'tau' is of another type"),
+        ("[index]\nlexical = 1\n", "ragidx.toml:2: the value of 'lexical' is of another type"),
+        (f"a{'.a' * 40_000} = 1\n", "ragidx.toml: is no TOML: a key has more than 100 dots"),
+        (f"x = {{'a'{' . b' * 101} = 1}}\n", "ragidx.toml: is no TOML: a key has more than 100 dots"),
+        (f"#{'x' * (1 << 20)}\n", "ragidx.toml: is no TOML: it has more than 1 MiB"),
         ("[index\n", "ragidx.toml: is no TOML: Expected ']' at the end of a table declaration"),
     ],
 )
@@ -132,6 +139,17 @@ def test_what_is_wrong_is_named_with_its_line(text: str, message: str, folder: P
     status, out, err = run("info")
     assert (status, out) == (2, "")
     assert err.startswith(f"Error: {Path.cwd()}/{message}")
+
+
+def test_what_is_no_plain_file_is_not_read(folder: Path, run: Run) -> None:
+    os.mkfifo("pipe")
+
+    for name in ("pipe", "/dev/zero"):
+        assert run("info", "--config", name) == (
+            2,
+            "",
+            f"Error: {name}: is no TOML: it is no plain file\n  hint: `ragidx init` writes an example\n",
+        )
 
 
 def test_fields_are_said_by_glob_and_one_text_is_a_list_of_one(folder: Path, run: Run) -> None:
