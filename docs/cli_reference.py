@@ -6,12 +6,14 @@ from pathlib import Path
 
 import click
 
+from ragidx.pipelines.cli.help import show_all
 from ragidx.pipelines.cli.main import COMMANDS, cli
 
 PAGE = Path(__file__).with_name("cli.md")
 HEAD = """# Command reference
 
-The `--help` of every command. `python docs/cli_reference.py` writes this page.
+The `--help-all` of every command; `--help` shows the options that most people need.
+`python docs/cli_reference.py` writes this page.
 
 Results go to stdout; progress and messages go to stderr. Exit status: 0 done; 1 done, but `--strict`, `verify` or
 `doctor` found something; 2 bad input or usage; 130 interrupted by Ctrl-C, 143 by SIGTERM. `RAGIDX_INDEX` names the
@@ -27,6 +29,7 @@ def reference() -> str:
         command = cli.get_command(group, name)
         assert command is not None
         context = click.Context(command, info_name=name, parent=group, terminal_width=80)
+        show_all(context)
         parts.append(f"## ragidx {name}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
 

@@ -62,7 +62,7 @@ def test_command_lines_name_options_that_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", WRITTEN, ids=_name)
 def test_prose_names_commands_and_options_that_exist(page: Path) -> None:
     spans = re.findall(r"`([^`]+)`", _prose(page.read_text("utf-8")))
-    every = set().union({"--help", "--version"}, *map(_options, COMMANDS))
+    every = set().union({"--help", "--help-all", "--version"}, *map(_options, COMMANDS))
 
     for span in spans:
         named = re.match(r"ragidx ([a-z]+)", span)

@@ -39,13 +39,15 @@ from ragidx.pipelines.ingest.options import BuildKeywords
 def command(
     paths: tuple[str, ...], name: str | None, index: Path, as_json: bool, **options: Unpack[BuildKeywords]
 ) -> None:
-    """Put folders or files beside the sources of an index: they alone are read and encoded.
+    """Add folders or files to the sources of an index. Only they are read and encoded.
+
+    \b
+        ragidx add papers/
 
     Ids of their documents begin with the name of the source: `papers/one.md`. After that `ragidx build` brings all
     sources up to date, and `ragidx build papers/` that one.
 
     \b
-        ragidx add papers/
         ragidx add ../team/papers --name team-papers
     """
     from ragidx.pipelines.ingest.build import add

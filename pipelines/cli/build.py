@@ -92,6 +92,9 @@ def command(
 ) -> None:
     """Make or update the index of CORPUS: folders and files, a BEIR folder, or - for standard input.
 
+    \b
+        ragidx build docs/
+
     Without CORPUS, every source of the index is brought up to date.
 
     Reads txt, md, rst, html, tex, ipynb, json, jsonl, csv, tsv, parquet, arrow, eml, mbox, odt, rtf, srt, vtt, source
@@ -99,7 +102,6 @@ def command(
     Run it again after the corpus changes: only what changed is encoded.
 
     \b
-        ragidx build docs/
         ragidx build docs/ papers/ notes.md
         ragidx build docs/ --model Qwen/Qwen2.5-0.5B --method echo --tau 2
         ragidx build docs/ --model Qwen/Qwen2.5-0.5B --plan

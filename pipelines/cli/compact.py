@@ -21,12 +21,12 @@ from ragidx.pipelines.cli.rewrite_tables import StageLine, tell
 def command(everything: bool, index: Path, as_json: bool) -> None:
     """Merge the small segments of an index, and drop deleted rows. Queries keep working meanwhile.
 
+    \b
+        ragidx compact
+
     Segments below 64 MiB of vectors are merged; segments with more than a tenth of dead rows are rewritten. Rows are
     copied block by block; only the search structure of a large segment is made in memory. It is one commit, which
     `ragidx rollback` undoes.
-
-    \b
-        ragidx compact
     """
     from ragidx.pipelines.maintain.rewrite import compact
 

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 @quiet_option
 @json_option
 def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path, as_json: bool) -> None:
-    """Delete from an index by id, by a condition on metadata, or by both, in one commit.
+    """Delete documents from an index by id, by a condition on metadata, or by both, in one commit.
+
+    \b
+        ragidx delete --id history/black-death.md
 
     A document of a corpus is deleted whole, even if only one of its chunks matches --where. Of precomputed vectors,
     only matching rows are deleted; a document's id matches all of its rows. With --id and --where, both must match.
@@ -39,7 +42,6 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
     `ragidx rollback` undoes a deletion.
 
     \b
-        ragidx delete --id history/black-death.md
         ragidx delete --where 'subject == "history" and year < 1900' --dry-run
     """
     from ragidx.pipelines.maintain.delete import delete

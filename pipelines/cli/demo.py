@@ -27,11 +27,13 @@ from ragidx.pipelines.cli.progress import ProgressLine
 def command(keep: Path | None, model: str | None) -> None:
     """Index the bundled sample corpus with the bundled model and ask it three questions.
 
+    \b
+        ragidx demo
+
     It needs no network. Each answer shows its place by the vectors alone and by the words alone. With another model,
     the sample's sixty questions compare its echo and PromptEOL embeddings, with and without EmbedFilter.
 
     \b
-        ragidx demo
         ragidx demo --model smollm2
     """
     from ragidx.pipelines import demo

@@ -38,12 +38,14 @@ def command(
 ) -> int:
     """Check this machine; with --model, check that the model runs as its method needs.
 
+    \b
+        ragidx doctor
+
     The checks: attention runs in the requested direction; a text has the same vector alone, in a batch and padded on
     either side, in float32 and in the number format of a build; the model has the head that its default filter reads.
     Of a model of a server: it answers, and a text has one vector. Exit status 1 if one fails.
 
     \b
-        ragidx doctor
         ragidx doctor --model Qwen/Qwen2.5-0.5B --method llm2vec
     """
     from ragidx.pipelines.doctor.doctor import examine

@@ -1,4 +1,7 @@
-"""Help pages with options in groups, the nearest command for a mistyped one, and fields of messages as options."""
+"""Help pages with options in groups, the nearest command for a mistyped one, and fields of messages as options.
+
+`--help` shows the options that most people need, `--help-all` all of them, in the same groups.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,17 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Filter": ("tau", "dim", "filter", "filter_offset", "filter_seed", "filter_sample", "filter_topk"),
     "Width": ("taus", "dims", "filters"),
     "Chunk": ("chunk_size", "chunk_overlap", "headings"),
-    "Index": ("index", "index_type", "index_types", "target_recall", "max_memory", "rebuild", "allow_removal"),
-    "Word": ("stemmer", "lexical"),
+    "Index": (
+        "index",
+        "index_type",
+        "index_types",
+        "target_recall",
+        "max_memory",
+        "stemmer",
+        "lexical",
+        "rebuild",
+        "allow_removal",
+    ),
     "File": (
         "vectors",
         "vector_field",
@@ -41,7 +53,22 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Spectrum": ("spectrum", "corpus", "tokens", "centred"),
 }
 RUN = "Run"
+
+# What `--help` shows of commands with many options: what decides the outcome for most people, and nothing that an error
+# message names when it is needed (`--allow-removal`, `--pooler`).
+SHOWN = {
+    "build": "model endpoint device method tau dim chunk_size index index_type rebuild vectors include exclude "
+    "text_field plan restore quiet as_json",
+    "query": "model device index queries run vector where mode dim min_z rerank rerank_top k per_document context full "
+    "show as_json",
+    "doctor": "model adapters endpoint device dtype method instruction layer attention pooling offline as_json",
+    "lens": "model device method instruction tau dim filter index where k hit spectrum corpus tokens out as_json",
+    "sweep": "model endpoint device method chunk_size dims taus filters index_types queries qrels query_vectors "
+    "include exclude out as_json",
+}
+_ALL = "ragidx.help_all"  # in the context of a command
 _INDEX = ("info", "verify", "history", "compact", "shrink", "sources")  # commands whose only place is the index
+_OTHER_WORDS = {"search": "query", "ask": "query", "index": "build", "update": "build", "status": "info"}
 _MEANT = dict.fromkeys(_INDEX, ": name the index with --index FOLDER") | {
     "query": ": put the question in quotes",
     "delete": ": name it with --id",
@@ -74,13 +101,25 @@ class GroupedCommand(click.Command):
             raise click.UsageError(f"unexpected argument '{ctx.args[0]}'{_MEANT.get(self.name or '', '')}", ctx)
         return super().invoke(ctx)
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The parameters, `--help` and `--help-all`."""
+        return [*super().get_params(ctx), _HELP_ALL]
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, group by group where there are many."""
-        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        records = [(option, option.get_help_record(ctx)) for option in options]
-        shown = [(option, record) for option, record in records if record is not None]
+        options = [param for param in super().get_params(ctx) if isinstance(param, click.Option)]
+        wanted = "" if ctx.meta.get(_ALL) else SHOWN.get(self.name or "", "")
+        shown = [
+            (option, record)
+            for option in options
+            if not wanted or option.name in wanted.split() or "--help" in option.opts
+            if (record := option.get_help_record(ctx)) is not None
+        ]
+        if len(options) > len(shown):
+            shown.append((_HELP_ALL, ("--help-all", f"Show {len(options) - len(shown)} more options and exit.")))
         if len(shown) < GROUPED_FROM:
-            super().format_options(ctx, formatter)
+            with formatter.section("Options"):
+                formatter.write_dl([record for _, record in shown])
             return
         grouped: dict[str, list[tuple[str, str]]] = {group: [] for group in (*GROUPS, RUN)}
         for option, record in shown:
@@ -107,8 +146,25 @@ def nearest(name: str, known: list[str]) -> str:
     >>> nearest("biuld", ["build", "query"]), nearest("x", ["build", "query"])
     (" (Did you mean 'build'?)", '')
     """
-    found = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f" (Did you mean '{found[0]}'?)" if found else ""
+    found = difflib.get_close_matches(name, [*known, *_OTHER_WORDS], n=1, cutoff=0.5)
+    return f" (Did you mean '{_OTHER_WORDS.get(found[0], found[0])}'?)" if found else ""
+
+
+def show_all(ctx: click.Context) -> None:
+    """Let the help page of a command show all of its options."""
+    ctx.meta[_ALL] = True
+
+
+def _print_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        show_all(ctx)
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_print_all, help="Show all options."
+)
 
 
 def as_options(text: str) -> str:

@@ -70,12 +70,14 @@ _HIT = {"hit", "where"}
 def command(text: str | None, index: Path | None, spectrum: bool, as_json: bool, **options: Any) -> None:
     """Show the tokens nearest to a text's vector, before and after the filter, and those of the removed part.
 
+    \b
+        ragidx lens "the river reaches the sea"
+
     With --index, TEXT is a query, and one of its hits by the vectors is shown beside it. With --spectrum, no text is
     read: tokens are counted, and each direction of the model's unembedding matrix is measured by its effect on
     frequent, rare and random tokens.
 
     \b
-        ragidx lens "the river reaches the sea"
         ragidx lens "why were pigeons chased out of an antenna?" --index ragidx-index --hit 2
         ragidx lens --spectrum --corpus docs/ --out spectrum.svg
     """

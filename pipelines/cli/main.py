@@ -22,10 +22,10 @@ from ragidx.pipelines.cli.help import error_text, nearest
 COMMANDS = {
     "build": "Make or update the index of a corpus.",
     "init": "Write a file of settings, ragidx.toml.",
-    "add": "Put a folder or file beside the sources of an index.",
-    "remove": "Take a source out of an index.",
+    "add": "Add a folder or file to the sources of an index.",
+    "remove": "Remove a source from an index.",
     "sources": "List the sources of an index.",
-    "query": "Find the chunks that answer a question.",
+    "query": "Search an index for the chunks that answer a question.",
     "info": "Show what an index holds and how it was made.",
     "lens": "Show the tokens nearest to a text's vector, and what the filter removes.",
     "sweep": "Measure storage, time and quality at several widths, to choose one.",

@@ -13,11 +13,12 @@ from ragidx.pipelines.cli.options import json_option
 @click.option("--tasks", is_flag=True, help="Show the tasks of --instruction task:NAME, with their sentences.")
 @json_option
 def command(tasks: bool, as_json: bool) -> None:
-    """Show the models on this machine, and those with a preset and what each needs; or, with --tasks, the
-    instructions by task.
+    """List the models on this machine and those with a preset; with --tasks, the instructions by task.
 
     \b
         ragidx models
+
+    \b
         ragidx models --tasks
     """
     if tasks:

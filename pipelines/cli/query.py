@@ -136,7 +136,10 @@ def command(
     as_json: bool,
     **asked: Unpack[QueryKeywords],
 ) -> None:
-    """Print the hits for TEXT, best first; or for vectors; or for each line of a file of queries.
+    """Search an index: print the chunks that answer TEXT, best first.
+
+    \b
+        ragidx query "why were pigeons chased out of an antenna?" -k 3
 
     Chunks are found by their vectors and by their words (--mode). TEXT is a question, not a query language: quotes, +,
     - and field:value mean nothing; --where has conditions.
@@ -149,7 +152,6 @@ def command(
     docs/conditions.md describes --where.
 
     \b
-        ragidx query "why were pigeons chased out of an antenna?" -k 3
         ragidx query "ERR_TLS_0x1F" --mode lexical
         ragidx query "treaties" --where 'subject == "history" and year >= 1900'
         ragidx query --queries queries.jsonl > hits.jsonl

@@ -29,10 +29,12 @@ def command(
 ) -> None:
     """Make a new index in DIR from the vectors of an index: narrower, or of another type. Nothing is encoded.
 
+    \b
+        ragidx reindex small-index --dim 112
+
     Options that are not given keep the old index's values. The old index is only read.
 
     \b
-        ragidx reindex small-index --dim 112
         ragidx reindex fast-index --index-type hnsw --target-recall 0.98
     """
     from ragidx.pipelines.maintain.rewrite import reindex

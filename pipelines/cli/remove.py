@@ -17,12 +17,12 @@ from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 @quiet_option
 @json_option
 def command(name: str, index: Path, as_json: bool) -> None:
-    """Take a source out of an index, with all of its documents. Its files are not touched.
-
-    It is one commit, which `ragidx rollback` undoes.
+    """Remove a source and all of its documents from an index. Its files are not touched.
 
     \b
         ragidx remove papers
+
+    It is one commit, which `ragidx rollback` undoes.
     """
     from ragidx.pipelines.maintain.sources import remove
 

@@ -17,13 +17,13 @@ from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 @quiet_option
 @json_option
 def command(generation: int, index: Path, as_json: bool) -> None:
-    """Go back to what an index held in GENERATION, one of those that `ragidx history` lists.
-
-    It is a commit of its own: nothing is encoded, queries see the state before or after it, and another rollback undoes
-    it. The next `ragidx build` updates the index to its corpus again.
+    """Go back to an earlier GENERATION of an index, one of those that `ragidx history` lists.
 
     \b
         ragidx rollback 3
+
+    It is a commit of its own: nothing is encoded, queries see the state before or after it, and another rollback undoes
+    it. The next `ragidx build` updates the index to its corpus again.
     """
     from ragidx.indexer.writing.history import rollback
 

@@ -113,12 +113,14 @@ _NESTED = [name for name, kind in FILTERS.items() if kind.nested]
 def command(source: str, as_json: bool, out: Path | None, **options: Any) -> None:
     """Measure storage, time and quality of SOURCE at several widths, to choose one.
 
+    \b
+        ragidx sweep ragidx-index
+
     SOURCE is an index, or a corpus as for `build`, which is encoded once. Each width is written, mapped and searched as
     an index of that width would be. With queries and qrels, nDCG@10 has an interval, and a test shows which losses are
     real.
 
     \b
-        ragidx sweep ragidx-index
         ragidx sweep docs/ --queries queries.jsonl --qrels qrels.tsv --out report/
         ragidx sweep scifact/ --filter embedfilter --filter pca --dim 128 --dim 64
         ragidx sweep ragidx-index --tau 1 --tau 4 --index-type flat --index-type hnsw

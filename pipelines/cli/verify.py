@@ -16,13 +16,13 @@ from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 @quiet_option
 @json_option
 def command(index: Path, as_json: bool) -> int:
-    """Read a whole index and check every byte; exit status 1 if the committed state is damaged.
-
-    Other damage is reported on stderr: in kept generations, which only `ragidx rollback` needs, and in narrow copies of
-    the vectors, which are made again at their next use.
+    """Check every byte of an index. Exit status 1 if the committed state is damaged.
 
     \b
         ragidx verify
+
+    Other damage is reported on stderr: in kept generations, which only `ragidx rollback` needs, and in narrow copies of
+    the vectors, which are made again at their next use.
     """
     from ragidx.indexer.store.manifest import MANIFEST
     from ragidx.indexer.store.store import Store

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import click
 import pytest
 
-from ragidx.pipelines.cli.help import GROUPED_FROM, OTHERWISE, GroupedCommand, group_of, groups
+from ragidx.pipelines.cli.help import GROUPED_FROM, OTHERWISE, SHOWN, GroupedCommand, group_of, groups
 from ragidx.pipelines.cli.main import COMMANDS, cli
 
 from ..conftest import Done
@@ -22,31 +22,43 @@ def _command(name: str) -> click.Command:
     return found
 
 
+def _options(name: str) -> list[click.Option]:
+    return [param for param in _command(name).params if isinstance(param, click.Option)]
+
+
 @pytest.mark.wheel
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_is_on_the_help_page_once(name: str, run: Run) -> None:
-    status, out, _ = run(name, "--help")
-    options = [param for param in _command(name).params if isinstance(param, click.Option)]
+def test_every_option_is_on_the_full_help_page_once_with_its_help(name: str, run: Run) -> None:
+    status, out, err = run(name, "--help-all")
 
     shown = out.partition("ptions:\n")[2]
-    assert status == 0
+    assert isinstance(_command(name), GroupedCommand)
+    assert (status, err) == (0, "")
+    assert all(option.help for option in _options(name))
     assert all(
-        len(re.findall(rf"^  {re.escape(option.opts[0])}(?![\w-])", shown, re.MULTILINE)) == 1 for option in options
+        len(re.findall(rf"^  {re.escape(option.opts[0])}(?![\w-])", shown, re.MULTILINE)) == 1
+        for option in _options(name)
     )
+    assert ("Run options:" in out) == (len(_options(name)) + 1 >= GROUPED_FROM)  # and --help
+    assert ("\nOptions:" in out) == (len(_options(name)) + 1 < GROUPED_FROM)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_many_options_are_in_groups_and_few_are_not(name: str, run: Run) -> None:
-    _, out, _ = run(name, "--help")
-    count = sum(isinstance(param, click.Option) for param in _command(name).params) + 1  # and --help
+def test_the_help_page_opens_with_an_example_and_shows_twenty_options_at_most(name: str, run: Run) -> None:
+    status, out, err = run(name, "--help")
+    names = {option.name for option in _options(name)}
 
-    assert isinstance(_command(name), GroupedCommand)
-    assert ("Run options:" in out) == (count >= GROUPED_FROM)
-    assert ("\nOptions:" in out) == (count < GROUPED_FROM)
+    shown = re.findall(r"^  (?:-\w, )?(--?[\w-]+)", out.partition("ptions:\n")[2], re.MULTILINE)
+    hidden = len(names) + 2 - len(shown)
+    assert (status, err) == (0, "")
+    assert re.match(rf"Usage: ragidx {name} .*\n\n(  [A-Z`].*\n(  \S.*\n)*)\n      ragidx (query|{name})\b", out)
+    assert len(shown) <= 20
+    assert set(SHOWN.get(name, "").split()) <= names
+    assert (f"Show {hidden} more options and exit." in " ".join(out.split())) == (name in SHOWN)
 
 
 def test_the_groups_of_a_build_are_in_order(run: Run) -> None:
-    _, out, _ = run("build", "--help")
+    _, out, _ = run("build", "--help-all")
 
     assert re.findall(r"^(\w+) options:", out, re.MULTILINE) == [
         "Model",
@@ -54,7 +66,6 @@ def test_the_groups_of_a_build_are_in_order(run: Run) -> None:
         "Filter",
         "Chunk",
         "Index",
-        "Word",
         "File",
         "Run",
     ]
@@ -73,7 +84,8 @@ def test_no_group_names_an_option_that_there_is_not() -> None:
     ("typed", "said"),
     [
         ("biuld", "No such command 'biuld'. (Did you mean 'build'?)"),
-        ("serach", "No such command 'serach'."),
+        ("serach", "No such command 'serach'. (Did you mean 'query'?)"),
+        ("xyzzy", "No such command 'xyzzy'."),
         ("roll-back", "No such command 'roll-back'. (Did you mean 'rollback'?)"),
     ],
 )

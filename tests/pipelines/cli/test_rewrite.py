@@ -273,19 +273,3 @@ def test_a_report_of_a_build_names_how_it_is_searched_where_not_all_vectors_are_
     assert describe.searched_field("hnsw", ["HNSW16", "flat"], 0.96) == [
         ("searched", "hnsw: HNSW16, flat, ann_recall@10 0.960 measured")
     ]
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("compact", ["Usage: ragidx compact [OPTIONS]", "--all", "Segments below 64 MiB of vectors are merged"]),
-        ("shrink", ["Usage: ragidx shrink [OPTIONS]", "ragidx shrink --dim 64", "[required]"]),
-        ("reindex", ["Usage: ragidx reindex [OPTIONS] DIR", "The old index is only read.", "--max-memory"]),
-    ],
-)
-def test_the_help_says_what_a_command_does(command: str, said: list[str], run: Run) -> None:
-    done = run(command, "--help")
-
-    assert (done.status, done.err) == (0, "")
-    text = " ".join(done.out.split())
-    assert [part for part in said if part not in text] == []

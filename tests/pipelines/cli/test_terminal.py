@@ -17,14 +17,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import ragidx
 from ragidx.pipelines.cli import console, passages
-from ragidx.pipelines.cli.main import COMMANDS, cli
+from ragidx.pipelines.cli.main import COMMANDS
 
 from ..conftest import Done
 from .conftest import QUESTION, hits_of
@@ -77,20 +76,6 @@ def test_at_a_terminal_a_question_says_that_a_model_is_loaded(
 
 
 # help
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_and_every_option_has_its_help(run: Run, name: str) -> None:
-    done = run(name, "--help")
-
-    command = cli.get_command(click.Context(cli), name)
-    assert command is not None
-    assert (done.status, done.err) == (0, "")
-    assert re.match(r"Usage: \S+ " + name + r"( \[\w+\]| \w+)+(\.\.\.)?\n\n  [A-Z]", done.out)
-    for option in command.params:
-        if isinstance(option, click.Option):
-            assert option.help, option.name
-            assert option.opts[-1] in done.out
 
 
 def test_the_group_lists_the_commands_and_its_version(run: Run) -> None:

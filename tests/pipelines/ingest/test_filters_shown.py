@@ -148,7 +148,7 @@ def test_an_interrupted_build_says_what_is_kept(
 
 
 def test_the_help_names_every_filter(run: Run) -> None:
-    _, out, _ = run("build", "--help")
+    _, out, _ = run("build", "--help-all")
 
     told = "".join(out.split())
     assert all(name in told for name in FILTERS)
