@@ -24,7 +24,7 @@ from tokenizers.pre_tokenizers import Split
 
 from ragidx.corpora.errors import IndexFormatError, ModelError, RagidxError, SpecError, first_line, panics_of
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.encoders.protocol import Batch, Encoder, Usage
+from ragidx.indexer.encoders.protocol import Batch, Encoder, OtherModelError, Usage
 from ragidx.indexer.models.address import Address
 from ragidx.indexer.models.client import Calls, Client, RefusedTextError
 from ragidx.indexer.models.locate import ModelFiles
@@ -48,6 +48,7 @@ AT_ONCE = 4  # requests
 _MAX_WIDTH = 1 << 16
 _NUMBER_BYTES = 32  # of a number in JSON, and what stands around it
 _ANSWER_BYTES = 1 << 16  # of an answer beside its vectors, and of a refusal
+_MAX_TOKENS = 1 << 32  # of one request, that are believed
 _LETTERS = 4
 
 
@@ -84,6 +85,21 @@ class EndpointEncoder(Encoder):
         if not self.canary.any():
             raise ModelError("it gave a vector that is zero", "name a model that makes embeddings", where=address.url)
         self.hidden = self.canary.shape[1]
+        self._n_checked = self._client.counts.n_requests
+
+    @property
+    def n_unchecked(self) -> int:
+        """Requests that were answered since the canary was."""
+        return self._client.counts.n_requests - self._n_checked
+
+    def check_again(self) -> None:
+        """Ask for the canary once more, and compare."""
+        now, _ = self._ask([CANARY], Calls())
+        self._n_checked = self._client.counts.n_requests
+        if change := difference(self.canary, now):
+            hint = "run it again when the server has one model; vectors since the last check are not used"
+            message = f"the model '{self.files.name}' changed while it was asked: {change}"
+            raise OtherModelError(message, hint, where=self.address.url)
 
     @property
     def usage(self) -> Usage:
@@ -245,7 +261,7 @@ def vectors_of(answer: Any, n: int, width: int = 0) -> Floats:
             raise ValueError("the indexes of its vectors are not those of the texts")
         data = sorted(data, key=lambda one: one["index"])
     rows = [one.get("embedding") for one in data]
-    if not all(isinstance(row, list) and row for row in rows):
+    if not all(isinstance(row, list) and row and set(map(type, row)) <= {int, float} for row in rows):
         raise ValueError("its vectors are no lists of numbers")
     widths = {len(row) for row in rows}
     if len(widths) > 1 or (width and widths != {width}) or max(widths) > _MAX_WIDTH:
@@ -254,10 +270,8 @@ def vectors_of(answer: Any, n: int, width: int = 0) -> Floats:
     try:
         with np.errstate(over="ignore"):
             found: Floats = np.array(rows, np.float64).astype(np.float32)
-    except (ValueError, TypeError, OverflowError) as fault:
+    except OverflowError as fault:  # an integer of more digits than a float has
         raise ValueError("its vectors are no lists of numbers") from fault
-    if found.ndim != 2:
-        raise ValueError("its vectors are no lists of numbers")
     return found
 
 
@@ -265,7 +279,7 @@ def tokens_of(answer: Any) -> int | None:
     """The tokens that the server read, as it counts; None where it does not say."""
     usage = answer.get("usage") if isinstance(answer, dict) else None
     counts = [usage.get(name) for name in ("prompt_tokens", "total_tokens")] if isinstance(usage, dict) else []
-    return next((count for count in counts if type(count) is int and count > 0), None)
+    return next((count for count in counts if type(count) is int and 0 < count < _MAX_TOKENS), None)
 
 
 def n_cut_texts(lengths: Sequence[int], around: int, n_read: int) -> int:
@@ -345,6 +359,15 @@ def read_tokenizer(path: str) -> TextTokenizer:
     return TextTokenizer(backend, bos=None, eos=None, pad=None, unk=None, max_length=None)
 
 
+def difference(old: Floats, new: Floats) -> str:
+    """How two vectors of the canary, (1, n) each, differ, in words; empty where they are of one model."""
+    if old.shape != new.shape:
+        return f"its vectors have {new.shape[1]:,} numbers now, and had {old.shape[1]:,}"
+    cosine = float(l2_normalize(old).vectors[0] @ l2_normalize(new).vectors[0])
+    words = f"a fixed text has a vector with a cosine of {cosine:.4f} to the one kept, and {SAME} is asked for"
+    return "" if cosine >= SAME else words
+
+
 def canary_bytes(encoder: EndpointEncoder) -> bytes:
     """What an index keeps of the canary's vector."""
     return l2_normalize(encoder.canary).vectors.astype("<f4").tobytes()
@@ -359,7 +382,7 @@ def check_canary(encoder: EndpointEncoder, kept: bytes, where: str) -> None:
         where: the index.
 
     Raises:
-        ModelError: it is not: a question and the index would have nothing to do with each other.
+        OtherModelError: it is not: a question and the index would have nothing to do with each other.
         IndexFormatError: what is kept is no vector.
     """
     old = np.frombuffer(kept, "<f4") if len(kept) % 4 == 0 else np.empty(0, "<f4")
@@ -367,15 +390,10 @@ def check_canary(encoder: EndpointEncoder, kept: bytes, where: str) -> None:
         raise IndexFormatError(
             f"{CANARY_FILE} holds no vector", "build the index again with `rebuild=True`", where=where
         )
-    if old.size != encoder.hidden:
-        change = f"its vectors have {encoder.hidden:,} numbers now, and had {old.size:,}"
-    else:
-        cosine = float(l2_normalize(old[None]).vectors[0] @ l2_normalize(encoder.canary).vectors[0])
-        if cosine >= SAME:
-            return
-        change = f"a fixed text has a vector with a cosine of {cosine:.4f} to the one kept, and {SAME} is asked for"
-    raise ModelError(
-        f"the model '{encoder.files.name}' of {encoder.address.url} is not the one this index was made with: {change}",
-        "name the right server with `endpoint`, or build the index again with `rebuild=True`",
-        where=where,
-    )
+    if change := difference(old[None], encoder.canary):
+        raise OtherModelError(
+            f"the model '{encoder.files.name}' of {encoder.address.url} is not the one this index was made with: "
+            f"{change}",
+            "name the right server with `endpoint`, or build the index again with `rebuild=True`",
+            where=where,
+        )

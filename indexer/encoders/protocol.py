@@ -73,6 +73,10 @@ class Usage:
     counted_by: str = ""
 
 
+class OtherModelError(ModelError):
+    """The model of a server is not the one that made other vectors of the index."""
+
+
 class Encoder(ABC):
     """The base of all encoders: documents, queries, and checks of their vectors."""
 
@@ -87,6 +91,19 @@ class Encoder(ABC):
     def usage(self) -> Usage | None:
         """What a server was asked; None: the model runs here."""
         return None
+
+    @property
+    def n_unchecked(self) -> int:
+        """Answers of a server since it was known which model it has."""
+        return 0
+
+    def check_again(self) -> None:
+        """Whether the server's model is still the one of the beginning.
+
+        Raises:
+            OtherModelError: it is not.
+        """
+        return
 
     def encode_document(self, texts: Sequence[str]) -> Floats:
         """(n, hidden) float32 of documents, raw: neither filtered nor normalised.

@@ -1,28 +1,32 @@
 """HTTP to the server of a model: a JSON body there, the JSON of its answer back, with retries.
 
-What is tried again, and how long. One request has a deadline and its answer a size. Nothing follows a redirect: texts
-and keys go to the address that was named and to no other. Proxies of the environment are not used. What the JSON means
-is known in `ragidx.indexer.encoders.endpoint`.
+urllib3 has the connections. What is added here: one request has a deadline and its answer a size, all threads wait
+where the server asks for it, and a wait can be ended, which `urllib3.Retry` has none of. Nothing follows a redirect:
+texts and keys go to the address that was named and to no other. Proxies of the environment are not used. What the JSON
+means is known in `ragidx.indexer.encoders.endpoint`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import email.utils
-import errno
-import http.client
+import functools
 import json
+import logging
 import os
 import random
 import socket
 import ssl
 import threading
 import time
-import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
+
+from urllib3 import Timeout, connection_from_url
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, ReadTimeoutError
 
 from ragidx.corpora.errors import ModelError, SpecError, first_line
 from ragidx.indexer.models.address import KEYS, Address, api_key
@@ -30,7 +34,11 @@ from ragidx.indexer.models.address import KEYS, Address, api_key
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 _PAUSED = frozenset({429, 503})  # the server has too much to do: no request is sent before its time is up
 _OF_TEXT = frozenset({400, 413, 422})
+_KEPT = 8  # connections, at most
+_PART_BYTES = 1 << 18  # of an answer, that are read at once
 _WORDS = 200  # of a server, in a message
+
+log = logging.getLogger("ragidx.indexer")
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,7 @@ class Patience:
         paused_attempts: of one that is refused because the server has too much to do: a limit a minute has to pass.
         wait_s: before the second attempt; twice as long before each further one, and longer if the server asks for it.
         most_s: the longest wait, also one that the server asks for.
+        silent_s: until it is said that a server is waited for which has never answered.
     """
 
     connect_s: float = 10.0
@@ -52,6 +61,7 @@ class Patience:
     paused_attempts: int = 9
     wait_s: float = 0.5
     most_s: float = 300.0
+    silent_s: float = 5.0
 
 
 PATIENCE = Patience()
@@ -81,17 +91,32 @@ class Calls:
                 _shut(one)
 
     @contextlib.contextmanager
-    def waiting(self, connection: socket.socket) -> Any:
+    def waiting(self, wire: socket.socket) -> Iterator[None]:
         """While an answer is waited for."""
         with self._lock:
-            self._open.add(connection)
+            self._open.add(wire)
             if self.ending.is_set():
-                _shut(connection)
+                _shut(wire)
         try:
             yield
         finally:
             with self._lock:
-                self._open.discard(connection)
+                self._open.discard(wire)
+
+
+_THREAD = threading.local()  # `begin`: what the request of a thread does with its connection
+
+
+class _Connection(HTTPConnection):
+    def request(self, *args: Any, **options: Any) -> None:
+        if self.is_closed:
+            self.connect()
+        _THREAD.begin(self.sock)
+        super().request(*args, **options)
+
+
+class _SecureConnection(_Connection, HTTPSConnection):
+    pass
 
 
 @dataclass
@@ -121,8 +146,6 @@ class Client:
     """
 
     def __init__(self, address: Address, patience: Patience | None = None) -> None:
-        self._idle: list[http.client.HTTPConnection] = []
-        weakref.finalize(self, _close, self._idle)
         self.address, self.counts = address, Counts()
         self._patience = PATIENCE if patience is None else patience
         if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE") and not address.is_loopback:
@@ -132,9 +155,12 @@ class Client:
                 where="`endpoint`",
             )
         self._key = api_key(address)
+        seconds = Timeout(connect=self._patience.connect_s, read=self._patience.answer_s)
+        self._pool = connection_from_url(address.url, timeout=seconds, retries=False, maxsize=_KEPT)
+        self._pool.ConnectionCls = _SecureConnection if self._pool.scheme == "https" else _Connection
         self._lock = threading.Lock()
         self._not_before = 0.0
-        self._has_answered = False
+        self._has_answered = self._is_told = False
 
     def post(self, message: Mapping[str, Any], most_bytes: int, calls: Calls) -> Any:
         """The JSON of the answer.
@@ -152,7 +178,9 @@ class Client:
         attempts = {False: 0, True: 0}  # by whether the server had too much to do
         while True:
             self._wait_for_turn(calls)
-            fault, asked, is_paused = self._attempt(body, most_bytes, calls)
+            silent_s = self._patience.answer_s if self._has_answered else self._patience.silent_s
+            with _unless_over(silent_s, self._tell_silence):
+                fault, asked, is_paused = self._attempt(body, most_bytes, calls)
             if isinstance(fault, _Answer):
                 return self._json(fault)
             attempts[is_paused] += 1
@@ -169,19 +197,27 @@ class Client:
                 self.counts.n_again += 1
             calls.ending.wait(delay)
 
+    def _tell_silence(self) -> None:
+        """Say once that an answer is waited for, and how long at most."""
+        with self._lock:
+            told, self._is_told = self._is_told, True
+        if not told:
+            minutes = self._patience.attempts * self._patience.answer_s / 60
+            log.warning("%s: no answer yet; it is waited for, %.0f minutes at most", self.address.url, minutes)
+
     def _attempt(self, body: bytes, most_bytes: int, calls: Calls) -> tuple[_Answer | str, float, bool]:
         """The answer; else what went wrong, where another attempt may help, how long the server asks to wait, and
         whether it has too much to do.
         """
         try:
             answer = self._exchange(body, most_bytes, calls)
-        except ssl.SSLCertVerificationError as fault:
-            raise self._error(
-                f"its certificate is not trusted: {fault.verify_message}", "name a server that is"
-            ) from fault
-        except (OSError, http.client.HTTPException) as fault:
-            reason = "does not answer: " + self._reason(fault)
-            if not self._has_answered and isinstance(fault, ConnectionRefusedError | socket.gaierror):
+        except (OSError, HTTPError) as fault:
+            cause = _cause(fault)
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                words = f"its certificate is not trusted: {cause.verify_message}"
+                raise self._error(words, "name a server that is") from fault
+            reason = "does not answer: " + self._reason(cause)
+            if not self._has_answered and isinstance(cause, ConnectionRefusedError | socket.gaierror):
                 raise self._error(reason, "start the server, or name another with `endpoint`") from fault
             return reason, 0.0, False
         self._has_answered = True
@@ -202,65 +238,45 @@ class Client:
         while (rest := self._not_before - time.monotonic()) > 0 and not calls.ending.wait(rest):
             pass
 
-    def _exchange(self, body: bytes, most_bytes: int, calls: Calls) -> _Answer:
+    def _exchange(self, body: bytes, most_bytes: int, calls: Calls, *, again: bool = False) -> _Answer:
         """One request; once more where the server has closed a connection that was kept."""
-        with self._lock:
-            kept = self._idle.pop() if self._idle else None
-        if kept is not None:
-            with contextlib.suppress(ConnectionError):
-                return self._send(kept, body, most_bytes, calls)
-        return self._send(self._connection(), body, most_bytes, calls)
-
-    def _connection(self) -> http.client.HTTPConnection:
-        url = urlsplit(self.address.url)
-        assert url.hostname is not None
-        made = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        connection = made(url.hostname, url.port, timeout=self._patience.connect_s)
+        late = threading.Event()
         try:
-            connection.connect()
-        except TimeoutError as fault:
-            seconds = self._patience.connect_s
-            raise TimeoutError(errno.ETIMEDOUT, f"no connection within {seconds:g} s") from fault
-        return connection
+            with contextlib.ExitStack() as until_over:
+                _THREAD.begin = functools.partial(self._bound, calls, late, until_over)
+                answer = self._send(body, most_bytes)
+        except (OSError, HTTPError) as fault:
+            if late.is_set():
+                raise TimeoutError from fault
+            if again or calls.ending.is_set() or not isinstance(_cause(fault), ConnectionResetError | BrokenPipeError):
+                raise
+            return self._exchange(body, most_bytes, calls, again=True)
+        if late.is_set():  # an answer without a length ends where its connection does
+            raise TimeoutError
+        return answer
 
-    def _send(self, connection: http.client.HTTPConnection, body: bytes, most_bytes: int, calls: Calls) -> _Answer:
-        wire, late = connection.sock, threading.Event()
-        wire.settimeout(self._patience.answer_s)
+    def _bound(
+        self, calls: Calls, late: threading.Event, until_over: contextlib.ExitStack, wire: socket.socket
+    ) -> None:
+        """Let the deadline and `calls` end what is under way; a byte now and then does not stop the clock."""
 
         def give_up() -> None:
             late.set()
             _shut(wire)
 
-        clock = threading.Timer(self._patience.answer_s, give_up)  # a byte now and then does not stop it
-        clock.daemon = True
-        clock.start()
-        answer, is_whole = None, False
-        try:
-            with calls.waiting(wire):
-                connection.request("POST", urlsplit(self.address.url).path, body, self._headers())
-                answer = connection.getresponse()
-                data = answer.read(most_bytes + 1)
-            if late.is_set():
-                raise TimeoutError
-            if answer.length and len(data) <= most_bytes:
-                raise http.client.IncompleteRead(data, answer.length)
-            if len(data) > most_bytes:
-                raise self._error(f"the answer is longer than {most_bytes:,} bytes", "look at the server")
-            headers = {name.lower(): value for name, value in answer.getheaders()}
-            is_whole = answer.isclosed() and not answer.will_close
-        except (OSError, http.client.HTTPException) as fault:
-            if late.is_set():
-                raise TimeoutError from fault
-            raise
-        finally:
-            clock.cancel()
-            if not is_whole:
-                connection.close()
-                if answer is not None:  # it may have taken the connection over
-                    answer.close()
-        with self._lock:
-            self._idle.append(connection)
-        return _Answer(answer.status, headers, data)
+        until_over.enter_context(_unless_over(self._patience.answer_s, give_up))
+        until_over.enter_context(calls.waiting(wire))
+
+    def _send(self, body: bytes, most_bytes: int) -> _Answer:
+        asked = {"redirect": False, "preload_content": False, "decode_content": False}
+        path = urlsplit(self.address.url).path
+        with contextlib.closing(self._pool.urlopen("POST", path, body, self._headers(), **asked)) as answer:
+            data = bytearray()
+            for part in answer.stream(_PART_BYTES):
+                data += part
+                if len(data) > most_bytes:
+                    raise self._error(f"the answer is longer than {most_bytes:,} bytes", "look at the server")
+            return _Answer(answer.status, answer.headers, bytes(data))
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "ragidx"}
@@ -315,7 +331,9 @@ class Client:
         return f": {shown[:_WORDS]}" if shown else ""
 
     def _reason(self, fault: BaseException) -> str:
-        if isinstance(fault, TimeoutError) and not fault.strerror:
+        if isinstance(fault, ConnectTimeoutError):
+            return f"no connection within {self._patience.connect_s:g} s"
+        if isinstance(fault, ReadTimeoutError) or (isinstance(fault, TimeoutError) and not fault.strerror):
             return f"no answer within {self._patience.answer_s:g} s"
         if isinstance(fault, OSError) and fault.strerror:
             return fault.strerror
@@ -343,9 +361,22 @@ def _retry_after(value: str) -> float:
     return 0.0
 
 
-def _close(idle: list[http.client.HTTPConnection]) -> None:
-    for connection in idle:
-        connection.close()
+@contextlib.contextmanager
+def _unless_over(seconds: float, do: Callable[[], None]) -> Iterator[None]:
+    """Do something after some seconds, unless the block is over before."""
+    clock = threading.Timer(seconds, do)
+    clock.daemon = True
+    clock.start()
+    try:
+        yield
+    finally:
+        clock.cancel()
+
+
+def _cause(fault: BaseException) -> BaseException:
+    """What the system said, where urllib3 has wrapped it; timeouts are urllib3's own."""
+    wrapped = (fault.__cause__, *fault.args[-1:]) if isinstance(fault, HTTPError) else ()
+    return next((one for one in wrapped if isinstance(one, OSError) and not isinstance(one, TimeoutError)), fault)
 
 
 def _shut(connection: socket.socket) -> None:

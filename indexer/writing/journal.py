@@ -80,12 +80,15 @@ class Journal:
         numbers = self._numbers.first(hashes)
         return {key: self._read(int(number)) for key, number in zip(hashes, numbers, strict=True) if number >= 0}
 
-    def append(self, hashes: Sequence[bytes], vectors: NDArray[np.float16] | NDArray[np.float32]) -> None:
-        """Keep vectors; a hash that is here already is left as it is.
+    def append(
+        self, hashes: Sequence[bytes], vectors: NDArray[np.float16] | NDArray[np.float32], *, again: bool = False
+    ) -> None:
+        """Keep vectors; a hash that is here already keeps its vector.
 
         Args:
             hashes: n of 16 bytes.
             vectors: (n, dim).
+            again: write a record for a hash that is here already, too: a mark for `drop_since`.
 
         Raises:
             RagidxError: the disk is full or failed; what was kept before is still there.
@@ -94,13 +97,22 @@ class Journal:
             raise ValueError(f"vectors have the shape {vectors.shape}, not ({len(hashes)}, {self.dim})")
         codes = np.ascontiguousarray(vectors, "<f2")
         known = self._numbers.first(hashes)
-        fresh = {key: row for row, key in enumerate(hashes) if known[row] < 0}
+        fresh = {key: row for row, key in enumerate(hashes) if again or known[row] < 0}
         bodies = (key + codes[row].tobytes() for key, row in fresh.items())
         data = b"".join(body + _CRC.pack(zlib.crc32(body)) for body in bodies)
         self._write(data)
-        for key in fresh:
-            self._numbers.add(key, self._count)
+        for key, row in fresh.items():
+            if known[row] < 0:
+                self._numbers.add(key, self._count)
             self._count += 1
+
+    def drop_since(self, key: bytes) -> None:
+        """Cut off what came after the last record of a hash, or all where it has none, and close the file."""
+        numbers = range(self._count - 1, -1, -1)
+        last = next((n for n in numbers if os.pread(self._handle, DIGEST_BYTES, self._offset(n)) == key), -1)
+        with atomic.writing(self.path):
+            os.ftruncate(self._handle, self._offset(last + 1))
+        self.close()
 
     def close(self) -> None:
         """Close the file and keep it; a second call does nothing."""

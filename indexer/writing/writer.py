@@ -98,9 +98,8 @@ class StoreWriter:
     ) -> None:
         self.path = Path(path)
         self._spec, self._fingerprint, self._dim, self._index = dict(spec), fingerprint, dim, index
-        self._keeps_journal, self._on_stage = journal, on_stage
+        self._keeps_journal, self._on_stage, self._replace = journal, on_stage, replace
         self.blobs = dict(blobs or {})
-        self._replace = replace
         self._check_arguments()
         load_faiss()  # a missing faiss is reported before anything is encoded
         check_folder(self.path)
@@ -160,17 +159,20 @@ class StoreWriter:
         They have float16 precision: added unchanged, they are stored bit for bit as before.
         """
         self._check_running()
-        found = self._committed.get(hashes)
-        journal = self._open_journal(make=False)
-        missing = [key for key in hashes if key not in found]
-        return found if journal is None else found | journal.get(missing)
+        found, journal = self._committed.get(hashes), self._open_journal(make=False)
+        return found if journal is None else found | journal.get([key for key in hashes if key not in found])
 
-    def remember(self, hashes: Sequence[bytes], vectors: NDArray[np.float32]) -> None:
+    def remember(self, hashes: Sequence[bytes], vectors: NDArray[np.float32], *, again: bool = False) -> None:
         """Put vectors into the journal as soon as they are encoded, in any order; `add` does it as well."""
         self._check_running()
         journal = self._open_journal(make=True)
         assert journal is not None
-        journal.append(hashes, vectors)
+        journal.append(hashes, vectors, again=again)
+
+    def forget_since(self, key: bytes) -> None:
+        """Drop what the journal has after the last vector of `key`, or all where it has none."""
+        if (journal := self._open_journal(make=False)) is not None:
+            journal.drop_since(key)
 
     def add(self, rows: Sequence[Row], vectors: NDArray[np.float32]) -> None:
         """Append rows with their vectors (n, dim), of unit length. The rows of a document are adjacent.

@@ -41,7 +41,7 @@ from ragidx.pipelines.ingest.corpus import (
 )
 from ragidx.pipelines.ingest.distributed import embedder_of
 from ragidx.pipelines.ingest.encode import encode, windows, with_vector
-from ragidx.pipelines.ingest.endpoint import check_journal, check_uncut, forget_sample, run_notes
+from ragidx.pipelines.ingest.endpoint import check_model, check_uncut, forget_sample, good_journal, run_notes
 from ragidx.pipelines.ingest.file_cache import REPEATED, SeenFiles
 from ragidx.pipelines.ingest.options import BuildKeywords, build_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE, SHOWN, deleted_ids, is_unreadable, missing
@@ -143,9 +143,8 @@ class _Build:
         self.reading.check_language()
         if self.plan.wants_a_sample:
             self._fit()
-        with cleaned_if_refused(self.index), self._writer() as writer:
+        with cleaned_if_refused(self.index), self._writer() as writer, good_journal(self.plan, writer):
             self.writer = writer
-            check_journal(self.plan, writer)
             known = writer.known_documents()
             had = writer.base is not None and not self.options.rebuild
             self._cut_before = n_truncated(writer.base) if had else 0
@@ -170,6 +169,7 @@ class _Build:
             entries = self._tally.entries(before, changed=bool(r.n_added or r.n_changed or r.n_removed))
             r.n_documents = sum(entry.n_documents for entry in entries)
             changed = self._relabels or (had and rules(before) != rules(entries))
+            check_model(self.plan, writer, every=1)
             manifest = writer.commit(self._notes(entries), r.n_documents, changed=changed)
             self.report.committed = writer.base is None or manifest.generation != writer.base.generation
             self._seen.write()
@@ -329,6 +329,7 @@ class _Build:
             self.writer.remember(keys, vectors)
             found |= zip(keys, vectors, strict=True)
             self.progress.n_chunks += len(keys)
+            check_model(self.plan, self.writer)
             check_uncut(self.plan, strict=self.options.strict)
         return found
 
@@ -351,8 +352,6 @@ class _Build:
                 "cut documents with `chunk_size`, or build without `strict=True`",
                 where=found[0].row.doc_id,
             )
-
-    # -- the index ------------------------------------------------------------------------------------------------
 
     def _writer(self) -> StoreWriter:
         return StoreWriter(

@@ -3,7 +3,8 @@
 An index has the canary beside its vectors (`CANARY_FILE`), and whoever encodes for it compares. A build that was killed
 before its first commit has only journals, so they hold the canary as well: one of the vectors to store, and one of the
 raw vectors that a filter is fitted on. A server computes the same text a little differently each time, and another fit
-would make another index.
+would make another index. The canary is asked for again during a build, and written again where it is the same: what
+stands before it in a journal is good. Where it is another, what stands behind the last one is dropped.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.errors import ModelError
 from ragidx.corpora.spec import Json
 from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import digest
+from ragidx.indexer.encoders.protocol import OtherModelError
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import JOURNAL
@@ -29,23 +30,46 @@ from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.report import StrictError
 from ragidx.pipelines.ingest.resolve import Plan
 
+CHECK_EVERY = 200  # requests: then the server is asked for the canary again
 
-def check_journal(plan: Plan, writer: StoreWriter) -> None:
-    """Whether the vectors of the journal are from the model that answers now; the first build puts its canary there.
+_KEY = digest("\0canary\0")  # of the canary in a journal; no chunk's
 
-    Args:
-        plan: of the build; nothing is to do unless it makes a new index by the model of a server.
-        writer: of the index.
+
+@contextlib.contextmanager
+def good_journal(plan: Plan, writer: StoreWriter) -> Iterator[None]:
+    """The time in which vectors are made; the first build puts its canary into the journal.
 
     Raises:
-        ModelError: they are from another.
+        OtherModelError: the model of a server is not that of the journal or of the index, or changed meanwhile.
     """
-    if not plan.files.served or plan.stored is not None:
+    if not plan.files.served:
+        yield
         return
-    kept, (key, canary) = plan.filter, _canary(plan)
-    unit = l2_normalize(canary if kept is None else kept(canary)).vectors
-    _check_same(plan, writer.path, writer.reuse([key]).get(key), unit)
-    writer.remember([key], unit)
+    try:
+        if plan.stored is None:
+            key, canary = _canary(plan)
+            _check_same(plan, writer.path, writer.reuse([key]).get(key), _stored_form(plan, canary))
+            writer.remember([key], _stored_form(plan, canary), again=True)
+        yield
+    except OtherModelError:
+        writer.forget_since(_KEY)
+        raise
+
+
+def check_model(plan: Plan, writer: StoreWriter, every: int | None = None) -> None:
+    """Ask a server for the canary again after every some hundred requests, and write it behind what is in the journal.
+
+    Raises:
+        OtherModelError: its model is another now.
+    """
+    if plan.loaded is not None and plan.loaded.n_unchecked >= (every or CHECK_EVERY):
+        plan.loaded.check_again()
+        key, canary = _canary(plan)
+        writer.remember([key], _stored_form(plan, canary), again=True)
+
+
+def _stored_form(plan: Plan, canary: Floats) -> Floats:
+    return l2_normalize(canary if plan.filter is None else plan.filter(canary)).vectors
 
 
 @contextlib.contextmanager
@@ -67,9 +91,15 @@ def sample_journal(plan: Plan, index: Path) -> Iterator[Journal | None]:
     try:
         with contextlib.closing(Journal.open(index / JOURNAL, _sample_key(plan), plan.hidden)) as journal:
             key, canary = _canary(plan)
-            _check_same(plan, index, journal.get([key]).get(key), l2_normalize(canary).vectors)
-            journal.append([key], canary)
-            yield journal
+            try:
+                _check_same(plan, index, journal.get([key]).get(key), l2_normalize(canary).vectors)
+                journal.append([key], canary, again=True)
+                yield journal
+                plan.encoder.check_again()
+                journal.append([key], canary, again=True)
+            except OtherModelError:
+                journal.drop_since(key)
+                raise
     finally:
         lock.release()
 
@@ -86,23 +116,22 @@ def _sample_key(plan: Plan) -> str:
 
 
 def _canary(plan: Plan) -> tuple[bytes, Floats]:
-    """Its hash in a journal, which is no chunk's, and its raw vector (1, hidden) of the model that answers now."""
-    from ragidx.indexer.encoders.endpoint import CANARY, EndpointEncoder
+    """Its hash in a journal, and its raw vector (1, hidden) of the model that answers now."""
+    from ragidx.indexer.encoders.endpoint import EndpointEncoder
 
     assert isinstance(plan.encoder, EndpointEncoder)
-    return digest(f"\0canary\0{CANARY}"), plan.encoder.canary
+    return _KEY, plan.encoder.canary
 
 
 def _check_same(plan: Plan, index: Path, old: Floats | None, unit: Floats) -> None:
-    from ragidx.indexer.encoders.endpoint import SAME, EndpointEncoder
+    from ragidx.indexer.encoders.endpoint import EndpointEncoder, difference
 
     encoder = plan.encoder
     assert isinstance(encoder, EndpointEncoder)
-    cosine = 1.0 if old is None else float(np.dot(l2_normalize(old[None]).vectors[0], unit[0]))
-    if cosine < SAME:
-        raise ModelError(
+    if old is not None and (change := difference(old[None], unit)):
+        raise OtherModelError(
             f"the model '{encoder.files.name}' of {encoder.address.url} is not the one of the build that was "
-            f"interrupted: a fixed text has a vector with a cosine of {cosine:.4f} to that one, {SAME} is asked for",
+            f"interrupted: {change}",
             f"name the right server with `endpoint`, or remove the folder {index / JOURNAL} and encode all again",
             where=str(index),
         )

@@ -151,6 +151,19 @@ def test_a_slow_server_is_given_up(server: EmbeddingServer) -> None:
     )
 
 
+def test_it_is_said_once_that_a_silent_server_is_waited_for(
+    server: EmbeddingServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.always = after(0.2)
+
+    error_of(server, patience=dataclasses.replace(QUICK, answer_s=0.05, silent_s=0.02))
+    ask(server, dataclasses.replace(QUICK, silent_s=10))
+
+    assert [record.getMessage() for record in caplog.records if record.name == "ragidx.indexer"] == [
+        f"{server.url}/embeddings: no answer yet; it is waited for, 0 minutes at most"
+    ]
+
+
 @pytest.mark.slow
 def test_a_byte_now_and_then_does_not_keep_a_request_alive(server: EmbeddingServer) -> None:
     def drip(handler: Handler, _: list[str]) -> None:

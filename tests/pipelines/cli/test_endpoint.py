@@ -33,7 +33,7 @@ def test_a_build_reports_the_server_and_what_it_read(built: Done, server: Embedd
     assert (built.status, built.err) == (0, "")
     rows = dict(re.findall(r"^(\S+) +(.*)$", built.out, re.MULTILINE))
     assert rows["model"] == "openai:m: the server's own method, tokens counted by characters"
-    assert re.fullmatch(rf"{server.url}/embeddings: 2 requests, \d+ tokens read", rows["endpoint"])
+    assert re.fullmatch(rf"{server.url}/embeddings: 3 requests, \d+ tokens read", rows["endpoint"])
     assert rows["filter"] == "none: 16 raw coordinates"
 
 
@@ -43,7 +43,7 @@ def test_a_server_that_does_not_count_is_reported(run: Run, server: EmbeddingSer
 
     done = run("build", "corpus", *MODEL, "--endpoint", server.url)
 
-    assert f"{server.url}/embeddings: 2 requests, 1 sent again, tokens not counted by it\n" in done.out
+    assert f"{server.url}/embeddings: 3 requests, 1 sent again, tokens not counted by it\n" in done.out
 
 
 def test_json_has_what_the_server_was_asked(run: Run, server: EmbeddingServer, small_corpus: Path) -> None:
@@ -51,7 +51,7 @@ def test_json_has_what_the_server_was_asked(run: Run, server: EmbeddingServer, s
 
     assert found["endpoint"] == {
         "url": f"{server.url}/embeddings",
-        "n_requests": 2,
+        "n_requests": 3,
         "n_again": 0,
         "n_tokens": sum(len(text.split()) for text in server.asked),
         "n_cut": None,

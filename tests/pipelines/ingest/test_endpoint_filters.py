@@ -16,7 +16,7 @@ from ragidx.indexer.encoders.endpoint import CANARY
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 
-from ...embedding_server import EmbeddingServer, Handler, changed, status
+from ...embedding_server import EmbeddingServer, Handler, changed, status, vectors
 
 N, SAMPLE = 600, 200
 
@@ -111,3 +111,38 @@ def test_while_another_process_writes_a_build_is_refused(server: EmbeddingServer
         lock.release()
 
     assert server.asked in ([], [CANARY])
+
+
+@pytest.mark.parametrize(
+    ("n_good", "options"), [(8, {"filter": "none", "dim": None, "filter_sample": None}), (3, {}), (12, {})]
+)
+def test_a_model_that_changes_during_a_build_is_noticed(
+    server: EmbeddingServer,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    n_good: int,
+    options: dict[str, Any],
+) -> None:
+    monkeypatch.setattr("ragidx.pipelines.ingest.endpoint.CHECK_EVERY", 3)
+
+    def other(handler: Handler, texts: list[str]) -> None:
+        server.seed = 1
+        vectors(handler, texts)
+
+    server.replies.extend([*[vectors] * n_good, other])
+    with pytest.raises(
+        ModelError, match="'openai:m' changed while it was asked: a fixed text has a vector with a cosine"
+    ):
+        build(server, corpus, tmp_path / "index", **options)
+    n_kept = sum(path.stat().st_size > 200 for path in journals(tmp_path / "index"))
+    server.seed = 0
+
+    report = build(server, corpus, tmp_path / "index", **options)
+    build(server, corpus, tmp_path / "whole", **options)
+
+    assert n_kept == (n_good > 3)
+    assert report.n_encoded <= N - 32 * (n_good > 3)  # what was made before the last good canary is not asked again
+    found, whole = (Store.open(tmp_path / name).segments[0] for name in ("index", "whole"))
+    rows = np.arange(N)
+    np.testing.assert_allclose(found.vectors(rows), whole.vectors(rows), atol=1e-3)
