@@ -62,6 +62,23 @@ def from_text(value: object) -> Scalar:
     return text
 
 
+_ZONED_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)")
+
+
+def zoned_time(value: object) -> datetime.datetime | None:
+    """The time, in UTC, that a text in ISO form with a zone says; None: it is none.
+
+    >>> zoned_time("2024-05-05T23:30:00-05:00"), zoned_time("2024-05-05T23:30:00")
+    (datetime.datetime(2024, 5, 6, 4, 30, tzinfo=datetime.timezone.utc), None)
+    """
+    if not isinstance(value, str) or _ZONED_TIME.fullmatch(value.strip()) is None:
+        return None
+    try:
+        return datetime.datetime.fromisoformat(value.strip().upper()).astimezone(datetime.UTC)
+    except (ValueError, OverflowError):  # a 31st of February, or before the year 1
+        return None
+
+
 def from_value(value: object, *, nested_chars: int = 10_000) -> Scalar:
     """The value of a typed source as metadata.
 

@@ -1,9 +1,9 @@
 """How the records of a file become documents: decided once a file, and kept, or new rows would change the old ones.
 
-    Layout(text, title)      of one file
-    Layouts                  of a corpus: those of earlier builds, and those of this one
+    Layout(text, title, id, times)      of one file
+    Layouts                             of a corpus: those of earlier builds, and those of this one
 
-Which fields they are is decided in `records.field_rule`. What a user chooses (`text_field`) comes before.
+Which fields they are is decided in `records.field_rule`. What a user chooses (`text_field`, `id_field`) comes before.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-RULE = 2
-"""Of the present version. 1: an index of an older one, whose nested objects stay JSON text where they were."""
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Which fields of a record are what; all others are metadata.
 
     Args:
-        text: paths, in the order of the text; empty: every field, as `name: value` lines.
+        text: paths, in the order of the text; empty: every field, as `name: value` lines; None: the field that has one
+            of the usual names, or that the user chooses.
         title: a path; None: there is none.
+        id: a field whose values are ids, though it has none of the usual names; None: there is none.
+        times: paths whose values are ISO times with a zone.
         n_records: of the file, that were looked at.
     """
 
-    text: tuple[str, ...] = ()
+    text: tuple[str, ...] | None = ()
     title: str | None = None
+    id: str | None = None
+    times: tuple[str, ...] = ()
     n_records: int = field(default=0, compare=False)
 
     @property
@@ -36,17 +38,23 @@ class Layout:
         return self.n_records != 1
 
     def to_json(self) -> dict[str, Any]:
-        """Text and title."""
-        return {"text": list(self.text), "title": self.title}
+        """What was found; no text: None."""
+        text = None if self.text is None else list(self.text)
+        found = {"text": text, "title": self.title, "id": self.id, "times": list(self.times)}
+        return {name: value for name, value in found.items() if value or name == "text"}
 
     @classmethod
     def from_json(cls, data: object) -> Layout | None:
         """The inverse; None if it is no layout."""
-        if not isinstance(data, dict) or not isinstance(data.get("text"), list):
+        if not isinstance(data, dict) or "text" not in data:
             return None
-        title = data.get("title")
-        text = tuple(name for name in data["text"] if isinstance(name, str))
-        return cls(text, title if isinstance(title, str) else None) if len(text) == len(data["text"]) else None
+        text, times = (data.get(name) for name in ("text", "times"))
+        title, id_ = data.get("title"), data.get("id")
+        if not all(isinstance(one, list | None) for one in (text, times)):
+            return None
+        if not all(isinstance(name, str) for name in (*(text or ()), *(times or ()), title or "", id_ or "")):
+            return None
+        return cls(None if text is None else tuple(text), title or None, id_ or None, tuple(times or ()))
 
 
 class Layouts:
@@ -54,16 +62,14 @@ class Layouts:
 
     Args:
         known: of earlier builds.
-        rule: how records are read that have no layout.
 
     Attributes:
         used: of the files that were read, or passed over because they did not change.
         new: those of `used` that were decided now.
     """
 
-    def __init__(self, known: Mapping[str, Layout] | None = None, rule: int = RULE) -> None:
+    def __init__(self, known: Mapping[str, Layout] | None = None) -> None:
         self.known = dict(known or {})
-        self.rule = rule
         self.used: dict[str, Layout] = {}
         self.new: dict[str, Layout] = {}
 
@@ -72,11 +78,8 @@ class Layouts:
         if name in self.known:
             self.used[name] = self.known[name]
 
-    def decided(self, name: str, layout: Layout | None) -> None:
-        """Note the layout of a file; None: the names of its fields say enough."""
-        if layout is None:
-            self.known.pop(name, None)
-            return
+    def decided(self, name: str, layout: Layout) -> None:
+        """Note the layout of a file."""
         self.used[name] = layout
         if self.known.get(name) != layout:
             self.new[name] = layout
@@ -86,13 +89,10 @@ class Layouts:
 
         The layout of a file with one record is not kept: it follows from the record.
         """
-        kept = {name: layout.to_json() for name, layout in sorted((self.known | self.used).items()) if layout.is_kept}
-        return {"rule": self.rule, "files": kept}
+        return {name: layout.to_json() for name, layout in sorted((self.known | self.used).items()) if layout.is_kept}
 
     @classmethod
     def from_json(cls, data: object) -> Layouts:
-        """The inverse; of an index without them, those of an older version."""
-        if not isinstance(data, dict) or not isinstance(files := data.get("files"), dict):
-            return cls(rule=1)
-        found = {name: layout for name, one in files.items() if (layout := Layout.from_json(one)) is not None}
-        return cls(found, RULE if data.get("rule") == RULE else 1)
+        """The inverse; what is no layout is left out."""
+        files = data if isinstance(data, dict) else {}
+        return cls({name: layout for name, one in files.items() if (layout := Layout.from_json(one)) is not None})

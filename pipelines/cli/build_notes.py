@@ -92,9 +92,13 @@ def tell_fields(r: BuildReport) -> None:
     """On stderr: how files with records are read since this build, and fields that are not what they seem."""
     new = [(name, one) for name, one in r.fields.items() if one["new"]]
     for name, one in new[:_FILES]:
-        text = ", ".join(one["text"]) or "every field, as lines"
-        title = f"; title = {one['title']}" if one["title"] else ""
-        console.note(console.printable(f"{name}: text = {text}{title}; change it with --text-field"))
+        found = {"title": one["title"], "id": one.get("id")}
+        options = "--text-field" if one["text"] is not None else "--id-field"
+        if one["text"] is not None:
+            found = {"text": ", ".join(one["text"]) or "every field, as lines"} | found
+            options += " and --id-field" if one.get("id") else ""
+        said = "; ".join(f"{key} = {value}" for key, value in found.items() if value)
+        console.note(console.printable(f"{name}: {said}; change it with {options}"))
     if len(new) > _FILES:
         console.note(f"and {len(new) - _FILES:,} more files by the values of their fields: --json lists all of them.")
     for name, kinds in list(r.mixed_fields.items())[:_FILES]:

@@ -305,6 +305,7 @@ class BuildReport:
         self.fields = {
             name: one.to_json() | {"title": setting_for(titles, name) or one.title, "new": name in layouts.new}
             for name, one in sorted(layouts.used.items())
+            if one.text is not None or one.id is not None
         }
         self.mixed_fields = {name: sorted(kinds) for name, kinds in sorted(bounds.mixed.items())}
         self.n_shared_fields, self.n_values_left_out = len(bounds.shared), bounds.n_left_out

@@ -9,6 +9,7 @@ the parser, whose time grows with lines times nesting and with the square of a h
 
 from __future__ import annotations
 
+import datetime
 import email
 import email.errors
 import email.header
@@ -124,6 +125,8 @@ def _documents(file: SourceFile, raw: bytes, record: str = "", begins: tuple[Pla
         message = email.message_from_bytes(data, policy=policy.compat32)
         parts = _parts(file, message, f"#{record}" if record else "")
         metadata = _metadata(message)
+        if message.get("date") and "date" not in metadata:
+            file.skip("the field 'date': not a date", f"#{record}" if record else "")
     except _FAULTS as fault:
         raise UnreadableError(f"not a mail: {type(fault).__name__}") from fault
     if not metadata and not parts.attached:
@@ -232,11 +235,13 @@ def _author(sender: str) -> str:
     return name or address
 
 
-def _date(text: str) -> str:
+def _date(text: str) -> datetime.datetime | None:
+    """In UTC; a date without a zone is taken for one."""
     try:
-        return email.utils.parsedate_to_datetime(text[:100]).isoformat()
+        found = email.utils.parsedate_to_datetime(text[:100])
+        return found.replace(tzinfo=datetime.UTC) if found.tzinfo is None else found.astimezone(datetime.UTC)
     except _FAULTS:
-        return ""
+        return None
 
 
 def _header(raw: object) -> str:

@@ -4,11 +4,13 @@
 
 Used by every format that holds many records (JSON, CSV, Parquet, Arrow). File formats are not known here. The text is,
 in this order: the field that the user names; the fields that an earlier build found in the file; the first of
-`TEXT_FIELDS` that holds words; what `field_rule` finds; every field.
+`TEXT_FIELDS` that holds words; what `field_rule` finds; every field. The id is the field that the user names; one of
+`ID_FIELDS`; the field that `field_rule` found when the file was first read; the number of the record.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import unicodedata
@@ -19,9 +21,9 @@ from dataclasses import dataclass
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.corpora.field_settings import OTHERS
 from ragidx.corpora.limits import UnreadableError
-from ragidx.corpora.readers.fields import ID_FIELDS, TEXT_FIELDS, ToScalar, check_text
+from ragidx.corpora.readers.fields import ID_FIELDS, TEXT_FIELDS, ToScalar, check_text, zoned_time
 from ragidx.corpora.readers.layouts import Layout
-from ragidx.corpora.readers.records.field_rule import Judge, is_code, n_words
+from ragidx.corpora.readers.records.field_rule import Judge
 from ragidx.corpora.readers.records.paths import at, flattened, picked
 from ragidx.corpora.readers.records.rendering import kind_name, one_line, text_of
 from ragidx.corpora.readers.source_file import SourceFile
@@ -81,41 +83,42 @@ def check_chosen(names: Collection[str], chosen: str | None) -> None:
         raise UnreadableError(_missing(paths[0], names, "`text_field`"))
 
 
-def _decided(file: SourceFile, records: Iterator[Record]) -> tuple[Layout | None, Iterator[Record]]:
-    """The layout, and all records; None: each by the names of its fields, or as the user says."""
-    if file.fields.text is not None or file.source.beir:
-        return None, records
-    known, first = file.layouts.known.get(file.source.name), next(records, None)
-    if first is None or (known is None and _has_text(first.fields)):
-        return None, records if first is None else itertools.chain([first], records)
-    judge, taken = Judge(), [first]
-    judge.add(first.fields)
-    while not judge.is_full and (record := next(records, None)) is not None:
-        taken.append(record)
-        judge.add(record.fields)
-    layout = known if known is not None and _fits(known, taken) else _judged(judge, file.layouts.rule)
-    file.layouts.decided(file.source.name, layout)
-    return layout, itertools.chain(taken, records)
+def _decided(file: SourceFile, records: Iterator[Record]) -> tuple[Layout, Iterator[Record]]:
+    """The layout, and all records."""
+    if file.source.beir:
+        return Layout(None), records
+    judge, taken, fault = Judge(), list[Record](), None
+    try:
+        while not judge.is_full and (record := next(records, None)) is not None:
+            taken.append(record)
+            judge.add(record.fields)
+    except Exception as raised:  # noqa: BLE001 - of any format: it comes behind the records that were before it
+        fault = raised
+    layout, known = judge.layout(), file.layouts.known.get(file.source.name)
+    if file.fields.text is not None:
+        layout = dataclasses.replace(layout, text=None, title=None)
+    if file.fields.id is not None:
+        layout = dataclasses.replace(layout, id=None)
+    if known is not None and _fits(known, layout, taken):
+        layout = dataclasses.replace(known, n_records=layout.n_records)
+    if taken:
+        file.layouts.decided(file.source.name, layout)
+    if file.fields.text is not None:
+        layout = dataclasses.replace(layout, text=None, title=None)
+    return layout, itertools.chain(taken, _ending(fault, records))
 
 
-def _has_text(fields: Mapping[str, object]) -> bool:
-    """Whether a record has a text under one of the usual names: `text`, or another one that holds words."""
-    values = [(name, value) for name in TEXT_FIELDS if isinstance(value := fields.get(name), str) and value.strip()]
-    return any(name == TEXT_FIELDS[0] or (n_words(value) > 1 and not is_code(value)) for name, value in values)
+def _ending(fault: Exception | None, records: Iterator[Record]) -> Iterator[Record]:
+    if fault is not None:
+        raise fault
+    yield from records
 
 
-def _fits(layout: Layout, records: Iterable[Record]) -> bool:
-    """Whether a layout of before finds anything in these records."""
-    return not layout.text or any(value for one in records for path in layout.text for _, value in at(one.fields, path))
-
-
-def _judged(judge: Judge, rule: int) -> Layout | None:
-    """What the values say; None: the usual names do."""
-    named = any(map(judge.has_strings, TEXT_FIELDS))
-    if judge.has_strings(TEXT_FIELDS[0]) or any(map(judge.has_words, TEXT_FIELDS)) or (named and rule == 1):
-        return None
-    layout = judge.layout()
-    return None if named and not layout.text else layout
+def _fits(known: Layout, found: Layout, records: Iterable[Record]) -> bool:
+    """Whether a layout of before finds anything in these records, of which another one was found now."""
+    if known.text is None or (found.text is None and not known.text):
+        return found.text is None
+    return not known.text or any(value for one in records for path in known.text for _, value in at(one.fields, path))
 
 
 class _Reader:
@@ -127,9 +130,8 @@ class _Reader:
         layout: of `_decided`.
     """
 
-    def __init__(self, file: SourceFile, to_scalar: ToScalar, layout: Layout | None) -> None:
+    def __init__(self, file: SourceFile, to_scalar: ToScalar, layout: Layout) -> None:
         self._file, self._to_scalar, self._layout = file, to_scalar, layout
-        self._is_flat = layout is not None or file.layouts.rule > 1
         self._seen = _SeenIds()
         self._messages: dict[str, str] = {}  # the first record's serves all, so that skips can be counted
         self._first: Mapping[str, object] | None = None
@@ -166,8 +168,13 @@ class _Reader:
         field, value = self._id(fields)
         record_id = str(record.number) if field is None else _id(value, field)
         if not self._seen.add(record_id):
-            raise UnreadableError(f"its id was seen before in this file: '{record_id}'")
-        metadata = self._metadata(record, {field, *paths, *(path.partition("[]")[0] for path in paths)})
+            if field is None or field != self._layout.id:
+                raise UnreadableError(f"its id was seen before in this file: '{record_id}'")
+            file.skip(f"its id was seen before in this file, and has its number now: '{record_id}'", record.at)
+            record_id = f"{record_id}~{record.number}"
+            self._seen.add(record_id)
+        leave = {*paths, *(path.partition("[]")[0] for path in paths)}
+        metadata = self._metadata(record, leave if field == self._layout.id else {field, *leave})
         title = metadata.get("title")
         if file.source.beir and isinstance(title, str) and title.strip():
             text = f"{title} {text}"
@@ -176,7 +183,7 @@ class _Reader:
         return Document(file.doc_id(record_id), text, metadata, heading=self._title(fields), parts=parts)
 
     def _text_paths(self, fields: Mapping[str, object]) -> tuple[str, ...]:
-        if self._layout is not None:
+        if self._layout.text is not None:
             return self._layout.text
         chosen = self._file.fields.text
         paths = _paths(fields, chosen) if chosen is not None else _usual(fields)
@@ -189,7 +196,7 @@ class _Reader:
         if (said := self._file.fields.title) is not None:
             title = " ".join(filter(None, (one_line(fields, path) for path in _paths(fields, said))))
             return title[:_TITLE_CHARS] if lone_surrogate(title) is None else ""
-        path = None if self._layout is None else self._layout.title
+        path = self._layout.title
         value = next((value for _, value in at(fields, path)), "") if path else ""
         is_title = isinstance(value, str) and lone_surrogate(value) is None
         return " ".join(str(value).split())[:_TITLE_CHARS] if is_title else ""
@@ -198,7 +205,8 @@ class _Reader:
         """The field that is the id, and its value; None: the record's number is the id."""
         chosen = self._file.fields.id
         if chosen is None:
-            return next(((name, fields[name]) for name in ID_FIELDS if _is_id(fields.get(name))), (None, None))
+            names = filter(None, (*ID_FIELDS, self._layout.id))
+            return next(((name, fields[name]) for name in names if _is_id(fields.get(name))), (None, None))
         found = next(at(fields, chosen), None)
         if found is None:
             raise UnreadableError(self._messages.setdefault("id", _missing(chosen, fields, "`id_field`")))
@@ -214,7 +222,7 @@ class _Reader:
             try:
                 if lone_surrogate(name) is not None:
                     raise ValueError("lone surrogate")
-                scalar = self._to_scalar(value)
+                scalar = _time(value) if name in self._layout.times else self._to_scalar(value)
             except ValueError as fault:
                 shown = name.encode("utf-8", "replace").decode()
                 self._file.skip(f"the field '{shown}': {fault}", record.at)
@@ -226,17 +234,22 @@ class _Reader:
     def _fields(self, record: Record) -> Mapping[str, object]:
         """The fields that may be metadata; of a record whose text is all of them, those that are not data."""
         said = self._file.fields.metadata
-        if not self._is_flat and said is None:
-            return record.fields
         fields = flattened(
             record.fields if said is None else picked(record.fields, _paths(record.fields, said)),
             lambda name: self._file.skip(f"the field '{name}': there is another", record.at),
         )
-        if self._layout is None or self._layout.text or said is not None:
+        if self._layout.text != () or said is not None:
             return fields
         if len(fields) > _MANY_FIELDS or self._layout.n_records == 1:
             fields = {name: value for name, value in fields.items() if name in record.fields}
         return {name: value for name, value in fields.items() if not isinstance(value, list | tuple) or _is_list(value)}
+
+
+def _time(value: object) -> Scalar:
+    found = zoned_time(value)
+    if found is None and value != "":
+        raise ValueError("not a time with a zone, as the values before")
+    return found
 
 
 def _is_list(value: list[object] | tuple[object, ...]) -> bool:

@@ -104,8 +104,8 @@ def expanded_bytes(array: Any) -> int:
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return expanded_bytes(array.storage)
-    if types.is_string_view(kind):
-        array = array.dictionary_encode()
+    if types.is_string_view(kind):  # Arrow counts their bytes in no other form
+        array = array.dictionary_encode().cast(pa.dictionary(pa.int32(), pa.large_string()))
     if types.is_dictionary(array.type):
         return _dictionary_bytes(array)
     parts = _parts(array)

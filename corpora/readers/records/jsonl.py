@@ -171,8 +171,6 @@ def _found(file: SourceFile, value: dict[str, Any]) -> tuple[Any, dict[str, Any]
         lists = [one for one, items in value.items() if isinstance(items, list) and _are_records(items)]
         is_most = len(lists) == 1 and 2 * len(json.dumps(value[lists[0]])) >= len(json.dumps(value))
         name = lists[0] if is_most else None
-    elif file.layouts.rule == 1 and name is not None:  # as older versions read it
-        return value[name], {}
     if name is None:
         return value, {}
     return value[name], {one: around for one, around in value.items() if one != name}

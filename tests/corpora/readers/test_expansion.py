@@ -131,6 +131,8 @@ def test_a_parquet_file_says_what_its_pages_hold() -> None:
         (pa.StructArray.from_arrays([SHARED.slice(3, 2)], ["a"]), 8 + 2 * (len(LONG) + 4)),
         (pa.array([[("key", 1)], [("other", 2)]], pa.map_(pa.string(), pa.int64())).slice(1), 4 + 5 + 4 + 8),
         (pa.array([1, 2, 3], pa.int64()).slice(1), 16),
+        (pa.array(["a" * 40, "b"] * 2, pa.string_view()).slice(1), 3 * 4 + 42),
+        (pa.array([["ab"], ["c" * 20]], pa.list_(pa.string_view())), 8 + 8 + 22),
     ],
 )
 def test_dictionaries_count_as_written_out(array: Any, count: int) -> None:
@@ -151,13 +153,13 @@ def test_a_file_with_a_wrong_byte_is_read_or_reported(name: str, read_bytes: Rea
         assert not any("defect" in reason for _, reason in found.reasons)
 
 
-def test_twenty_thousand_columns_are_read_without_searching_for_names(read_bytes: ReadBytes) -> None:
-    header = ",".join([*(f"c{number}" for number in range(20_000)), "text"])
+def test_ten_thousand_columns_are_read_without_searching_for_names(read_bytes: ReadBytes) -> None:
+    header = ",".join([*(f"c{number}" for number in range(9_999)), "text"])
 
-    found = read_bytes("a.csv", f"{header}\n{'1,' * 20_000}hello\n")
+    found = read_bytes("a.csv", f"{header}\n{'1,' * 9_999}hello\n")
 
     assert found.texts == ["hello"]
-    assert len(found.documents[0].metadata) == 20_000
+    assert len(found.documents[0].metadata) == 9_999
 
 
 def test_a_footer_that_says_it_is_longer_than_its_file_is_damage(read_bytes: ReadBytes) -> None:

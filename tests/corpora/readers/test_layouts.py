@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,6 +48,7 @@ EVENTS = [
     }
     for n in range(60)
 ]
+TICKETS_LAYOUT = Layout(("description", "resolution"), id="ticket_id")
 CHATS = [
     {
         "conversation_id": f"c{n}",
@@ -63,8 +65,8 @@ POLICIES = {"company": "Acme", "policies": [{"name": f"Rule {n}", "clause": sent
 class Read:
     """A file as a corpus: its documents, skips and layouts."""
 
-    def __init__(self, path: Path, options: ReadOptions, known: Mapping[str, Layout], rule: int) -> None:
-        self.layouts, self.skips = Layouts(known, rule), list[Skip]()
+    def __init__(self, path: Path, options: ReadOptions, known: Mapping[str, Layout]) -> None:
+        self.layouts, self.skips = Layouts(known), list[Skip]()
         self.documents: list[Document] = list(documents(path, options, on_skip=self.skips.append, layouts=self.layouts))
 
     @property
@@ -79,15 +81,13 @@ class Read:
 
 @pytest.fixture
 def read(tmp_path: Path) -> Callable[..., Read]:
-    def write_and_read(
-        name: str, data: object, known: Mapping[str, Layout] | None = None, rule: int = 2, **options: object
-    ) -> Read:
+    def write_and_read(name: str, data: object, known: Mapping[str, Layout] | None = None, **options: object) -> Read:
         path = tmp_path / name
         if name.endswith(".parquet"):
             pq.write_table(pa.Table.from_pylist(data), path)
         else:
             path.write_text(data if isinstance(data, str) else written(name, data))
-        return Read(path, ReadOptions(**options), known or {}, rule)
+        return Read(path, ReadOptions(**options), known or {})
 
     return write_and_read
 
@@ -109,10 +109,10 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
 @pytest.mark.parametrize(
     ("name", "data", "layout"),
     [
-        ("tickets.csv", TICKETS, Layout(("description", "resolution"))),
-        ("tickets.parquet", TICKETS, Layout(("description", "resolution"))),
+        ("tickets.csv", TICKETS, TICKETS_LAYOUT),
+        ("tickets.parquet", TICKETS, TICKETS_LAYOUT),
         ("events.jsonl", EVENTS, Layout(("body.summary",), "title")),
-        ("chat.jsonl", CHATS, Layout(("messages[].content",))),
+        ("chat.jsonl", CHATS, Layout(("messages[].content",), id="conversation_id")),
         ("policies.json", POLICIES, Layout(("clause",), "name")),
         ("limits.csv", [{"name": f"max_{n}", "value": n, "unit": "bytes"} for n in range(20)], Layout()),
         ("urls.csv", [{"url": f"https://a.org/{n}?q=a%20b", "mail": f"a{n}@b.org"} for n in range(20)], Layout()),
@@ -120,7 +120,7 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
         ("registry.json", {f"K{n}": [{"why": sentence(n), "how": sentence(n + 1)}] for n in range(9)}, Layout()),
         ("story.json", {"headline": "Rain", "story": sentence(1, 80)}, Layout(("story",))),
         ("log.jsonl", [{"ts": "2024-01-01T00:00:01Z", "level": "INFO", "msg": sentence(n, 6)} for n in range(9)],
-         Layout(("msg",))),
+         Layout(("msg",), times=("ts",))),
         ("same.csv", [{"id": n, "licence": "All rights are reserved by the author."} for n in range(60)], Layout()),
         ("cjk.jsonl", [{"question": "東京タワーはどこにありますか。", "n": 1}], Layout(("question",))),
         ("mime.jsonl", [{"content": "image/png", "note": sentence(n)} for n in range(9)], Layout(("note",))),
@@ -142,7 +142,7 @@ def test_the_fields_with_words_become_the_text(
 def test_a_usual_name_that_holds_words_needs_no_layout(read: Callable[..., Read], record: dict[str, str]) -> None:
     found = read("a.jsonl", [record | {"note": sentence(1)}])
 
-    assert (found.texts, found.layouts.used) == ([*record.values()], {})
+    assert (found.texts, found.layout) == ([*record.values()], Layout(None))
 
 
 def test_several_fields_are_paragraphs_and_the_rest_is_metadata(read: Callable[..., Read]) -> None:
@@ -232,7 +232,7 @@ def test_a_layout_is_kept_whatever_comes_later(read: Callable[..., Read]) -> Non
 def test_a_layout_that_finds_nothing_any_more_is_decided_anew(read: Callable[..., Read]) -> None:
     found = read("tickets.csv", TICKETS, {"tickets.csv": Layout(("gone",))})
 
-    assert found.layouts.new == {"tickets.csv": Layout(("description", "resolution"))}
+    assert found.layouts.new == {"tickets.csv": TICKETS_LAYOUT}
 
 
 def test_layouts_come_back_from_the_notes_of_a_manifest(read: Callable[..., Read]) -> None:
@@ -240,18 +240,18 @@ def test_layouts_come_back_from_the_notes_of_a_manifest(read: Callable[..., Read
 
     again = Layouts.from_json(json.loads(json.dumps(found.to_json())))
 
-    assert (again.known, again.rule) == ({"events.jsonl": Layout(("body.summary",), "title")}, 2)
-    assert read("story.json", {"story": sentence(1, 80)}).layouts.to_json() == {"rule": 2, "files": {}}  # of one record
+    assert again.known == {"events.jsonl": Layout(("body.summary",), "title")}
+    assert read("story.json", {"story": sentence(1, 80)}).layouts.to_json() == {}  # of one record
 
 
 def test_the_layouts_of_files_that_are_not_read_now_are_kept(read: Callable[..., Read]) -> None:
     known = {"papers/a.csv": Layout(("note",)), "chat.jsonl": Layout(("gone",)), "a.jsonl": Layout(("gone",))}
 
-    found = read("chat.jsonl", CHATS, known).layouts.to_json()["files"]
-    named = read("a.jsonl", [{"text": "Words."}], known).layouts.to_json()["files"]
+    found = read("chat.jsonl", CHATS, known).layouts.to_json()
+    named = read("a.jsonl", [{"text": "Words."}], known).layouts.to_json()
 
-    assert found["papers/a.csv"] == {"text": ["note"], "title": None}
-    assert found["chat.jsonl"] == {"text": ["messages[].content"], "title": None}
+    assert found["papers/a.csv"] == {"text": ["note"]}
+    assert found["chat.jsonl"] == {"text": ["messages[].content"], "id": "conversation_id"}
     assert sorted(named) == ["chat.jsonl", "papers/a.csv"]
 
 
@@ -271,19 +271,66 @@ def test_settings_are_about_files_with_records_and_those_that_hold_files(name: s
     assert said_of_fields(Source(Path(name), name, 1), ReadOptions()) == ""
 
 
-@pytest.mark.parametrize("data", [None, 3, {"files": []}, {"files": {"a": 3, "b": {"text": [1]}}}, {}])
-def test_notes_that_hold_no_layouts_are_those_of_an_older_index(data: object) -> None:
-    found = Layouts.from_json(data)
-
-    assert (found.known, found.rule) == ({}, 1)
+@pytest.mark.parametrize("data", [None, 3, {"a": 3, "b": {"text": [1]}, "c": {"text": [], "times": "x"}, "d": {}}])
+def test_notes_that_are_no_layouts_are_left_out(data: object) -> None:
+    assert Layouts.from_json(data).known == {}
 
 
-def test_in_an_older_index_documents_with_a_usual_name_are_what_they_were(read: Callable[..., Read]) -> None:
-    record = {"id": "a", "text": "One.", "content": "two words", "of": {"a": 1}, "e": {}}
-    outer = {"version": 1, "data": [record]}
+ROWS = [{"uuid": f"u{n}", "user_id": n % 3, "day": n, "text": "Words."} for n in range(6)]
 
-    (found,) = read("a.json", outer, rule=1).documents
 
-    assert found == Document("a.json#a", "One.", {"content": "two words", "of": '{"a":1}'})
-    assert read("b.jsonl", [{"content": "image/png", "note": sentence(1)}], rule=1).texts == ["image/png"]
-    assert read("c.jsonl", EVENTS, rule=1).documents[0].metadata["meta.severity"] == 0  # it was skipped before
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.jsonl"])
+def test_a_field_that_is_named_like_an_id_and_unique_gives_the_ids(read: Callable[..., Read], name: str) -> None:
+    found = read(name, ROWS)
+
+    assert [document.id for document in found.documents] == [f"{name}#u{n}" for n in range(6)]
+    assert found.documents[4].metadata == {"uuid": "u4", "user_id": 1, "day": 4}
+    assert found.skips == []
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [row | {"uuid": "same"} for row in ROWS],
+        [row | {"uuid": row["uuid"] if n else None} for n, row in enumerate(ROWS)],
+        [row | {"uuid": 0.5 + n} for n, row in enumerate(ROWS)],
+        [row | {"uuid": f"two words {n}"} for n, row in enumerate(ROWS)],
+        [{"paid": n, "text": "Words."} for n in range(6)],
+        ROWS[:1],
+    ],
+)
+def test_other_records_have_their_numbers_as_ids(read: Callable[..., Read], rows: list[dict[str, object]]) -> None:
+    ids = [document.id for document in read("a.jsonl", rows).documents]
+
+    assert ids == [f"a.jsonl#{number}" for number in range(1, len(rows) + 1)]
+    assert read("b.jsonl", [row | {"id": f"i{n}"} for n, row in enumerate(rows)]).documents[0].id == "b.jsonl#i0"
+
+
+def test_an_id_that_comes_again_later_is_reported_and_has_the_number_of_its_record(read: Callable[..., Read]) -> None:
+    known = read("a.jsonl", ROWS).layouts.used
+
+    found = read("a.jsonl", [*ROWS, ROWS[2], ROWS[2] | {"uuid": None}], known)
+
+    assert [document.id for document in found.documents][5:] == ["a.jsonl#u5", "a.jsonl#u2~7", "a.jsonl#8"]
+    assert found.skips == [Skip("a.jsonl:7", "its id was seen before in this file, and has its number now: 'u2'")]
+    unasked = read("a.jsonl", ROWS, {"a.jsonl": Layout(None)})  # decided when it was not unique
+    assert unasked.documents[0].id == "a.jsonl#1"
+
+
+def test_times_with_a_zone_are_times_and_a_later_value_that_is_none_is_reported(read: Callable[..., Read]) -> None:
+    rows = [
+        {"at": "2024-05-05T23:30:00-05:00", "of": {"till": "2024-05-06 01:00Z"}, "day": "2024-05-05"},
+        {"at": "2024-05-05T23:40:00+09:00", "of": {"till": None}, "day": "2024-05-05T10:00:00"},
+    ]
+    rows = [row | {"text": "Words."} for row in rows]
+
+    first = read("a.jsonl", rows)
+    later = read("a.jsonl", [*rows, rows[0] | {"at": "soon"}], first.layouts.used)
+
+    at = [datetime(2024, 5, 6, 4, 30, tzinfo=UTC), datetime(2024, 5, 5, 14, 40, tzinfo=UTC)]
+    assert [document.metadata["at"] for document in first.documents] == at
+    assert first.documents[0].metadata["of.till"] == datetime(2024, 5, 6, 1, tzinfo=UTC)
+    assert first.documents[1].metadata == {"at": at[1], "day": "2024-05-05T10:00:00"}
+    assert "at" not in later.documents[2].metadata
+    assert later.skips == [Skip("a.jsonl:3", "the field 'at': not a time with a zone, as the values before")]
+    assert Layouts.from_json(json.loads(json.dumps(later.layouts.to_json()))).known == later.layouts.used

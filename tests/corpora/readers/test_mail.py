@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.mime.base import MIMEBase
 
@@ -38,7 +39,7 @@ def test_a_message_is_its_subject_and_text_with_its_headers_as_metadata(read_byt
         "author": "Ada Byron",
         "from": "Ada Byron <ada@example.org>",
         "to": "ben@example.org",
-        "date": "2026-11-02T10:00:00+01:00",
+        "date": datetime(2026, 11, 2, 9, tzinfo=UTC),
         "message_id": "one@example.org",
     }
     assert found.reasons == []
