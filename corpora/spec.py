@@ -27,6 +27,16 @@ def later(default: Any) -> Any:
 class Spec:
     """Base of the frozen dataclasses that describe a choice; subclasses are `@dataclass(frozen=True, kw_only=True)`."""
 
+    def __post_init__(self) -> None:
+        """Refuse true and false where a number stands: in Python they are numbers.
+
+        Raises:
+            SpecError: a field is a boolean that should not be.
+        """
+        for field in _fields(self):
+            if isinstance(getattr(self, field.name), bool) and "bool" not in str(field.type):
+                raise SpecError(f"{type(self).__name__}.{field.name} is {getattr(self, field.name)}, not a number")
+
     def to_json(self) -> dict[str, Json]:
         """All fields, defaults included: what an index stores must not change when a default does."""
         return {field.name: _to_json(getattr(self, field.name)) for field in _fields(self)}
@@ -167,6 +177,7 @@ class ChunkSpec(Spec):
     chunker: str = later("")  # that the index was begun with; "": semantic-text-splitter, as in version 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.size is not None and self.size < 1:
             raise SpecError(f"a chunk of {self.size} tokens holds nothing", "give at least 1", where="`chunk_size`")
         if self.overlap < 0 or (self.size is not None and self.overlap >= self.size):

@@ -49,6 +49,7 @@ class EncoderSpec(Spec):
         return {name: value for name, value in super().to_json().items() if name != "tokenizer" or value}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.attention not in ATTENTIONS:
             raise unknown_name("attention", self.attention, ATTENTIONS)
         if self.truncate not in TRUNCATIONS:
@@ -117,6 +118,7 @@ class FilterSpec(Spec):
     topk: int = later(100)  # optimal: how many of the most frequent tokens count
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.name not in FILTERS:
             raise unknown_name("filter", self.name, FILTERS)
         if self.tau is not None and float(self.tau).is_integer():
@@ -158,6 +160,12 @@ class FilterSpec(Spec):
             raise SpecError(f"in a sample of {self.sample} nothing varies", "give 2 or more", where="`filter_sample`")
         if self.topk < 1:
             raise SpecError(f"topk={self.topk} counts no token", "give 1 or more", where="`filter_topk`")
+
+    def from_column(self, offset: int | None, hidden: int | None) -> Self:
+        """With the first column that the model's preset names, as far as there is room; one that is set stays."""
+        if offset is None or self.offset is not None or self.name != "embedfilter":
+            return self
+        return dataclasses.replace(self, offset=offset if hidden is None else min(offset, hidden - self.width(hidden)))
 
     def width(self, hidden: int) -> int:
         """The kept width, of `hidden` dimensions.
@@ -215,6 +223,7 @@ class IndexSpec(Spec):
     precomputed: Precomputed | None = later(None)  # noqa: RUF009  # its default is None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.encoder is None and self.precomputed is None:
             raise SpecError("an index has an encoder, or precomputed vectors")
 

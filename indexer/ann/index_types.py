@@ -209,6 +209,8 @@ class IndexOptions:
 
     def __post_init__(self) -> None:
         check_index_type(self.index_type)
+        if isinstance(self.target_recall, bool):
+            raise SpecError(f"the recall is {self.target_recall}, not a number", where="`target_recall`")
         if not 0 < self.target_recall <= 1:
             raise SpecError(
                 f"a recall of {self.target_recall:g} is out of range",

@@ -6,7 +6,6 @@ defaults, which follow the papers.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack, cast
@@ -278,13 +277,7 @@ def filter_spec(files: ModelFiles, encoder: EncoderSpec, **asked: Unpack[FilterO
     name = given["name"] = given.pop("filter", "embedfilter")
     if name not in ("embedfilter", "none") and not {"tau", "dim"} & given.keys():
         given["tau"] = DEFAULT_TAU
-    wanted = FilterSpec.from_json(given)
-    if name != "embedfilter" or "offset" in given or default.offset is None:
-        return wanted
-    # A model whose preset starts at an offset keeps it at every width, as far as there is room.
-    hidden = files.hidden
-    room = default.offset if hidden is None else hidden - wanted.width(hidden)
-    return dataclasses.replace(wanted, offset=min(default.offset, room))
+    return FilterSpec.from_json(given).from_column(default.offset, files.hidden)
 
 
 def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderSpec:

@@ -19,6 +19,7 @@ from ragidx.indexer.encoders import precision
 from ragidx.indexer.encoders.backbone import silence_transformers
 from ragidx.indexer.encoders.torch_encoder import BatchEncoder
 from ragidx.indexer.models.locate import ModelFiles
+from ragidx.indexer.models.modules import check_bare_text
 from ragidx.indexer.prompts.rendering import Rendered
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 from ragidx.indexer.specs import EncoderSpec
@@ -100,6 +101,7 @@ class WrappedEncoder(BatchEncoder):
 
 
 def _load(files: ModelFiles, device: str, dtype: torch.dtype) -> Any:
+    check_bare_text(files.folder, files.name)
     from sentence_transformers import SentenceTransformer
 
     silence_transformers()

@@ -138,14 +138,15 @@ class EmbedFilter(Filter):
     def from_encoder(
         cls, encoder: HeadOwner, tau: float | None = None, dim: int | None = None, offset: int | None = None
     ) -> EmbedFilter:
-        """The filter of an encoder's model.
+        """The filter of an encoder's model, as the options `tau`, `dim` and `filter_offset` of a build mean it.
 
         Raises:
             SpecError: tau, dim or offset are out of range.
             ModelError: the model has no unembedding matrix.
         """
         spec = FilterSpec.from_json({"tau": tau, "dim": dim, "offset": offset})  # which looks at their types
-        return cls.from_spectrum(spectrum_of(encoder.files), spec)
+        preset = encoder.files.preset().get("filter", {})
+        return cls.from_spectrum(spectrum_of(encoder.files), spec.from_column(preset.get("offset"), encoder.hidden))
 
     @classmethod
     def from_spectrum(cls, spectrum: Spectrum, spec: FilterSpec) -> EmbedFilter:

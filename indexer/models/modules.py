@@ -11,10 +11,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from ragidx.corpora.errors import ModelError
-from ragidx.indexer.model_files import AGAIN, read_json
+from ragidx.indexer.model_files import AGAIN, read_json, read_object
 
 MODULES = "modules.json"
 
+_SETTINGS = "sentence_bert_config.json"
 _PICKLED, _SAFE = "pytorch_model.bin", "model.safetensors"
 
 
@@ -39,6 +40,24 @@ def check_modules(folder: Path, name: str) -> None:
                 "save it with safetensors, once, where you trust it: "
                 "SentenceTransformer(...).save_pretrained(folder, safe_serialization=True)",
                 where=str(folder),
+            )
+
+
+def check_bare_text(folder: Path, name: str) -> None:
+    """Check that the library gives texts to the model as they are, as it is done here.
+
+    Raises:
+        ModelError: it puts each text into the chat template first.
+    """
+    for _, path in _modules(folder):
+        file = folder / path / _SETTINGS
+        modalities = read_object(file).get("modality_config") if file.is_file() else None
+        if isinstance(modalities, dict) and "message" in modalities:
+            raise ModelError(
+                f"sentence-transformers puts each text of '{name}' into the chat template, which ragidx does not",
+                "remove 'message' from 'modality_config' in that file if the model was trained on the text alone; else "
+                "name the decoder itself, and its `method`",
+                where=str(file),
             )
 
 

@@ -108,7 +108,7 @@ def render_words(
     found = []
     for text in texts:
         # The count from the right, which pooling follows its authors in, can be off where text and form merge.
-        tokens = tokenizer.placed(form, text.rstrip() if template.strip else text)
+        tokens = tokenizer.placed(form, text.rstrip() if template.strip is True else text)
         ids = _begun(tokens.ids, tokenizer)
         shift = len(ids) - len(tokens.ids)
         own = [i for i, (start, end) in enumerate(tokens.spans) if end > start]
@@ -172,7 +172,7 @@ def _render_one(
 ) -> list[Rendered]:
     if template.clean:
         texts = [clean(text) for text in texts]
-    if template.strip:
+    if template.strip is True or (template.strip == "eos" and rules.span == "eos"):
         texts = [text.rstrip() for text in texts]
     if rules.truncate == "end":  # text after the limit need not be tokenised
         texts = [tokenizer.head(text, limit) for text in texts]

@@ -45,7 +45,7 @@ class Template:
     instructed: bool = False
     clean: bool = False
     plain: tuple[Piece, ...] = ()  # a query without an instruction, where it is not the query less some pieces
-    strip: bool = False
+    strip: bool | str = False  # white space at the text's end; "eos": where an EOS token behind it is pooled
     also: tuple[Template, ...] = ()  # further prompts for the same text; the vectors are averaged
 
     def content(self) -> str:

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.errors import IndexFormatError, check_machine
+from ragidx.corpora.errors import IndexFormatError, SpecError, check_machine
 from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.moments import spread_of
 from ragidx.indexer.ann.prefixes import is_whole, prefix_files
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.damage import PUT_BACK, damaged
+from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.deletions import read_deletions
 from ragidx.indexer.store.generations import UNTOUCHED, earlier, read_numbered
 from ragidx.indexer.store.manifest import (
@@ -100,6 +101,10 @@ def verify_committed(folder: Path) -> list[str]:
     except IndexFormatError as fault:
         return [line_of(fault)]
     faults: list[str] = []
+    try:
+        IndexSpec.from_json(dict(manifest.spec), where=str(folder))
+    except SpecError as fault:
+        faults.append(f"{folder}: {fault.message}; build it again with `rebuild=True`")
     for path, entry in files_of(manifest).items():
         try:
             check_file(folder / path, entry, read=True)

@@ -56,7 +56,7 @@ class StoreKit:
 
     def writer(self, path: Path, **changes: object) -> StoreWriter:
         """A writer; `index_type` is short for the options of the index."""
-        options = {"spec": {"model": "none"}, "fingerprint": self.fingerprint, "dim": self.dim}
+        options = {"spec": {}, "fingerprint": self.fingerprint, "dim": self.dim}
         index = IndexOptions(str(changes.pop("index_type", "flat")))
         return StoreWriter(path, **(options | {"index": index} | changes))
 

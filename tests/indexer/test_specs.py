@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.encoders.pooling import WEIGHTS
 from ragidx.indexer.specs import (
     POOLINGS,
@@ -279,3 +281,21 @@ def test_a_wrong_value_says_what_to_do(make: object, message: str) -> None:
 
 def test_the_names_of_poolings_are_those_of_the_functions() -> None:
     assert (*WEIGHTS, "trainable") == POOLINGS
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ChunkSpec(size=True),
+        lambda: ChunkSpec(overlap=True),
+        lambda: FilterSpec(tau=True),
+        lambda: FilterSpec(dim=True),
+        lambda: FilterSpec(offset=True),
+        lambda: EncoderSpec(layer=True),
+        lambda: EncoderSpec(max_length=True),
+        lambda: IndexOptions(target_recall=True),
+    ],
+)
+def test_true_is_no_number(make: Callable[[], object]) -> None:
+    with pytest.raises(SpecError, match=" is True, not a number"):
+        make()

@@ -16,8 +16,9 @@ from safetensors.numpy import save as save_arrays
 from safetensors.torch import load_file, save_file
 
 from ragidx.corpora.errors import IndexFormatError, ModelError, SpecError
+from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.encoders.methods import default_filter, filter_spec, resolve
-from ragidx.indexer.filters.filter import EmbedFilter, Filter, kept_columns
+from ragidx.indexer.filters.filter import EmbedFilter, Filter, kept_columns, make_filter
 from ragidx.indexer.filters.unembedding import Spectrum, decompose, find_unembedding, spectrum_of
 from ragidx.indexer.models.locate import locate
 from ragidx.indexer.specs import FilterSpec
@@ -349,6 +350,12 @@ def test_the_bundled_models_offset_holds_at_every_width() -> None:
     files = locate("mini")
 
     assert filter_spec(files, resolve(files), dim=64) == FilterSpec(dim=64, offset=1)
+    encoder = load_encoder("mini")
+    for options in ({"tau": 2.0}, {"dim": 64}, {"tau": 2.0, "offset": 0}, {"tau": 1.0}):
+        asked = {"filter_offset" if name == "offset" else name: value for name, value in options.items()}
+        wanted = make_filter(filter_spec(files, resolve(files), **asked), encoder)
+        assert wanted is not None
+        np.testing.assert_array_equal(EmbedFilter.from_encoder(encoder, **options).columns, wanted.columns)
 
 
 def test_an_unknown_filter_names_the_near_miss() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import locate
 
@@ -167,3 +170,32 @@ def test_an_index_whose_fingerprint_leaves_the_vocabulary_out_stays_usable(plain
     assert weights_fingerprint(files, "0" * 64) == weights_fingerprint(files)
     (plain / "config.json").write_bytes((plain / "config.json").read_bytes() + b" ")
     assert weights_fingerprint(files, stored) != stored
+
+
+@pytest.mark.slow
+def test_a_model_whose_library_puts_texts_into_a_chat_template_is_refused(
+    tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    decoder = shutil.copytree(tiny_model("llama"), tmp_path / "decoder")
+    (decoder / "chat_template.jinja").write_text("Read: {{ messages[-1]['content'] }}")
+    transformer = Transformer(str(decoder))
+    SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension())]).save(str(tmp_path / "m"))
+    file = tmp_path / "m" / "sentence_bert_config.json"
+
+    assert message_of(ModelError, lambda: load_encoder(str(tmp_path / "m"))) == (
+        f"{file}: sentence-transformers puts each text of '{tmp_path / 'm'}' into the chat template, which ragidx does "
+        "not\n  hint: remove 'message' from 'modality_config' in that file if the model was trained on the text alone; "
+        "else name the decoder itself, and its `method`"
+    )
+
+    settings = json.loads(file.read_text())
+    del settings["modality_config"]["message"]
+    file.write_text(json.dumps(settings))
+    texts = ["the mill by the river", "a boat"]
+    theirs = SentenceTransformer(str(tmp_path / "m"), device="cpu").encode(texts)
+    np.testing.assert_allclose(
+        load_encoder(str(tmp_path / "m"), device="cpu").encode_document(texts), theirs, atol=1e-5
+    )

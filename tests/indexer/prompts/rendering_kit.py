@@ -47,4 +47,4 @@ def rows_of(row: Rendered) -> list[Rendered]:
 
 def as_read(template: Template, text: str) -> str:
     """The text as a template puts it in."""
-    return clean(text) if template.clean else text.rstrip() if template.strip else text
+    return clean(text) if template.clean else text.rstrip() if template.strip is True else text

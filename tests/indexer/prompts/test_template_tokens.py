@@ -222,6 +222,15 @@ def test_a_chat_form_drops_white_space_behind_the_text_and_keeps_what_is_before_
     assert _read(tokenizer, row) == f"<s>{before}{instruction + ' ' if instruction else ''}  the mill{after}"
 
 
+@pytest.mark.parametrize(("span", "read"), [("eos", "  the mill</s>"), ("", "  the mill \t\n")])
+def test_white_space_before_an_end_token_that_is_pooled_is_dropped(
+    span: str, read: str, tokenizer: TextTokenizer
+) -> None:
+    row = render(load_template("llm2vec"), ["  the mill \t\n"], tokenizer, rules=Rules(span=span))[0]
+
+    assert _read(tokenizer, row) == f"<s>{read}"
+
+
 def test_a_users_string_elsewhere_is_cut_at_its_texts(tokenizer: TextTokenizer) -> None:
     template = load_template("Do {instruction}: {text} / {text}!", method="echo")
 

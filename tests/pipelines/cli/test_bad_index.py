@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import pytest
 
 import ragidx
 from ragidx.indexer.store.lock import Lock
+from ragidx.indexer.store.manifest import manifest_bytes, read_manifest
 
 from ..conftest import Done
 from .bad_input_kit import TINY, check_still_answers, damage, documents_of
@@ -115,6 +117,20 @@ def test_a_flipped_byte_is_told_and_a_rebuild_mends_it(run: Run, index: Path, na
     status, out, err = run("verify")
     assert (status, out) == (0, "ragidx-index: intact\n")
     assert "there is no rollback to generation 1; the committed state is not touched" in err
+
+
+def test_verify_reads_the_spec_as_a_question_does(run: Run, index: Path) -> None:
+    manifest = read_manifest(index)
+    spec = manifest.to_json()["spec"]
+    spec["chunk"]["size"] = True
+    (index / "manifest.json").write_bytes(manifest_bytes(dataclasses.replace(manifest, spec=spec)))
+
+    asked, verified = run("query", "x"), run("verify")
+
+    assert asked.status == 2
+    assert "ChunkSpec.size is True, not int" in asked.err
+    assert verified.status == 1
+    assert "ChunkSpec.size is True, not int" in verified.out
 
 
 def test_a_missing_segment_is_told_and_a_rebuild_mends_it(run: Run, index: Path) -> None:
