@@ -24,6 +24,7 @@ from ragidx.corpora.errors import BusyError
 from ragidx.indexer.ann import index_types, moments
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.store.manifest import Manifest
+from ragidx.indexer.store.verify import verify
 from ragidx.indexer.writing import writer as writer_module
 from ragidx.indexer.writing.history import rollback
 from ragidx.indexer.writing.rewrite import compact
@@ -220,6 +221,7 @@ class Reference:
         with Disk(folder / "after") as disk:
             operation.run(kit, index)
         seconds = time.perf_counter() - start
+        assert (verify(before / "index") if operation.past else []) == verify(index) == []
         return cls(operation, before, old, state_of(index), tree_of(index), tuple(disk.steps), seconds)
 
     @property

@@ -94,15 +94,10 @@ def forge(index: Path, name: str, most: int) -> list[str]:
 
 @pytest.mark.parametrize("name", FORGED)
 def test_a_forged_file_with_a_checksum_that_fits_ends_no_process(index, name):
-    answers = forge(index, name, 40)
+    answers = forge(index, name, 250)
 
     assert sum(answer != "read" for answer in answers) > len(answers) / 10
     assert all(answer == "read" or str(index) in answer for answer in answers)
-
-
-@pytest.mark.parametrize("name", FORGED)
-def test_many_forged_files_with_a_checksum_that_fits_end_no_process(index, name):
-    forge(index, name, 600)
 
 
 def test_moments_that_cannot_be_are_named_and_end_no_process(index):
@@ -118,12 +113,11 @@ def test_moments_that_cannot_be_are_named_and_end_no_process(index):
 
 
 @pytest.mark.parametrize("name", [name for name in FORGED if name.endswith(".arrow")])
-@pytest.mark.parametrize("most", [40, pytest.param(600)])
-def test_offsets_that_lie_in_uncompressed_columns_end_no_process(index, name, most):
+def test_offsets_that_lie_in_uncompressed_columns_end_no_process(index, name):
     plant(index, name, uncompressed(index, name))
     Store.open(index).rows([(0, 3)])
 
-    answers = forge(index, name, most)
+    answers = forge(index, name, 250)
 
     assert sum(answer != "read" for answer in answers) > len(answers) / 10
 
@@ -173,19 +167,19 @@ def indexed(tmp_path, kit) -> Callable[[str], Path]:
     return make
 
 
-@pytest.mark.parametrize(("index_type", "most"), [("ivf", 40), *(pytest.param(name, 200) for name in TYPES)])
-def test_a_forged_index_of_any_type_ends_no_process(indexed, index_type, most):
-    answers = forge(indexed(index_type), f"{SEGMENT}/ann.faiss", most)
+@pytest.mark.parametrize("index_type", TYPES)
+def test_a_forged_index_of_any_type_ends_no_process(indexed, index_type):
+    answers = forge(indexed(index_type), f"{SEGMENT}/ann.faiss", 120)
 
     assert sum(answer != "read" for answer in answers) > len(answers) / 20
 
 
-@pytest.mark.parametrize(("index_type", "every"), [("ivf", 7), *(pytest.param(name, 1) for name in TYPES)])
-def test_an_index_that_ends_early_is_refused(indexed, index_type, every):
+@pytest.mark.parametrize("index_type", TYPES)
+def test_an_index_that_ends_early_is_refused(indexed, index_type):
     """FAISS 1.15 reads beyond the end of a mapped file that ends inside a number or a list, which ends the process."""
     index = indexed(index_type)
     size = (index / SEGMENT / "ann.faiss").stat().st_size
-    cuts = sorted({*range(0, min(size, 420), every), *range(max(0, size - 64), size, every)})
+    cuts = sorted({*range(min(size, 420)), *range(max(0, size - 64), size)})
 
     answers = read_in_a_process(index, f"{SEGMENT}/ann.faiss", [{"cut": length} for length in cuts])
 

@@ -18,10 +18,11 @@ from faults import Disk, Failing, Step, error_of
 from states import content_of, files_of
 
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing.merging import MAX_SMALL
+from ragidx.indexer.writing import merging
 from ragidx.indexer.writing.rewrite import compact
 
-SEGMENTS = {"compact": 3, "merge": MAX_SMALL}  # before the operation
+FEW = 4  # small segments in a commit, at most, in place of MAX_SMALL
+SEGMENTS = {"compact": 3, "merge": FEW}  # before the operation
 
 
 def documents(operation: str, *, changed: bool) -> dict[str, list[str]]:
@@ -42,9 +43,11 @@ CHILD = """
     from conftest import StoreKit
     from faults import Disk, Killed
     from states import content_of
+    from ragidx.indexer.writing import merging
     from ragidx.indexer.writing.rewrite import compact
     from ragidx.indexer.store.store import Store
 
+    merging.MAX_SMALL = int(os.environ["FEW"])
     kit, documents = StoreKit(), json.loads(os.environ["DOCUMENTS"])
     root, index = Path(root), Path(root) / "index"
 
@@ -107,7 +110,7 @@ def test_wherever_it_is_killed_one_of_both_states_is_left(
 ) -> None:
     generation = SEGMENTS[operation] + 1
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    told = {"DOCUMENTS": json.dumps(documents(operation, changed=True)), "GENERATION": str(generation)}
+    told = {"DOCUMENTS": json.dumps(documents(operation, changed=True)), "GENERATION": str(generation), "FEW": str(FEW)}
     child = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(CHILD)]
     arguments = [str(Path(__file__).parents[1]), str(before(operation)), str(tmp_path), operation]
     done = subprocess.run(
@@ -230,8 +233,9 @@ def one_of_each_call(steps: list[Step], commit: int) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", ["compact", "merge"])
 def test_a_full_disk_leaves_the_old_state_and_is_told_in_one_message(
-    operation: str, before: Callable[[str], Path], tmp_path: Path, kit: Any
+    operation: str, before: Callable[[str], Path], tmp_path: Path, kit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(merging, "MAX_SMALL", FEW)
     index = tmp_path / "index"
     operate: Callable[[], object] = {
         "compact": lambda: compact(index),

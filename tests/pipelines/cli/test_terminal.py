@@ -168,7 +168,7 @@ def test_head_takes_the_first_line_of_a_query(run_process: Run) -> None:
 def test_a_build_that_is_ended_loses_nothing_and_the_next_goes_on(
     run: Run, index: Path, folder: Path, sent: int, status: int
 ) -> None:
-    rows = ({"id": n, "text": f"Document {n} tells of {n * 7} things and more."} for n in range(4000))
+    rows = ({"id": n, "text": f"Document {n} tells of {n * 7} things and more."} for n in range(1200))
     Path("corpus/many.jsonl").write_text("\n".join(map(json.dumps, rows)))
     shutil.rmtree(index)
     options = ("--method", "echo", "--dim", "64", "--dtype", "float32", "--device", "cpu")
@@ -194,7 +194,7 @@ def test_a_build_that_is_ended_loses_nothing_and_the_next_goes_on(
     assert [hit["doc_id"] for hit in hits_of(run("query", QUESTION, "-k", "1", "--json"))] == ["lease.txt"]
     again = json.loads(run("build", "corpus", "--exclude", "!*", "--json").out)
     assert again["n_reused"] > 0
-    assert again["n_encoded"] + again["n_reused"] == 4000
+    assert again["n_encoded"] + again["n_reused"] == 1200
     assert run("verify").out == "ragidx-index: intact\n"
 
 
