@@ -73,12 +73,15 @@ def tell_removed(r: BuildReport) -> None:
 
 def tell_kept(r: BuildReport, noun: str = "document") -> None:
     """On stderr: documents that are as they were because their files cannot be read, and what stays out."""
-    if r.n_stale:
+    if r.n_unreadable:
         console.note(
-            f"Not readable now, kept as before: {console.plural(r.n_stale, 'document')}{_names(r.stale, r.n_stale)}."
+            f"Not readable now, kept as before: {console.plural(r.n_unreadable, 'document')}"
+            f"{_names(r.unreadable, r.n_unreadable)}."
         )
-    if r.n_kept_out:
-        console.note(f"Deleted by hand, left out: {console.plural(r.n_kept_out, noun)}; --restore takes them in again.")
+    if r.n_deleted_before:
+        console.note(
+            f"Deleted by hand, left out: {console.plural(r.n_deleted_before, noun)}; --restore takes them in again."
+        )
 
 
 def _names(shown: Sequence[str], count: int) -> str:

@@ -11,7 +11,11 @@ def tell_report(report: BuildReport) -> None:
     """The report on stdout; what was skipped, on stderr."""
     r = report
     others = r.n_documents - r.n_added - r.n_changed - r.n_unchanged
-    counts = ((r.n_removed, "removed"), (r.n_stale, "not readable now"), (others - r.n_stale, "in other sources"))
+    counts = (
+        (r.n_removed, "removed"),
+        (r.n_unreadable, "not readable now"),
+        (others - r.n_unreadable, "in other sources"),
+    )
     more = "".join(f", {count:,} {what}" for count, what in counts if count > 0)
     unopened = f", {console.plural(r.n_unopened, 'file')} not opened" if r.n_unopened else ""
     fitted = f", fitted on {console.plural(r.n_fitted, 'chunk')} of the corpus" if r.n_fitted else ""
@@ -75,7 +79,7 @@ def _encoding(r: BuildReport) -> str:
 
 def _chunks(r: BuildReport) -> str:
     """How the chunks came about; unchanged documents were not cut again."""
-    if r.n_kept and not r.n_encoded and not r.n_reused:
-        return f"{r.n_kept:,} unchanged"
-    kept = f", {r.n_kept:,} unchanged" if r.n_kept else ""
+    if r.n_chunks_unchanged and not r.n_encoded and not r.n_reused:
+        return f"{r.n_chunks_unchanged:,} unchanged"
+    kept = f", {r.n_chunks_unchanged:,} unchanged" if r.n_chunks_unchanged else ""
     return f"{r.n_encoded:,} encoded, {r.n_reused:,} reused{kept}"

@@ -160,7 +160,7 @@ class _Build:
             before = () if base is None else sources_of(base.notes, self.index, base.n_documents)
             self._tally.check_none_is_lost(before if had and not self.options.allow_removal else ())
             if not self.options.allow_removal or len(self.selection.entries) == 1:
-                self.reading.check_something_was_read(r.n_documents + r.n_kept_out, self.skips)
+                self.reading.check_something_was_read(r.n_documents + r.n_deleted_before, self.skips)
             self._seen.keep()
             if had:
                 self._remove_others(known)
@@ -191,7 +191,7 @@ class _Build:
         self._seen.carry(as_digests([digest(name) for name in found.elsewhere]))
         for doc_id in found.stale:
             self._tally.n_read[self._tally.source_of(doc_id)] += 1
-        r.n_stale, r.stale, r.removed = len(found.stale), found.stale[:SHOWN], found.gone[:SHOWN]
+        r.n_unreadable, r.unreadable, r.removed = len(found.stale), found.stale[:SHOWN], found.gone[:SHOWN]
         r.n_removed = self.writer.delete_others()
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ class _Build:
         """Begin to cut a document that is new or changed; gives the items of documents that are cut by now."""
         doc_hash = document_hash(document)
         if document.id in self._deleted:
-            self.report.n_kept_out += 1
+            self.report.n_deleted_before += 1
             self._seen.read_again()  # so that it is counted next time, too
             return ()
         if had is not None and is_unchanged(had, doc_hash) and not self._relabels:
@@ -385,7 +385,7 @@ class _Build:
     def _finish(self) -> None:
         r, store = self.report, Store.open(self.index)
         r.spec, r.dim = self.plan.spec, store.manifest.dim
-        r.n_kept = store.manifest.n_chunks - r.n_chunks  # what was cut here, so far
+        r.n_chunks_unchanged = store.manifest.n_chunks - r.n_chunks  # what was cut here, so far
         r.generation, r.n_chunks = store.manifest.generation, store.manifest.n_chunks
         r.take_index(store.manifest)
         r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places

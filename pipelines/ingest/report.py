@@ -228,13 +228,13 @@ class BuildReport:
     n_unchanged: int = 0
     n_unopened: int = 0  # files that did not change since they were read
     n_removed: int = 0
-    n_stale: int = 0  # documents of files that could not be read this time; they are as before
-    n_kept_out: int = 0  # documents that were deleted by hand
+    n_unreadable: int = 0  # documents of files that could not be read this time; they are as before
+    n_deleted_before: int = 0  # documents that were deleted by hand
     removed: list[str] = field(default_factory=list)  # the first ten
-    stale: list[str] = field(default_factory=list)  # the first ten
+    unreadable: list[str] = field(default_factory=list)  # the first ten
     n_encoded: int = 0
     n_reused: int = 0
-    n_kept: int = 0  # chunks of documents that are as before
+    n_chunks_unchanged: int = 0  # chunks of documents that are as before
     n_cut_before: int = 0  # documents whose chunks are of an older chunker
     n_fitted: int = 0
     layer_scores: list[float] = field(default_factory=list)  # of layers 1 to the last, where one was chosen

@@ -65,8 +65,8 @@ def build_vectors(
         options: `VectorKeywords`; one that is not given is the index's own, else the default.
 
     Returns:
-        What was done, and what was skipped; `n_added`, `n_changed`, `n_unchanged`, `n_removed` and `n_kept_out` count
-            rows here.
+        What was done, and what was skipped; `n_added`, `n_changed`, `n_unchanged`, `n_removed` and
+            `n_deleted_before` count rows here.
 
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
@@ -139,7 +139,7 @@ class _Build:
             check = None if plan is None else _ModelCheck(plan, str(self.vectors), self.report)
             for batch in itertools.chain([first], batches):
                 self._add(writer, batch, check)
-            if not self.report.n_chunks and not self.report.n_kept_out:
+            if not self.report.n_chunks and not self.report.n_deleted_before:
                 raise self._nothing_read()
             self.report.queries = self._queries(writer.spec, check)
             if old is not None and not o.allow_removal:
@@ -191,7 +191,7 @@ class _Build:
             check.add(batch, faults)
         for row in sorted(faults):
             if faults[row] == DELETED:
-                self.report.n_kept_out += 1
+                self.report.n_deleted_before += 1
                 continue
             self.skips.add(Skip(batch.where(row), f"{faults[row]}: '{batch.ids[row]}'"))
         assert self._begun is not None

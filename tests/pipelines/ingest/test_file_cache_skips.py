@@ -89,7 +89,7 @@ def test_the_documents_of_a_member_that_cannot_be_read_now_stay(corpus: Path, in
 
     for unopened, added in ((1, 1), (2, 0)):
         report = ragidx.build(corpus, index)
-        assert (report.n_unopened, report.n_added, report.n_removed, report.n_stale) == (unopened, added, 0, 1)
+        assert (report.n_unopened, report.n_added, report.n_removed, report.n_unreadable) == (unopened, added, 0, 1)
     assert "a.zip/good.txt" in document_ids(Store.open(index))
 
 
@@ -150,4 +150,4 @@ def test_a_member_that_was_deleted_by_hand_is_counted_at_every_build(corpus: Pat
 
     for _ in range(2):
         report = ragidx.build(corpus, index)
-        assert (report.n_unopened, report.n_kept_out, sum(report.skipped.values())) == (1, 1, 2)
+        assert (report.n_unopened, report.n_deleted_before, sum(report.skipped.values())) == (1, 1, 2)

@@ -196,7 +196,7 @@ def test_a_source_that_is_empty_now_keeps_its_documents(two: Path) -> None:
 def test_a_file_without_permission_keeps_its_documents(two: Path) -> None:
     Path("papers/a.md").chmod(0)
     report = ragidx.build(index="index", reread=True)
-    assert (report.n_stale, report.stale, report.n_removed) == (1, ["papers/a.md"], 0)
+    assert (report.n_unreadable, report.unreadable, report.n_removed) == (1, ["papers/a.md"], 0)
 
 
 @pytest.mark.slow
@@ -204,7 +204,7 @@ def test_a_file_that_became_unreadable_keeps_its_documents_and_is_reported(two: 
     Path("docs/b.md").write_bytes(b"\0\1\2" * 100)
     write("docs/c.md", "hornets")
     report = ragidx.build(index="index")
-    assert (report.n_stale, report.stale, report.n_removed, report.n_added) == (1, ["b.md"], 0, 1)
+    assert (report.n_unreadable, report.unreadable, report.n_removed, report.n_added) == (1, ["b.md"], 0, 1)
     assert ids() == ["a.md", "b.md", "c.md", "papers/a.md"]
 
 
@@ -212,7 +212,7 @@ def test_a_file_that_became_unreadable_keeps_its_documents_and_is_reported(two: 
 def test_a_file_that_was_emptied_loses_its_documents(two: Path) -> None:
     Path("docs/b.md").write_text("")
     report = ragidx.build(index="index")
-    assert (report.n_stale, report.n_removed, report.removed) == (0, 1, ["b.md"])
+    assert (report.n_unreadable, report.n_removed, report.removed) == (0, 1, ["b.md"])
 
 
 @pytest.mark.slow
@@ -302,12 +302,12 @@ def test_what_was_deleted_by_hand_stays_out_until_it_is_restored(two: Path) -> N
     assert [one.n_documents for one in ragidx.sources("index")] == [1, 0]
     write("docs/b.md", "wasps and hornets")
     report = ragidx.build(index="index", allow_removal=True)
-    assert (report.n_kept_out, report.n_added, report.committed) == (2, 0, False)
+    assert (report.n_deleted_before, report.n_added, report.committed) == (2, 0, False)
     assert ids() == ["a.md"]
     report = ragidx.build(index="index", restore=True)
-    assert (report.n_kept_out, report.n_added) == (0, 2)
+    assert (report.n_deleted_before, report.n_added) == (0, 2)
     assert ids() == ["a.md", "b.md", "papers/a.md"]
-    assert ragidx.build(index="index").n_kept_out == 0
+    assert ragidx.build(index="index").n_deleted_before == 0
 
 
 def test_an_index_without_a_list_of_sources_has_the_one_that_it_was_built_from(tmp_path: Path) -> None:

@@ -290,7 +290,7 @@ def test_rows_that_went_come_back_with_a_build_of_the_same_vectors_that_restores
     ragidx.build_vectors("v.npy", "ragidx-index")
     delete(ids=["1", "2"])
 
-    assert ragidx.build_vectors("v.npy", "ragidx-index").n_kept_out == 2
+    assert ragidx.build_vectors("v.npy", "ragidx-index").n_deleted_before == 2
     report = ragidx.build_vectors("v.npy", "ragidx-index", restore=True)
 
     assert (report.n_added, report.n_unchanged, sorted(rows(folder / "ragidx-index"))) == (2, 2, ["0", "1", "2", "3"])

@@ -37,7 +37,7 @@ def test_what_was_deleted_stays_out_and_the_report_counts_it(run: Run) -> None:
         "Deleted by hand, left out: 1 document; --restore takes them in again.\n",
     )
     assert "lease.txt" not in documents()
-    assert json.loads(run("build", "corpus", "--json").out)["n_kept_out"] == 1
+    assert json.loads(run("build", "corpus", "--json").out)["n_deleted_before"] == 1
 
 
 @pytest.mark.usefixtures("index")
@@ -71,7 +71,7 @@ def test_a_record_of_many_stays_out_alone() -> None:
 
     for _ in range(2):
         report = ragidx.build("corpus", "ragidx-index")
-        assert (report.n_kept_out, report.n_added, report.n_unchanged, report.committed) == (1, 0, 5, False)
+        assert (report.n_deleted_before, report.n_added, report.n_unchanged, report.committed) == (1, 0, 5, False)
 
 
 @pytest.mark.usefixtures("index")
@@ -80,7 +80,7 @@ def test_it_stays_out_after_compaction_and_a_second_deletion() -> None:
     compact("ragidx-index", everything=True)
     delete(ids=["mill.md"])
 
-    assert ragidx.build("corpus", "ragidx-index").n_kept_out == 2
+    assert ragidx.build("corpus", "ragidx-index").n_deleted_before == 2
 
 
 @pytest.mark.usefixtures("index")
@@ -90,7 +90,7 @@ def test_a_rollback_behind_the_deletion_takes_it_back() -> None:
 
     report = ragidx.build("corpus", "ragidx-index")
 
-    assert (report.n_kept_out, report.n_unchanged) == (0, 6)
+    assert (report.n_deleted_before, report.n_unchanged) == (0, 6)
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_a_document_of_a_beir_folder_stays_out(folder: Path) -> None:
     ragidx.build("beir", "ragidx-index")
     delete(ids=["a"])
 
-    assert ragidx.build("beir", "ragidx-index").n_kept_out == 1
+    assert ragidx.build("beir", "ragidx-index").n_deleted_before == 1
     assert documents() == ["b"]
 
 

@@ -41,12 +41,15 @@ def test_rows_stay_out_and_the_report_counts_them(run: Run, vectors: Path, index
         done = run("build", "--vectors", str(vectors), "--index", str(index))
         assert (done.status, done.err) == (0, "Deleted by hand, left out: 1 row; --restore takes them in again.\n")
     assert sorted(content_of(index)) == ["a", "c", "d"]
-    assert json.loads(run("build", "--vectors", str(vectors), "--index", str(index), "--json").out)["n_kept_out"] == 1
+    assert (
+        json.loads(run("build", "--vectors", str(vectors), "--index", str(index), "--json").out)["n_deleted_before"]
+        == 1
+    )
 
     restored = run("build", "--vectors", str(vectors), "--index", str(index), "--restore")
     assert restored.err == ""
     assert sorted(content_of(index)) == list("abcd")
-    assert build_vectors(vectors, index).n_kept_out == 0
+    assert build_vectors(vectors, index).n_deleted_before == 0
 
 
 def test_a_document_goes_with_its_rows_and_only_new_rows_of_it_come_in(
@@ -56,7 +59,7 @@ def test_a_document_goes_with_its_rows_and_only_new_rows_of_it_come_in(
     assert json.loads(Store.open(index).blob(DELETED_FILE)) == ["a", "b"]
     report = build_vectors(write(table_of(id=list("abce"), doc_id=list("xxyx"))), index)
 
-    assert (report.n_kept_out, report.n_removed, report.n_documents) == (2, 1, 2)
+    assert (report.n_deleted_before, report.n_removed, report.n_documents) == (2, 1, 2)
     assert sorted(content_of(index)) == ["c", "e"]
 
 
@@ -70,7 +73,7 @@ def test_a_build_of_a_file_of_which_all_is_deleted_changes_nothing(
 
     report = build_vectors(vectors, index)
 
-    assert (report.n_kept_out, report.n_chunks, report.committed) == (4, 0, False)
+    assert (report.n_deleted_before, report.n_chunks, report.committed) == (4, 0, False)
 
 
 def test_a_row_that_a_program_adds_is_in_again_for_later_builds_too(vectors: Path, index: Path) -> None:
@@ -81,7 +84,7 @@ def test_a_row_that_a_program_adds_is_in_again_for_later_builds_too(vectors: Pat
 
     report = build_vectors(vectors, index)
 
-    assert (report.n_kept_out, report.n_unchanged, report.n_removed) == (1, 3, 0)
+    assert (report.n_deleted_before, report.n_unchanged, report.n_removed) == (1, 3, 0)
     assert sorted(content_of(index)) == ["a", "c", "d"]
 
 
@@ -92,7 +95,7 @@ def test_a_broken_row_that_was_deleted_is_left_out_and_not_reported(
 
     report = build_vectors(write(table_of([[0, 0, 0, 0], *AXES[1:]], id=list("abcd"))), index)
 
-    assert (report.n_kept_out, report.skipped) == (1, {})
+    assert (report.n_deleted_before, report.skipped) == (1, {})
 
 
 def test_a_build_that_replaces_the_index_takes_all_in(vectors: Path, index: Path) -> None:
