@@ -9,6 +9,7 @@ Chunks, models and vectors are not known here.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -164,13 +165,16 @@ def read_all(
     on_skip: OnSkip,
     on_read: Callable[[int], None] = lambda n_bytes: None,
     layouts: Layouts | None = None,
+    office: OfficeConverter | None = None,
 ) -> Iterator[Document]:
     """The Documents of files, one file after the other. Their faults are reported, never raised.
 
-    `on_read` is called with the bytes that were read since its last call, in all the sizes of the files.
+    `on_read` is called with the bytes that were read since its last call, in all the sizes of the files. `office`
+    converts PDF and office files; None: a converter of its own.
     """
     layouts = layouts or Layouts()
-    with OfficeConverter(options.limits) as office:
+    with contextlib.ExitStack() as stack:
+        office = office or stack.enter_context(OfficeConverter(options.limits))
         for source in found:
             file = SourceFile(source=source, options=options, on_skip=on_skip, office=office, layouts=layouts)
             n_read = 0

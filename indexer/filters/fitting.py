@@ -11,15 +11,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import SpecError
-from ragidx.corpora.records import Document
 from ragidx.indexer.arrays import Floats, Ints
 from ragidx.indexer.digests import digest
 from ragidx.indexer.filters.unembedding import Spectrum, decompose
+
+T = TypeVar("T")
 
 _BLOCK = 4096
 # A direction whose standard deviation is below this share of the embeddings' length is rounding alone: float32 has
@@ -42,33 +44,36 @@ def lowest(seed: int, names: Iterable[str], n: int) -> list[int]:
     return [place for _, place in heapq.nsmallest(n, drawn)]
 
 
-class DocumentSample:
+class DocumentSample(Generic[T]):
     """The documents with the lowest lots of all that are added: as many as are wanted, or as hold enough text.
 
     Kept is the shortest row of documents, by rising lot, that has `n` of them or `n_chars` characters. No document that
     has left it can be needed later, so what is held is bounded by `n_chars` and one document more.
+
+    Attributes:
+        n_added: documents that were added, blank ones included.
     """
 
     def __init__(self, seed: int, *, n: int, n_chars: int) -> None:
         self._seed, self._n, self._n_chars = seed, n, n_chars
-        self._held: list[tuple[int, int, Document]] = []  # a heap, the highest lot first
-        self._added = 0
+        self._held: list[tuple[int, int, int, T]] = []  # a heap, the highest lot first
         self._chars = 0
+        self.n_added = 0
 
-    def add(self, document: Document) -> None:
-        """Add a document to the draw. A blank one has no chunk and is not counted."""
-        if not document.text.strip():
+    def add(self, doc_id: str, n_chars: int, item: T) -> None:
+        """Add a document to the draw, as any item. A blank one, of no characters, has no chunk and is not kept."""
+        self.n_added += 1
+        if not n_chars:
             return
-        self._added += 1
-        place = -int.from_bytes(lot(self._seed, document.id))
-        heapq.heappush(self._held, (place, -self._added, document))
-        self._chars += len(document.text)
-        while len(self._held) > self._n or self._chars - len(self._held[0][2].text) >= self._n_chars:
-            self._chars -= len(heapq.heappop(self._held)[2].text)
+        place = -int.from_bytes(lot(self._seed, doc_id))
+        heapq.heappush(self._held, (place, -self.n_added, n_chars, item))
+        self._chars += n_chars
+        while len(self._held) > self._n or self._chars - self._held[0][2] >= self._n_chars:
+            self._chars -= heapq.heappop(self._held)[2]
 
-    def documents(self) -> list[Document]:
-        """The documents that are kept, by rising lot."""
-        return [document for _, _, document in sorted(self._held, reverse=True)]
+    def items(self) -> list[T]:
+        """The items of the documents that are kept, by rising lot."""
+        return [item for *_, item in sorted(self._held, key=lambda held: held[:2], reverse=True)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,12 +122,6 @@ class Documents:
         """The digests of the ids of documents that `pop_others` would forget, each once."""
         return np.unique(self._runs["document"][self._others()])
 
-    def count_hashed_otherwise(self, tail: bytes) -> int:
-        """How many documents have rows that are alive, and a hash that does not end with these 4 bytes."""
-        runs = self._runs[: self._count]
-        tails = np.ascontiguousarray(runs["hash"]).view("<u4").reshape(-1, DIGEST_BYTES // 4)[:, -1]
-        return len(np.unique(runs["document"][(tails != int.from_bytes(tail, "little")) & ~runs["dead"]]))
-
     def _extend(self, runs: NDArray[np.void]) -> None:
         self._runs = np.concatenate([self._runs[: self._count], runs])
         self._table.extend(runs["document"], self._count + np.arange(len(runs)))

@@ -159,11 +159,11 @@ def _what_next(line: ProgressLine) -> str:
 
 def _plan(corpus: Sequence[str] | Mapping[str, str], index: Path, options: BuildKeywords, *, as_json: bool) -> None:
     """The estimate of a build, on stdout."""
-    from ragidx.pipelines.plan.plan import forecast
+    from ragidx.pipelines.plan.plan import plan
 
     with ProgressLine(as_json=as_json) as line:
-        found = forecast(corpus or None, index, on_progress=line.callback, **options)
+        found = plan(corpus or None, index, on_progress=line.callback, **options)
     if as_json:
         console.print_json(with_options(found.to_json()))
     else:
-        plan_tables.print_forecast(found)
+        plan_tables.print_plan(found)

@@ -47,8 +47,6 @@ def tell_report(report: BuildReport) -> None:
             f"Cut: {console.plural(r.n_truncated, 'document')} longer than the model reads; "
             "--chunk-size keeps all of their text."
         )
-    if r.n_cut_before:
-        console.note(f"Cut by an older version: {console.plural(r.n_cut_before, 'document')}; --rebuild cuts anew.")
     if r.n_empty:
         console.note(f"Without text: {console.plural(r.n_empty, 'document')}.")
     tell_fields(r)

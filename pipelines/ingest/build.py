@@ -1,68 +1,45 @@
 """Build: a corpus becomes an index, incrementally by content.
 
-files -> Documents -> Chunks -> vectors -> rows -> one commit. A file that did not change is not opened; a document
-whose content is known is not cut; a chunk whose text is known is not encoded. Every batch goes to the writer's journal
-as soon as it is there: a build that is killed loses the batch in flight, and the next one goes on. Nothing is visible
-before the commit at the end. A filter that is fitted on the corpus reads it once more, before.
+    files -> Drafts of documents -> Changes -> chunks -> vectors -> rows -> one commit
+
+A file that did not change is not opened; a document whose content is known is not cut; a chunk whose text is known is
+not encoded. Every batch goes to the writer's journal as soon as it is there: a build that is killed loses the batch in
+flight, and the next one goes on. Nothing is visible before the commit at the end. A filter that is fitted on the corpus
+reads it once more, before. Each stage is a module of its own; this one joins them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
-
-import numpy as np
+from typing import Any, Unpack
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.language import LANGUAGE
-from ragidx.corpora.records import Document, Skip
-from ragidx.corpora.sources import BY_RULE, Source
-from ragidx.indexer.arrays import Floats
+from ragidx.corpora.records import Skip
+from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.digests import as_digests, digest
-from ragidx.indexer.store.manifest import files_of
+from ragidx.indexer.store.manifest import Manifest, files_of
 from ragidx.indexer.store.source_list import SOURCES, SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.pipelines.ingest.changes import Change, Decisions, Kind
 from ragidx.pipelines.ingest.choose_layer import with_layer
-from ragidx.pipelines.ingest.chunks import Cutter, Item
-from ragidx.pipelines.ingest.corpus import (
-    CUT_HERE,
-    LAYOUTS,
-    Reading,
-    chunker_of,
-    document_hash,
-    is_unchanged,
-    too_long,
-)
-from ragidx.pipelines.ingest.distributed import embedder_of
-from ragidx.pipelines.ingest.encode import encode, windows, with_vector
-from ragidx.pipelines.ingest.endpoint import check_model, check_uncut, forget_sample, good_journal, run_notes
-from ragidx.pipelines.ingest.file_cache import REPEATED, SeenFiles
+from ragidx.pipelines.ingest.corpus import LAYOUTS, Reading, chunker_of
+from ragidx.pipelines.ingest.encode import Vectors, windows
+from ragidx.pipelines.ingest.endpoint import check_model, forget_sample, good_journal, run_notes
+from ragidx.pipelines.ingest.file_cache import SeenFiles
+from ragidx.pipelines.ingest.fit_filter import Fitted, fit_on_corpus
+from ragidx.pipelines.ingest.ledger import Ledger, rules
 from ragidx.pipelines.ingest.options import BuildKeywords, build_options
-from ragidx.pipelines.ingest.removal import DELETED_FILE, SHOWN, deleted_ids, is_unreadable, missing
-from ragidx.pipelines.ingest.report import (
-    INDEXING,
-    BuildReport,
-    OnProgress,
-    Progress,
-    Skips,
-    StrictError,
-    Teller,
-    doing,
-    n_truncated,
-)
-from ragidx.pipelines.ingest.resolve import Plan, make_plan
+from ragidx.pipelines.ingest.removal import DELETED_FILE, SHOWN, Missing, deleted_ids, missing
+from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Skips, Teller, doing, n_truncated
+from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, Selection, added, as_paths, reading_of, with_globs
-from ragidx.pipelines.ingest.tally import Tally, rules
-
-if TYPE_CHECKING:
-    from ragidx.indexer.encoders.embedder import Embedder
-    from ragidx.indexer.store.lookup import Documents
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
 
 
 def build(
@@ -90,10 +67,10 @@ def build(
     """
     asked, folder, started = build_options(**options), Path(index), time.perf_counter()
     asked, scores = with_layer(corpus, folder, asked, on_progress)
-    plan = make_plan(folder, asked)
-    build = _Build(plan, *reading_of(corpus, folder, asked, plan.stored), on_progress)
-    build.report.layer_scores = scores
-    return build.run(started)
+    resolved = resolve(folder, asked)
+    report = _run(resolved, *reading_of(corpus, folder, asked, resolved.stored), on_progress, started)
+    report.layer_scores = scores
+    return report
 
 
 def add(
@@ -117,283 +94,222 @@ def add(
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
     """
     asked, folder, started = build_options("add", **options), Path(index), time.perf_counter()
-    plan = make_plan(folder, asked)
-    selection = added(as_paths(paths), folder, plan.stored or Store.open(folder), name)
+    resolved = resolve(folder, asked)
+    selection = added(as_paths(paths), folder, resolved.stored or Store.open(folder), name)
     selection = with_globs(selection, asked.include, asked.exclude)
     reading = Reading(", ".join(map(str, as_paths(paths))), folder, asked, selection.roots(folder))
-    return _Build(plan, reading, selection, on_progress).run(started)
+    return _run(resolved, reading, selection, on_progress, started)
 
 
-class _Build:
-    """One run of `build`; its state is what the steps share."""
+def _run(
+    resolved: Resolved, reading: Reading, selection: Selection, on_progress: OnProgress | None, started: float
+) -> BuildReport:
+    """The whole build; `started` is when it was asked for, by the clock of `time.perf_counter`."""
+    progress, index, options = Progress(), reading.index, reading.options
+    ledger = Ledger(selection, progress, Teller(on_progress, progress), Skips(options.strict))
+    reading.check_language()
 
-    def __init__(self, plan: Plan, reading: Reading, selection: Selection, on_progress: OnProgress | None) -> None:
-        self.plan, self.reading = plan, reading
-        self.corpus, self.index, self.options = reading.corpus, reading.index, reading.options
-        self.selection, self._tally = selection, Tally(selection)
-        self.report = BuildReport(index=str(self.index))
-        self.progress, self.skips = Progress(), Skips(self.options.strict)
-        self._tell = Teller(on_progress, self.progress)
-        self._fitted: dict[bytes, Floats] = {}  # vectors of the sample the filter was fitted on
-        self._name, self._unreadable = "", set[str]()  # the file that is read; files that cannot be
+    def make_chunker() -> Chunker:
+        with doing("loading the model", progress, ledger.tell):
+            return chunker_of(resolved.encoder, resolved.spec.chunk)
 
-    def run(self, started: float) -> BuildReport:
-        """The whole build; `started` is when it was asked for, by the clock of `time.perf_counter`."""
-        self._started = started
-        self.reading.check_language()
-        if self.plan.wants_a_sample:
-            self._fit()
-        with cleaned_if_refused(self.index), self._writer() as writer, good_journal(self.plan, writer):
-            self.writer = writer
-            known = writer.known_documents()
-            had = writer.base is not None and not self.options.rebuild
-            self._cut_before = n_truncated(writer.base) if had else 0
-            self._looks_again = self.options.strict and self._cut_before > 0
-            self._deleted = deleted_ids(self.plan.blobs().get(DELETED_FILE))
-            self._relabels = had and self.reading.changes_language
-            reread = self.options.reread or self._looks_again or self._relabels
-            self._seen = SeenFiles(self.index, self.reading.read_options, known, reread=reread)
-            with contextlib.ExitStack() as self._open:
-                for window in windows(self._items(known)):
-                    self._index(window)
-            base, r = writer.base, self.report
-            before = () if base is None else sources_of(base.notes, self.index, base.n_documents)
-            self._tally.check_none_is_lost(before if had and not self.options.allow_removal else ())
-            if not self.options.allow_removal or len(self.selection.entries) == 1:
-                self.reading.check_something_was_read(r.n_documents + r.n_deleted_before, self.skips)
-            self._seen.keep()
-            if had:
-                self._remove_others(known)
-            if self.plan.spec.chunk.size is not None:
-                self.report.n_cut_before = known.count_hashed_otherwise(CUT_HERE)
-            entries = self._tally.entries(before, changed=bool(r.n_added or r.n_changed or r.n_removed))
-            r.n_documents = sum(entry.n_documents for entry in entries)
-            changed = self._relabels or (had and rules(before) != rules(entries))
-            check_model(self.plan, writer, every=1)
-            manifest = writer.commit(self._notes(entries), r.n_documents, changed=changed)
-            self.report.committed = writer.base is None or manifest.generation != writer.base.generation
-            self._seen.write()
-            forget_sample(self.plan, self.index)
-            self.report.take_fields(self.reading.layouts, writer.fields, self.options.fields.get("title", ()))
-        self._finish()
-        return self.report
+    cutter = Cutter(make_chunker, language=reading.language)
+    fitted = fit_on_corpus(resolved, reading, cutter, ledger) if resolved.wants_a_sample else Fitted(0, {})
+    with cleaned_if_refused(index), _writer(resolved, index, ledger) as writer, good_journal(resolved, writer):
+        before = _Before.of(resolved, reading, writer)
+        reread = options.reread or before.looks_again or before.relabels
+        seen = SeenFiles(index, reading.read_options, writer.known_documents(), reread=reread)
+        changes = _changes(reading, cutter, before, seen, writer, ledger)
+        with Vectors(resolved, writer, fitted.vectors, ledger) as vectors:
+            drafts = _new_drafts(changes, cutter, before, writer, vectors)
+            for window in windows(_counted(drafts, ledger)):
+                vectors.add(window)
+        seen.keep()
+        gone = _remove_others(reading, before, seen, writer, ledger)
+        total = ledger.total
+        entries = ledger.entries(before.sources, changed=bool(total.n_new or total.n_changed or gone.gone))
+        notes = _notes(resolved, reading, before, entries, ledger)
+        changed = before.relabels or (before.is_updated and rules(before.sources) != rules(entries))
+        check_model(resolved, writer, every=1)
+        manifest = writer.commit(notes, sum(entry.n_documents for entry in entries), changed=changed)
+        committed = writer.base is None or manifest.generation != writer.base.generation
+        seen.write()
+        forget_sample(resolved, index)
+        report = _report(resolved, index, manifest, ledger, gone)
+        report.n_fitted, report.committed = fitted.n, committed
+        report.take_fields(reading.layouts, writer.fields, options.fields.get("title", ()))
+    report.seconds = time.perf_counter() - started
+    progress.total_bytes = progress.total_bytes or progress.n_bytes
+    progress.last = True
+    ledger.tell(at_once=True)
+    return report
 
-    def _remove_others(self, known: Documents) -> None:
-        """Delete the documents that the sources do not have any more."""
-        r, unseen = self.report, known.others()
-        if not len(unseen):
-            return
-        entries, names = self.selection.entries, self.selection.names
-        found = missing(Store.open(self.index), unseen, entries, names, self._unreadable)
-        if not self.options.allow_removal:
-            self._tally.check_removal(found.by_source, self.index)
-        known.keep_all(found.kept())
-        self._seen.carry(as_digests([digest(name) for name in found.elsewhere]))
-        for doc_id in found.stale:
-            self._tally.n_read[self._tally.source_of(doc_id)] += 1
-        r.n_unreadable, r.unreadable, r.removed = len(found.stale), found.stale[:SHOWN], found.gone[:SHOWN]
-        r.n_removed = self.writer.delete_others()
 
-    # -- reading ------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Before:
+    """What the build finds of an index.
 
-    def _begin(self, source: Source) -> bool:
-        """Whether a file has to be read; one that did not change is still the documents that the index has."""
-        self._name = source.name
-        passed = self._seen.passes(source, self._left_out)
-        if passed:
-            self.progress.add_bytes(source.size)
-            self.reading.layouts.pass_over(source.name)
-            self.report.n_unopened += 1
-            self._count(source.name, passed)
-            self._keep(source.name, passed)
-        elif not self.progress.total_bytes:  # what is all known is through before anyone could look at a bar
-            self.progress.total_bytes = self.reading.total_bytes()
-        return not passed
+    Attributes:
+        is_updated: whether there is one, and it is not replaced.
+        sources: that it lists.
+        relabels: whether all documents get other metadata.
+        n_truncated: its documents that the model did not read whole, at most.
+        looks_again: whether unchanged documents are looked at for that.
+    """
 
-    def _count(self, name: str, n_documents: int) -> None:
-        self._tally.n_read[self._tally.source_of(name)] += n_documents
-        self.report.n_documents += n_documents
-        self.progress.n_documents += n_documents
-        self._tell()
+    is_updated: bool
+    sources: Sequence[SourceEntry]
+    relabels: bool
+    n_truncated: int
+    looks_again: bool
 
-    def _keep(self, name: str, n_documents: int) -> None:
-        self._tally.n_kept[self._tally.source_of(name)] += n_documents
-        self.report.n_unchanged += n_documents
+    @classmethod
+    def of(cls, resolved: Resolved, reading: Reading, writer: StoreWriter) -> _Before:
+        base = writer.base
+        if base is None:
+            return cls(False, (), False, 0, False)
+        sources = sources_of(base.notes, reading.index, base.n_documents)
+        if reading.options.rebuild:
+            return cls(False, sources, False, 0, False)
+        cut = n_truncated(base)
+        return cls(True, sources, reading.changes_language, cut, reading.options.strict and cut > 0)
 
-    def _skipped(self, skip: Skip) -> None:
-        """Of the file that is being read."""
-        self._left_out(skip)
+
+def _changes(
+    reading: Reading, cutter: Cutter, before: _Before, seen: SeenFiles, writer: StoreWriter, ledger: Ledger
+) -> Iterator[Change]:
+    """What is decided about each document; a file that did not change is not opened."""
+
+    def skip(skip: Skip) -> None:
+        ledger.skip(skip)
         if skip.reason not in BY_RULE:  # a hidden member of an archive is counted when it is read
-            self._seen.skipped(skip)
+            seen.skipped(skip)
 
-    def _left_out(self, skip: Skip) -> None:
-        """Of a file, or in the walk."""
-        self.skips.add(skip)
-        if is_unreadable(skip.where, skip.reason, self._name):
-            self._unreadable.add(skip.where)
+    deleted = deleted_ids(writer.blobs.get(DELETED_FILE))
+    decisions = Decisions(writer.known_documents(), deleted, anew=before.relabels, seen=seen)
+    files = reading.files(cutter, skip, ledger.progress.add_bytes)
+    for source, drafts in files.drafts(reading.sources(ledger.skip), seen.is_known):
+        ledger.begin(source)
+        if n_documents := seen.passes(source, ledger.skip):
+            reading.layouts.pass_over(source.name)
+            ledger.pass_over(source, n_documents)
+            continue
+        if not ledger.progress.total_bytes:  # what is all known is through before anyone could look at a bar
+            ledger.progress.total_bytes = reading.total_bytes()
+        for change in decisions.changes(drafts):
+            ledger.change(change)
+            yield change
 
-    # -- the filter, where it is fitted ---------------------------------------------------------------------------
 
-    def _fit(self) -> None:
-        """Fit the filter on a sample of the corpus, before anything of the corpus is stored."""
-        from ragidx.pipelines.ingest.fit_filter import check_fit, draw, fit_filter
+def _new_drafts(
+    changes: Iterator[Change], cutter: Cutter, before: _Before, writer: StoreWriter, vectors: Vectors
+) -> Iterator[Draft]:
+    """The documents that are cut; what the index has of the others stays, what it has of these does not."""
+    for change in changes:
+        if change.kind is Kind.SAME:
+            writer.keep_document(change.draft.id)
+            if before.looks_again:  # a build that was not strict may have cut it
+                vectors.count_truncated(change.draft.cut())
+        elif change.kind is Kind.CHANGED:
+            writer.delete_document(change.draft.id)
+        if change.is_cut:
+            _ = cutter.chunker  # here, and not in the thread that cuts
+            yield change.draft
 
-        check_fit(self.plan, self.corpus, self.index)
-        self.progress.total_bytes = self.reading.total_bytes()
-        self.progress.stage = f"fitting filter {self.plan.spec.filter.name}"
-        self._tell(at_once=True)
-        drawn = draw(self.reading.documents(self.skips.add), self.plan.spec, self._tell)
-        self.reading.check_something_was_read(len(drawn), self.skips)
-        self.skips = Skips(self.options.strict)  # what was skipped is reported when the corpus is indexed
-        fitted = fit_filter(self.plan, drawn, self._chunker(), self.index, self.progress, self._tell)
-        self.report.n_fitted, self._fitted = fitted.n, fitted.vectors
-        self.progress.stage = INDEXING
-        self._tell(at_once=True)
 
-    # -- chunks and vectors ---------------------------------------------------------------------------------------
+def _counted(drafts: Iterator[Draft], ledger: Ledger) -> Iterator[Item]:
+    for items in cut_ahead(drafts):
+        ledger.cut(items)
+        yield from items
 
-    def _items(self, known: Documents) -> Iterator[Item]:
-        """The chunks of documents that are new or changed."""
-        for document in self.reading.documents(self._skipped, self._begin, self._left_out, self.progress.add_bytes):
-            for items in self._take(document, known.get(document.id)):
-                yield from self._counted(items)
-        for items in self._cutter.drain() if "_cutter" in vars(self) else ():
-            yield from self._counted(items)
 
-    def _take(self, document: Document, had: bytes | None) -> Iterable[list[Item]]:
-        """Begin to cut a document that is new or changed; gives the items of documents that are cut by now."""
-        doc_hash = document_hash(document)
-        if document.id in self._deleted:
-            self.report.n_deleted_before += 1
-            self._seen.read_again()  # so that it is counted next time, too
-            return ()
-        if had is not None and is_unchanged(had, doc_hash) and not self._relabels:
-            doc_hash = had  # it says which chunker cut the document
-        if not self._seen.document(document.id, doc_hash):
-            self._left_out(Skip(document.id, REPEATED))
-            self._seen.read_again()
-            return ()
-        self._count(document.id, 1)
-        if had == doc_hash and not self._relabels:
-            self._keep(document.id, 1)
-            self.writer.keep_document(document.id)
-            if self._looks_again:
-                self._check_whole(document)
-            return ()
-        if had is not None:
-            self.writer.delete_document(document.id)
-            self.report.n_changed += 1
-            self._tally.n_kept[self._tally.source_of(document.id)] += 1
-        else:
-            self.report.n_added += 1
-        self.progress.has_new = True
-        return self._cutter.submit(document, doc_hash)
+def _remove_others(reading: Reading, before: _Before, seen: SeenFiles, writer: StoreWriter, ledger: Ledger) -> Missing:
+    """Delete the documents that the sources do not have any more, and say which.
 
-    def _counted(self, items: Sequence[Item]) -> Sequence[Item]:
-        """The items of a document."""
-        self.report.n_empty += not items
-        self.progress.n_cut += len(items)
-        return items
+    Raises:
+        RagidxError: nothing was read, or more is gone than a build may remove.
+    """
+    guarded, index = not reading.options.allow_removal, reading.index
+    if before.is_updated and guarded:
+        ledger.check_none_is_lost(before.sources)
+    if guarded or len(ledger.selection.entries) == 1:
+        reading.check_something_was_read(ledger.total.n_all + ledger.n_kept_out, ledger.skips)
+    known = writer.known_documents()
+    if not before.is_updated or not len(unseen := known.others()):
+        return Missing()
+    found = missing(Store.open(index), unseen, ledger.selection.entries, ledger.selection.names, ledger.unreadable)
+    if guarded:
+        ledger.check_removal(found, index)
+    known.keep_all(found.kept())
+    seen.carry(as_digests([digest(name) for name in found.elsewhere]))
+    ledger.stale(found.stale)
+    writer.delete_others()
+    return found
 
-    @functools.cached_property
-    def _cutter(self) -> Cutter:
-        return self._open.enter_context(Cutter(self._chunker(), self.reading.language_finder()))
 
-    def _chunker(self) -> Chunker:
-        with doing("loading the model", self.progress, self._tell):
-            return chunker_of(self.plan.encoder, self.plan.spec.chunk)
+def _writer(resolved: Resolved, index: Path, ledger: Ledger) -> StoreWriter:
+    def deriving(recipe: str, rows: int, done: int) -> None:
+        ledger.progress.derive(recipe, rows, done)
+        ledger.tell()
 
-    def _index(self, window: Sequence[Item]) -> None:
-        """Encode what has no vector yet, and give the window's rows to the writer in their order."""
-        self._count_truncated(window)
-        done = self.progress.n_chunks + len(window)
-        vectors = self.writer.reuse(list({item.row.text_hash for item in window}))
-        missing = {key: item for item in window if (key := item.row.text_hash) not in vectors}
-        vectors |= (fitted := {key: self._fitted.pop(key) for key in missing if key in self._fitted})
-        vectors |= self._encode([item for key, item in missing.items() if key not in fitted])
-        items = with_vector(window, vectors, self.skips)
-        for start in range(0, len(items), 256):
-            part = [item.row for item in items[start : start + 256]]
-            self.writer.add(part, np.stack([vectors[row.text_hash] for row in part]))
-        self.report.n_chunks += len(items)
-        self.report.n_reused += len(items) - sum(key in vectors for key in missing)  # less what is zero
-        self.progress.n_chunks = done
-        self._tell()
+    return StoreWriter(
+        index,
+        spec=resolved.spec.to_json(),
+        fingerprint=resolved.fingerprint(),
+        dim=resolved.dim(),
+        index=resolved.index_options(),
+        blobs=resolved.blobs(),
+        replace=resolved.options.rebuild,
+        on_stage=deriving,
+    )
 
-    def _encode(self, items: Sequence[Item]) -> dict[bytes, Floats]:
-        """Vectors by text hash; each batch is in the journal before the next is encoded."""
-        found: dict[bytes, Floats] = {}
-        if not items:
-            return found
-        for keys, vectors in encode(items, self._embedder, self.progress, self._tell):
-            self.writer.remember(keys, vectors)
-            found |= zip(keys, vectors, strict=True)
-            self.progress.n_chunks += len(keys)
-            check_model(self.plan, self.writer)
-            check_uncut(self.plan, strict=self.options.strict)
-        return found
 
-    @functools.cached_property
-    def _embedder(self) -> Embedder:
-        return self._open.enter_context(embedder_of(self.plan))
+def _notes(
+    resolved: Resolved, reading: Reading, before: _Before, entries: Sequence[SourceEntry], ledger: Ledger
+) -> dict[str, Any]:
+    """What the manifest keeps of this build."""
+    return {
+        "corpus": str(reading.corpus),
+        SOURCES: [entry.to_json() for entry in entries],
+        "skipped": dict(ledger.skips.counts),
+        LAYOUTS: reading.layouts.to_json(),
+        LANGUAGE: reading.language,
+        # of the index, at most: some of those before may be gone, unless each was looked at again
+        "truncated": ledger.n_truncated + (0 if before.looks_again else before.n_truncated),
+        **run_notes(resolved),
+    }
 
-    def _check_whole(self, document: Document) -> None:
-        """Whether a document that is known was indexed whole; a build that was not strict may have cut it."""
-        with Cutter(self._chunker()) as cutter:
-            for items in (*cutter.submit(document, b""), *cutter.drain()):
-                self._count_truncated(items)
 
-    def _count_truncated(self, items: Sequence[Item]) -> None:
-        found = too_long(items, self.plan.encoder, self.plan.spec.chunk)
-        self.report.n_truncated += len(found)
-        if found and self.options.strict:
-            raise StrictError(
-                f"the document has more than the {self.plan.encoder.text_limit()} tokens that the model reads",
-                "cut documents with `chunk_size`, or build without `strict=True`",
-                where=found[0].row.doc_id,
-            )
-
-    def _writer(self) -> StoreWriter:
-        return StoreWriter(
-            self.index,
-            spec=self.plan.spec.to_json(),
-            fingerprint=self.plan.fingerprint(),
-            dim=self.plan.dim(),
-            index=self.plan.index_options(),
-            blobs=self.plan.blobs(),
-            replace=self.options.rebuild,
-            on_stage=self._deriving,
-        )
-
-    def _deriving(self, recipe: str, rows: int, done: int) -> None:
-        self.progress.derive(recipe, rows, done)
-        self._tell()
-
-    def _notes(self, entries: Sequence[SourceEntry]) -> dict[str, Any]:
-        """What the manifest keeps of this build."""
-        return {
-            "corpus": str(self.corpus),
-            SOURCES: [entry.to_json() for entry in entries],
-            "skipped": dict(self.skips.counts),
-            LAYOUTS: self.reading.layouts.to_json(),
-            LANGUAGE: self.reading.language,
-            # of the index, at most: some of those before may be gone, unless each was looked at again
-            "truncated": self.report.n_truncated + (0 if self._looks_again else self._cut_before),
-            **run_notes(self.plan),
-        }
-
-    def _finish(self) -> None:
-        r, store = self.report, Store.open(self.index)
-        r.spec, r.dim = self.plan.spec, store.manifest.dim
-        r.n_chunks_unchanged = store.manifest.n_chunks - r.n_chunks  # what was cut here, so far
-        r.generation, r.n_chunks = store.manifest.generation, store.manifest.n_chunks
-        r.take_index(store.manifest)
-        r.skipped, r.skipped_places = dict(self.skips.counts), self.skips.places
-        r.index_bytes = sum(entry.bytes for entry in files_of(store.manifest).values())
-        if (encoder := self.plan.loaded) is not None:
-            r.device, r.dtype, r.endpoint = self.plan.device, encoder.dtype, encoder.usage
-        r.n_encoded, r.n_tokens = self.progress.n_encoded, self.progress.n_tokens
-        r.encode_seconds, r.seconds = self.progress.seconds, time.perf_counter() - self._started
-        self.progress.total_bytes = self.progress.total_bytes or self.progress.n_bytes
-        self.progress.last = True
-        self._tell(at_once=True)
+def _report(resolved: Resolved, index: Path, manifest: Manifest, ledger: Ledger, gone: Missing) -> BuildReport:
+    progress, total, encoder = ledger.progress, ledger.total, resolved.loaded
+    report = BuildReport(
+        index=str(index),
+        spec=resolved.spec,
+        dim=manifest.dim,
+        generation=manifest.generation,
+        n_documents=manifest.n_documents,
+        n_chunks=manifest.n_chunks,
+        n_added=total.n_new,
+        n_changed=total.n_changed,
+        n_unchanged=total.n_same,
+        n_unopened=ledger.n_unopened,
+        n_removed=len(gone.gone),
+        n_unreadable=len(gone.stale),
+        n_deleted_before=ledger.n_kept_out,
+        removed=gone.gone[:SHOWN],
+        unreadable=gone.stale[:SHOWN],
+        n_encoded=progress.n_encoded,
+        n_reused=ledger.n_reused,
+        n_chunks_unchanged=manifest.n_chunks - ledger.n_rows,
+        n_tokens=progress.n_tokens,
+        n_truncated=ledger.n_truncated,
+        n_empty=ledger.n_empty,
+        skipped=dict(ledger.skips.counts),
+        skipped_places=ledger.skips.places,
+        encode_seconds=progress.seconds,
+        index_bytes=sum(entry.bytes for entry in files_of(manifest).values()),
+    )
+    report.take_index(manifest)
+    if encoder is not None:
+        report.device, report.dtype, report.endpoint = resolved.device, encoder.dtype, encoder.usage
+    return report

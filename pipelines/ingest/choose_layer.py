@@ -23,12 +23,12 @@ from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.filters.fitting import DocumentSample, lowest
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store.generations import committed_or_none
-from ragidx.pipelines.ingest.chunks import Cutter
 from ragidx.pipelines.ingest.corpus import Reading, chunker_of
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips, Teller, doing
-from ragidx.pipelines.ingest.resolve import Plan, make_plan
+from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, reading_of
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, cut_ahead
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
@@ -54,8 +54,8 @@ def with_layer(
     last = with_last_layer(index, options)
     if options.encoder.get("layer") != AUTO_LAYER or last.encoder.get("layer") is None:
         return last, []
-    plan = make_plan(index, last)
-    reading, _ = reading_of(corpus, index, plan.options, None)
+    resolved = resolve(index, last)
+    reading, _ = reading_of(corpus, index, resolved.options, None)
     if str(reading.corpus) == "-":
         raise SpecError(
             "a layer is chosen on the corpus first, and standard input cannot be read twice",
@@ -65,11 +65,11 @@ def with_layer(
     progress = Progress(stage="choosing a layer")
     tell = Teller(on_progress, progress)
     with doing("loading the model", progress, tell):
-        plan.encoder.encode_layers([])  # refuses what has none, before the corpus is read
-    texts = _texts(plan, reading, progress, tell)
+        resolved.encoder.encode_layers([])  # refuses what has none, before the corpus is read
+    texts = _texts(resolved, reading, progress, tell)
     progress.n_sample = len(texts)
     tell(at_once=True)  # encoding them takes most of the time
-    layer, scores = choose_layer(plan.encoder, None if plan.wants_a_sample else plan.filter, texts)
+    layer, scores = choose_layer(resolved.encoder, None if resolved.wants_a_sample else resolved.filter, texts)
     return dataclasses.replace(options, encoder={**options.encoder, "layer": layer}), scores
 
 
@@ -109,15 +109,14 @@ def choose_layer(encoder: Encoder, filter_: Filter | None, texts: Sequence[str])
     return -1 if best == len(scores) - 1 else best + 1, scores.round(4).tolist()
 
 
-def _texts(plan: Plan, reading: Reading, progress: Progress, tell: Teller) -> list[str]:
+def _texts(resolved: Resolved, reading: Reading, progress: Progress, tell: Teller) -> list[str]:
     """The sample: chunks of documents with the lowest lots, whatever the order of files."""
-    drawn = DocumentSample(0, n=4 * _SAMPLE, n_chars=4 * _SAMPLE * _CHARS_A_DOCUMENT)
-    for document in reading.documents(Skips(strict=False).add):
-        drawn.add(document)
+    drawn = DocumentSample[Draft](0, n=4 * _SAMPLE, n_chars=4 * _SAMPLE * _CHARS_A_DOCUMENT)
+    cutter = Cutter(lambda: chunker_of(resolved.encoder, resolved.spec.chunk))
+    for draft in reading.drafts(cutter, Skips(strict=False).add):
+        drawn.add(draft.id, draft.n_chars, draft)
         tell()
-    with Cutter(chunker_of(plan.encoder, plan.spec.chunk)) as cutter:
-        every = [item.row for document in drawn.documents() for items in cutter.submit(document, b"") for item in items]
-        every += [item.row for items in cutter.drain() for item in items]
+    every = [item.row for items in cut_ahead(drawn.items()) for item in items]
     long = [row for row in every if len(_words(row.text)[0]) >= _WORDS + _REST]
     taken = {long[place].text: None for place in lowest(0, (row.chunk_id for row in long), _SAMPLE)}
     if len(taken) < _LEAST:

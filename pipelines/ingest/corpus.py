@@ -1,8 +1,8 @@
 """How a build reads its corpus, and what follows from a document before anything is encoded.
 
-    corpus, index, options -> Sources, Documents; encoder -> Chunker; items -> those that the model does not read whole
+    corpus, index, options -> Sources, Drafts of documents; encoder -> Chunker
 
-A build and a forecast read by the same rules, and refuse a corpus without documents in the same words. Nothing is
+A build and a plan read by the same rules, and refuse a corpus without documents in the same words. Nothing is
 written here, and no model is loaded.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,34 +17,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.errors import CorpusError, SpecError, is_panic, panics_of
-from ragidx.corpora.language import LANGUAGE, check_language, language_finder
+from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.language import LANGUAGE, check_language
+from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
-from ragidx.corpora.readers.registry import ReadOptions, read_all
-from ragidx.corpora.records import Document, OnSkip, Skip, plain
+from ragidx.corpora.records import OnSkip, Skip
 from ragidx.corpora.sources import Source, sources
-from ragidx.corpora.spec import CHUNKER, ChunkSpec
-from ragidx.indexer.digests import digest
+from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import MANIFEST
-from ragidx.pipelines.ingest.chunks import Item
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.removal import TAKEN
 from ragidx.pipelines.ingest.report import Skips
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
+from ragidx.pipelines.ingest.workers.files import Files
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
 
-CUT_HERE = digest(CHUNKER)[:4]
-"""The end of a document's hash that was cut by the chunker of this version."""
 LAYOUTS = "fields"  # in the notes of a manifest
 
 _UNLIMITED = 1 << 30
 _GUARDED_FROM = 10  # documents of an index: of fewer, a build may remove most
-
-
-def _every(source: Source) -> bool:
-    return True
 
 
 @dataclass(frozen=True)
@@ -124,10 +117,6 @@ class Reading:
         if self.language:
             check_language()
 
-    def language_finder(self) -> Callable[[str], str | None] | None:
-        """What names the language of a text, if documents get that field."""
-        return language_finder() if self.language else None
-
     @property
     def changes_language(self) -> bool:
         """Whether the documents of the index that is updated need other metadata."""
@@ -149,18 +138,16 @@ class Reading:
         for root in self.roots or [alone]:
             yield from root.sources(self.index, on_skip)
 
-    def documents(
-        self,
-        on_skip: OnSkip,
-        on_source: Callable[[Source], bool] = _every,
-        on_walk: OnSkip | None = None,
-        on_read: Callable[[int], None] = lambda n_bytes: None,
-    ) -> Iterator[Document]:
-        """The Documents, streaming; of the files that `on_source` accepts. `on_walk`: for skips of the walk; `on_read`:
-        as in `read_all`.
-        """
-        found = filter(on_source, self.sources(on_walk or on_skip))
-        return read_all(found, self.read_options, on_skip=on_skip, on_read=on_read, layouts=self.layouts)
+    def files(self, cutter: Cutter, on_skip: OnSkip, on_read: Callable[[int], None] = lambda n_bytes: None) -> Files:
+        """What reads them."""
+        return Files(self.read_options, self.layouts, cutter, on_skip, on_read)
+
+    def drafts(
+        self, cutter: Cutter, on_skip: OnSkip, on_read: Callable[[int], None] = lambda n_bytes: None
+    ) -> Iterator[Draft]:
+        """All documents, streaming."""
+        for _, drafts in self.files(cutter, on_skip, on_read).drafts(self.sources(on_skip)):
+            yield from drafts
 
     def total_bytes(self) -> int:
         """What there is to read, by sizes alone; 0 where it is unknown (standard input)."""
@@ -215,41 +202,7 @@ def index_in(corpus: str | Path, index: Path) -> tuple[str, ...]:
     return (unicodedata.normalize("NFC", own.relative_to(folder).as_posix()),)
 
 
-def document_hash(document: Document) -> bytes:
-    """Of everything a document's rows hold; its last bytes say which chunker cut them."""
-    metadata = json.dumps(plain(document.metadata), sort_keys=True, default=str)
-    place = "" if document.line in (None, 1) else f"{document.line}\0"  # as older versions had it, as the next two
-    place += f"{json.dumps(document.places)}\0" if document.places else ""
-    place += f"{document.heading}\0" if document.heading else ""
-    return digest(f"{place}{document.markdown}\0{metadata}\0{document.text}")[: -len(CUT_HERE)] + CUT_HERE
-
-
-def is_unchanged(had: bytes | None, doc_hash: bytes) -> bool:
-    """Whether two hashes are of the same document, whatever cut it."""
-    return had is not None and had[: -len(CUT_HERE)] == doc_hash[: -len(CUT_HERE)]
-
-
 def chunker_of(encoder: Encoder, spec: ChunkSpec) -> Chunker:
     """What cuts documents so that the encoder reads each chunk whole."""
     limit = encoder.text_limit()
     return Chunker(spec, encoder.tokenizer.counter, limit=_UNLIMITED if limit is None else limit)
-
-
-def too_long(items: Sequence[Item], encoder: Encoder, spec: ChunkSpec) -> list[Item]:
-    """Whole documents may be longer than the model reads; chunks never are, the chunker sees to that."""
-    limit = encoder.text_limit()
-    if spec.size is not None or limit is None:
-        return []
-    tokenizer, heads = encoder.tokenizer, []
-    for item in items:
-        with panics_of("tokenizers", item.row.doc_id):
-            heads.append(tokenizer.head(item.text, limit))
-    try:
-        lengths = tokenizer.ids(heads)
-    except BaseException as fault:
-        if is_panic(fault):  # of which text it does not say
-            for item, head in zip(items, heads, strict=True):
-                with panics_of("tokenizers", item.row.doc_id):
-                    tokenizer.ids([head])
-        raise
-    return [item for item, ids in zip(items, lengths, strict=True) if len(ids) > limit]

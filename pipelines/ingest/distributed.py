@@ -29,7 +29,7 @@ from ragidx.indexer.encoders.load import encoder_of
 from ragidx.indexer.encoders.protocol import Batch
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.specs import EncoderSpec
-from ragidx.pipelines.ingest.resolve import Plan
+from ragidx.pipelines.ingest.resolve import Resolved
 
 if TYPE_CHECKING:
     from ragidx.indexer.filters.filter import Filter
@@ -55,26 +55,28 @@ class Job:
 
 
 @contextlib.contextmanager
-def embedder_of(plan: Plan) -> Iterator[Embedder]:
+def embedder_of(resolved: Resolved) -> Iterator[Embedder]:
     """What makes the vectors of a build, on all of its devices; their processes end with the block."""
-    devices = plan.devices
+    devices = resolved.devices
     if len(devices) == 1:
-        yield plan.embedder
+        yield resolved.embedder
         return
     threads = None
     if "cpu" in devices:
         import torch
 
         threads = max(1, torch.get_num_threads() // devices.count("cpu"))
-    with plan.encoder.on_threads(threads), contextlib.ExitStack() as workers:
-        yield _Spread(encoder=plan.encoder, filter=plan.filter, plan=plan, threads=threads, ends=workers)
+    with resolved.encoder.on_threads(threads), contextlib.ExitStack() as workers:
+        yield _Spread(
+            encoder=resolved.encoder, filter=resolved.filter, resolved=resolved, threads=threads, ends=workers
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Spread(Embedder):
     """An embedder on several devices; the processes of all but the first start when there is enough for them."""
 
-    plan: Plan
+    resolved: Resolved
     threads: int | None
     ends: contextlib.ExitStack
     workers: list[_Worker] = field(default_factory=list)
@@ -90,7 +92,7 @@ class _Spread(Embedder):
         names: Sequence[str] | None = None,
     ) -> Iterator[Batch]:
         """As `Embedder.batches`; filtered documents are spread, others are not."""
-        parts = _parts(texts, len(self.plan.devices))
+        parts = _parts(texts, len(self.resolved.devices))
         if len(parts) < 2 or instruction is not None or raw:
             yield from super().batches(texts, instruction=instruction, raw=raw, tune=tune, names=names)
             return
@@ -116,9 +118,11 @@ class _Spread(Embedder):
 
     def _start(self, n_parts: int) -> None:
         """Start what is not started yet; no more devices than parts are of use."""
-        plan, dtype = self.plan, self.encoder.dtype
-        for device in plan.devices[1 + len(self.workers) : n_parts]:
-            job = Job(plan.files, plan.encoder_spec, self.filter, device, dtype, plan.options.attn, self.threads)
+        resolved, dtype = self.resolved, self.encoder.dtype
+        for device in resolved.devices[1 + len(self.workers) : n_parts]:
+            job = Job(
+                resolved.files, resolved.encoder_spec, self.filter, device, dtype, resolved.options.attn, self.threads
+            )
             self.workers.append(self.ends.enter_context(_Worker(device, self.answers)))
             self.workers[-1].send(job)
 

@@ -28,7 +28,7 @@ from ragidx.indexer.store.manifest import JOURNAL
 from ragidx.indexer.writing.journal import Journal
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.report import StrictError
-from ragidx.pipelines.ingest.resolve import Plan
+from ragidx.pipelines.ingest.resolve import Resolved
 
 CHECK_EVERY = 200  # requests: then the server is asked for the canary again
 
@@ -36,44 +36,44 @@ _KEY = digest("\0canary\0")  # of the canary in a journal; no chunk's
 
 
 @contextlib.contextmanager
-def good_journal(plan: Plan, writer: StoreWriter) -> Iterator[None]:
+def good_journal(resolved: Resolved, writer: StoreWriter) -> Iterator[None]:
     """The time in which vectors are made; the first build puts its canary into the journal.
 
     Raises:
         OtherModelError: the model of a server is not that of the journal or of the index, or changed meanwhile.
     """
-    if not plan.files.served:
+    if not resolved.files.served:
         yield
         return
     try:
-        if plan.stored is None:
-            key, canary = _canary(plan)
-            _check_same(plan, writer.path, writer.reuse([key]).get(key), _stored_form(plan, canary))
-            writer.remember([key], _stored_form(plan, canary), again=True)
+        if resolved.stored is None:
+            key, canary = _canary(resolved)
+            _check_same(resolved, writer.path, writer.reuse([key]).get(key), _stored_form(resolved, canary))
+            writer.remember([key], _stored_form(resolved, canary), again=True)
         yield
     except OtherModelError:
         writer.forget_since(_KEY)
         raise
 
 
-def check_model(plan: Plan, writer: StoreWriter, every: int | None = None) -> None:
+def check_model(resolved: Resolved, writer: StoreWriter, every: int | None = None) -> None:
     """Ask a server for the canary again after every some hundred requests, and write it behind what is in the journal.
 
     Raises:
         OtherModelError: its model is another now.
     """
-    if plan.loaded is not None and plan.loaded.n_unchecked >= (every or CHECK_EVERY):
-        plan.loaded.check_again()
-        key, canary = _canary(plan)
-        writer.remember([key], _stored_form(plan, canary), again=True)
+    if resolved.loaded is not None and resolved.loaded.n_unchecked >= (every or CHECK_EVERY):
+        resolved.loaded.check_again()
+        key, canary = _canary(resolved)
+        writer.remember([key], _stored_form(resolved, canary), again=True)
 
 
-def _stored_form(plan: Plan, canary: Floats) -> Floats:
-    return l2_normalize(canary if plan.filter is None else plan.filter(canary)).vectors
+def _stored_form(resolved: Resolved, canary: Floats) -> Floats:
+    return l2_normalize(canary if resolved.filter is None else resolved.filter(canary)).vectors
 
 
 @contextlib.contextmanager
-def sample_journal(plan: Plan, index: Path) -> Iterator[Journal | None]:
+def sample_journal(resolved: Resolved, index: Path) -> Iterator[Journal | None]:
     """Raw vectors of a sample by text hash, which a build that was killed goes on with.
 
     None for other models, and for a server whose numbers are too large or too small for the journal's float16.
@@ -83,19 +83,19 @@ def sample_journal(plan: Plan, index: Path) -> Iterator[Journal | None]:
         ModelError: the vectors are from another model than the one that answers now.
         RagidxError: the folder cannot be written.
     """
-    if not plan.files.served or not 1e-3 < np.abs(_canary(plan)[1]).max() < 1e3:
+    if not resolved.files.served or not 1e-3 < np.abs(_canary(resolved)[1]).max() < 1e3:
         yield None
         return
     atomic.make_folder(index)
     lock = Lock(index)
     try:
-        with contextlib.closing(Journal.open(index / JOURNAL, _sample_key(plan), plan.hidden)) as journal:
-            key, canary = _canary(plan)
+        with contextlib.closing(Journal.open(index / JOURNAL, _sample_key(resolved), resolved.hidden)) as journal:
+            key, canary = _canary(resolved)
             try:
-                _check_same(plan, index, journal.get([key]).get(key), l2_normalize(canary).vectors)
+                _check_same(resolved, index, journal.get([key]).get(key), l2_normalize(canary).vectors)
                 journal.append([key], canary, again=True)
                 yield journal
-                plan.encoder.check_again()
+                resolved.encoder.check_again()
                 journal.append([key], canary, again=True)
             except OtherModelError:
                 journal.drop_since(key)
@@ -104,29 +104,29 @@ def sample_journal(plan: Plan, index: Path) -> Iterator[Journal | None]:
         lock.release()
 
 
-def forget_sample(plan: Plan, index: Path) -> None:
+def forget_sample(resolved: Resolved, index: Path) -> None:
     """Remove the journal of the sample: what was made of it is committed."""
-    if plan.files.served:
-        atomic.remove(Journal.path_of(index / JOURNAL, _sample_key(plan)))
+    if resolved.files.served:
+        atomic.remove(Journal.path_of(index / JOURNAL, _sample_key(resolved)))
 
 
-def _sample_key(plan: Plan) -> str:
+def _sample_key(resolved: Resolved) -> str:
     """Of the model alone: raw vectors are the same whatever filter is fitted on them, and however it is cut."""
-    return hashlib.sha256(f"sample\0{json.dumps(plan.spec.to_json()['encoder'])}".encode()).hexdigest()
+    return hashlib.sha256(f"sample\0{json.dumps(resolved.spec.to_json()['encoder'])}".encode()).hexdigest()
 
 
-def _canary(plan: Plan) -> tuple[bytes, Floats]:
+def _canary(resolved: Resolved) -> tuple[bytes, Floats]:
     """Its hash in a journal, and its raw vector (1, hidden) of the model that answers now."""
     from ragidx.indexer.encoders.endpoint import EndpointEncoder
 
-    assert isinstance(plan.encoder, EndpointEncoder)
-    return _KEY, plan.encoder.canary
+    assert isinstance(resolved.encoder, EndpointEncoder)
+    return _KEY, resolved.encoder.canary
 
 
-def _check_same(plan: Plan, index: Path, old: Floats | None, unit: Floats) -> None:
+def _check_same(resolved: Resolved, index: Path, old: Floats | None, unit: Floats) -> None:
     from ragidx.indexer.encoders.endpoint import EndpointEncoder, difference
 
-    encoder = plan.encoder
+    encoder = resolved.encoder
     assert isinstance(encoder, EndpointEncoder)
     if old is not None and (change := difference(old[None], unit)):
         raise OtherModelError(
@@ -137,13 +137,13 @@ def _check_same(plan: Plan, index: Path, old: Floats | None, unit: Floats) -> No
         )
 
 
-def check_uncut(plan: Plan, *, strict: bool) -> None:
+def check_uncut(resolved: Resolved, *, strict: bool) -> None:
     """Whether the server has read all of the texts so far.
 
     Raises:
         StrictError: it has cut some, and the build is strict.
     """
-    usage = plan.encoder.usage
+    usage = resolved.encoder.usage
     if strict and usage is not None and usage.n_cut:
         raise StrictError(
             f"the endpoint cut {usage.n_cut:,} text{'s' * (usage.n_cut > 1)}: its model reads fewer tokens",
@@ -152,19 +152,19 @@ def check_uncut(plan: Plan, *, strict: bool) -> None:
         )
 
 
-def run_notes(plan: Plan) -> dict[str, Json]:
+def run_notes(resolved: Resolved) -> dict[str, Json]:
     """The notes on where and how the model ran."""
-    encoder = plan.loaded
-    return {"device": plan.device, "dtype": "" if encoder is None else encoder.dtype, **endpoint_note(plan)}
+    encoder = resolved.loaded
+    return {"device": resolved.device, "dtype": "" if encoder is None else encoder.dtype, **endpoint_note(resolved)}
 
 
-def endpoint_note(plan: Plan) -> dict[str, Json]:
+def endpoint_note(resolved: Resolved) -> dict[str, Json]:
     """The note on the address: that of this build, else the one that the index keeps."""
     from ragidx.indexer.models.address import KEPT_AS
 
-    if not plan.files.served:
+    if not resolved.files.served:
         return {}
-    usage = None if plan.loaded is None else plan.loaded.usage
-    kept = plan.stored.manifest.notes.get(KEPT_AS) if usage is None and plan.stored is not None else None
+    usage = None if resolved.loaded is None else resolved.loaded.usage
+    kept = resolved.stored.manifest.notes.get(KEPT_AS) if usage is None and resolved.stored is not None else None
     url = kept if usage is None else usage.url
     return {} if url is None else {KEPT_AS: url}

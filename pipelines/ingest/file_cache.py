@@ -37,9 +37,6 @@ from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, digest
 from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.manifest import FILE_CACHE, read_regular
 
-REPEATED = "its id is another document's"
-"""Why a document is skipped whose id another one had before it in the same build."""
-
 _RECORD = np.dtype([("source", "S16"), ("document", "S16"), ("hash", "V16")])  # those of a source are together
 _FORMAT = 3  # rises where readers give other documents, so that files are opened again
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -80,7 +77,6 @@ class SeenFiles:
         self._read_here: list[bytes] = []
         self._skipped_here: list[list[str]] = []  # after the file's name, reason
         self._n_skips = 0
-        self._taken = DigestTable()  # the documents that were read
 
     def passes(self, source: Source, on_skip: OnSkip) -> int:
         """How many documents of the index a file still is, whose skips are repeated; 0: it has to be read.
@@ -89,13 +85,10 @@ class SeenFiles:
         """
         self._settle()
         key = self._key(source)
-        start = self._place(key)
-        end = start
-        while start >= 0 and self._key_at(end) == key:
-            end += 1
-        if start == end or not self._same[start:end].all():
+        if not (places := self._known(key)):
             self._source, self._begun = source, time.time_ns()
             return 0
+        start, end = places.start, places.stop
         self._next = end
         self._passed[start:end] = True
         self._new += self._old[start * _RECORD.itemsize : end * _RECORD.itemsize]
@@ -104,17 +97,19 @@ class SeenFiles:
             on_skip(Skip(f"{source.name}{at}", reason))
         return end - start
 
-    def document(self, doc_id: str, doc_hash: bytes) -> bool:
-        """A document of the file that is being read; False: one that came before it in this build has the same id.
+    def is_known(self, source: Source) -> bool:
+        """Whether `passes` will pass over a file, unless a document read before its turn has one of its ids."""
+        return bool(self._known(self._key(source)))
+
+    def takes(self, key: bytes, doc_hash: bytes) -> bool:
+        """Note a document of the file that is being read, by its digest; False: a file passed over has its id.
 
         A file that is still to come, and has it too, is then read, and reported.
         """
-        key = digest(doc_id)
-        known = self._by_document.find(key) if doc_id in self._documents else []
-        if self._taken.find(key) or self._passed[known].any():
+        known = self._by_document.find(key)
+        if self._passed[known].any():
             return False
         self._same[known] = False
-        self._taken.add(key, 0)
         self._read_here.append(key + doc_hash)
         return True
 
@@ -173,6 +168,13 @@ class SeenFiles:
         times = f"{s.st_mtime_ns} {s.st_ctime_ns}"
         said = said_of_fields(source, self._options)  # other words, and the files that they are about are read again
         return digest(f"{source.name}\0{s.st_size} {times} {s.st_ino} {s.st_dev} {source.beir}{said}")
+
+    def _known(self, key: bytes) -> range:
+        """The records of a source, where the index holds all its documents; else none."""
+        start = end = self._place(key)
+        while start >= 0 and self._key_at(end) == key:
+            end += 1
+        return range(start, end) if start < end and self._same[start:end].all() else range(0)
 
     def _place(self, key: bytes) -> int:
         """The first record of a source, -1 where it has none."""

@@ -1,22 +1,20 @@
 """Calibration in a build: a filter is fitted on a sample of the corpus, before anything of the corpus is stored.
 
 Documents -> those with the lowest lots -> their chunks, cut as the build cuts them -> those with the lowest lots ->
-embeddings or token ids -> the plan's filter. The sample depends on the seed, the corpus and the cutting alone, not on
+embeddings or token ids -> the build's filter. The sample depends on the seed, the corpus and the cutting alone, not on
 the order of files. What is held is the text of the sample and its embeddings (sample x hidden width x 4 bytes). Their
 vectors are returned, so that no chunk goes through the model twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import SpecError
-from ragidx.corpora.records import Document
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
@@ -24,11 +22,13 @@ from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FILTERS, IndexSpec
 from ragidx.indexer.writing.vacuum import check_folder
-from ragidx.pipelines.ingest.chunks import Cutter
+from ragidx.pipelines.ingest.corpus import Reading
 from ragidx.pipelines.ingest.encode import encode, windows
 from ragidx.pipelines.ingest.endpoint import sample_journal
-from ragidx.pipelines.ingest.report import Progress, Teller
-from ragidx.pipelines.ingest.resolve import Plan
+from ragidx.pipelines.ingest.ledger import Ledger
+from ragidx.pipelines.ingest.report import INDEXING, Progress, Skips, Teller
+from ragidx.pipelines.ingest.resolve import Resolved
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, cut_ahead
 
 _CHARS_A_TOKEN = 8  # more than a token of any language has on average: enough documents are drawn to fill the sample
 _WHOLE_TOKENS = 2048  # of a document that is not cut, when it is guessed how much text a sample takes
@@ -47,7 +47,7 @@ class Fitted:
     vectors: dict[bytes, Floats]
 
 
-def check_fit(plan: Plan, corpus: str | Path, index: Path) -> None:
+def check_fit(resolved: Resolved, corpus: str | Path, index: Path) -> None:
     """What can be checked before the corpus is read.
 
     Raises:
@@ -56,43 +56,54 @@ def check_fit(plan: Plan, corpus: str | Path, index: Path) -> None:
         ModelError: the filter needs an unembedding matrix, and the model has none.
     """
     check_folder(index)
-    spec = plan.spec.filter
+    spec = resolved.spec.filter
     if str(corpus) == "-":
         raise SpecError(
             f"filter '{spec.name}' is fitted on the corpus first, and standard input cannot be read twice",
             "write it to a file and build that, or take another filter",
             where="`filter`",
         )
-    spec.width(find_unembedding(plan.files).shape[1] if FILTERS[spec.name].head else plan.hidden)
+    spec.width(find_unembedding(resolved.files).shape[1] if FILTERS[spec.name].head else resolved.hidden)
 
 
-def document_sample(spec: IndexSpec) -> DocumentSample:
+def document_sample(spec: IndexSpec) -> DocumentSample[Draft]:
     """The documents that the sample is taken from, of those that are added to it."""
     size = spec.chunk.size or _WHOLE_TOKENS
     return DocumentSample(spec.filter.seed, n=spec.filter.sample, n_chars=_CHARS_A_TOKEN * spec.filter.sample * size)
 
 
-def draw(found: Iterable[Document], spec: IndexSpec, on_document: Callable[[], None]) -> list[Document]:
-    """The documents that the sample is taken from, by rising lot; the corpus streams through once."""
-    drawn = document_sample(spec)
-    for document in found:
-        drawn.add(document)
-        on_document()
-    return drawn.documents()
+def fit_on_corpus(resolved: Resolved, reading: Reading, cutter: Cutter, ledger: Ledger) -> Fitted:
+    """Fit the filter of a build; the corpus streams through once. What is skipped is reported when it is indexed.
+
+    Raises:
+        RagidxError: as `check_fit` and `fit_filter`, or there is no document.
+    """
+    check_fit(resolved, reading.corpus, reading.index)
+    progress, skips = ledger.progress, Skips(reading.options.strict)
+    progress.total_bytes = reading.total_bytes()
+    progress.stage = f"fitting filter {resolved.spec.filter.name}"
+    ledger.tell(at_once=True)
+    drawn = document_sample(resolved.spec)
+    for draft in reading.drafts(cutter, skips.add):
+        drawn.add(draft.id, draft.n_chars, draft)
+        ledger.tell()
+    reading.check_something_was_read(drawn.n_added, skips)
+    _ = cutter.chunker  # here, and not in the thread that cuts
+    fitted = fit_filter(resolved, drawn.items(), reading.index, progress, ledger.tell)
+    progress.stage = INDEXING
+    ledger.tell(at_once=True)
+    return fitted
 
 
-def fit_filter(
-    plan: Plan, drawn: Sequence[Document], chunker: Chunker, index: Path, progress: Progress, tell: Teller
-) -> Fitted:
-    """Fit the plan's filter on chunks of the documents that were drawn.
+def fit_filter(resolved: Resolved, drawn: Sequence[Draft], index: Path, progress: Progress, tell: Teller) -> Fitted:
+    """Fit the build's filter on chunks of the documents that were drawn.
 
     The encoder is not tuned for it: a build that was killed has to find the same numbers again, and with them its
     vectors in the journal.
 
     Args:
-        plan: its filter is set.
-        drawn: as `draw` gives them.
-        chunker: the build's.
+        resolved: its filter is set.
+        drawn: documents of the corpus, by rising lot.
         index: its folder, where vectors of a server are kept at once.
         progress: `n_sample` is set before the first text is encoded; not where none is.
         tell: called then, and after each batch.
@@ -101,30 +112,28 @@ def fit_filter(
         SpecError: the sample is too small for the width.
         ModelError: the model gave a number that is not finite.
     """
-    spec = plan.spec.filter
-    with Cutter(chunker) as cutter:
-        cut = [items for document in drawn for items in cutter.submit(document, b"")]
-        every = [item for items in [*cut, *cutter.drain()] for item in items]
+    spec = resolved.spec.filter
+    every = [item for items in cut_ahead(drawn) for item in items]
     sample = [every[place] for place in lowest(spec.seed, (item.row.chunk_id for item in every), spec.sample)]
     if FILTERS[spec.name].head:
-        plan.fit(Sample(ids=plan.encoder.tokenizer.ids([item.text for item in sample])))
+        resolved.fit(Sample(ids=resolved.encoder.tokenizer.ids([item.text for item in sample])))
         return Fitted(len(sample), {})
     different = {item.row.text_hash: item for item in sample}
     progress.n_sample = len(different)
     tell(at_once=True)
     places = {key: place for place, key in enumerate(different)}
-    embeddings = np.zeros((len(different), plan.encoder.hidden), np.float32)
-    with sample_journal(plan, index) as journal:
+    embeddings = np.zeros((len(different), resolved.encoder.hidden), np.float32)
+    with sample_journal(resolved, index) as journal:
         known = journal.get(list(different)) if journal else {}
         for window in windows(item for key, item in different.items() if key not in known):
-            for keys, vectors in encode(window, Embedder(plan.encoder), progress, tell, raw=True, tune=False):
+            for keys, vectors in encode(window, Embedder(resolved.encoder), progress, tell, raw=True, tune=False):
                 embeddings[[places[key] for key in keys]] = vectors
                 if journal:
                     journal.append(keys, vectors)
                     known |= journal.get(keys)
         for key, vector in known.items():  # as they are kept: the next run fits on the same numbers
             embeddings[places[key]] = vector
-    plan.fit(Sample(embeddings=embeddings[[places[item.row.text_hash] for item in sample]]))
-    assert plan.filter is not None
-    unit = l2_normalize(plan.filter(embeddings)).vectors
+    resolved.fit(Sample(embeddings=embeddings[[places[item.row.text_hash] for item in sample]]))
+    assert resolved.filter is not None
+    unit = l2_normalize(resolved.filter(embeddings)).vectors
     return Fitted(len(sample), {key: vector for key, vector in zip(different, unit, strict=True) if vector.any()})

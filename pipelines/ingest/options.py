@@ -73,7 +73,7 @@ class StoreKeywords(AnnOptions, LexicalOptions, CorpusOptions, total=False):
 
 
 class BuildKeywords(EncoderOptions, FilterOptions, RunOptions, ChunkOptions, StoreKeywords, total=False):
-    """The options of `build` and `forecast`, by name."""
+    """The options of `build` and `plan`, by name."""
 
     model: str | None
     records: str | Sequence[str] | None  # where the records of JSON files are: `GLOB=PATH`

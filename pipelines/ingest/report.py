@@ -235,7 +235,6 @@ class BuildReport:
     n_encoded: int = 0
     n_reused: int = 0
     n_chunks_unchanged: int = 0  # chunks of documents that are as before
-    n_cut_before: int = 0  # documents whose chunks are of an older chunker
     n_fitted: int = 0
     layer_scores: list[float] = field(default_factory=list)  # of layers 1 to the last, where one was chosen
     n_tokens: int = 0

@@ -1,4 +1,4 @@
-"""The plan of a build: what was asked for, what the index was made with, and the one spec that follows from both.
+"""What a build resolves to: what was asked for, what the index was made with, and the one spec that follows from both.
 
 Options that are not given are the index's own; an option that differs from the index is an error that says what
 differs, and `rebuild` replaces the index. Loads no torch until the encoder or the filter is needed.
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Plan:
+class Resolved:
     """The spec of a build and what it is made from."""
 
     spec: IndexSpec
@@ -57,7 +57,7 @@ class Plan:
     @property
     def encoder_spec(self) -> EncoderSpec:
         """How a text becomes a vector."""
-        assert self.spec.encoder is not None  # a plan is made of a model
+        assert self.spec.encoder is not None  # there is a model
         return self.spec.encoder
 
     @property
@@ -165,7 +165,7 @@ def fingerprint_of(spec: IndexSpec, blobs: Mapping[str, bytes]) -> str:
     return hashlib.sha256(f"{spec.fingerprint()}\0{content}".encode()).hexdigest()
 
 
-def make_plan(index: Path, options: BuildOptions) -> Plan:
+def resolve(index: Path, options: BuildOptions) -> Resolved:
     """What a build into a folder will do: it goes on with the index that is committed there, unless it replaces it.
 
     Raises:
@@ -173,13 +173,13 @@ def make_plan(index: Path, options: BuildOptions) -> Plan:
         ModelError: the model is not there.
         RagidxError: the extra `models` is asked for, and not installed.
     """
-    return resolve(options, None if options.rebuild else _stored(index))
+    return resolve_against(options, None if options.rebuild else _stored(index))
 
 
-def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
+def resolve_against(options: BuildOptions, stored: Store | None = None) -> Resolved:
     """What follows from the options, and from the index that is updated; nothing is opened but the model's files.
 
-    Errors are those of `make_plan`.
+    Errors are those of `resolve`.
     """
     where = "" if stored is None else str(stored.path)
     old = None if stored is None else IndexSpec.from_json(dict(stored.manifest.spec), where=where)
@@ -206,11 +206,11 @@ def resolve(options: BuildOptions, stored: Store | None = None) -> Plan:
     changes = [] if old is None else differences(old, spec)
     if changes:
         raise _narrower(mismatch(changes, spec.index_type, where), options, stored, {one.field for one in changes})
-    plan = Plan(spec, files, options, stored)
+    resolved = Resolved(spec, files, options, stored)
     run = RunOptions(device=options.device, dtype=options.dtype, attn=options.attn, endpoint=options.endpoint)
-    check_network(files, plan.encoder_spec, **run)
-    plan.index_options()  # what is wrong with them shows now
-    return plan
+    check_network(files, resolved.encoder_spec, **run)
+    resolved.index_options()  # what is wrong with them shows now
+    return resolved
 
 
 def _narrower(fault: SpecError, options: BuildOptions, stored: Store | None, fields: set[str]) -> SpecError:

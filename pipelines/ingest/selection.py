@@ -23,9 +23,10 @@ from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.source_list import STANDARD_INPUT, SourceEntry, owner_of, source_name, sources_of, stored_path
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.ingest.corpus import Reading, Root, document_hash, is_unchanged
+from ragidx.pipelines.ingest.corpus import Reading, Root
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.removal import file_names
+from ragidx.pipelines.ingest.workers.files import document_hash
 
 Corpus: TypeAlias = str | Path | Sequence[str | Path] | Mapping[str, str | Path] | None
 """What a build is given: a path, several, several by the names of sources, or None for the sources of the index."""
@@ -296,7 +297,7 @@ def _moved(path: str | Path, index: Path, known: Sequence[SourceEntry], stored: 
         documents = read_all((one for one in found if one.name in files), on_skip=lambda _: None)
         same = 0
         for document in documents:
-            same += document.id in drawn and is_unchanged(hashes[document.id], document_hash(document))
+            same += document.id in drawn and hashes[document.id] == document_hash(document)
             if 2 * same >= len(drawn):
                 return entry
     return None

@@ -1,4 +1,4 @@
-"""Footprint: what an index would take on the disk and in memory, for the chosen index type and width and for others.
+"""Footprint: what an index would take on the disk and in memory, for the chosen index type and for others.
 
     counts and a sample of rows -> bytes
 
@@ -10,7 +10,6 @@ encoded, and what a build holds beyond that. What fits into `--max-memory` is th
 from __future__ import annotations
 
 import dataclasses
-import random
 import shutil
 import sys
 import tempfile
@@ -25,7 +24,6 @@ from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import FLAT, INDEX_TYPES, IndexOptions, Recipe, footprint_of, padded
 from ragidx.indexer.ann.moments import Moments, wants_moments
 from ragidx.indexer.ann.tuning import fitting
-from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS
 from ragidx.indexer.lexical.spec import decided
 from ragidx.indexer.store.entries import CHUNKS
 from ragidx.indexer.store.manifest import files_of
@@ -35,20 +33,18 @@ from ragidx.indexer.writing.lexical_files import lexical_entry, sample_texts
 from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, memory_bytes, shares
 from ragidx.indexer.writing.segment_writer import SegmentWriter
 from ragidx.pipelines.ingest.encode import WINDOW_CHUNKS
-from ragidx.pipelines.ingest.resolve import Plan
+from ragidx.pipelines.ingest.resolve import Resolved
 from ragidx.pipelines.resources import allowed_bytes
 from ragidx.retriever.retriever import FILTER_FILE
 
-_BLOCKS = 32  # of BATCH_ROWS rows, that are compressed
-_SEED = 0
+SAMPLE_ROWS = 32 * BATCH_ROWS  # that are compressed, to learn what rows take
 _CHUNK_BYTES = 2048  # what Python holds of a chunk besides its text and vector
 _RECORD_BYTES = 20  # of the journal, beside the vector
 _SETTLED_BYTES = 16 << 20  # of columns, that a segment's writer holds at most
-_TAUS = (2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
-class TypeRoom:
+class TypeFootprint:
     """What one index type takes for the whole index.
 
     Attributes:
@@ -74,17 +70,7 @@ class TypeRoom:
 
 
 @dataclass(frozen=True)
-class WidthRoom:
-    """What a narrower vector takes: one number in two bytes."""
-
-    dim: int
-    tau: int | None  # None: the width that is asked for
-    vector_bytes: int
-    disk_bytes: int
-
-
-@dataclass(frozen=True)
-class Room:
+class Footprint:
     """What the index would take.
 
     Attributes:
@@ -97,7 +83,6 @@ class Room:
         limit_bytes: of memory that this process may use; None where nothing limits it.
         max_memory: that all vectors and indexes may take, as asked for; None: no limit.
         index_types: the chosen one first.
-        widths: the chosen one first; empty where the model has no spectrum to choose from, or the index exists.
     """
 
     n_chunks: int
@@ -111,8 +96,7 @@ class Room:
     build_bytes: int
     limit_bytes: int | None
     max_memory: int | None
-    index_types: tuple[TypeRoom, ...]
-    widths: tuple[WidthRoom, ...]
+    index_types: tuple[TypeFootprint, ...]
 
 
 @dataclass(frozen=True)
@@ -132,35 +116,6 @@ class Packed:
     seconds: float
     lexical_bytes: float = 0.0
     lexical_seconds: float = 0.0
-
-
-class SampleRows:
-    """Rows that are compressed to learn what rows take: 32 blocks of them, drawn at random.
-
-    A block is adjacent rows, as many as a segment compresses together: neighbours are alike, and pack well.
-    """
-
-    def __init__(self) -> None:
-        self._blocks: list[list[Row]] = []
-        self._waiting: list[Row] = []
-        self._n_seen = 0
-        self._random = random.Random(_SEED)
-
-    def add(self, row: Row) -> None:
-        """Take a row, in the order of the corpus."""
-        self._waiting.append(row)
-        if len(self._waiting) == BATCH_ROWS:
-            self._n_seen += 1
-            if len(self._blocks) < _BLOCKS:
-                self._blocks.append(self._waiting)
-            elif (place := self._random.randrange(self._n_seen)) < _BLOCKS:
-                self._blocks[place] = self._waiting
-            self._waiting = []
-
-    def rows(self) -> list[Row]:
-        """The sample; what fills no block only where there is hardly more."""
-        rows = [row for block in self._blocks for row in block]
-        return rows + self._waiting if len(self._blocks) < _BLOCKS else rows
 
 
 def pack(rows: Sequence[Row], dim: int, lexical: str) -> Packed:
@@ -201,22 +156,22 @@ def pack(rows: Sequence[Row], dim: int, lexical: str) -> Packed:
         )
 
 
-def n_lexical_rows(plan: Plan, n_new: int) -> int:
+def n_lexical_rows(resolved: Resolved, n_new: int) -> int:
     """For how many rows a build makes postings: for the new ones, or for all if the index has none, or other ones."""
-    if plan.stored is None:
+    if resolved.stored is None:
         return n_new
-    manifest = plan.stored.manifest
-    kept = decided(plan.index_options().lexical, manifest.lexical, lambda: ["a"]) == manifest.lexical
+    manifest = resolved.stored.manifest
+    kept = decided(resolved.index_options().lexical, manifest.lexical, lambda: ["a"]) == manifest.lexical
     return n_new if kept else n_new + sum(segment.rows for segment in manifest.segments)
 
 
-def stored_rows(plan: Plan) -> list[Row]:
+def stored_rows(resolved: Resolved) -> list[Row]:
     """Some rows of the index that is updated."""
-    segments = [] if plan.stored is None else plan.stored.segments
+    segments = [] if resolved.stored is None else resolved.stored.segments
     return [row for segment in segments[:1] for row in segment.rows(range(min(segment.entry.rows, 8 * BATCH_ROWS)))]
 
 
-def first_recipes(plan: Plan, dim: int, *, n_new: int, text_bytes: int) -> list[tuple[int, Recipe | None]]:
+def first_recipes(resolved: Resolved, dim: int, *, n_new: int, text_bytes: int) -> list[tuple[int, Recipe | None]]:
     """Rows of each segment that a build adds, and what is made of its vectors first; None: they are compared whole.
 
     That a commit merges small segments is left out.
@@ -225,8 +180,8 @@ def first_recipes(plan: Plan, dim: int, *, n_new: int, text_bytes: int) -> list[
         SpecError: nothing fits into `--max-memory`, in the words of the build.
     """
     parts = segments(n_new, dim, text_bytes // max(1, n_new))
-    taken = 0 if plan.stored is None else sum(map(memory_bytes, plan.stored.manifest.segments))
-    return list(zip(parts, recipes(plan.index_options(), parts, dim, taken), strict=True))
+    taken = 0 if resolved.stored is None else sum(map(memory_bytes, resolved.stored.manifest.segments))
+    return list(zip(parts, recipes(resolved.index_options(), parts, dim, taken), strict=True))
 
 
 def recipes(options: IndexOptions, parts: Sequence[int], dim: int, taken: int = 0) -> list[Recipe | None]:
@@ -239,11 +194,11 @@ def recipes(options: IndexOptions, parts: Sequence[int], dim: int, taken: int = 
     return [fitting(options, rows, padded(dim), limit)[0] for rows, limit in zip(parts, limits, strict=True)]
 
 
-def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_bytes: int) -> Room:
+def footprint(resolved: Resolved, index: Path, dim: int, packed: Packed, *, n_new: int, text_bytes: int) -> Footprint:
     """What the index would take after the build.
 
     Args:
-        plan: of the build.
+        resolved: of the build.
         index: its folder.
         dim: width of the vectors.
         packed: what a segment makes of a sample of the new rows.
@@ -253,34 +208,34 @@ def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_
     Raises:
         SpecError: nothing fits into `--max-memory`.
     """
-    had_rows, had_bytes, had_text = _stored(plan)
+    had_rows, had_bytes, had_text = _stored(resolved)
     rows = had_rows + n_new
-    options = plan.index_options()
+    options = resolved.index_options()
     mean_text = text_bytes // max(1, n_new)
-    new = first_recipes(plan, dim, n_new=n_new, text_bytes=text_bytes)
+    new = first_recipes(resolved, dim, n_new=n_new, text_bytes=text_bytes)
     parts = segments(rows, dim, mean_text)
     new_text = round(packed.ratio * text_bytes)
-    new_words = round(packed.lexical_bytes * n_lexical_rows(plan, n_new))
+    new_words = round(packed.lexical_bytes * n_lexical_rows(resolved, n_new))
     moments = sum(Moments.n_bytes(dim) for part in parts if wants_moments(part, dim) and new_words)
-    blobs = _filter_bytes(plan, dim)
+    blobs = _filter_bytes(resolved, dim)
     index_bytes = (
         had_bytes
         + sum(footprint_of(one, part, padded(dim)).disk_bytes + packed.header_bytes for part, one in new)
         + new_text
         + new_words
         + moments
-        + (blobs if plan.stored is None else 0)
+        + (blobs if resolved.stored is None else 0)
     )
-    base = peak_bytes() + _held(rows, n_new, dim, plan.hidden, mean_text)
-    here = _type_room(options, parts, dim, 0, base)
+    base = peak_bytes() + _held(rows, n_new, dim, resolved.hidden, mean_text)
+    here = _of_type(options, parts, dim, 0, base)
     others = [dataclasses.replace(options, index_type=name) for name in INDEX_TYPES if name != options.index_type]
-    types = [_type_room(one, parts, dim, index_bytes - here.disk_bytes, base) for one in (options, *others)]
-    return Room(
+    types = [_of_type(one, parts, dim, index_bytes - here.disk_bytes, base) for one in (options, *others)]
+    return Footprint(
         n_chunks=rows,
         index_bytes=index_bytes,
         vector_bytes=2 * padded(dim) * rows,
         text_bytes=had_text + new_text,
-        lexical_bytes=_stored_words(plan) + new_words,
+        lexical_bytes=_stored_words(resolved) + new_words,
         filter_bytes=blobs,
         journal_bytes=(2 * dim + _RECORD_BYTES) * n_new,
         free_bytes=shutil.disk_usage(next(p for p in (index.absolute(), *index.absolute().parents) if p.exists())).free,
@@ -288,7 +243,6 @@ def room(plan: Plan, index: Path, dim: int, packed: Packed, *, n_new: int, text_
         limit_bytes=allowed_bytes(),
         max_memory=options.max_memory,
         index_types=tuple(types),
-        widths=_widths(plan, dim, rows, index_bytes),
     )
 
 
@@ -312,28 +266,28 @@ def peak_bytes() -> int:
     return most if sys.platform == "darwin" else most * 1024
 
 
-def _stored(plan: Plan) -> tuple[int, int, int]:
+def _stored(resolved: Resolved) -> tuple[int, int, int]:
     """Rows and bytes of the index that is updated, and how many of these are texts."""
-    if plan.stored is None:
+    if resolved.stored is None:
         return 0, 0, 0
-    manifest = plan.stored.manifest
+    manifest = resolved.stored.manifest
     rows = sum(segment.rows for segment in manifest.segments)
     texts = sum(segment.files[CHUNKS].bytes for segment in manifest.segments)
     return rows, sum(e.bytes for e in files_of(manifest).values()), texts
 
 
-def _stored_words(plan: Plan) -> int:
+def _stored_words(resolved: Resolved) -> int:
     """Bytes of the postings of the index that is updated."""
-    segments = () if plan.stored is None else plan.stored.manifest.segments
+    segments = () if resolved.stored is None else resolved.stored.manifest.segments
     return sum(segment.files[segment.lexical].bytes for segment in segments if segment.lexical is not None)
 
 
-def _filter_bytes(plan: Plan, dim: int) -> int:
+def _filter_bytes(resolved: Resolved, dim: int) -> int:
     """What the filter takes in the index; of one that is still to be fitted, its matrix."""
-    if plan.stored is not None:
-        entry = plan.stored.manifest.files.get(FILTER_FILE)
+    if resolved.stored is not None:
+        entry = resolved.stored.manifest.files.get(FILTER_FILE)
         return 0 if entry is None else entry.bytes
-    return 4 * dim * plan.hidden if plan.wants_a_sample else len(plan.blobs().get(FILTER_FILE, b""))
+    return 4 * dim * resolved.hidden if resolved.wants_a_sample else len(resolved.blobs().get(FILTER_FILE, b""))
 
 
 def _held(rows: int, n_new: int, dim: int, hidden: int, mean_text: int) -> int:
@@ -344,7 +298,7 @@ def _held(rows: int, n_new: int, dim: int, hidden: int, mean_text: int) -> int:
     return window + columns + 94 * rows  # 24 bytes a text hash and 70 a document, at most one for each row
 
 
-def _type_room(options: IndexOptions, parts: Sequence[int], dim: int, beside: int, base: int) -> TypeRoom:
+def _of_type(options: IndexOptions, parts: Sequence[int], dim: int, beside: int, base: int) -> TypeFootprint:
     """Of what is made first; where nothing fits, of what would be without a limit."""
     try:
         made, fits = recipes(options, parts, dim), True
@@ -352,7 +306,7 @@ def _type_room(options: IndexOptions, parts: Sequence[int], dim: int, beside: in
         made, fits = recipes(dataclasses.replace(options, max_memory=None), parts, dim), False
     prints = [footprint_of(one, part, padded(dim)) for part, one in zip(parts, made, strict=True)]
     search_bytes = sum(one.memory_bytes for one in prints)
-    return TypeRoom(
+    return TypeFootprint(
         options.index_type,
         INDEX_TYPES.get(options.index_type, "a factory string"),
         beside + sum(one.disk_bytes for one in prints),
@@ -361,15 +315,4 @@ def _type_room(options: IndexOptions, parts: Sequence[int], dim: int, beside: in
         all(one is None for one in made),
         fits and (options.max_memory is None or search_bytes <= options.max_memory),
         str(made[0] or FLAT) if made else FLAT,
-    )
-
-
-def _widths(plan: Plan, dim: int, rows: int, index_bytes: int) -> tuple[WidthRoom, ...]:
-    """The chosen width and narrower ones."""
-    if plan.stored is not None or plan.encoder_spec.method == SENTENCE_TRANSFORMERS:
-        return ()
-    narrower = {plan.hidden // tau: tau for tau in reversed(_TAUS) if 1 <= plan.hidden // tau < dim}
-    found = [(dim, None), *sorted(narrower.items(), reverse=True)]
-    return tuple(
-        WidthRoom(k, tau, 2 * padded(k), index_bytes - 2 * rows * (padded(dim) - padded(k))) for k, tau in found
     )

@@ -1,60 +1,67 @@
-"""Forecast: what a build would do and what it would take, before hours are spent on it.
+"""Plan: what a build would do and what it would take, before hours are spent on it.
 
-    corpus and options -> documents, chunks, tokens, seconds, bytes
+    files -> Drafts of documents -> Changes -> chunks -> counts -> seconds, bytes
 
-The corpus or a sample of it (`sample`) is read by the build's own readers, cut by its own chunker and counted by its
-own tokenizer. The speed of encoding is measured here (`throughput`), and texts are compressed as a segment compresses
-them (`footprint`). How long an approximate index takes to make is not estimated. The index folder is not written to,
-not even its lock.
+The stages are the build's own; in place of the model and the writer stand counts. A large corpus is read in part: whole
+files, drawn at random, and the beginning of a file that is large itself. What is counted is then multiplied by the
+bytes. The speed of encoding is measured here (`speed`), and texts are compressed as a segment compresses them
+(`footprint`). How long an approximate index takes to make is not estimated. The index folder is not written to, not
+even its lock.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import heapq
+import random
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
+from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import SpecError
-from ragidx.corpora.readers.registry import read
-from ragidx.corpora.records import Document, Skip
 from ragidx.corpora.sources import Source
 from ragidx.indexer.ann.index_types import FLAT
-from ragidx.indexer.digests import DigestTable, digest
 from ragidx.indexer.encoders.protocol import TUNE_FROM
 from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.indexer.store.rows import Row
 from ragidx.indexer.writing.vacuum import check_folder
+from ragidx.pipelines.ingest.changes import Change, Decisions, Kind
 from ragidx.pipelines.ingest.choose_layer import with_last_layer
-from ragidx.pipelines.ingest.chunks import Cutter, Item
-from ragidx.pipelines.ingest.corpus import Reading, chunker_of, document_hash, too_long
-from ragidx.pipelines.ingest.file_cache import REPEATED
+from ragidx.pipelines.ingest.corpus import Reading, chunker_of
+from ragidx.pipelines.ingest.encode import too_long
 from ragidx.pipelines.ingest.fit_filter import check_fit
+from ragidx.pipelines.ingest.ledger import Ledger
 from ragidx.pipelines.ingest.options import BuildKeywords, build_options
-from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_ids, is_unreadable, missing
+from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_ids, missing
 from ragidx.pipelines.ingest.report import PLANNING, OnProgress, Progress, Skips, Teller
-from ragidx.pipelines.ingest.resolve import Plan, make_plan
-from ragidx.pipelines.ingest.selection import Corpus, Selection, as_paths, reading_of
-from ragidx.pipelines.ingest.tally import Tally
-from ragidx.pipelines.plan.diff import ADDED, UNCHANGED, Knowledge
-from ragidx.pipelines.plan.footprint import Room, SampleRows, first_recipes, n_lexical_rows, pack, room, stored_rows
-from ragidx.pipelines.plan.sample import Estimate, Estimates, Part, parts, sample_share
-from ragidx.pipelines.plan.throughput import Speed, measure
+from ragidx.pipelines.ingest.resolve import Resolved, resolve
+from ragidx.pipelines.ingest.selection import Corpus, as_paths, reading_of
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Item
+from ragidx.pipelines.plan.footprint import (
+    SAMPLE_ROWS,
+    Footprint,
+    first_recipes,
+    footprint,
+    n_lexical_rows,
+    pack,
+    stored_rows,
+)
+from ragidx.pipelines.plan.known import Known
+from ragidx.pipelines.plan.speed import TEXTS, Speed, measure
 
-if TYPE_CHECKING:
-    from ragidx.indexer.encoders.protocol import Encoder
-
-_PART_CHARS = 8 << 20  # that are cut of a part of a sample; documents beyond are counted
-_TEXTS = 2048  # that the speed may be measured on
-_TEXTS_CHARS = 16 << 20
+WHOLE_BYTES = 8 << 20  # a corpus of up to so many is read whole: some ten seconds of cutting
+SAMPLE_BYTES = 4 << 20  # read of a larger one, about
+_FILE_BYTES = 1 << 20  # read of a file of a larger one, about
+_UNPACKED = 4  # characters of text for each byte of a file that does not say how far it is read
+_SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forecast:
+class Plan:
     """What a build would do.
 
     Attributes:
@@ -63,7 +70,7 @@ class Forecast:
         index_recipe: what the build makes first of the largest new segment, as a factory string, or flat.
         target_recall: that it is tuned to; which recall it has is measured when it is made.
         n_files, corpus_bytes: of the corpus.
-        share_read: of its bytes that were read, 1 where all were: then counts are exact.
+        share_read: of its bytes that were read. 1: all, and counts are exact; else they are estimates.
         documents: of the corpus; `added`, `changed`, `unchanged` against the index, and `removed`, which of the
             sources that are planned are in the index alone (None where not all of them was read).
         chunks: of new and changed documents; `to_encode` of them go through the model, the others are known.
@@ -72,9 +79,8 @@ class Forecast:
         skipped: what is skipped, by reason.
         speed: None where there is nothing to encode.
         load_seconds, encode_seconds, lexical_seconds: of loading the model, encoding, and making the lexical part.
-        seconds, seconds_low, seconds_high: of these, reading, cutting and packing. Making an approximate index comes
-            on top.
-        room: bytes on the disk and in memory, for this and for other index types and widths.
+        seconds: of these, reading, cutting and packing. Making an approximate index comes on top.
+        footprint: bytes on the disk and in memory, for this and for other index types.
     """
 
     corpus: str
@@ -90,38 +96,36 @@ class Forecast:
     n_files: int
     corpus_bytes: int
     share_read: float
-    documents: Estimate
-    added: Estimate
-    changed: Estimate
-    unchanged: Estimate
+    documents: int
+    added: int
+    changed: int
+    unchanged: int
     removed: int | None
-    chunks: Estimate
-    to_encode: Estimate
-    tokens: Estimate
-    truncated: Estimate
-    empty: Estimate
+    chunks: int
+    to_encode: int
+    tokens: int
+    truncated: int
+    empty: int
     skipped: dict[str, int]
     speed: Speed | None
     load_seconds: float
     encode_seconds: float
     lexical_seconds: float
     seconds: float
-    seconds_low: float
-    seconds_high: float
-    room: Room
+    footprint: Footprint
 
     def to_json(self) -> dict[str, Any]:
         """All fields, as JSON types; docs/plan.md lists them."""
         return dataclasses.asdict(self) | {"encoder": str(self.encoder), "filter": str(self.filter)}
 
 
-def forecast(
+def plan(
     corpus: Corpus = None,
     index: str | Path = "ragidx-index",
     *,
     on_progress: OnProgress | None = None,
     **options: Unpack[BuildKeywords],
-) -> Forecast:
+) -> Plan:
     """What `build` would do with the same arguments, without building.
 
     Args:
@@ -141,260 +145,211 @@ def forecast(
             "write it to a file, and plan with that",
             where="standard input",
         )
-    plan = make_plan(Path(index), asked)
-    return _Forecaster(plan, *reading_of(corpus, Path(index), asked, plan.stored), on_progress).run()
+    resolved = resolve(Path(index), asked)
+    reading, selection = reading_of(corpus, Path(index), asked, resolved.stored)
+    progress = Progress(stage=PLANNING)
+    ledger = Ledger(selection, progress, Teller(on_progress, progress), Skips())
+    files = list(reading.sources(ledger.skip))
+    check_folder(reading.index)
+    if resolved.wants_a_sample:
+        check_fit(resolved, reading.corpus, reading.index)
+    with Known(resolved, reading.index) as known:
+        counts = _Counts(resolved, reading, ledger, known)
+        counts.read(files)
+        removed = _n_removed(resolved, reading, ledger, known) if counts.is_whole else None
+        made = _made(counts, files, removed)
+    progress.last = True
+    ledger.tell(at_once=True)
+    return made
 
 
-class _Forecaster:
-    """One run of `forecast`; its state is what the steps share."""
+@dataclass
+class _Counts:
+    """Where the pipeline ends: documents and chunks are counted, some rows and texts kept.
 
-    def __init__(self, plan: Plan, reading: Reading, selection: Selection, on_progress: OnProgress | None) -> None:
-        self.plan, self.reading, self.selection = plan, reading, selection
-        self.progress = Progress(stage=PLANNING)
-        self._tell = Teller(on_progress, self.progress)
-        self.skips = Skips()
-        self.samples = SampleRows()
-        self._texts = _Drawn()
-        self._cutter: Cutter | None = None
-        self._ids = DigestTable()  # of the documents of a corpus that is read whole
-        self._deleted = deleted_ids(plan.blobs().get(DELETED_FILE)) if plan.stored is not None else frozenset[str]()
-        self._tally = Tally(selection)
-        self._name, self._unreadable = "", set[str]()  # the file that is read; files that cannot be
-        self._load_seconds = 0.0
-        self._count_seconds = 0.0  # of counting tokens, which a build does while it encodes
+    Attributes:
+        of: counts by name, of the whole corpus: a file that was read in part counts by its bytes.
+        rows, texts: some that a build would store and encode.
+        load_seconds, read_seconds: of loading the model, and of reading and cutting.
+    """
 
-    def run(self) -> Forecast:
-        """The whole forecast."""
-        walked = Skips()
-        self.files = list(self.reading.sources(walked.add))
-        self.corpus_bytes = sum(file.size for file in self.files)
-        share = sample_share(self.files)
-        self.is_whole = share == 1
-        self.progress.total_bytes = round(share * self.corpus_bytes)
-        check_folder(self.reading.index)
-        if self.plan.wants_a_sample:
-            check_fit(self.plan, self.reading.corpus, self.reading.index)
-        with Knowledge(self.plan, self.reading.index) as self.knowledge:
-            started = time.perf_counter()
-            found = self._read()
-            read_seconds = time.perf_counter() - started - self._load_seconds - self._count_seconds
-            skips = self.skips if self.skips.total() else walked  # a whole corpus was walked once more
-            self.reading.check_something_was_read(self.progress.n_documents, skips)
-            removed = self._removed() if self.is_whole else None
-            skipped = found.skipped() | ({} if self.is_whole else dict(walked.counts))
-            made = self._forecast(found, removed, skipped, read_seconds / found.share)
-        self.progress.last = True
-        self._tell(at_once=True)
-        return made
+    resolved: Resolved
+    reading: Reading
+    ledger: Ledger
+    known: Known
+    of: Counter[str] = field(default_factory=Counter)
+    rows: list[Row] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    share_read: float = 1.0
+    load_seconds: float = 0.0
+    read_seconds: float = 0.0
+    _count_seconds: float = 0.0  # of counting tokens, which a build does while it encodes
+    _n_read: int = 0  # bytes
+    _n_chars: int = 0
 
-    def _removed(self) -> int:
-        """How many documents of the sources that were read, whole, are in the index alone.
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything was read, so that counts are exact."""
+        return self.share_read == 1
+
+    def read(self, files: Sequence[Source]) -> None:
+        """Count what the files hold, or those of them that are drawn.
 
         Raises:
-            SpecError: a build would refuse to remove them.
+            CorpusError: there is no document.
         """
-        stored, entries = self.plan.stored, self.selection.entries
-        if stored is None:
-            return 0
-        found = missing(stored, self.knowledge.others(), entries, self.selection.names, self._unreadable)
-        if not self.reading.options.allow_removal:
-            self._tally.check_none_is_lost(entries)
-            self._tally.check_removal(found.by_source, self.reading.index)
-        return len(found.gone)
+        started, progress = time.perf_counter(), self.ledger.progress
+        total = sum(file.size for file in files)
+        is_sampled = total > WHOLE_BYTES
+        drawn = random.Random(_SEED).sample(files, len(files)) if is_sampled else files
+        progress.total_bytes = SAMPLE_BYTES if is_sampled else total
+        reader = self.reading.files(Cutter(self._chunker, language=False), self.ledger.skip, self._add_bytes)
+        stored = self.resolved.stored
+        deleted = deleted_ids(self.resolved.blobs().get(DELETED_FILE)) if stored is not None else frozenset[str]()
+        decisions = Decisions(self.known.documents, deleted)
+        walked, n_drawn, found = Counter(self.ledger.skips.counts), 0, Counter[str]()
+        for source, drafts in reader.drafts(drawn):
+            if is_sampled and n_drawn and self._n_read >= SAMPLE_BYTES:
+                break
+            self.ledger.begin(source)
+            before, self._n_chars = self._n_read, 0
+            here = Counter[str]()
+            with contextlib.closing(drafts):
+                for change in decisions.changes(drafts):
+                    self._take(change, here)
+                    if is_sampled and self._n_of_file(before) >= _FILE_BYTES:
+                        break
+                else:
+                    self._n_read = before + source.size
+            n_of_file = min(source.size, self._n_of_file(before))
+            self._n_read = before + n_of_file
+            for name, count in here.items():
+                found[name] += count * source.size / max(1, n_of_file)  # type: ignore[assignment]  # rounded below
+            n_drawn += source.size
+        factor = max(1, total) / max(1, n_drawn) if is_sampled else 1.0
+        self.share_read = self._n_read / total if is_sampled else 1.0
+        self.of = Counter({name: round(count * factor) for name, count in found.items()})
+        for reason, count in self.ledger.skips.counts.items():
+            own = (count - walked[reason]) / self.share_read if self.share_read else 0
+            self.of[f"skipped {reason}"] = round(walked[reason] + own)
+        self.reading.check_something_was_read(progress.n_documents, self.ledger.skips)
+        self.read_seconds = (time.perf_counter() - started - self.load_seconds - self._count_seconds) / max(
+            self.share_read, 1e-9
+        )
 
-    # -- reading --------------------------------------------------------------------------------------------------
+    def _n_of_file(self, before: int) -> int:
+        """Bytes read of a file; of one that does not say, by its text."""
+        return self._n_read - before or self._n_chars // _UNPACKED
 
-    def _read(self) -> Estimates:
-        done = []
-        with contextlib.ExitStack() as self._open:
-            for part in parts(self.files):
-                self._read_part(part)
-                self.progress.n_bytes += round(part.n_bytes)
-                done.append(part)
-        return Estimates(done)
+    def _add_bytes(self, count: int) -> None:
+        self._n_read += count
+        self.ledger.progress.add_bytes(count)
 
-    def _read_part(self, part: Part) -> None:
-        """Count what a part holds: its documents, and what they would be cut into."""
-        cut = Counter[str]()  # of documents that are cut
-        n_chars = n_cut_chars = 0
-        for document in self._documents(part):
-            if document.id in self._deleted:
-                continue
-            self.progress.n_documents += 1
-            kind = self.knowledge.of_document(document)
-            owner = self._tally.source_of(document.id)
-            self._tally.n_read[owner] += 1
-            self._tally.n_kept[owner] += kind != ADDED
-            for name in ("documents", kind):
-                part.counts[name] += part.share
-            if kind != UNCHANGED:
-                n_chars += len(document.text)
-                if part.source is None or n_cut_chars < _PART_CHARS:
-                    n_cut_chars += len(document.text)
-                    self._count(self._cutting().submit(document, document_hash(document)), cut, part.share)
-            self._tell()
-        if self._cutter is not None:
-            self._count(self._cutter.drain(), cut, part.share)
-        whole_texts = self.plan.spec.chunk.size is None
-        for name, count in cut.items():
-            a_document = name == "empty" or (whole_texts and name not in ("text_bytes", "tokens"))
-            part.counts[name] += count * (part.share if a_document else n_chars / max(1, n_cut_chars))
-
-    def _documents(self, part: Part) -> Iterator[Document]:
-        """Those of a part. In a sample, a record whose id is its number may have another's."""
-
-        def skip(skipped: Skip) -> None:
-            self.skips.add(skipped)
-            part.skips.add(skipped)
-            if is_unreadable(skipped.where, skipped.reason, self._name):
-                self._unreadable.add(skipped.where)
-
-        if part.source is not None:
-            yield from read(part.source, self.reading.read_options, on_skip=skip, layouts=self.reading.layouts)
+    def _take(self, change: Change, here: Counter[str]) -> None:
+        self.ledger.change(change)
+        self._n_chars += change.draft.n_chars
+        if change.kind in (Kind.KEPT_OUT, Kind.REPEATED):
             return
-        for document in self.reading.documents(skip, self._begin):
-            if self._is_repeated(document):
-                skip(Skip(document.id, REPEATED))
+        here["documents"] += 1
+        here[change.kind.value] += 1
+        self.known.documents.keep(change.draft.id)
+        if change.is_cut:
+            items = change.draft.cut()
+            self.ledger.cut(items)
+            if items:
+                self._count(items, here)
             else:
-                yield document
+                here["empty"] += 1
+        self.ledger.tell()
 
-    def _begin(self, source: Source) -> bool:
-        self._name = source.name
-        return True
+    def _count(self, items: Sequence[Item], here: Counter[str]) -> None:
+        """What the chunks of a document add."""
+        encoder = self.resolved.encoder
+        texts = self.known.fresh(items)
+        here["chunks"] += len(items)
+        here["text_bytes"] += sum(len(item.row.text.encode("utf-8", "surrogatepass")) for item in items)
+        here["truncated"] += len(too_long(items, encoder, self.resolved.spec.chunk))
+        here["to_encode"] += len(texts)
+        started = time.perf_counter()
+        here["tokens"] += sum(row.n_tokens for row in encoder.rendered(texts, None)) if texts else 0
+        self._count_seconds += time.perf_counter() - started
+        self.rows += [item.row for item in items][: SAMPLE_ROWS - len(self.rows)]
+        self.texts += texts[: TEXTS - len(self.texts)]
 
-    def _is_repeated(self, document: Document) -> bool:
-        """Whether another document had its id before."""
-        key = digest(document.id)
-        if self._ids.find(key):
-            return True
-        self._ids.add(key, 0)
-        return False
-
-    def _count(self, cut: Iterable[list[Item]], counts: Counter[str], share: float) -> None:
-        """What documents that are cut add, one list a document; `share`: of a document that each is."""
-        for items in cut:
-            if not items:
-                counts["empty"] += 1
-                continue
-            encoder = self.plan.encoder
-            for item in items:
-                self.samples.add(item.row)
-            fresh = self.knowledge.fresh(items)
-            counts["chunks"] += len(items)
-            counts["text_bytes"] += sum(len(item.row.text.encode("utf-8", "surrogatepass")) for item in items)
-            n_truncated = len(too_long(items, encoder, self.plan.spec.chunk))
-            read = _share_read(items[0], encoder, share) if self.plan.spec.chunk.size is None else 1.0
-            counts["truncated"] += n_truncated if read == 1 else len(items)
-            counts["to_encode"] += len(fresh)
-            started = time.perf_counter()
-            counts["tokens"] += round(read * _n_tokens(encoder, [item.text for item in fresh]))
-            self._count_seconds += time.perf_counter() - started
-            self._texts.add(fresh)
-            self.progress.n_cut += len(items)
-            self._tell()
-
-    def _cutting(self) -> Cutter:
-        """The cutter, made when the first document is cut: a plan without a new document loads no model."""
-        if self._cutter is None:
-            started = time.perf_counter()
-            chunker = chunker_of(self.plan.encoder, self.plan.spec.chunk)
-            self._load_seconds = time.perf_counter() - started
-            self._cutter = self._open.enter_context(Cutter(chunker))
-        return self._cutter
-
-    # -- what follows ---------------------------------------------------------------------------------------------
-
-    def _forecast(
-        self, found: Estimates, removed: int | None, skipped: dict[str, int], read_seconds: float
-    ) -> Forecast:
-        plan, spec = self.plan, self.plan.spec
-        to_encode, tokens, chunks = found["to_encode"], found["tokens"], found["chunks"]
-        dim = spec.filter.width(plan.hidden) if plan.wants_a_sample else plan.dim()
-        n_new, text_bytes = chunks.value, found["text_bytes"].value
-        first = first_recipes(plan, dim, n_new=n_new, text_bytes=text_bytes)  # what is refused is refused now
-        speed = self._speed(to_encode.value)
-        n_words = n_lexical_rows(plan, n_new)
-        packed = pack(self.samples.rows() or (stored_rows(plan) if n_words else []), dim, plan.index_options().lexical)
-        words = packed.lexical_seconds * n_words
-        other = self._load_seconds + read_seconds * (1 + plan.wants_a_sample) + packed.seconds * n_new + words
-        encode, low, high = (
-            (0.0, 0.0, 0.0)
-            if speed is None
-            else (tokens.value / speed.tokens_per_s, tokens.low / speed.high, tokens.high / speed.low)
-        )
-        return Forecast(
-            corpus=str(self.reading.corpus),
-            index=str(self.reading.index),
-            model=plan.encoder_spec.model,
-            method=plan.encoder_spec.method,
-            encoder=plan.encoder_spec,
-            filter=spec.filter,
-            dim=dim,
-            index_type=spec.index_type,
-            index_recipe=str((first[0][1] if first else None) or FLAT),
-            target_recall=plan.index_options().target_recall,
-            n_files=len(self.files),
-            corpus_bytes=self.corpus_bytes,
-            share_read=found.share,
-            documents=found["documents"],
-            added=found["added"],
-            changed=found["changed"],
-            unchanged=found["unchanged"],
-            removed=removed,
-            chunks=chunks,
-            to_encode=to_encode,
-            tokens=tokens,
-            truncated=found["truncated"],
-            empty=found["empty"],
-            skipped=skipped,
-            speed=speed,
-            load_seconds=self._load_seconds,
-            encode_seconds=encode,
-            lexical_seconds=words,
-            seconds=encode + other,
-            seconds_low=low + other,
-            seconds_high=high + other,
-            room=room(plan, self.reading.index, dim, packed, n_new=n_new, text_bytes=text_bytes),
-        )
-
-    def _speed(self, n_texts: int) -> Speed | None:
-        texts = self._texts.texts()
-        if not texts:
-            return None
-        self._tell(at_once=True)
-        project = None if self.plan.wants_a_sample else self.plan.filter
-        return measure(self.plan.encoder, texts, project, tune=n_texts >= TUNE_FROM)
+    def _chunker(self) -> Chunker:
+        started = time.perf_counter()
+        made = chunker_of(self.resolved.encoder, self.resolved.spec.chunk)
+        self.load_seconds = time.perf_counter() - started
+        return made
 
 
-class _Drawn:
-    """Some of the texts that would be encoded, chosen by their hashes: those with the lowest."""
+def _n_removed(resolved: Resolved, reading: Reading, ledger: Ledger, known: Known) -> int:
+    """How many documents of the sources that were read, whole, are in the index alone.
 
-    def __init__(self) -> None:
-        self._held: list[tuple[int, str]] = []  # a heap, the highest hash first
-        self._n_chars = 0
-
-    def add(self, items: Sequence[Item]) -> None:
-        """Offer texts, each once."""
-        for item in items:
-            heapq.heappush(self._held, (-int.from_bytes(item.row.text_hash), item.text))
-            self._n_chars += len(item.text)
-            while len(self._held) > 1 and (len(self._held) > _TEXTS or self._n_chars > _TEXTS_CHARS):
-                self._n_chars -= len(heapq.heappop(self._held)[1])
-
-    def texts(self) -> list[str]:
-        """Those that were chosen, by rising hash."""
-        return [text for _, text in sorted(self._held, reverse=True)]
+    Raises:
+        SpecError: a build would refuse to remove them.
+    """
+    if resolved.stored is None:
+        return 0
+    entries, names = ledger.selection.entries, ledger.selection.names
+    found = missing(resolved.stored, known.documents.others(), entries, names, ledger.unreadable)
+    if not reading.options.allow_removal:
+        ledger.check_none_is_lost(entries)
+        ledger.check_removal(found, reading.index)
+    return len(found.gone)
 
 
-def _share_read(item: Item, encoder: Encoder, share: float) -> float:
-    """Of the tokens of a block that is a share of a whole document: those before the model's limit, evenly taken."""
-    limit = encoder.text_limit()
-    if share == 1 or limit is None:
-        return 1.0
-    ids = encoder.tokenizer.ids([encoder.tokenizer.head(item.text, limit)])[0]
-    return min(1.0, share * limit / max(1, min(len(ids), limit)))
+def _made(counts: _Counts, files: Sequence[Source], removed: int | None) -> Plan:
+    """What follows from the counts."""
+    resolved, of, index = counts.resolved, counts.of, counts.reading.index
+    spec = resolved.spec
+    dim = spec.filter.width(resolved.hidden) if resolved.wants_a_sample else resolved.dim()
+    n_new, text_bytes = of["chunks"], of["text_bytes"]
+    first = first_recipes(resolved, dim, n_new=n_new, text_bytes=text_bytes)  # what is refused is refused now
+    speed = _speed(counts)
+    n_words = n_lexical_rows(resolved, n_new)
+    packed = pack(counts.rows or (stored_rows(resolved) if n_words else []), dim, resolved.index_options().lexical)
+    encode = 0.0 if speed is None else of["tokens"] / speed.tokens_per_s
+    words = packed.lexical_seconds * n_words
+    read = counts.read_seconds * (1 + resolved.wants_a_sample)
+    reasons = {name.removeprefix("skipped "): count for name, count in of.items() if name.startswith("skipped ")}
+    return Plan(
+        corpus=str(counts.reading.corpus),
+        index=str(index),
+        model=resolved.encoder_spec.model,
+        method=resolved.encoder_spec.method,
+        encoder=resolved.encoder_spec,
+        filter=spec.filter,
+        dim=dim,
+        index_type=spec.index_type,
+        index_recipe=str((first[0][1] if first else None) or FLAT),
+        target_recall=resolved.index_options().target_recall,
+        n_files=len(files),
+        corpus_bytes=sum(file.size for file in files),
+        share_read=counts.share_read,
+        documents=of["documents"],
+        added=of[Kind.NEW.value],
+        changed=of[Kind.CHANGED.value],
+        unchanged=of[Kind.SAME.value],
+        removed=removed,
+        chunks=n_new,
+        to_encode=of["to_encode"],
+        tokens=of["tokens"],
+        truncated=of["truncated"],
+        empty=of["empty"],
+        skipped=dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+        speed=speed,
+        load_seconds=counts.load_seconds,
+        encode_seconds=encode,
+        lexical_seconds=words,
+        seconds=encode + counts.load_seconds + read + packed.seconds * n_new + words,
+        footprint=footprint(resolved, index, dim, packed, n_new=n_new, text_bytes=text_bytes),
+    )
 
 
-def _n_tokens(encoder: Encoder, texts: Sequence[str]) -> int:
-    """Tokens that the model reads for documents, all copies and prompts together."""
-    return sum(row.n_tokens for row in encoder.rendered(texts, None)) if texts else 0
+def _speed(counts: _Counts) -> Speed | None:
+    if not counts.texts:
+        return None
+    counts.ledger.tell(at_once=True)
+    project = None if counts.resolved.wants_a_sample else counts.resolved.filter
+    return measure(counts.resolved.encoder, counts.texts, project, tune=counts.of["to_encode"] >= TUNE_FROM)

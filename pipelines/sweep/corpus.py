@@ -15,22 +15,20 @@ from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import QueryError
-from ragidx.corpora.records import Document
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
-from ragidx.pipelines.ingest.chunks import Cutter, Item
-from ragidx.pipelines.ingest.corpus import Reading, chunker_of, too_long
-from ragidx.pipelines.ingest.encode import encode, windows, with_vector
+from ragidx.pipelines.ingest.corpus import Reading, chunker_of
+from ragidx.pipelines.ingest.encode import encode, too_long, windows, with_vector
 from ragidx.pipelines.ingest.fit_filter import document_sample
 from ragidx.pipelines.ingest.options import SweepKeywords, build_options
 from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips, Teller
-from ragidx.pipelines.ingest.resolve import resolve
+from ragidx.pipelines.ingest.resolve import resolve_against
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
 from ragidx.pipelines.sweep.measure import temporary_room
 from ragidx.pipelines.sweep.source import SweepSource
 
@@ -63,16 +61,17 @@ class CorpusSource(SweepSource):
         on_build: OnProgress | None = None,
     ) -> None:
         asked = build_options("sweep", filter="none", **options)
-        self._reading, self._plan = Reading(corpus, out or folder, asked), resolve(asked)
-        self.name, self.spec = str(corpus), self._plan.spec
-        self.hidden = self.dim = self._plan.encoder.hidden
+        self._reading, self._resolved = Reading(corpus, out or folder, asked), resolve_against(asked)
+        self.name, self.spec = str(corpus), self._resolved.spec
+        self.hidden = self.dim = self._resolved.encoder.hidden
         self.n_documents = 0
         self._path = folder / "raw.f32"
         self._chunk_ids: list[str] = []
         self._doc_ids: list[str] = []
         self._skips, self._progress, self._n_truncated = Skips(), Progress(), 0
         self._tell = Teller(on_build, self._progress)
-        self._drawn: list[Document] = []
+        self._cutter = Cutter(lambda: chunker_of(self.encoder, self.spec.chunk))
+        self._drawn: list[Draft] = []
         with temporary_room(self._path):
             self._file = self._path.open("wb")
             self._texts = self._path.with_suffix(".texts").open("w", encoding="utf-8")
@@ -84,7 +83,7 @@ class CorpusSource(SweepSource):
     @property
     def encoder(self) -> Encoder:
         """The one that made the vectors."""
-        return self._plan.encoder
+        return self._resolved.encoder
 
     def encode(self, queries: Sequence[str]) -> Floats:
         """Raw."""
@@ -96,15 +95,13 @@ class CorpusSource(SweepSource):
 
     def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
         """That of a build: of documents with the lowest lots the chunks with the lowest lots."""
-        chosen = {document.id for document in self._drawn}
+        chosen = {draft.id for draft in self._drawn}
         rows = [row for row, doc_id in enumerate(self._doc_ids) if doc_id in chosen]
         picked = [rows[place] for place in lowest(spec.seed, (self._chunk_ids[row] for row in rows), spec.sample)]
         if not tokens:
             return Sample(embeddings=self.rows(np.array(picked, np.int64)))
         names = {self._chunk_ids[row] for row in picked}
-        with Cutter(self._chunker()) as cutter:
-            cut = [items for document in self._drawn for items in cutter.submit(document, b"")]
-            every = [item for items in [*cut, *cutter.drain()] for item in items]
+        every = [item for items in cut_ahead(self._drawn) for item in items]
         return Sample(ids=self.encoder.tokenizer.ids([item.text for item in every if item.row.chunk_id in names]))
 
     def texts(self) -> Iterator[str]:
@@ -123,36 +120,31 @@ class CorpusSource(SweepSource):
     def _names(self, column: str) -> list[str]:
         return self._doc_ids if column == "doc_id" else self._chunk_ids
 
-    def _chunker(self) -> Chunker:
-        return chunker_of(self.encoder, self.spec.chunk)
-
     def _encode_all(self, fitted: FilterSpec | None) -> None:
         self._progress.total_bytes, self._progress.has_new = self._reading.total_bytes(), True
         sample = None if fitted is None else document_sample(dataclasses.replace(self.spec, filter=fitted))
         for window in windows(self._items(sample)):
             self._encode(window)
-        self._drawn = [] if sample is None else sample.documents()
+        self._drawn = [] if sample is None else sample.items()
         self._reading.check_something_was_read(self.n_documents, self._skips)
         self._progress.last = True
         self._tell(at_once=True)
 
-    def _items(self, sample: DocumentSample | None) -> Iterator[Item]:
-        """The chunks of the corpus; its documents are added to the sample."""
-        with Cutter(self._chunker()) as cutter:
-            for document in self._reading.documents(self._skips.add, on_read=self._progress.add_bytes):
-                if sample is not None:
-                    sample.add(document)
-                self.n_documents += 1
-                self._progress.n_documents += 1
-                self._tell()
-                for items in cutter.submit(document, b""):
-                    yield from self._counted(items)
-            for items in cutter.drain():
-                yield from self._counted(items)
+    def _items(self, sample: DocumentSample[Draft] | None) -> Iterator[Item]:
+        """The chunks of the corpus."""
+        for items in cut_ahead(self._drafts(sample)):
+            self._progress.n_cut += len(items)
+            yield from items
 
-    def _counted(self, items: Sequence[Item]) -> Sequence[Item]:
-        self._progress.n_cut += len(items)
-        return items
+    def _drafts(self, sample: DocumentSample[Draft] | None) -> Iterator[Draft]:
+        """The documents of the corpus; they are added to the sample."""
+        for draft in self._reading.drafts(self._cutter, self._skips.add, self._progress.add_bytes):
+            if sample is not None:
+                sample.add(draft.id, draft.n_chars, draft)
+            self.n_documents += 1
+            self._progress.n_documents += 1
+            self._tell()
+            yield draft
 
     def _encode(self, window: Sequence[Item]) -> None:
         """Write the raw vectors of a window; a chunk without one is skipped."""

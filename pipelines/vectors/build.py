@@ -38,7 +38,7 @@ from ragidx.pipelines.vectors.spec import check_given, spec_of_vectors
 from ragidx.pipelines.vectors.writer import DELETED, IndexWriter
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.ingest.resolve import Plan
+    from ragidx.pipelines.ingest.resolve import Resolved
 
 
 class VectorKeywords(QueryKeywords, StoreKeywords, total=False):
@@ -113,12 +113,12 @@ class _Build:
         if old is not None and dim != cut_from:
             check_width(dim, old.dim, "the file", first.file)
         asked = time.perf_counter()
-        plan = self._model(old, dim if old is None else old.dim)
-        asks = None if plan is None else plan.spec
+        resolved = self._model(old, dim if old is None else old.dim)
+        asks = None if resolved is None else resolved.spec
         spec_of_vectors(  # what does not go into the index is refused in the words of a build
             old, dim, index_type=o.index_type, made_by=self._made_by, queries=asks, where=str(self.index)
         )
-        self.report.encode_seconds = 0.0 if plan is None else time.perf_counter() - asked
+        self.report.encode_seconds = 0.0 if resolved is None else time.perf_counter() - asked
         with (
             cleaned_if_refused(self.index),
             IndexWriter(
@@ -130,13 +130,13 @@ class _Build:
                 stemmer=o.stemmer,
                 lexical=o.lexical,
                 made_by=self._made_by,
-                queries=plan,
+                queries=resolved,
                 replace=o.rebuild,
             ) as writer,
         ):
             if o.restore:
                 writer.restore()
-            check = None if plan is None else _ModelCheck(plan, str(self.vectors), self.report)
+            check = None if resolved is None else _ModelCheck(resolved, str(self.vectors), self.report)
             for batch in itertools.chain([first], batches):
                 self._add(writer, batch, check)
             if not self.report.n_chunks and not self.report.n_deleted_before:
@@ -161,7 +161,7 @@ class _Build:
         self._tell(at_once=True)
         return r
 
-    def _model(self, old: Manifest | None, width: int) -> Plan | None:
+    def _model(self, old: Manifest | None, width: int) -> Resolved | None:
         """The model of questions, where one is named."""
         return None if self.options.model is None else model_of_queries(self.index, old, self.options, width)
 
@@ -220,13 +220,13 @@ class _ModelCheck:
     """Whether the model made the vectors: asked after the first batches that have enough texts, and at the end of all.
 
     Args:
-        plan: of the model.
+        resolved: of the model.
         where: the vectors, for messages.
         report: gets the seconds, and what the model ran on.
     """
 
-    def __init__(self, plan: Plan, where: str, report: BuildReport) -> None:
-        self._plan, self._where, self._report = plan, where, report
+    def __init__(self, resolved: Resolved, where: str, report: BuildReport) -> None:
+        self._resolved, self._where, self._report = resolved, where, report
         self._sample = TextSample()
         self._has_begun = False
 
@@ -251,8 +251,8 @@ class _ModelCheck:
 
     def _compare(self, *, is_last: bool) -> Queries:
         started = time.perf_counter()
-        found = compare(self._plan, self._sample, self._where, is_last=is_last)
+        found = compare(self._resolved, self._sample, self._where, is_last=is_last)
         if found.n_checked:
-            self._report.device, self._report.dtype = self._plan.encoder.device, self._plan.encoder.dtype
+            self._report.device, self._report.dtype = self._resolved.encoder.device, self._resolved.encoder.dtype
             self._report.encode_seconds += time.perf_counter() - started
         return found

@@ -1,6 +1,6 @@
 """Questions for precomputed vectors: which model encodes them, and whether it made the vectors.
 
-model and options -> Plan of an ordinary build, whose encoder and filter make the vectors of questions. Texts that come
+model and options -> what a build resolves to, whose encoder and filter make the vectors of questions. Texts that come
 with the vectors are encoded and compared with them; these new vectors are not stored. `compare` loads the model, and so
 does `model_of_queries` where nothing else gives its width.
 """
@@ -27,7 +27,7 @@ from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.report import Queries
-from ragidx.pipelines.ingest.resolve import Plan, resolve
+from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
 
 N_TEXTS = 32  # encoded again, at most
 
@@ -39,7 +39,7 @@ _ROUNDING = 0.0002  # what number formats come to
 _SHARE = 0.02
 
 
-def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, width: int) -> Plan:
+def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, width: int) -> Resolved:
     """The model that encodes questions, for vectors of this width.
 
     An option that is not given is as the index has it; in a new index, as a build of a corpus would, but the
@@ -60,27 +60,27 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
     if asks is not None:
         options = dataclasses.replace(options, encoder=continued_options(asks, options.encoder))
     try:
-        plan = resolve(options)
+        resolved = resolve_against(options)
     except ModelError as fault:
         raise ModelError(fault.message, f"{fault.hint}; or {_WITHOUT}", where=fault.where) from fault
     says_filter = bool(options.filter)
     if have is not None:
-        if asks is None or (says_filter and plan.spec.filter != have.filter):
-            return plan  # the caller compares the specs and reports the difference
-        weights = weights_fingerprint(plan.files, have.weights)
-        spec = dataclasses.replace(plan.spec, filter=have.filter, weights=weights)
-        return Plan(spec, plan.files, plan.options, Store.open(index))  # with the filter's own numbers
-    possible = [plan.spec.filter] if says_filter else [plan.spec.filter, FilterSpec(name="none")]
-    widths = {kept: kept.width(plan.hidden) for kept in possible}
+        if asks is None or (says_filter and resolved.spec.filter != have.filter):
+            return resolved  # the caller compares the specs and reports the difference
+        weights = weights_fingerprint(resolved.files, have.weights)
+        spec = dataclasses.replace(resolved.spec, filter=have.filter, weights=weights)
+        return Resolved(spec, resolved.files, resolved.options, Store.open(index))  # with the filter's own numbers
+    possible = [resolved.spec.filter] if says_filter else [resolved.spec.filter, FilterSpec(name="none")]
+    widths = {kept: kept.width(resolved.hidden) for kept in possible}
     for kept, numbers in widths.items():
         if numbers == width:
-            return Plan(dataclasses.replace(plan.spec, filter=kept), plan.files, plan.options, None)
-    raise _other_width(plan, sorted(set(widths.values())), width, says_filter=says_filter)
+            return Resolved(dataclasses.replace(resolved.spec, filter=kept), resolved.files, resolved.options, None)
+    raise _other_width(resolved, sorted(set(widths.values())), width, says_filter=says_filter)
 
 
-def _other_width(plan: Plan, widths: Sequence[int], width: int, *, says_filter: bool) -> SpecError:
-    name, hint = plan.files.name, f"name the model that made them, or {_WITHOUT}"
-    if width < plan.hidden:
+def _other_width(resolved: Resolved, widths: Sequence[int], width: int, *, says_filter: bool) -> SpecError:
+    name, hint = resolved.files.name, f"name the model that made them, or {_WITHOUT}"
+    if width < resolved.hidden:
         kept = "" if says_filter else f"of their first numbers with `filter=truncation` `dim={width}`, "
         hint = f"say what was kept {kept or 'with `filter` and `dim`, '}{hint}"
     with_filter = " with that filter" if says_filter else ""
@@ -133,14 +133,14 @@ class TextSample:
         return np.stack([one.vector for one in self._drawn])
 
 
-def compare(plan: Plan, sample: TextSample, where: str, *, is_last: bool = True) -> Queries:
+def compare(resolved: Resolved, sample: TextSample, where: str, *, is_last: bool = True) -> Queries:
     """Encode the texts again and compare: a model that did not make the vectors is refused.
 
     The median of the cosines must be 0.99, and closer to 1 where different texts are near each other, as those of
     many decoders are: a fiftieth of the way to another text, at most.
 
     Args:
-        plan: the model, by `model_of_queries`.
+        resolved: the model, by `model_of_queries`.
         sample: texts and the vectors that were given for them.
         where: the file, for messages.
         is_last: False: there is more to come, and the beginning of a file need not be like the rest (long texts, cut
@@ -149,18 +149,18 @@ def compare(plan: Plan, sample: TextSample, where: str, *, is_last: bool = True)
     Raises:
         SpecError: the vectors are not the model's.
     """
-    encoder = plan.encoder_spec
+    encoder = resolved.encoder_spec
     if not len(sample):
         return Queries(encoder, 0)
-    given = l2_normalize(sample.vectors[:, : plan.dim()]).vectors
-    made = plan.embedder.embed_document(sample.texts)
+    given = l2_normalize(sample.vectors[:, : resolved.dim()]).vectors
+    made = resolved.embedder.embed_document(sample.texts)
     cosines = (given * made).sum(axis=1)
     median, least, others = float(np.median(cosines)), float(cosines.min()), _others(given, sample.texts)
     needed = 1 - min(_FAR, max(_ROUNDING, _SHARE * (1 - others)))
     if (median if is_last else float(cosines.max())) < needed:
         n, near = len(sample), f", since different texts have {others:.4f} here" if needed > 1 - _FAR else ""
         raise SpecError(
-            f"'{plan.files.name}' did not make these vectors: of {n} text{'s' * (n > 1)} encoded again, the median "
+            f"'{resolved.files.name}' did not make these vectors: of {n} text{'s' * (n > 1)} encoded again, the median "
             f"cosine with what is given is {median:.4f} (least {least:.4f}), and {needed:.4f} is asked for{near}",
             f"name the model, `method`, `pooling` and `filter` that made them, or {_WITHOUT}",
             where=where,

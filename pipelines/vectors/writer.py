@@ -43,7 +43,7 @@ from ragidx.pipelines.vectors.rows import NOTHING_ADDED, VectorRows, checked_row
 from ragidx.pipelines.vectors.spec import spec_of_vectors
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.ingest.resolve import Plan
+    from ragidx.pipelines.ingest.resolve import Resolved
 
 SEEN_BEFORE = "the id was seen before"
 DELETED = "deleted by hand"
@@ -104,7 +104,7 @@ class IndexWriter:
         stemmer: str | None = None,
         lexical: bool | None = None,
         made_by: str = "",
-        queries: Plan | None = None,
+        queries: Resolved | None = None,
         replace: bool = False,
     ) -> None:
         dim = _width(dim)

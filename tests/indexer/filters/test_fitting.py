@@ -22,10 +22,10 @@ def _documents(lengths: list[int]) -> list[Document]:
 
 
 def _drawn(documents: list[Document], **bounds: int) -> list[str]:
-    sample = DocumentSample(bounds.pop("seed", 0), **bounds)
+    sample = DocumentSample[str](bounds.pop("seed", 0), **bounds)
     for document in documents:
-        sample.add(document)
-    return [document.id for document in sample.documents()]
+        sample.add(document.id, len(document.text), document.id)
+    return sample.items()
 
 
 # the sample
@@ -65,15 +65,15 @@ def test_the_sample_does_not_depend_on_the_order_of_the_corpus(
 
 
 def test_a_blank_document_is_not_drawn() -> None:
-    assert _drawn([Document("blank", " \n\t"), Document("said", "word")], n=5, n_chars=100) == ["said"]
+    assert _drawn([Document("blank", ""), Document("said", "word")], n=5, n_chars=100) == ["said"]
 
 
 def test_a_long_stream_is_held_in_bounded_memory() -> None:
-    sample = DocumentSample(0, n=10_000, n_chars=1000)
+    sample = DocumentSample[int](0, n=10_000, n_chars=1000)
     most = 0
     for number in range(3000):
-        sample.add(Document(f"d{number}", "x" * 100))
-        most = max(most, len(sample.documents()))
+        sample.add(f"d{number}", 100, number)
+        most = max(most, len(sample.items()))
 
     assert most == 10
 

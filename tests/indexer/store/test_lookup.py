@@ -92,12 +92,3 @@ def test_a_text_has_the_vector_of_a_live_row_else_that_of_a_dead_one(
     found = CommittedVectors(store.segments, [mask]).get([rows[0].text_hash])
 
     np.testing.assert_array_equal(found[rows[0].text_hash], made[wanted].astype("<f2"))
-
-
-def test_documents_whose_hash_ends_otherwise_are_counted_once_while_they_are_alive(documents: Documents) -> None:
-    assert documents.count_hashed_otherwise(HASHES[0][-4:]) == 2
-    assert documents.count_hashed_otherwise(b"none") == 3
-
-    list(documents.pop("b"))
-
-    assert documents.count_hashed_otherwise(HASHES[0][-4:]) == 1

@@ -69,7 +69,6 @@ def test_a_build_for_machines_has_one_json_object_on_stdout_and_its_progress_on_
         "n_encoded": 6,
         "n_reused": 0,
         "n_chunks_unchanged": 0,
-        "n_cut_before": 0,
         "n_truncated": 0,
         "n_empty": 0,
         "n_fitted": 0,

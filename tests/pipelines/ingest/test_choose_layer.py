@@ -20,7 +20,7 @@ from ragidx.indexer.store.generations import committed
 from ragidx.pipelines.ingest import choose_layer as module
 from ragidx.pipelines.ingest.choose_layer import choose_layer
 from ragidx.pipelines.ingest.report import Progress
-from ragidx.pipelines.plan.plan import forecast
+from ragidx.pipelines.plan.plan import plan
 
 from ..conftest import Done
 
@@ -145,14 +145,14 @@ def test_a_plan_takes_the_last_layer_or_that_of_the_index(
     corpus: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = tmp_path / "index"
-    before = forecast(corpus, index, layer="auto", **tiny)
+    before = plan(corpus, index, layer="auto", **tiny)
     monkeypatch.setattr(module, "choose_layer", lambda *_: (1, [0.75, 0.5]))
     ragidx.build(corpus, index, layer="auto", **tiny)
 
-    after = forecast(corpus, index, layer="auto", **tiny)
+    after = plan(corpus, index, layer="auto", **tiny)
 
-    assert (before.encoder.layer, before.to_encode.value) == (-1, 20)
-    assert (after.encoder.layer, after.to_encode.value) == (1, 0)
+    assert (before.encoder.layer, before.to_encode) == (-1, 20)
+    assert (after.encoder.layer, after.to_encode) == (1, 0)
 
 
 @pytest.mark.slow

@@ -16,9 +16,9 @@ from ragidx.corpora.errors import ModelError
 from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.store.rows import Row
-from ragidx.pipelines.ingest.chunks import Item
 from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS, encode, windows
 from ragidx.pipelines.ingest.report import Progress, Teller
+from ragidx.pipelines.ingest.workers.chunks import Item
 
 
 def _item(number: int, text: str) -> Item:

@@ -23,7 +23,7 @@ from ragidx.indexer.encoders.endpoint import CANARY, REQUEST_TEXTS
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.report import StrictError
-from ragidx.pipelines.plan.plan import forecast
+from ragidx.pipelines.plan.plan import plan
 from ragidx.pipelines.sweep.sweep import sweep
 
 from ...embedding_server import EmbeddingServer, Handler, after, status, vector_of, vectors
@@ -311,11 +311,11 @@ def test_a_sweep_asks_for_each_text_once(server: EmbeddingServer, many: Path, in
 
 @pytest.mark.slow
 def test_a_plan_knows_the_width_and_builds_nothing(server: EmbeddingServer, many: Path, tmp_path: Path) -> None:
-    found = forecast(many, tmp_path / "index", model="openai:m", endpoint=server.url)
+    found = plan(many, tmp_path / "index", model="openai:m", endpoint=server.url)
 
-    assert (found.dim, found.to_encode.value, found.method) == (16, 300, "endpoint")
+    assert (found.dim, found.to_encode, found.method) == (16, 300, "endpoint")
     assert found.speed is not None
-    assert found.room.filter_bytes == 0  # the canary is none
+    assert found.footprint.filter_bytes == 0  # the canary is none
     assert not (tmp_path / "index").exists()
 
 

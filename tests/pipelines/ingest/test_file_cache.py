@@ -21,6 +21,7 @@ from ragidx.indexer.store.manifest import FILE_CACHE
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.ingest import file_cache as seen
+from ragidx.pipelines.ingest.ledger import REPEATED
 from ragidx.pipelines.ingest.report import BuildReport, StrictError
 from ragidx.pipelines.maintain.delete import delete
 
@@ -181,7 +182,7 @@ def test_a_file_whose_id_is_that_of_a_file_passed_over_is_left_out(corpus: Path,
         report = ragidx.build(corpus, index)
         counts.append((*_counts(report), report.n_documents, report.committed, report.skipped))
 
-    told = {seen.REPEATED: 1}
+    told = {REPEATED: 1}
     assert counts == [
         (3, 3, 0, 1, 0, 4, True, told),  # the record takes the file's place
         (4, 4, 0, 0, 0, 4, False, told),

@@ -23,8 +23,8 @@ from ragidx.pipelines.ingest.options import (
     SweepKeywords,
     build_options,
 )
-from ragidx.pipelines.ingest.resolve import resolve
-from ragidx.pipelines.plan.plan import forecast
+from ragidx.pipelines.ingest.resolve import resolve_against
+from ragidx.pipelines.plan.plan import plan
 from ragidx.pipelines.sweep.sweep import sweep
 
 
@@ -96,7 +96,7 @@ def test_settings_of_fields_are_tuples_and_a_name_that_is_none_is_refused() -> N
     )
 
 
-@pytest.mark.parametrize(("door", "call"), [("build", ragidx.build), ("build", forecast), ("sweep", sweep)])
+@pytest.mark.parametrize(("door", "call"), [("build", ragidx.build), ("build", plan), ("sweep", sweep)])
 def test_a_name_that_no_build_takes_is_refused_with_the_near_miss(door: str, call: object, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
 
@@ -116,7 +116,7 @@ def test_a_machine_that_is_not_there_is_refused_when_the_options_are_made(wrong:
 
 
 def test_a_plan_follows_from_options_alone_where_no_index_is_gone_on_with() -> None:
-    plan = resolve(build_options(method="echo", tau=4, chunk_size="none", chunk_overlap=0))
+    plan = resolve_against(build_options(method="echo", tau=4, chunk_size="none", chunk_overlap=0))
 
     assert (plan.spec.encoder.method, plan.spec.filter.tau, plan.spec.chunk.size) == ("echo", 4, None)
     assert plan.stored is None

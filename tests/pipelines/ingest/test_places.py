@@ -18,7 +18,7 @@ from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Place
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.ingest.corpus import document_hash
+from ragidx.pipelines.ingest.workers.files import document_hash
 
 from ...corpora.readers.test_pdf import pdf
 from ..conftest import Done

@@ -16,7 +16,7 @@ from ragidx.indexer.store.manifest import read_manifest
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import field_bounds
 from ragidx.pipelines.ingest import file_cache
-from ragidx.pipelines.plan.plan import forecast
+from ragidx.pipelines.plan.plan import plan
 
 from ..conftest import Done
 
@@ -175,4 +175,4 @@ def test_a_wrong_setting_is_refused_before_anything_is_read(corpus: Path, tmp_pa
 
 
 def test_a_plan_reads_as_a_build_does(corpus: Path, tmp_path: Path) -> None:
-    assert forecast(corpus, tmp_path / "index").documents.value == 17
+    assert plan(corpus, tmp_path / "index").documents == 17

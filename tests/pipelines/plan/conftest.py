@@ -1,4 +1,4 @@
-"""What the tests of a plan share: a tiny model, a file of records, and a limit that makes it a large corpus."""
+"""What the tests of a plan share: a tiny model, and a file of records."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from ragidx.pipelines.plan import sample
 
 WORDS = re.findall(
     r"\w+", "the river rises in hills and flows past an old mill before it reaches a sea where ships wait"
@@ -38,19 +36,3 @@ def records(tmp_path: Path) -> Path:
     lines = [json.dumps({"id": f"r{n}", "text": text_of(n, 10 + n % 50)}) for n in range(400)]
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A corpus of more than 16 KB is too large to read whole, and blocks have 500 bytes."""
-    monkeypatch.setattr(sample, "WHOLE_BYTES", 16_000)
-    monkeypatch.setattr(sample, "SAMPLE_BYTES", 8_000)
-    monkeypatch.setattr(sample, "_BLOCK_BYTES", 500)
-
-
-@pytest.fixture
-def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A corpus of more than 30 KB is too large to read whole."""
-    monkeypatch.setattr(sample, "WHOLE_BYTES", 30_000)
-    monkeypatch.setattr(sample, "SAMPLE_BYTES", 30_000)
-    monkeypatch.setattr(sample, "_BLOCK_BYTES", 2_000)

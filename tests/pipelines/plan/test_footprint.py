@@ -17,7 +17,7 @@ from ragidx.indexer.ann import index_types, tuning
 from ragidx.indexer.ann.index_types import INDEX_TYPES, IndexOptions, candidates, footprint_of
 from ragidx.indexer.writing.merging import shares
 from ragidx.pipelines.plan.footprint import recipes
-from ragidx.pipelines.plan.plan import forecast
+from ragidx.pipelines.plan.plan import plan
 
 from ...raising import message_of
 from .conftest import text_of
@@ -77,25 +77,12 @@ def test_segments_share_the_memory_by_their_rows(parts: list[int], memory: int, 
 
 @pytest.mark.slow
 def test_every_index_type_stands_beside_the_chosen_one(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    room = forecast(records, tmp_path / "index", index_type="hnsw", **tiny).room
+    size = plan(records, tmp_path / "index", index_type="hnsw", **tiny).footprint
 
-    assert room.index_types[0].index_type == "hnsw"
-    assert {one.index_type for one in room.index_types} == set(INDEX_TYPES)
-    assert all(one.search_bytes <= one.disk_bytes <= one.build_bytes for one in room.index_types)
-    assert room.index_types[0].disk_bytes == room.index_bytes
-
-
-@pytest.mark.slow
-def test_narrower_vectors_take_less(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    room = forecast(records, tmp_path / "index", **tiny).room
-
-    assert [(one.dim, one.tau, one.vector_bytes) for one in room.widths] == [
-        (16, None, 32),
-        (8, 4, 16),
-        (4, 8, 16),  # what is narrower than 8 numbers is stored as 8
-        (2, 16, 16),
-    ]
-    assert room.widths[0].disk_bytes - room.widths[1].disk_bytes == 16 * room.n_chunks
+    assert size.index_types[0].index_type == "hnsw"
+    assert {one.index_type for one in size.index_types} == set(INDEX_TYPES)
+    assert all(one.search_bytes <= one.disk_bytes <= one.build_bytes for one in size.index_types)
+    assert size.index_types[0].disk_bytes == size.index_bytes
 
 
 # the index that is made
@@ -110,7 +97,7 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_a_small_index_is_compared_whole(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    assert forecast(records, tmp_path / "index", index_type="hnsw", **tiny).index_recipe == "flat"
+    assert plan(records, tmp_path / "index", index_type="hnsw", **tiny).index_recipe == "flat"
 
 
 @pytest.mark.slow
@@ -119,10 +106,10 @@ def test_a_small_index_is_compared_whole(records: Path, tmp_path: Path, tiny: di
 def test_what_the_build_makes_first_is_named(
     index_type: str, recipe: str, records: Path, tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
-    found = forecast(records, tmp_path / "index", index_type=index_type, **tiny)
+    found = plan(records, tmp_path / "index", index_type=index_type, **tiny)
 
     assert (found.index_recipe, found.target_recall) == (recipe, 0.95)
-    chosen = found.room.index_types[0]
+    chosen = found.footprint.index_types[0]
     assert (chosen.index_type, chosen.recipe, chosen.exact) == (index_type, recipe, False)
 
 
@@ -132,9 +119,9 @@ def test_an_index_of_known_vectors_alone_is_named_as_well(records: Path, tmp_pat
     ragidx.build(records, tmp_path / "index", index_type="sq8", target_recall=0.5, **tiny)
     records.write_text(records.read_text().replace('"id": "r', '"id": "other'))
 
-    found = forecast(records, tmp_path / "index", allow_removal=True)
+    found = plan(records, tmp_path / "index", allow_removal=True)
 
-    assert (found.to_encode.value, found.speed, found.index_recipe) == (0, None, "SQ8")
+    assert (found.to_encode, found.speed, found.index_recipe) == (0, None, "SQ8")
     assert found.target_recall == 0.5
 
 
@@ -150,18 +137,18 @@ def _memory_of(name: str, rows: int, dim: int) -> int:
 def test_what_does_not_fit_into_the_memory_is_marked_and_the_next_is_planned(
     records: Path, tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
-    rows = forecast(records, tmp_path / "index", **tiny).room.n_chunks
+    rows = plan(records, tmp_path / "index", **tiny).footprint.n_chunks
     limit = _memory_of("sq8", rows, 16)
 
-    room = forecast(records, tmp_path / "index", max_memory=limit, index_type="sq8", **tiny).room
+    size = plan(records, tmp_path / "index", max_memory=limit, index_type="sq8", **tiny).footprint
 
-    assert room.max_memory == limit
-    assert {one.index_type: one.fits for one in room.index_types} == {
+    assert size.max_memory == limit
+    assert {one.index_type: one.fits for one in size.index_types} == {
         name: min(footprint_of(one, rows, 16).memory_bytes for one in candidates(name, rows, 16)) <= limit
         for name in INDEX_TYPES
     }
-    assert not next(one.fits for one in room.index_types if one.index_type == "flat")
-    assert all(one.search_bytes <= limit for one in room.index_types if one.fits)
+    assert not next(one.fits for one in size.index_types if one.index_type == "flat")
+    assert all(one.search_bytes <= limit for one in size.index_types if one.fits)
 
 
 @pytest.mark.slow
@@ -173,7 +160,7 @@ def test_memory_that_nothing_fits_into_is_refused_as_the_build_refuses_it(
     options = tiny | {"index_type": index_type, "max_memory": 500}
 
     with pytest.raises(SpecError) as fault:
-        forecast(records, tmp_path / "index", **options)
+        plan(records, tmp_path / "index", **options)
     assert str(fault.value) == message_of(SpecError, lambda: ragidx.build(records, tmp_path / "index", **options))
     assert "more than `max_memory` leaves" in str(fault.value)
 
@@ -190,6 +177,6 @@ def test_segments_that_stay_leave_less_memory(records: Path, tmp_path: Path, tin
         "".join(json.dumps({"id": f"n{n}", "text": text_of(n, 9)}) + "\n" for n in range(90))
     )
 
-    forecast(more, tmp_path / "index", max_memory=held + _memory_of("sq8", 1000, 16), allow_removal=True)
+    plan(more, tmp_path / "index", max_memory=held + _memory_of("sq8", 1000, 16), allow_removal=True)
     with pytest.raises(SpecError, match="more than `max_memory` leaves"):
-        forecast(more, tmp_path / "index", max_memory=held + 100, allow_removal=True)
+        plan(more, tmp_path / "index", max_memory=held + 100, allow_removal=True)

@@ -11,7 +11,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.pipelines.maintain.delete import delete
-from ragidx.pipelines.plan.plan import Forecast, forecast
+from ragidx.pipelines.plan.plan import Plan, plan
 
 from ...raising import message_of
 
@@ -31,8 +31,8 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ragidx.build(["docs", "papers"], "index", **SMALL)
 
 
-def counts(found: Forecast) -> tuple[float, float, float, int | None]:
-    return found.added.value, found.changed.value, found.unchanged.value, found.removed
+def counts(found: Plan) -> tuple[float, float, float, int | None]:
+    return found.added, found.changed, found.unchanged, found.removed
 
 
 @pytest.mark.usefixtures("two")
@@ -43,7 +43,7 @@ def test_what_a_plan_says_of_sources_is_what_a_build_of_them_does(paths: list[st
         Path(f"papers/{number}.md").unlink()
     Path("docs/new.md").write_text("Hornets.")
 
-    found = forecast(paths, "index")
+    found = plan(paths, "index")
     report = ragidx.build(paths, "index")
 
     assert counts(found) == (report.n_added, report.n_changed, report.n_unchanged, report.n_removed)
@@ -64,10 +64,10 @@ def remove_docs() -> None:
 @pytest.mark.parametrize("change", [remove_most_papers, remove_docs])
 def test_what_a_build_of_a_source_refuses_is_refused_in_its_words(change: Callable[[], None]) -> None:
     change()
-    words = [_refusal(call) for call in (forecast, ragidx.build)]
+    words = [_refusal(call) for call in (plan, ragidx.build)]
 
     assert words[0] == words[1] != ""
-    assert forecast(None, "index", allow_removal=True).removed == {remove_docs: 3, remove_most_papers: 8}[change]
+    assert plan(None, "index", allow_removal=True).removed == {remove_docs: 3, remove_most_papers: 8}[change]
 
 
 def _refusal(call: Callable[..., Any]) -> str:
@@ -79,12 +79,12 @@ def test_documents_of_files_that_cannot_be_read_now_are_not_among_the_removed() 
     Path("docs/0.md").write_bytes(b"\0\1\2" * 99)
     Path("docs/1.md").unlink()
 
-    assert counts(forecast("docs", "index")) == (0, 0, 1, 1)
+    assert counts(plan("docs", "index")) == (0, 0, 1, 1)
 
 
 @pytest.mark.usefixtures("two")
 def test_what_was_deleted_by_hand_is_not_planned_until_it_is_restored() -> None:
     delete("index", ids=["papers/3.md"])
 
-    assert counts(forecast("papers", "index")) == (0, 0, 11, 0)
-    assert counts(forecast("papers", "index", restore=True)) == (1, 0, 11, 0)
+    assert counts(plan("papers", "index")) == (0, 0, 11, 0)
+    assert counts(plan("papers", "index", restore=True)) == (1, 0, 11, 0)

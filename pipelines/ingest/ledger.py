@@ -1,0 +1,179 @@
+"""The ledger of a build: what was read and what was decided, by source.
+
+Changes, skips, chunks -> counts, of which progress, the guard against removals, and the report are made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ragidx.corpora.records import Skip
+from ragidx.corpora.sources import Source
+from ragidx.indexer.store.lock import now
+from ragidx.indexer.store.source_list import SourceEntry, owner_of
+from ragidx.pipelines.ingest.changes import Change, Kind
+from ragidx.pipelines.ingest.corpus import check_removal
+from ragidx.pipelines.ingest.removal import Missing, is_unreadable
+from ragidx.pipelines.ingest.report import Progress, Skips, Teller
+from ragidx.pipelines.ingest.selection import Selection, lost
+from ragidx.pipelines.ingest.workers.chunks import Item
+
+REPEATED = "its id is another document's"
+"""Why a document is skipped whose id another one had before it in the same build."""
+
+
+@dataclass
+class Count:
+    """Documents of a source."""
+
+    n_new: int = 0
+    n_changed: int = 0
+    n_same: int = 0
+    n_stale: int = 0  # that could not be read this time, and are as before
+
+    @property
+    def n_had(self) -> int:
+        """Those that were read, and that the index had."""
+        return self.n_changed + self.n_same
+
+    @property
+    def n_all(self) -> int:
+        """Those that the source has after the build."""
+        return self.n_new + self.n_had + self.n_stale
+
+
+@dataclass
+class Ledger:
+    """What a build has done so far.
+
+    Attributes:
+        selection: the sources, and which are read.
+        progress: how far it is; it counts bytes, documents and chunks.
+        tell: called after each document.
+        skips: what was skipped.
+        sources: documents, by the name of the source.
+        unreadable: files and folders that could not be read this time.
+        n_unopened: files that did not change.
+        n_kept_out: documents that were deleted by hand.
+        n_empty, n_truncated: new and changed documents without a chunk, and documents longer than the model reads.
+        n_rows, n_reused: chunks that were added, and those of them whose vector was known.
+    """
+
+    selection: Selection
+    progress: Progress
+    tell: Teller
+    skips: Skips
+    sources: defaultdict[str, Count] = field(default_factory=lambda: defaultdict(Count))
+    unreadable: set[str] = field(default_factory=set)
+    n_unopened: int = 0
+    n_kept_out: int = 0
+    n_empty: int = 0
+    n_truncated: int = 0
+    n_rows: int = 0
+    n_reused: int = 0
+    _file: str = ""  # that is being read
+
+    @property
+    def total(self) -> Count:
+        """Documents of all sources that were read."""
+        each = map(dataclasses.astuple, self.sources.values())
+        return Count(*map(sum, zip(*each, strict=True))) if self.sources else Count()
+
+    def begin(self, source: Source) -> None:
+        """Note which file is read now."""
+        self._file = source.name
+
+    def skip(self, skip: Skip) -> None:
+        """Note what was skipped, in a file or in the walk."""
+        self.skips.add(skip)
+        if is_unreadable(skip.where, skip.reason, self._file):
+            self.unreadable.add(skip.where)
+
+    def pass_over(self, source: Source, n_documents: int) -> None:
+        """Note a file that did not change."""
+        self.progress.add_bytes(source.size)
+        self.n_unopened += 1
+        self._of(source.name).n_same += n_documents
+        self._count(n_documents)
+
+    def change(self, change: Change) -> None:
+        """Note what was decided about a document."""
+        if change.kind is Kind.KEPT_OUT:
+            self.n_kept_out += 1
+            return
+        if change.kind is Kind.REPEATED:
+            self.skip(Skip(change.draft.id, REPEATED))
+            return
+        of = self._of(change.draft.id)
+        of.n_new += change.kind is Kind.NEW
+        of.n_changed += change.kind is Kind.CHANGED
+        of.n_same += change.kind is Kind.SAME
+        self.progress.has_new |= change.is_cut
+        self._count(1)
+
+    def cut(self, items: Sequence[Item]) -> None:
+        """Note the chunks of a new or changed document."""
+        self.n_empty += not items
+        self.progress.n_cut += len(items)
+
+    def stale(self, doc_ids: Sequence[str]) -> None:
+        """Note documents that could not be read this time."""
+        for doc_id in doc_ids:
+            self._of(doc_id).n_stale += 1
+
+    def check_none_is_lost(self, before: Sequence[SourceEntry]) -> None:
+        """Whether each of several sources that were read still has a document.
+
+        Raises:
+            SpecError: one has none, and had some before.
+        """
+        for entry in before if len(self.selection.entries) > 1 else ():
+            if entry.name in self.selection.names and entry.n_documents and not self.sources[entry.name].n_all:
+                raise lost(entry.name, f"has no document now, and had {entry.n_documents:,}")
+
+    def check_removal(self, missing: Missing, index: Path) -> None:
+        """Whether a build may remove what is gone.
+
+        Raises:
+            SpecError: as `corpus.check_removal`, of one source.
+        """
+        for name, n_removed in missing.by_source.items():
+            where = index if len(self.selection.entries) < 2 else f"{index}: {name}"
+            check_removal(n_removed, self.sources[name].n_had + n_removed, where)
+
+    def entries(self, before: Sequence[SourceEntry], *, changed: bool) -> list[SourceEntry]:
+        """The sources as the manifest lists them; the date of one is that of the last build that changed something.
+
+        Args:
+            before: those that the committed state lists.
+            changed: whether this build adds, changes or removes a document.
+        """
+        known = {entry.name for entry in before}
+        return [
+            dataclasses.replace(
+                entry,
+                n_documents=self.sources[entry.name].n_all,
+                built=now() if changed or entry.name not in known else entry.built,
+            )
+            if entry.name in self.selection.names
+            else entry
+            for entry in self.selection.entries
+        ]
+
+    def _of(self, name: str) -> Count:
+        """The count of the source of a file or a document."""
+        owner = owner_of(self.selection.entries, name)
+        return self.sources["" if owner is None else owner.name]
+
+    def _count(self, n_documents: int) -> None:
+        self.progress.n_documents += n_documents
+        self.tell()
+
+
+def rules(entries: Sequence[SourceEntry]) -> list[tuple[str, str, list[str], list[str]]]:
+    """What of sources is a difference even where no document is: names, places and globs."""
+    return [(one.name, one.path, list(one.include), list(one.exclude)) for one in entries]

@@ -1,0 +1,114 @@
+"""Cutting documents into what is encoded, ahead of the model, in order.
+
+Document -> Items (row and text to encode); Drafts -> their Items, one list a document. One thread cuts the next
+documents while the model encodes; more of them would wait for the interpreter's lock. How many documents wait is
+bounded, by number and by characters.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.language import LANGUAGE, language_finder
+from ragidx.corpora.records import Document
+from ragidx.indexer.digests import digest
+from ragidx.indexer.store.rows import Row
+
+_WAITING = 64
+_WAITING_CHARS = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A chunk on its way: its row, and the text that is encoded."""
+
+    row: Row
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A document as it was read, before anything is decided about it.
+
+    Args:
+        id: of the document.
+        hash: of everything its rows hold.
+        n_chars: of its text; 0: it is blank.
+        cut: gives its chunks. Called where they are wanted, and not before.
+    """
+
+    id: str
+    hash: bytes
+    n_chars: int
+    cut: Callable[[], list[Item]]
+
+
+class Cutter:
+    """Cuts documents. Threads may share it.
+
+    Args:
+        make_chunker: called when the first text is cut: a build with nothing to cut loads no model.
+        language: whether documents that name no language get one in their metadata.
+    """
+
+    def __init__(self, make_chunker: Callable[[], Chunker], *, language: bool = False) -> None:
+        self._make_chunker, self._names_language = make_chunker, language
+
+    @functools.cached_property
+    def chunker(self) -> Chunker:
+        """The chunker, made now if it is not yet."""
+        return self._make_chunker()
+
+    @functools.cached_property
+    def _language(self) -> Callable[[str], str | None] | None:
+        return language_finder() if self._names_language else None
+
+    def cut(self, document: Document, doc_hash: bytes) -> list[Item]:
+        """The chunks of a document, with what their rows hold."""
+        items = []
+        chunks = list(self.chunker.chunks(document))
+        metadata = {**document.metadata, **document.file}
+        if self._language is not None:
+            metadata.setdefault(LANGUAGE, self._language(document.text))
+        positions = document.positions(chunk.start for chunk in chunks)
+        for chunk, (line, page) in zip(chunks, positions, strict=True):
+            text = self.chunker.encoded_text(chunk)
+            row = Row(
+                chunk_id=chunk.id,
+                doc_id=chunk.doc_id,
+                start=chunk.start,
+                end=chunk.end,
+                text=chunk.text,
+                heading=chunk.heading or document.heading,
+                text_hash=digest(text),
+                doc_hash=doc_hash,
+                metadata=metadata,
+                line=line,
+                page=page,
+            )
+            items.append(Item(row, text))
+        return items
+
+
+def cut_ahead(drafts: Iterable[Draft]) -> Iterator[list[Item]]:
+    """The chunks of each document, in order, cut in a thread of its own while the caller uses those before."""
+    waiting: deque[tuple[int, Future[list[Item]]]] = deque()
+    n_chars = 0
+    pool = ThreadPoolExecutor(1, thread_name_prefix="ragidx-cut")
+    try:
+        for draft in drafts:
+            waiting.append((draft.n_chars, pool.submit(draft.cut)))
+            n_chars += draft.n_chars
+            while len(waiting) > _WAITING or n_chars > _WAITING_CHARS:
+                length, done = waiting.popleft()
+                n_chars -= length
+                yield done.result()
+        while waiting:
+            yield waiting.popleft()[1].result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
