@@ -54,22 +54,13 @@ def _own_code(model: Path) -> None:
     ("change", "message"),
     [
         (
-            _remove("config.json"),
-            "the folder of 'tiny' has no config.json, so it holds no model\n"
-            "  hint: name the folder that `save_pretrained` wrote",
-        ),
-        (
-            _remove("model.safetensors"),
-            "the folder of 'tiny' has no weights (*.safetensors)\n  hint: download or copy them again",
-        ),
-        (
             _pickled,
             "'tiny' has its weights in pickle files only (pytorch_model.bin), which can run code when they are read\n"
             "  hint: convert them to safetensors, once, where you trust them: "
             "AutoModelForCausalLM.from_pretrained(...).save_pretrained(folder)",
         ),
     ],
-    ids=["no config", "no weights", "pickled weights"],
+    ids=["pickled weights"],
 )
 def test_a_folder_without_a_model_is_an_error(
     run: Run, model: Path, change: Callable[[Path], None], message: str
@@ -92,27 +83,12 @@ def test_a_folder_without_a_model_is_an_error(
             "copy its tokenizer.json and tokenizer_config.json into the model's folder",
         ),
         (
-            lambda model: (model / "model.safetensors").write_bytes(b"short"),
-            r"the weights cannot be read: .+",
-            "download or copy the model again",
-        ),
-        (
-            lambda model: (model / "tokenizer_config.json").write_text("null"),
-            r"the tokenizer of 'tiny' cannot be loaded: .+",
-            "copy its tokenizer.json and tokenizer_config.json into the model's folder",
-        ),
-        (
-            lambda model: (model / "tokenizer_config.json").write_text("[" * 100_000),
-            r"the tokenizer of 'tiny' cannot be loaded: .+",
-            "copy its tokenizer.json and tokenizer_config.json into the model's folder",
-        ),
-        (
             _own_code,
             r"'tiny' cannot be loaded: .+|the tokenizer of 'tiny' cannot be loaded: .+",
             "ragidx loads what transformers' AutoModel loads, from safetensors, without code from the model's folder",
         ),
     ],
-    ids=["no tokenizer", "damaged weights", "empty settings", "deep settings", "own code"],
+    ids=["no tokenizer", "own code"],
 )
 def test_a_model_that_cannot_be_loaded_is_an_error(
     run: Run, model: Path, change: Callable[[Path], None], message: str, hint: str
