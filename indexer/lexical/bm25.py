@@ -1,10 +1,12 @@
 """BM25 over the segments of an index: k1 1.2, b 0.75, and statistics of all live rows.
 
-score(row) = sum over the terms t of the question  n_t * idf_t * tf / (tf + k1 * (1 - b + b * length / mean length))
+score(row) = sum over the terms t of the question
+             n_t * idf_t * (tf / (tf + k1 * (1 - b + b * length / mean length)) + 0.2 if t is in the row's name)
 idf_t = ln(1 + (N - df_t + 0.5) / (df_t + 0.5)), never negative
 
-N, mean length and df count live rows of all segments, so a row's score does not depend on how rows are spread over
-segments, nor on rows that were deleted. Robertson and Zaragoza 2009; the idf is Lucene's.
+The name, that of the file, counts half as much as one occurrence in a text of mean length. df counts rows with t in the
+text or in the name. N, mean length and df count live rows of all segments, so a row's score does not depend on how rows
+are spread over segments, nor on rows that were deleted. Robertson and Zaragoza 2009; the idf is Lucene's.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ragidx.indexer.arrays import Bools, Floats, Ints
-from ragidx.indexer.lexical.postings import Postings
+from ragidx.indexer.lexical.postings import NAME, Postings
 
 K1, B = 1.2, 0.75
+IN_NAME = np.float32(0.2)
 
 _KEPT_BYTES = 64 << 20  # of terms
 _DENSE = 4  # a term in more than a fourth of the rows is kept as an array over all of them
@@ -135,20 +138,30 @@ class Bm25:
         df = 0
         parts: list[tuple[Ints | None, Floats]] = []
         for segment, mask, norms in zip(self._segments, self._dead, self._norms, strict=True):
-            found = segment.find(term)
-            if found is None:
-                parts.append((np.zeros(0, np.int64), np.zeros(0, np.float32)))
-                continue
-            df += len(found.rows) if mask is None else int(np.count_nonzero(~mask[found.rows]))
-            tf = found.counts.astype(np.float32)
-            shares = tf / (tf + norms[found.rows])
-            if len(found.rows) * _DENSE < len(norms):
-                parts.append((found.rows, shares))
+            rows, shares = _shares(segment, term, norms)
+            df += len(rows) if mask is None else int(np.count_nonzero(~mask[rows]))
+            if len(rows) * _DENSE < len(norms):
+                parts.append((rows, shares))
             else:  # an array over all rows is smaller, and ten times as fast to add
                 whole = np.zeros(len(norms), np.float32)
-                whole[found.rows] = shares
+                whole[rows] = shares
                 parts.append((None, whole))
         return _Term(df, parts)
+
+
+def _shares(segment: Postings, term: str, norms: Floats) -> tuple[Ints, Floats]:
+    """The rows with a term in their text or name, and what it adds to each but for its idf."""
+    rows, shares = np.zeros(0, np.int64), np.zeros(0, np.float32)
+    if (found := segment.find(term)) is not None:
+        tf = found.counts.astype(np.float32)
+        rows, shares = found.rows, tf / (tf + norms[found.rows])
+    if (named := segment.find(NAME + term)) is None:
+        return rows, shares
+    every = np.union1d(rows, named.rows)
+    total = np.zeros(len(every), np.float32)
+    total[np.searchsorted(every, rows)] = shares
+    total[np.searchsorted(every, named.rows)] += IN_NAME
+    return every, total
 
 
 def scores(

@@ -6,7 +6,8 @@
         counts  large_list<uint32>: how often the term occurs in that row; at least 1
 
 The empty term, which no text has, comes first: its rows are those with any term, its counts are their lengths in terms.
-So the file needs no second table. Row r is row r of the segment's vectors; the metadata of the schema name the texts
+So the file needs no second table. A term of a row's name begins with a slash, which no word has; it does not count in
+the lengths. Row r is row r of the segment's vectors; the metadata of the schema name the texts
 that the file was made of. Every batch is checked when it is read, and in a small file the order of all of them: a
 damaged file is an error. A large one is read whole by `read_all` alone.
 """
@@ -30,6 +31,7 @@ from ragidx.indexer.arrays import Ints, numbers_of
 from ragidx.indexer.damage import damaged
 
 LENGTHS = ""  # the term whose counts are the lengths of the rows
+NAME = "/"  # before a term of a row's name
 TEXTS = b"texts"  # what the texts are known by, in the metadata of the schema
 
 SCHEMA = pa.schema(
@@ -120,7 +122,7 @@ class Postings:
                 raise ValueError(f"the terms of batch {number} do not follow those before")
             before = batch.terms[-1].as_py()
             for place in range(len(batch.terms)):
-                if number or place:
+                if not batch.terms[place].as_py().startswith(NAME) and (number or place):
                     found = batch.postings(place)
                     lengths[found.rows] += found.counts
         if not np.array_equal(lengths, self.lengths):

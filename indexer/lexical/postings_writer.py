@@ -1,4 +1,4 @@
-"""Writing postings: texts of consecutive rows in, one file out, in bounded memory.
+"""Writing postings: texts and names of consecutive rows in, one file out, in bounded memory.
 
 texts -> tokens -> blocks of some 100,000 -> runs: the postings of a block by term -> merged by term -> the file
 
@@ -24,7 +24,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.arrays import Ints, numbers_of
 from ragidx.indexer.atomic import FileEntry, NewFile
 from ragidx.indexer.lexical.analyzer import Analyzer, tokens
-from ragidx.indexer.lexical.postings import LENGTHS, SCHEMA, TEXTS, Uints
+from ragidx.indexer.lexical.postings import LENGTHS, NAME, SCHEMA, TEXTS, Uints
 
 _BATCH_POSTINGS = 1 << 14  # a question reads a batch for each of its terms
 _BLOCK_TOKENS = 1 << 18  # held until they are sorted
@@ -83,7 +83,10 @@ class _Vocabulary(dict[str, int]):
         self.n_chars = 0
 
     def __missing__(self, token: str) -> int:
-        numbers = [self.terms.setdefault(term, len(self.terms)) for term in self._cache[token]]
+        mark = NAME if token.startswith(NAME) else ""
+        numbers = [
+            self.terms.setdefault(mark + term, len(self.terms)) for term in self._cache[token.removeprefix(NAME)]
+        ]
         if len(numbers) == 1:
             found = numbers[0]
         else:
@@ -120,10 +123,12 @@ class PostingsWriter:
             self._spilled.close()
             atomic.remove(self._temporary)
 
-    def add(self, texts: Iterable[str]) -> None:
-        """The texts of the next rows."""
-        for text in texts:
-            self._numbers += map(self._vocabulary.__getitem__, tokens(text))
+    def add(self, texts: Iterable[str], names: Iterable[str] = ()) -> None:
+        """The texts of the next rows, and the names of as many of them; a row without words has no name."""
+        for text, name in itertools.zip_longest(texts, names, fillvalue=""):
+            if words := tokens(text):
+                self._numbers += map(self._vocabulary.__getitem__, words)
+                self._numbers += (self._vocabulary[NAME + token] for token in tokens(name))
             self._ends.append(len(self._numbers))
             if len(self._numbers) >= _BLOCK_TOKENS or self._vocabulary.n_chars >= _BLOCK_CHARS:
                 self._spill(iter([self._block()]), 0)
@@ -165,7 +170,8 @@ class PostingsWriter:
         rank[[known[term] for term in terms]] = np.arange(1, len(terms) + 1)
         pairs, counts = np.unique((rank[numbers] << 32) | rows, return_counts=True)
         found, places = pairs & 0xFFFFFFFF, pairs >> 32
-        filled = np.bincount(found - self._n_rows, counts, minlength=len(lengths)).astype(np.int64)  # of each row
+        of_text = np.array([not term.startswith(NAME) for term in ("", *terms)])[places]
+        filled = np.bincount(found - self._n_rows, counts * of_text, minlength=len(lengths)).astype(np.int64)
         of_rows = np.flatnonzero(filled)
         self._n_rows += len(lengths)
         piece = _Piece(

@@ -71,7 +71,7 @@ class Segment:
         self._cache = cache or BatchCache()
         self.dim = dim
         self._width = stored_width(entry, dim)
-        self._kinds = schema
+        self.schema = schema
         self._moved: DeviceVectors | DeviceLists | None = None
         self._narrow: dict[int, Prefixes] = {}
 
@@ -263,8 +263,8 @@ class Segment:
         if column.name in _NAMES:
             return bool(column.type == COLUMNS.field(column.name).type)
         kind, name = columns_of.kind_of_type(column.type), column.name.removeprefix(META)
-        known = column.name.startswith(META) and kind is not None and name in self._kinds
-        return known and columns_of.widen(str(kind), self._kinds[name]) == self._kinds[name]
+        known = column.name.startswith(META) and kind is not None and name in self.schema
+        return known and columns_of.widen(str(kind), self.schema[name]) == self.schema[name]
 
     @property
     def _n_batches(self) -> int:
@@ -294,20 +294,20 @@ class Segment:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         if any(column.null_count for name, column in columns.items() if name in _FILLED):
             raise self._damaged(f"record batch {number} has empty cells in a column that has none")
-        wanted = [*COLUMNS.names, *(META + name for name in self._kinds)] if names is None else list(names)
+        wanted = [*COLUMNS.names, *(META + name for name in self.schema)] if names is None else list(names)
         return pa.record_batch([self._column(columns, name, expected) for name in wanted], names=wanted)
 
     def _column(self, columns: Mapping[str, Any], name: str, rows: int) -> Any:
         if name in _NAMES:  # an index of an older format has no places
             return columns[name] if name in columns else pa.nulls(rows, pa.int32())
         field = name.removeprefix(META)
-        if not name.startswith(META) or field not in self._kinds:
+        if not name.startswith(META) or field not in self.schema:
             raise ValueError(f"the index has no column {name!r}")
         if name in columns:
             if not columns_of.is_readable(columns[name]):
                 raise self._damaged(f"the column {name!r} holds a time that is out of range")
-            return columns_of.convert(columns[name], self._kinds[field])
-        return pa.nulls(rows, KINDS[self._kinds[field]])
+            return columns_of.convert(columns[name], self.schema[field])
+        return pa.nulls(rows, KINDS[self.schema[field]])
 
     def _take(self, numbers: Sequence[int], names: Sequence[str] | None) -> Any:
         """A table of single rows, in the order of `numbers`."""

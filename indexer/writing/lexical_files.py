@@ -7,8 +7,10 @@ the same way, from the stored texts, and no model is loaded for it.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,10 +30,13 @@ from ragidx.indexer.store.entries import (
     moments_name,
     stored_width,
 )
+from ragidx.indexer.store.rows import META
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment
 
 WORDS = "of words"
 
+_PATH = f"{META}file.path"
+_ENDING = re.compile(r"\.\w{1,8}$")
 _SAMPLE_BATCHES, _SAMPLE_ROWS, _SAMPLE_CHARS = 64, 16, 2_000
 
 
@@ -80,12 +85,24 @@ def _write_postings(segment: Segment, path: Path, spec: LexicalSpec, on_stage: O
     rows, done = segment.entry.rows, 0
     atomic.remove(path)  # of a commit that was killed
     with PostingsWriter(path, spec.make_analyzer(), segment.entry.texts) as writer:
-        for batch in segment.batches(["heading", "text"]):
+        paths = [_PATH] if _PATH.removeprefix(META) in segment.schema else []
+        for batch in segment.batches(["heading", "text", "doc_id", *paths]):
             headings, texts = batch.column(0).to_pylist(), batch.column(1).to_pylist()
-            writer.add(f"{heading}\n{text}" if heading else text for heading, text in zip(headings, texts, strict=True))
+            searched = (
+                f"{heading}\n{text}" if heading else text for heading, text in zip(headings, texts, strict=True)
+            )
+            writer.add(searched, _names(batch))
             done += len(texts)
             on_stage(WORDS, rows, done)
         return writer.write()
+
+
+def _names(batch: Any) -> list[str]:
+    """The path of each row whose document is a whole file, without its ending; empty for records."""
+    if _PATH not in batch.schema.names:
+        return []
+    pairs = zip(batch.column("doc_id").to_pylist(), batch.column(_PATH).to_pylist(), strict=True)
+    return [_ENDING.sub("", path) if path == doc_id else "" for doc_id, path in pairs]
 
 
 def _write_moments(segment: Segment, path: Path) -> atomic.FileEntry:

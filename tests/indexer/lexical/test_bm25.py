@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +14,16 @@ from hypothesis import strategies as st
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.bm25 import scores, statistics
 from ragidx.indexer.lexical.postings import Postings
-from ragidx.indexer.lexical.postings_writer import write_postings
+from ragidx.indexer.lexical.postings_writer import PostingsWriter
 
 PLAIN = Analyzer()
 
 
-def make(folder: Path, texts: list[str]) -> Postings:
+def make(folder: Path, texts: list[str], names: Sequence[str] = ()) -> Postings:
     path = folder / f"{len(list(folder.iterdir()))}.arrow"
-    write_postings(path, [texts], PLAIN)
+    with PostingsWriter(path, PLAIN, "") as writer:
+        writer.add(texts, names)
+        writer.write()
     return Postings(path, len(texts))
 
 
@@ -36,6 +39,24 @@ def test_a_score_by_hand(tmp_path: Path) -> None:
     ]
     assert found is not None
     assert found[0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_word_of_the_name_adds_a_fifth_and_changes_no_length(tmp_path: Path) -> None:
+    texts = ["a mill", "a river by the mill mill", "a river", ""]
+    named = make(tmp_path, texts, ["a/River-mill.old", "", "mill", "mill"])
+    of = statistics([named], [None])
+
+    found = scores([named], [None], ["mill"], of)
+    river = scores([named], [None], ["river"], of)
+
+    idf, mean = math.log(1 + (4 - 3 + 0.5) / (3 + 0.5)), 10 / 4
+    of_text = [tf / (tf + 1.2 * (0.25 + 0.75 * length / mean)) if tf else 0 for tf, length in [(1, 2), (2, 6), (0, 2)]]
+    assert found is not None
+    assert found[0] == pytest.approx([idf * (of_text[0] + 0.2), idf * of_text[1], idf * 0.2, 0], rel=1e-6)
+    assert river is not None
+    assert [score > 0 for score in river[0]] == [True, True, True, False]
+    assert (of, named.lengths.tolist()) == (statistics([make(tmp_path, texts)], [None]), [2, 6, 2, 0])
+    named.read_all()
 
 
 def test_a_term_asked_twice_counts_twice(tmp_path: Path) -> None:
@@ -62,13 +83,15 @@ TEXT = st.text(alphabet="ab c", max_size=12)
 
 @pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(TEXT, st.booleans(), st.integers(0, 2)), min_size=1, max_size=20), TEXT)
-def test_scores_depend_on_live_rows_alone(tmp_path: Path, rows: list[tuple[str, bool, int]], question: str) -> None:
-    alive = [text for text, is_dead, _ in rows if not is_dead]
-    fresh = [make(tmp_path, alive)] if alive else []
+@given(st.lists(st.tuples(TEXT, st.booleans(), st.integers(0, 2), TEXT), min_size=1, max_size=20), TEXT)
+def test_scores_depend_on_live_rows_alone(
+    tmp_path: Path, rows: list[tuple[str, bool, int, str]], question: str
+) -> None:
+    alive = [row for row in rows if not row[1]]
+    fresh = [make(tmp_path, [row[0] for row in alive], [row[3] for row in alive])] if alive else []
     parts = [[row for row in rows if row[2] == number] for number in range(3)]
-    segments = [make(tmp_path, [text for text, _, _ in part]) for part in parts if part]
-    dead = [np.array([is_dead for _, is_dead, _ in part]) for part in parts if part]
+    segments = [make(tmp_path, [row[0] for row in part], [row[3] for row in part]) for part in parts if part]
+    dead = [np.array([row[1] for row in part]) for part in parts if part]
     terms = PLAIN(question)
 
     expected = scores(fresh, [None] * len(fresh), terms, statistics(fresh, [None] * len(fresh)))
@@ -78,6 +101,6 @@ def test_scores_depend_on_live_rows_alone(tmp_path: Path, rows: list[tuple[str, 
         assert found is None
     else:
         assert found is not None
-        by_text = dict(zip(alive, expected[0].tolist(), strict=True))
+        by_row = dict(zip(((row[0], row[3]) for row in alive), expected[0].tolist(), strict=True))
         for part, masked in zip([part for part in parts if part], found, strict=True):
-            assert masked.tolist() == [0 if is_dead else by_text[text] for text, is_dead, _ in part]
+            assert masked.tolist() == [0 if row[1] else by_row[row[0], row[3]] for row in part]

@@ -150,6 +150,24 @@ def test_a_word_is_found_by_its_stem(corpus: Path) -> None:
     assert found(stemmer="english") == ["a.txt"]
 
 
+def test_the_words_of_a_files_path_are_found_and_those_of_files_of_records_are_not(corpus: Path) -> None:
+    for name in ("health/dentist_visit.eml.txt", "health/knee.md", "v1.2 notes/list.md"):
+        (corpus / name).parent.mkdir(exist_ok=True)
+        (corpus / name).write_text("Tuesday at nine, second floor.")
+    (corpus / "health" / "dentist.jsonl").write_text('{"text": "Tuesday."}\n{"text": "Nine."}\n')
+    ragidx.build(corpus, "index")
+
+    def found(question: str) -> list[str]:
+        return sorted(hit.doc_id for hit in ragidx.Retriever.open("index").search(question, mode="lexical", fold=False))
+
+    assert found("dentist") == ["health/dentist_visit.eml.txt"]
+    assert found("health") == ["health/dentist_visit.eml.txt", "health/knee.md"]
+    assert (found("notes"), found("list"), found("md")) == (["v1.2 notes/list.md"], ["v1.2 notes/list.md"], [])
+    (corpus / "health" / "dentist_visit.eml.txt").rename(corpus / "health" / "later.txt")
+    ragidx.build(corpus, "index")
+    assert (found("dentist"), found("later")) == ([], ["health/later.txt"])
+
+
 @pytest.mark.slow
 def test_another_stemmer_encodes_nothing_and_stays(corpus: Path) -> None:
     (corpus / "a.txt").write_text(ENGLISH)
