@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
+import importlib.metadata
 import os
+import platform
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from ragidx.indexer.devices import check_dtype
+from ragidx.indexer.model_files import keep
+from ragidx.indexer.models.fingerprint import weights_fingerprint
+from ragidx.indexer.models.locate import ModelFiles
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -93,11 +100,39 @@ def use_bfloat16(model: nn.Module) -> Callable[[], None]:
     return undo
 
 
+def remembered_format(model: nn.Module, files: ModelFiles, forward: Callable[[], Tensor]) -> str:
+    """The format that was measured for this model, machine and these versions, else `fastest_format`; switched on."""
+    machine = (platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads(), _processor())
+    known_by = (weights_fingerprint(files), *machine, torch.__version__, importlib.metadata.version("transformers"))
+    kept = Path.home() / ".cache" / "ragidx" / "formats" / hashlib.sha256(repr(known_by).encode()).hexdigest()
+    with contextlib.suppress(OSError, ValueError):
+        if (found := kept.read_text("ascii")) in FORMATS:
+            use_format(model, found)
+            return found
+    found = fastest_format(model, forward)
+    keep(kept, lambda temporary: temporary.write_text(found, "ascii"))
+    return found
+
+
+def use_format(model: nn.Module, name: str) -> None:
+    """Switch one of `FORMATS` on, of a model in float32."""
+    if name in _FASTER:
+        _FASTER[name](model)
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path("/proc/cpuinfo").read_text("ascii").splitlines()
+        return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return platform.processor()
+
+
 def fastest_format(model: nn.Module, forward: Callable[[], Tensor]) -> str:
     """`mixed` or `bfloat16` where it is worth it here, else `float32`; it is left switched on.
 
-    Each is measured on `forward`, in turns with float32. It is worth it if it is at least 15 % faster and the vectors
-    keep a cosine of 0.999. One that is slower at first is not measured again.
+    Each is measured on `forward`, in CPU time, in turns with float32: other work on the machine hardly counts. It is
+    worth it if it is at least 15 % faster and the vectors keep a cosine of 0.999. One that is slower at first is not
+    measured again.
     """
     exact, best, gain = forward(), "float32", _WORTH_IT
     for name, use in _FASTER.items():
@@ -108,9 +143,9 @@ def fastest_format(model: nn.Module, forward: Callable[[], Tensor]) -> str:
             break
         quick, usual = [], []
         for _ in range(2):
-            quick.append(_seconds(forward))
+            quick.append(_seconds(forward, time.process_time))
             undo()
-            usual.append(_seconds(forward))
+            usual.append(_seconds(forward, time.process_time))
             undo = use(model)
             if quick[0] > usual[0]:
                 break
@@ -118,12 +153,12 @@ def fastest_format(model: nn.Module, forward: Callable[[], Tensor]) -> str:
         close = bool((nn.functional.cosine_similarity(exact, rough, dim=1) > 0.999).all())
         if close and min(usual) > gain * min(quick):
             best, gain = name, min(usual) / min(quick)
-    if best in _FASTER:
-        _FASTER[best](model)
+    use_format(model, best)
     return best
 
 
 _FASTER = {"mixed": use_mixed, "bfloat16": use_bfloat16}
+FORMATS = ("float32", *_FASTER)
 
 
 def best_threads(forward: Callable[[], Tensor]) -> int:
@@ -180,7 +215,7 @@ def seconds(forward: Callable[[], Tensor], runs: int = 2) -> float:
     return best
 
 
-def _seconds(forward: Callable[[], Tensor]) -> float:
-    start = time.perf_counter()
+def _seconds(forward: Callable[[], Tensor], clock: Callable[[], float] = time.perf_counter) -> float:
+    start = clock()
     forward()
-    return time.perf_counter() - start
+    return clock() - start

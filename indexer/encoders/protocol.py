@@ -186,6 +186,15 @@ class Encoder(ABC):
         """Measure what is fastest here, on texts to be encoded next; without a network there is no choice."""
         return
 
+    @property
+    def has_measured(self) -> bool:
+        """Whether `dtype` is what was found to be fastest here."""
+        return False
+
+    def use_format(self, name: str) -> None:
+        """Compute in the number format in which other vectors were made; only where `dtype` is auto, on a CPU."""
+        return
+
     def on_threads(self, count: int | None) -> AbstractContextManager[None]:
         """Compute on `count` threads inside; without a network this changes nothing."""
         return contextlib.nullcontext()

@@ -114,8 +114,20 @@ class BatchEncoder(Encoder):
         self.threads = precision.best_threads(small)
         with precision.threads(self.threads):
             if self._measured:
-                self.dtype = precision.fastest_format(self.module(), small)
+                self.dtype = precision.remembered_format(self.module(), self.files, small)
             self.budget.tokens = self._best_budget(rows)
+
+    @property
+    def has_measured(self) -> bool:
+        """Whether the number format was measured."""
+        return self._measured and self._tuned
+
+    def use_format(self, name: str) -> None:
+        """Compute in this number format, and measure none."""
+        if self._measured and self.device == "cpu" and name in precision.FORMATS:
+            with self._gate.alone():
+                precision.use_format(self.module(), name)
+                self.dtype, self._measured = name, False
 
     def on_threads(self, count: int | None) -> AbstractContextManager[None]:
         """Run torch on `count` threads inside; None changes nothing."""

@@ -37,13 +37,18 @@ _KEY = digest("\0canary\0")  # of the canary in a journal; no chunk's
 
 @contextlib.contextmanager
 def good_journal(resolved: Resolved, writer: StoreWriter) -> Iterator[None]:
-    """The time in which vectors are made; the first build puts its canary into the journal.
+    """The time in which vectors are made; the first build puts its canary into the journal, and beside it the number
+    format of a CPU, so that the next one goes on in it.
 
     Raises:
         OtherModelError: the model of a server is not that of the journal or of the index, or changed meanwhile.
     """
     if not resolved.files.served:
+        noted = _noted_format(resolved, writer)
+        if resolved.stored is None and noted.is_file():
+            resolved.use_format(noted.read_text("ascii", "replace"))
         yield
+        atomic.remove(noted)
         return
     try:
         if resolved.stored is None:
@@ -57,15 +62,23 @@ def good_journal(resolved: Resolved, writer: StoreWriter) -> Iterator[None]:
 
 
 def check_model(resolved: Resolved, writer: StoreWriter, every: int | None = None) -> None:
-    """Ask a server for the canary again after every some hundred requests, and write it behind what is in the journal.
+    """Ask a server for the canary again after every some hundred requests, and write it behind what is in the journal;
+    of a model on this CPU note its number format.
 
     Raises:
         OtherModelError: its model is another now.
     """
+    if resolved.loaded is not None and resolved.loaded.has_measured and resolved.loaded.dtype != resolved.format:
+        resolved.format = resolved.loaded.dtype
+        atomic.write_file(_noted_format(resolved, writer), resolved.format.encode())
     if resolved.loaded is not None and resolved.loaded.n_unchecked >= (every or CHECK_EVERY):
         resolved.loaded.check_again()
         key, canary = _canary(resolved)
         writer.remember([key], _stored_form(resolved, canary), again=True)
+
+
+def _noted_format(resolved: Resolved, writer: StoreWriter) -> Path:
+    return Journal.path_of(writer.path / JOURNAL, resolved.fingerprint()).with_suffix(".dtype")
 
 
 def _stored_form(resolved: Resolved, canary: Floats) -> Floats:
@@ -155,7 +168,9 @@ def check_uncut(resolved: Resolved, *, strict: bool) -> None:
 def run_notes(resolved: Resolved) -> dict[str, Json]:
     """The notes on where and how the model ran."""
     encoder = resolved.loaded
-    return {"device": resolved.device, "dtype": "" if encoder is None else encoder.dtype, **endpoint_note(resolved)}
+    before = {} if resolved.stored is None else resolved.stored.manifest.notes
+    ran = {"device": resolved.device, "dtype": encoder.dtype} if encoder is not None else before
+    return {"device": ran.get("device", ""), "dtype": ran.get("dtype", ""), **endpoint_note(resolved)}
 
 
 def endpoint_note(resolved: Resolved) -> dict[str, Json]:

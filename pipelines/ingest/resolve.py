@@ -75,7 +75,21 @@ class Resolved:
             choose_device(device)
         kept = kept_endpoint(self.stored) if self.files.served and self.stored is not None else None
         run = RunOptions(device=self.devices[0], dtype=o.dtype, attn=o.attn, endpoint=o.endpoint)
-        return encoder_of(self.files, self.encoder_spec, **run, kept=kept)
+        encoder = encoder_of(self.files, self.encoder_spec, **run, kept=kept)
+        encoder.use_format(self.format)
+        return encoder
+
+    @functools.cached_property
+    def format(self) -> str:
+        """The number format of a CPU in which vectors of the index were made; empty where none is known."""
+        notes = {} if self.stored is None else self.stored.manifest.notes
+        return str(notes.get("dtype", "")) if notes.get("device") == "cpu" else ""
+
+    def use_format(self, name: str) -> None:
+        """Encode in the number format of a CPU in which other vectors were made, unless one is named."""
+        self.format = name
+        if self.loaded is not None:
+            self.loaded.use_format(name)
 
     @property
     def device(self) -> str:

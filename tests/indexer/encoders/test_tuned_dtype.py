@@ -33,7 +33,7 @@ class Timed:
         assert isinstance(encoder, BatchEncoder)
         self.encoder, self.n_asked, self._fast = encoder, 0, fast
 
-    def seconds(self, forward: Callable[[], Tensor]) -> float:
+    def seconds(self, forward: Callable[[], Tensor], clock: object = None) -> float:
         forward()
         self.n_asked += 1
         return 0.5 if self.runs == self._fast else 1.0
@@ -50,8 +50,9 @@ class Timed:
 
 
 @pytest.fixture
-def timed(tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Timed]:
-    """`timed(dtype)`: a tiny decoder, on a machine where one format is twice as fast."""
+def timed(tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Timed]:
+    """`timed(dtype)`: a tiny decoder, on a machine where one format is twice as fast and nothing is remembered."""
+    monkeypatch.setenv("HOME", str(tmp_path))
 
     def make(dtype: str = "auto", fast: str = "mixed") -> Timed:
         made = Timed(load_encoder(str(tiny_model("llama")), method="classical", device="cpu", dtype=dtype), fast)
@@ -90,6 +91,21 @@ def test_it_is_measured_once(timed: Callable[..., Timed]) -> None:
 
 
 @pytest.mark.slow
+def test_what_was_measured_before_is_not_measured_again_for_the_same_weights(
+    timed: Callable[..., Timed], tmp_path: Path
+) -> None:
+    first, other = timed(), timed(fast="none")
+    first.encoder.encode_document(TEXTS)  # its clock is the other's
+    kept = [path.read_text() for path in (tmp_path / ".cache" / "ragidx" / "formats").iterdir()]
+    again = timed("auto", "mixed")
+
+    found = again.encoder.encode_document(TEXTS)
+
+    assert kept == ["float32"] == [again.encoder.dtype]
+    np.testing.assert_array_equal(found, other.encoder.encode_document(TEXTS))
+
+
+@pytest.mark.slow
 def test_fewer_texts_queries_and_whoever_wants_the_same_numbers_again_measure_nothing(
     timed: Callable[..., Timed],
 ) -> None:
@@ -120,7 +136,7 @@ def test_a_query_beside_the_measurements_gets_the_vector_of_the_format_that_stay
     auto, asked = timed(), []
     exact = auto.encoder.encode_query(["why?"])
 
-    def seconds(forward: Callable[[], Tensor]) -> float:
+    def seconds(forward: Callable[[], Tensor], clock: object = None) -> float:
         if auto.is_mixed and not asked:
             asked.append(pool.submit(auto.encoder.encode_query, ["why?"]))
             wait(asked, timeout=0.5)
