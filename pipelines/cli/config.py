@@ -163,7 +163,7 @@ def _take(context: click.Context, _: click.Parameter, value: str | None) -> None
     build = group.get_command(context, "build") if isinstance(group, click.Group) else None
     config = read_config(path, options_of_file(build or context.command))
     defaults = {} if config.index is None else {"index": config.index}
-    if context.command.name == "add":  # what it reads is read as later builds read it
+    if context.command.name == "add-source":  # what it reads is read as later builds read it
         read = (*_FIELD_OPTIONS.values(), _FIELDS)
         defaults |= {name: value for name, value in config.options.items() if name in read}
     if context.command.name == "build":

@@ -22,8 +22,8 @@ from ragidx.pipelines.cli.help import error_text, nearest
 COMMANDS = {
     "build": "Make or update the index of a corpus.",
     "init": "Write a file of settings, ragidx.toml.",
-    "add": "Add a folder or file to the sources of an index.",
-    "remove": "Remove a source from an index.",
+    "add-source": "Add a folder or file to the sources of an index.",
+    "remove-source": "Remove a source from an index.",
     "sources": "List the sources of an index.",
     "query": "Search an index for the chunks that answer a question.",
     "info": "Show what an index holds and how it was made.",
@@ -56,7 +56,7 @@ class LazyGroup(click.Group):
         """The command, or None where there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"ragidx.pipelines.cli.{cmd_name}")
+        module = importlib.import_module(f"ragidx.pipelines.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

@@ -117,7 +117,7 @@ def lost(name: str, what: str) -> SpecError:
     """The refusal of a source whose documents are all gone."""
     return SpecError(
         f"the source '{name}' {what}",
-        f"`ragidx remove {name}` takes it out; `allow_removal=True` removes its documents, and keeps it",
+        f"`ragidx remove-source {name}` takes it out; `allow_removal=True` removes its documents, and keeps it",
         where=name,
     )
 
@@ -319,7 +319,7 @@ def _unknown(path: str | Path, index: Path, known: Sequence[SourceEntry]) -> Spe
     held = ", ".join(f"{entry.root(index)} ({_documents(entry.n_documents)})" for entry in known)
     return SpecError(
         f"the index holds {held}, and not this",
-        f"`ragidx add {path}` puts it beside, another `index` keeps it apart, `rebuild=True` replaces the index",
+        f"`ragidx add-source {path}` puts it beside, another `index` keeps it apart, `rebuild=True` replaces the index",
         where=str(path),
     )
 

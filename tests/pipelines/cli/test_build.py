@@ -197,8 +197,8 @@ def test_a_report_names_at_most_twelve_reasons_and_the_next_without_change_no_fi
     "command",
     [
         ("build", "corpus"),
-        ("add", "more"),
-        ("remove", "more"),
+        ("add-source", "more"),
+        ("remove-source", "more"),
         ("delete", "--id", "lease.txt"),
         ("compact", "--all"),
         ("shrink", "--dim", "8"),
@@ -211,8 +211,8 @@ def test_quiet_prints_errors_alone(command: tuple[str, ...], run: Run, folder: P
     (folder / "more").mkdir()
     (folder / "more" / "blob.bin").write_bytes(bytes(100))
     (folder / "more" / "note.txt").write_text("A note.")
-    if command[0] == "remove":
-        run("add", "more", "--quiet")
+    if command[0] == "remove-source":
+        run("add-source", "more", "--quiet")
 
     assert run(*command, "--quiet") == (0, "", "")
 

@@ -196,7 +196,7 @@ def test_a_source_that_is_added_is_read_by_the_same_settings(folder: Path, run: 
         Path(f"{name}/a.csv").write_text("note,product\nIt will not start today either.,Mower\n")
     Path("ragidx.toml").write_text("[[files]]\nmatch = '*.csv'\ntext = 'product'\ntitle = 'note'\n")
     assert run("build", "docs")[0] == 0
-    assert run("add", "more")[0] == 0
+    assert run("add-source", "more")[0] == 0
     rows = [row for segment in Store.open("ragidx-index").segments for row in segment.rows([0])]
     assert {(row.text, row.heading) for row in rows} == {("Mower", "It will not start today either.")}
     generation = Store.open("ragidx-index").manifest.generation

@@ -58,7 +58,8 @@ def replaced_by_mills() -> None:
 def _another(index: Path) -> str:
     return (
         f"Error: mill: the index holds {index.parent}/barn (12 documents), and not this\n"
-        "  hint: `ragidx add mill` puts it beside, another --index keeps it apart, --rebuild replaces the index\n"
+        "  hint: `ragidx add-source mill` puts it beside, another --index keeps it apart, "
+        "--rebuild replaces the index\n"
     )
 
 

@@ -128,7 +128,7 @@ def test_a_folder_that_is_no_source_is_refused_and_the_index_is_as_it_was(two: P
         ragidx.build("other", "index")
     assert fault.value.message == (f"the index holds {two}/docs (2 documents), {two}/papers (1 document), and not this")
     assert fault.value.hint == (
-        "`ragidx add other` puts it beside, another `index` keeps it apart, `rebuild=True` replaces the index"
+        "`ragidx add-source other` puts it beside, another `index` keeps it apart, `rebuild=True` replaces the index"
     )
     assert ids() == ["a.md", "b.md", "papers/a.md"]
 
@@ -186,7 +186,7 @@ def test_a_source_that_is_empty_now_keeps_its_documents(two: Path) -> None:
         ragidx.build(index="index")
     assert fault.value.message == "the source 'papers' has no document now, and had 1"
     assert fault.value.hint == (
-        "`ragidx remove papers` takes it out; `allow_removal=True` removes its documents, and keeps it"
+        "`ragidx remove-source papers` takes it out; `allow_removal=True` removes its documents, and keeps it"
     )
     assert ragidx.build(index="index", allow_removal=True).n_removed == 1
     assert [one.n_documents for one in ragidx.sources("index")] == [2, 0]
@@ -360,7 +360,7 @@ def test_a_record_that_cannot_be_read_does_not_make_its_file_unreadable() -> Non
 @pytest.mark.slow
 def test_the_commands_add_list_and_remove_sources(two: Path, run: Callable[..., tuple[int, str, str]]) -> None:
     write("notes/a.md", "crickets")
-    status, out, _ = run("add", "notes", "--index", "index")
+    status, out, _ = run("add-source", "notes", "--index", "index")
     assert status == 0
     assert "documents  4: 1 new, 0 changed, 0 unchanged, 3 in other sources\n" in out
     status, out, _ = run("sources", "--index", "index")
@@ -369,7 +369,7 @@ def test_the_commands_add_list_and_remove_sources(two: Path, run: Callable[..., 
         ["papers", f"{two}/papers", "1"],
         ["notes", f"{two}/notes", "1"],
     ]
-    assert run("remove", "notes", "--index", "index") == (0, "removed  notes: 1 document\n", "")
+    assert run("remove-source", "notes", "--index", "index") == (0, "removed  notes: 1 document\n", "")
     assert json.loads(run("sources", "--index", "index", "--json")[1])["sources"][1]["name"] == "papers"
     assert f"source       papers: 1 document of {two}/papers, " in run("info", "--index", "index")[1]
 

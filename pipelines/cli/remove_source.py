@@ -1,4 +1,4 @@
-"""`ragidx remove`."""
+"""`ragidx remove-source`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import index_option, json_option, quiet_option
 
 
-@click.command("remove", cls=GroupedCommand)
+@click.command("remove-source", cls=GroupedCommand)
 @click.argument("name", metavar="NAME")
 @index_option
 @quiet_option
@@ -20,7 +20,7 @@ def command(name: str, index: Path, as_json: bool) -> None:
     """Remove a source and all of its documents from an index. Its files are not touched.
 
     \b
-        ragidx remove papers
+        ragidx remove-source papers
 
     It is one commit, which `ragidx rollback` undoes.
     """

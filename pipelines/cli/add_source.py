@@ -1,4 +1,4 @@
-"""`ragidx add`."""
+"""`ragidx add-source`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.ingest.options import BuildKeywords
 
 
-@click.command("add", cls=GroupedCommand)
+@click.command("add-source", cls=GroupedCommand)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--name", metavar="N", help="Name of the source; ids of its documents begin with it [default: folder's].")
 @index_option
@@ -42,13 +42,13 @@ def command(
     """Add folders or files to the sources of an index. Only they are read and encoded.
 
     \b
-        ragidx add papers/
+        ragidx add-source papers/
 
     Ids of their documents begin with the name of the source: `papers/one.md`. After that `ragidx build` brings all
     sources up to date, and `ragidx build papers/` that one.
 
     \b
-        ragidx add ../team/papers --name team-papers
+        ragidx add-source ../team/papers --name team-papers
     """
     from ragidx.pipelines.ingest.build import add
 
