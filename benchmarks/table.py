@@ -379,7 +379,7 @@ PLACES = {
     ROOT / "docs" / "figures.md": ("figures", by_options),
     ROOT / "docs" / "gguf.md": ("figures", lambda found: "\n\n".join(SENTENCES["gguf"](found)) + "\n"),
     ROOT / "docs" / "endpoint.md": ("figures", lambda found: "\n\n".join(SENTENCES["endpoint"](found)) + "\n"),
-    ROOT / "docs" / "methods.md": ("layers", layers),
+    ROOT / "docs" / "pooling.md": ("layers", layers),
     ROOT / "README.md": ("smollm2", summary),
 }
 

@@ -1,7 +1,7 @@
 """Templates: the strings around a text that the model reads. Data, not code: templates.toml explains the fields.
 
 This module finds and checks a template; `ragidx.indexer.prompts.rendering` fills it. Sources: Springer et al.
-2024 (echo), Jiang et al. 2023 (PromptEOL), BehnamGhader et al. 2024 (LLM2Vec), docs/methods.md for the rest.
+2024 (echo), Jiang et al. 2023 (PromptEOL), BehnamGhader et al. 2024 (LLM2Vec), docs/exactness.md for the rest.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def _sources(manifest: Manifest, index: Path) -> list[tuple[str, str]]:
 
 
 def _similarity(spec: IndexSpec) -> list[tuple[str, str]]:
-    """The row on the better method for pairs of sentences, of an index by echo; the figures are in docs/methods.md."""
+    """The row on the better method for pairs of sentences, of an index by echo; figures: docs/models.md."""
     if spec.encoder is None or spec.encoder.method != "echo":
         return []
     figures = "STS-B test 0.717 against 0.625, SmolLM2-135M with tau 2"

@@ -1,6 +1,6 @@
 """What the originals do that ragidx does not: their ids and spans, rebuilt here from the texts, for tests alone.
 
-The product has no option for any of this; docs/methods.md, "Where ragidx differs", names each trait and why.
+The product has no option for any of this; docs/exactness.md, "Where ragidx differs", names each trait and why.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from ragidx.indexer.specs import EncoderSpec, FilterSpec
 pytestmark = pytest.mark.slow
 CPU = torch.device("cpu")
 
-# Words of a manifest's quirks -> the row of docs/methods.md, "Where ragidx differs".
+# Words of a manifest's quirks -> the row of docs/exactness.md, "Where ragidx differs".
 OTHERWISE = {
     "piece starts with BOS": "a BOS in every piece",
     "starts with its own BOS": "a BOS in every piece",
@@ -68,7 +68,7 @@ OTHERWISE = {
 
 
 def test_every_reason_stands_in_the_documents_table() -> None:
-    table = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text("utf-8")
+    table = (Path(__file__).resolve().parents[2] / "docs" / "exactness.md").read_text("utf-8")
 
     assert not [reason for reason in set(OTHERWISE.values()) if f"**{reason}**" not in table]
 

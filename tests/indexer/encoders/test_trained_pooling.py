@@ -20,7 +20,7 @@ from .pooling_kit import HIDDEN, LAYERS, drawn, every, pooling
 
 
 def by_hand(net: TrainablePooling, rows: np.ndarray) -> np.ndarray:
-    """One text, in float64, latent by latent and head by head, as methods.md writes it down."""
+    """One text, in float64, latent by latent and head by head, as pooling.md writes it down."""
     at = {name: value.detach().double().numpy() for name, value in net.named_parameters()}
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:
