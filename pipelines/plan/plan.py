@@ -15,8 +15,8 @@ import contextlib
 import dataclasses
 import random
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
@@ -40,7 +40,7 @@ from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_ids, missing
 from ragidx.pipelines.ingest.report import PLANNING, OnProgress, Progress, Skips, Teller
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, as_paths, reading_of
-from ragidx.pipelines.ingest.workers.chunks import Cutter, Item
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item
 from ragidx.pipelines.plan.footprint import (
     SAMPLE_ROWS,
     Footprint,
@@ -184,8 +184,8 @@ class _Counts:
     load_seconds: float = 0.0
     read_seconds: float = 0.0
     _count_seconds: float = 0.0  # of counting tokens, which a build does while it encodes
-    _n_read: int = 0  # bytes
-    _n_chars: int = 0
+    _n_bytes: int = 0  # of the file that is read
+    _n_chars: int = 0  # of its documents
 
     @property
     def is_whole(self) -> bool:
@@ -207,27 +207,19 @@ class _Counts:
         stored = self.resolved.stored
         deleted = deleted_ids(self.resolved.blobs().get(DELETED_FILE)) if stored is not None else frozenset[str]()
         decisions = Decisions(self.known.documents, deleted)
-        walked, n_drawn, found = Counter(self.ledger.skips.counts), 0, Counter[str]()
+        walked, n_drawn, n_read = Counter(self.ledger.skips.counts), 0, 0
+        found = defaultdict[str, float](float)
         for source, drafts in reader.drafts(drawn):
-            if is_sampled and n_drawn and self._n_read >= SAMPLE_BYTES:
+            if is_sampled and n_drawn and n_read >= SAMPLE_BYTES:
                 break
             self.ledger.begin(source)
-            before, self._n_chars = self._n_read, 0
-            here = Counter[str]()
-            with contextlib.closing(drafts):
-                for change in decisions.changes(drafts):
-                    self._take(change, here)
-                    if is_sampled and self._n_of_file(before) >= _FILE_BYTES:
-                        break
-                else:
-                    self._n_read = before + source.size
-            n_of_file = min(source.size, self._n_of_file(before))
-            self._n_read = before + n_of_file
+            here, n_bytes = self._read_file(source, drafts, decisions, in_part=is_sampled)
+            n_read += n_bytes
             for name, count in here.items():
-                found[name] += count * source.size / max(1, n_of_file)  # type: ignore[assignment]  # rounded below
+                found[name] += count * source.size / max(1, n_bytes)
             n_drawn += source.size
         factor = max(1, total) / max(1, n_drawn) if is_sampled else 1.0
-        self.share_read = self._n_read / total if is_sampled else 1.0
+        self.share_read = n_read / total if is_sampled else 1.0
         self.of = Counter({name: round(count * factor) for name, count in found.items()})
         for reason, count in self.ledger.skips.counts.items():
             own = (count - walked[reason]) / self.share_read if self.share_read else 0
@@ -237,12 +229,23 @@ class _Counts:
             self.share_read, 1e-9
         )
 
-    def _n_of_file(self, before: int) -> int:
-        """Bytes read of a file; of one that does not say, by its text."""
-        return self._n_read - before or self._n_chars // _UNPACKED
+    def _read_file(
+        self, source: Source, drafts: Generator[Draft], decisions: Decisions, *, in_part: bool
+    ) -> tuple[Counter[str], int]:
+        """What a file holds, and how many of its bytes that is."""
+        here, self._n_bytes, self._n_chars = Counter[str](), 0, 0
+        ahead = -1  # bytes that the reader looked at before it gave the first document
+        with contextlib.closing(drafts):
+            for change in decisions.changes(drafts):
+                ahead = self._n_bytes if ahead < 0 else ahead
+                self._take(change, here)
+                n_read = self._n_bytes or self._n_chars // _UNPACKED
+                if in_part and n_read - ahead >= _FILE_BYTES:
+                    return here, min(source.size, n_read)
+        return here, source.size
 
     def _add_bytes(self, count: int) -> None:
-        self._n_read += count
+        self._n_bytes += count
         self.ledger.progress.add_bytes(count)
 
     def _take(self, change: Change, here: Counter[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import ragidx
+from ragidx.corpora.readers.records import field_rule
 from ragidx.pipelines.plan import plan as planning
 from ragidx.pipelines.plan.plan import plan
 
@@ -23,6 +24,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "WHOLE_BYTES", 30_000)
     monkeypatch.setattr(planning, "SAMPLE_BYTES", 30_000)
     monkeypatch.setattr(planning, "_FILE_BYTES", 15_000)
+    monkeypatch.setattr(field_rule, "SAMPLE_RECORDS", 20)  # that a reader looks at before it gives the first
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
