@@ -50,7 +50,8 @@ def command(
     """
     from ragidx.pipelines.doctor.doctor import examine
 
-    found = examine(model, device=device, dtype=dtype, attn=attn, endpoint=endpoint, **options)
+    with console.waiting("examining this machine" if model is None else f"loading {model} and checking it"):
+        found = examine(model, device=device, dtype=dtype, attn=attn, endpoint=endpoint, **options)
     report = dataclasses.replace(
         found,
         findings=tuple(dataclasses.replace(one, hint=as_options(one.hint)) for one in found.findings),

@@ -2,7 +2,7 @@
 
 Each line is a `Finding`, with what to do where something is wrong. Only torch, where it is installed, and FAISS are
 imported, since what they can do here is known to them alone; no model is loaded. What is measured and what is made of
-it are apart: `processor`, `threads`, `devices` and `caches` take plain values.
+it are apart: `processor`, `threads` and `devices` take plain values.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 from ragidx import __version__
 from ragidx.corpora.errors import RagidxError, install
 from ragidx.indexer.devices import missing_models
 from ragidx.pipelines.doctor import packages
-from ragidx.pipelines.doctor.packages import Requirement, older, version_of
+from ragidx.pipelines.doctor.packages import version_of
 from ragidx.pipelines.doctor.report import Finding
 from ragidx.pipelines.resources import allowed_bytes, allowed_cores, usable_cores
 
@@ -46,7 +48,7 @@ def findings() -> list[Finding]:
         *packages.core(needed),
         _faiss(needed),
         *packages.extras(needed),
-        *_caches(),
+        _cache(),
     ]
 
 
@@ -97,17 +99,6 @@ def devices(gpus: Sequence[Gpu], *, mps: bool, build: str, driver: bool, reason:
     return [Finding("gpu", "none: models run on the processor")]
 
 
-def caches(folder: Path, *, writable: bool, hub: str, offline: bool) -> list[Finding]:
-    """Where ragidx and the hub's client keep what took long to get, and whether a network may be used at all."""
-    own = Finding("cache of ragidx", str(folder))
-    if not writable:
-        details = f"{folder} cannot be written: spectra and checksums are computed again each time"
-        own = Finding(own.name, details, "warning", "make it writable, or set HOME to a folder that is")
-    asked = "used only for a model named by a hub id that is not in the hub's cache, or by openai:NAME"
-    off = "never used: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set"
-    return [own, Finding("cache of the hub", hub), Finding("network", off if offline else asked)]
-
-
 def _torch(needed: Sequence[Requirement]) -> list[Finding]:
     if "torch" in missing_models():
         value = "not installed: needed by every model but the bundled one with its preset"
@@ -148,11 +139,8 @@ def _faiss(needed: Sequence[Requirement]) -> Finding:
     gpu = f"GPU code, {faiss.get_num_gpus()} seen" if hasattr(faiss, "StandardGpuResources") else "no GPU code"
     units = [word for word in faiss.get_compile_options().split() if word.startswith(("AVX", "NEON", "SVE"))]
     details = f"{package or 'of unknown origin'}, {gpu}, {' '.join(units) or 'no vector units'}"
-    floor = next((one.floor for one in needed if one.package == package), "")
-    if older(faiss.__version__, floor):
-        details = f"{faiss.__version__} ({details}), and ragidx needs {floor} or newer"
-        return Finding("faiss", details, "warning", f"pip install --upgrade '{package}>={floor}'")
-    return Finding("faiss", f"{faiss.__version__} ({details})")
+    held = packages.package(package, needed) if package else Finding("", "")
+    return dataclasses.replace(held, name="faiss", value=f"{held.value or faiss.__version__} ({details})")
 
 
 def _memory() -> str:
@@ -163,17 +151,13 @@ def _memory() -> str:
     return _gib(total) + (f", limited to {_gib(limit)}" if limit is not None and limit < total else "")
 
 
-def _caches() -> list[Finding]:
-    from huggingface_hub import constants
-
+def _cache() -> Finding:
     folder = Path.home() / ".cache" / "ragidx"
     there = next(place for place in (folder, *folder.parents) if place.exists())  # a parent may be a file
-    return caches(
-        folder,
-        writable=there.is_dir() and os.access(there, os.W_OK),
-        hub=str(constants.HF_HUB_CACHE),
-        offline=bool(constants.HF_HUB_OFFLINE),
-    )
+    if there.is_dir() and os.access(there, os.W_OK):
+        return Finding("cache of ragidx", str(folder))
+    details = f"{folder} cannot be written: spectra and checksums are computed again each time"
+    return Finding("cache of ragidx", details, "warning", "make it writable, or set HOME to a folder that is")
 
 
 def _cores(count: int) -> str:
