@@ -12,7 +12,6 @@ from ragidx.corpora.readers.registry import (
     SourceFile,
     UnreadableError,
     documents,
-    read,
 )
 
 __all__ = [
@@ -24,5 +23,4 @@ __all__ = [
     "SourceFile",
     "UnreadableError",
     "documents",
-    "read",
 ]

@@ -39,7 +39,6 @@ __all__ = [
     "added_endings",
     "documents",
     "member_documents",
-    "read",
     "read_all",
 ]
 
@@ -112,13 +111,6 @@ def documents(
     """
     found = sources(corpus, include=include, exclude=exclude, indexes=indexes, beir=True, on_skip=on_skip)
     return read_all(filter(on_source, found), options, on_skip=on_skip, layouts=layouts)
-
-
-def read(
-    source: Source, options: ReadOptions = _DEFAULTS, *, on_skip: OnSkip, layouts: Layouts | None = None
-) -> Iterator[Document]:
-    """The Documents of one file. Its faults are reported, never raised."""
-    return read_all([source], options, on_skip=on_skip, layouts=layouts)
 
 
 def member_documents(

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ragidx.corpora.sources import Source
 from ragidx.indexer.digests import DigestTable, digest
 from ragidx.indexer.store.lookup import Documents
 from ragidx.pipelines.ingest.workers.chunks import Draft
@@ -67,10 +66,6 @@ class Decisions:
             if self._seen is not None and kind in (Kind.KEPT_OUT, Kind.REPEATED):
                 self._seen.read_again()  # so that it is counted the next time, too
             yield Change(kind, draft)
-
-    def is_known(self, source: Source) -> bool:
-        """Whether the file will probably be passed over; the cache decides when its turn comes."""
-        return self._seen is not None and self._seen.is_known(source)
 
     def _kind(self, draft: Draft) -> Kind:
         if draft.id in self._deleted:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ragidx.corpora.errors import CorpusError
-from ragidx.corpora.readers.registry import read
+from ragidx.corpora.readers.registry import read_all
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import sources
 from ragidx.corpora.vectors.files import ENDINGS, vector_batches
@@ -50,7 +50,7 @@ def _answer(path: Path) -> dict[str, object]:
     fault = None
     try:
         for source in sources(path, on_skip=skips.append):
-            for document in read(source, on_skip=skips.append):
+            for document in read_all([source], on_skip=skips.append):
                 count += 1
                 assert document.text.strip()
                 held = [*document.metadata, *map(str, document.metadata.values())]

@@ -12,7 +12,7 @@ from selectolax.lexbor import LexborHTMLParser
 import ragidx.corpora
 from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.html_page import MAX_DEPTH, page_text, parseable
-from ragidx.corpora.readers.registry import Limits, ReadOptions, read
+from ragidx.corpora.readers.registry import Limits, ReadOptions, read_all
 from ragidx.corpora.readers.text import docinfo, first_heading, front_matter
 from ragidx.corpora.sources import sources
 
@@ -114,7 +114,7 @@ def swapped(path: Path, swap: Callable[[], None]) -> Reading:
     path.unlink()
     swap()
     found = Reading()
-    found.documents += read(source, on_skip=found.skips.append)
+    found.documents += read_all([source], on_skip=found.skips.append)
     return found
 
 
