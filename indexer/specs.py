@@ -10,15 +10,18 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.corpora.spec import ChunkSpec, Json, Spec, later
+from ragidx.corpora.spec import ChunkSpec, Json, Spec, described, later
 
 ATTENTIONS = ("causal", "bidirectional")
 POOLINGS = ("mean", "weighted_mean", "last", "eos", "bos", "trainable")  # what they do: ragidx.indexer.encoders.pooling
 TRUNCATIONS = ("end", "middle")
 PRECOMPUTED = "vectors"  # in JSON alone, in place of a method
+_NAMELESS: dict[str, Any] = {"model": "", "instruction": None, "adapters": ()} | dict.fromkeys(
+    ("revision", "pooler", "tokenizer")
+)
 MAX_COPIES = 64  # of a text in what the model reads; the papers go to five
 
 
@@ -26,27 +29,36 @@ MAX_COPIES = 64  # of a text in what the model reads; the papers go to five
 class EncoderSpec(Spec):
     """How a text becomes a raw vector. Names are resolved: nothing is left to a default that might change."""
 
-    model: str = "mini"  # a bundled name, a folder, a GGUF file or its name, or a hub id
-    revision: str | None = None  # of a hub id
-    adapters: tuple[str, ...] = later(())  # LoRA adapters, merged in this order: folders or hub ids
-    method: str = "classical"
-    template: str = "classical"  # a name in templates.toml, or a string with {text}
-    copies: int | None = later(None)  # of the text, where the template repeats it
-    pooling: str = "mean"
-    pooler: str | None = later(None)  # weights of the trainable pooling: a safetensors file
-    attention: str = "causal"
-    layer: int = -1  # H^layer; -1: the last one, after the final norm; 0: the input embeddings
-    layer_norm: bool = later(False)  # whether a layer before the last one goes through the final norm too
-    pool_eos: bool = True  # whether an EOS or closing marker that a template pools counts
-    instruction: str | None = None  # default of queries; None: what the template says
-    max_length: int | None = None  # tokens of a text that are read at most; None: as many as the model allows
-    compute_matched: bool = later(False)  # max_length holds for all copies together, not for each
-    truncate: str = later("end")  # where a text that is too long is cut
-    tokenizer: str | None = later(None)  # of an endpoint: the file that counts the tokens of chunks; None: characters
-
-    def to_json(self) -> dict[str, Json]:
-        """All fields; the tokenizer where it is named, so that the spec of an older index is written as it was."""
-        return {name: value for name, value in super().to_json().items() if name != "tokenizer" or value}
+    model: str = described(
+        "mini",
+        "ID|PATH",
+        "mini (bundled, the default), a folder, a GGUF file, ollama:NAME, smollm2, a hub id, or "
+        "openai:NAME at an --endpoint.",
+    )
+    revision: str | None = described(None, "REV", "Revision of a hub id.")
+    adapters: tuple[str, ...] = later(
+        (), "ID|PATH", "A LoRA adapter to merge, a folder or a hub id; repeat for several, in order."
+    )
+    method: str = described(
+        "classical", "M", "classical, echo, prompteol, metaeol, llm2vec, reba, sentence-transformers, endpoint."
+    )
+    template: str = described("classical", "T", "A template's name, or a string with {text}.")
+    copies: int | None = later(None, "N", "How often echo or reba repeats the text.")
+    pooling: str = described("mean", "P", f"{', '.join(POOLINGS)}.")
+    pooler: str | None = later(None, "FILE", "Weights of the trainable pooling, a safetensors file.")
+    attention: str = described("causal", "A", f"{', '.join(ATTENTIONS)}.")
+    layer: int = described(  # H^layer; -1 is after the final norm
+        -1, "N", "Hidden layer to pool: -1 the last, 0 the input embeddings; in a build also auto, by the corpus."
+    )
+    layer_norm: bool = later(False, None, "Apply the final norm to an earlier layer too.")
+    pool_eos: bool = described(True, None, "Pool a closing EOS or marker of the template.")
+    instruction: str | None = described(None, "S", "Default task sentence of queries, or task:NAME; '' for none.")
+    max_length: int | None = described(None, "N", "Read at most N tokens of a text.")
+    compute_matched: bool = later(False, None, "Apply --max-length to all copies of the text together.")
+    truncate: str = later("end", "W", "Where to cut a text that is too long: end, middle.")
+    tokenizer: str | None = later(
+        None, "FILE", "Of openai:NAME: its tokenizer.json, to count chunk sizes [default: characters]."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -270,7 +282,7 @@ class IndexSpec(Spec):
         return Spec.fingerprint(
             dataclasses.replace(
                 self,
-                encoder=None if self.encoder is None else _nameless(self.encoder),
+                encoder=None if self.encoder is None else dataclasses.replace(self.encoder, **_NAMELESS),
                 # No vector depends on the index type; that hnsw counts is how the first indexes were made.
                 index_type=self.index_type if self.index_type == "hnsw" else "flat",
                 precomputed=None if self.precomputed is None else Precomputed(),
@@ -287,12 +299,6 @@ def holds_precomputed(stored: Mapping[str, object]) -> bool:
 def stored_encoder(made_by: str) -> EncoderSpec:
     """The encoder of precomputed vectors in JSON, in an index and in reports."""
     return EncoderSpec(model=made_by, method=PRECOMPUTED, template="", pooling="own")
-
-
-def _nameless(encoder: EncoderSpec) -> EncoderSpec:
-    return dataclasses.replace(
-        encoder, model="", revision=None, instruction=None, adapters=(), pooler=None, tokenizer=None
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,24 +56,24 @@ AUTO_LAYER = "auto"
 
 
 class EncoderOptions(TypedDict, total=False):
-    """Options of an encoder: the fields of `EncoderSpec` but the model; None: not set."""
+    """Options of an encoder: the fields of `EncoderSpec`, which says what they are, but the model; None: not set."""
 
-    revision: str | None  # of a hub id
-    adapters: tuple[str, ...] | None  # LoRA adapters, merged in this order: folders or hub ids
-    method: str | None  # classical, echo, prompteol, metaeol, llm2vec, reba, sentence-transformers, endpoint
-    template: str | None  # a name in templates.toml, or a string with `{text}`
-    copies: int | None  # how often echo (without words between) or reba repeats the text
-    pooling: str | None  # mean, weighted_mean, last, eos, bos, trainable
-    pooler: str | None  # the weights of the trainable pooling, a safetensors file
-    attention: str | None  # causal or bidirectional
-    layer: int | Literal["auto"] | None  # that is pooled; -1 the last, 0 the input embeddings; a build knows "auto"
-    layer_norm: bool | None  # whether a layer before the last one goes through the final norm too
-    pool_eos: bool | None  # whether an EOS or closing marker that the template pools counts (echo's authors do it)
-    instruction: str | None  # default instruction of queries; `task:NAME` for that of a known task
-    max_length: int | None  # tokens of a text that are read at most
-    compute_matched: bool | None  # whether max_length holds for all copies of the text together
-    truncate: str | None  # where a text that is too long is cut: end or middle
-    tokenizer: str | None  # of an endpoint's model: its tokenizer.json, which counts tokens of chunks; None: characters
+    revision: str | None
+    adapters: tuple[str, ...] | None
+    method: str | None
+    template: str | None
+    copies: int | None
+    pooling: str | None
+    pooler: str | None
+    attention: str | None
+    layer: int | Literal["auto"] | None  # a build knows "auto"
+    layer_norm: bool | None
+    pool_eos: bool | None
+    instruction: str | None
+    max_length: int | None
+    compute_matched: bool | None
+    truncate: str | None
+    tokenizer: str | None
 
 
 class FilterFields(TypedDict, total=False):

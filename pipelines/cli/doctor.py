@@ -11,7 +11,6 @@ from ragidx.indexer.encoders.methods import EncoderOptions
 from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (
-    ENCODER_FIELDS,
     encoder_options,
     encoding_options,
     instruction_option,
@@ -66,7 +65,7 @@ def command(
 
 # Other commands use `mini` by default; this one uses no model.
 _model = next(option for option in command.params if option.name == "model")
-_model.help = f"Check this model too: {ENCODER_FIELDS['model'][1].replace(' (bundled, the default)', '')}"
+_model.help = f"Check this model too: {(_model.help or '').replace(' (bundled, the default)', '')}"
 
 
 def _tell(report: Report) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,8 +12,8 @@ import click
 
 from ragidx.corpora.errors import lone_surrogate
 from ragidx.indexer.ann.index_types import INDEX_TYPES, MIN_ROWS
-from ragidx.indexer.encoders.methods import AUTO_LAYER, METHODS
-from ragidx.indexer.specs import ATTENTIONS, FILTERS, POOLINGS, EncoderSpec
+from ragidx.indexer.encoders.methods import AUTO_LAYER
+from ragidx.indexer.specs import FILTERS, EncoderSpec
 from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.console import QUIET
 
@@ -112,14 +113,12 @@ def _attn_option(function: F) -> F:
 
 def encoder_options(function: F) -> F:
     """How a text becomes a vector: one option for each field of `EncoderSpec` but the instruction."""
-    return _all(_ENCODER, function)
+    return _all([option for name, option in _ENCODER.items() if name != "instruction"], function)
 
 
 def instruction_option(function: F) -> F:
     """`--instruction`."""
-    return click.option(
-        "--instruction", metavar="S", help="Default task sentence of queries, or task:NAME; '' for none."
-    )(function)
+    return _ENCODER["instruction"](function)
 
 
 def filter_options(function: F) -> F:
@@ -153,31 +152,6 @@ def _all(options: Sequence[Callable[[F], F]], function: F) -> F:
     return function
 
 
-# A line for each field of `EncoderSpec`: metavar and help; what values it takes is the field's own type.
-ENCODER_FIELDS = {
-    "model": (
-        "ID|PATH",
-        "mini (bundled, the default), a folder, a GGUF file, ollama:NAME, smollm2, a hub id, or openai:NAME at an "
-        "--endpoint.",
-    ),
-    "revision": ("REV", "Revision of a hub id."),
-    "adapters": ("ID|PATH", "A LoRA adapter to merge, a folder or a hub id; repeat for several, in order."),
-    "method": ("M", f"{', '.join(METHODS)}."),
-    "template": ("T", "A template's name, or a string with {text}."),
-    "copies": ("N", "How often echo or reba repeats the text."),
-    "pooling": ("P", f"{', '.join(POOLINGS)}."),
-    "pooler": ("FILE", "Weights of the trainable pooling, a safetensors file."),
-    "attention": ("A", f"{', '.join(ATTENTIONS)}."),
-    "layer": ("N", "Hidden layer to pool: -1 the last, 0 the input embeddings; in a build also auto, by the corpus."),
-    "layer_norm": (None, "Apply the final norm to an earlier layer too."),
-    "pool_eos": (None, "Pool a closing EOS or marker of the template."),
-    "max_length": ("N", "Read at most N tokens of a text."),
-    "compute_matched": (None, "Apply --max-length to all copies of the text together."),
-    "truncate": ("W", "Where to cut a text that is too long: end, middle."),
-    "tokenizer": ("FILE", "Of openai:NAME: its tokenizer.json, to count chunk sizes [default: characters]."),
-}
-
-
 def _or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
     """None where an option that may be repeated was not given."""
     return value or None
@@ -198,20 +172,22 @@ class _Layer(click.ParamType[Any]):
 _LAYER = _Layer()
 
 
-def _field_option(kind: Any, name: str, metavar: str | None, text: str) -> Callable[[F], F]:
-    """The option of a field of this type: a switch, a number, a text, or one that may be repeated."""
-    typed, kinds = f"--{name.replace('_', '-')}", get_args(kind) or (kind,)
+def _field_option(field: dataclasses.Field[Any]) -> Callable[[F], F]:
+    """The option of a field: a switch, a number, a text, or one that may be repeated, by its type."""
+    name, metavar, about = field.name, field.metadata["metavar"], field.metadata["about"]
+    typed, kind = f"--{name.replace('_', '-')}", _TYPES[name]
+    kinds = get_args(kind) or (kind,)
     if bool in kinds:
-        return click.option(f"{typed}/--no-{typed[2:]}", default=None, help=text)
+        return click.option(f"{typed}/--no-{typed[2:]}", default=None, help=about)
     if get_origin(kind) is tuple:
         singular = typed.removesuffix("s")
-        return click.option(singular, name, multiple=True, metavar=metavar, callback=_or_nothing, help=text)
+        return click.option(singular, name, multiple=True, metavar=metavar, callback=_or_nothing, help=about)
     number = _LAYER if name == "layer" else int
-    return click.option(typed, type=number if int in kinds else str, metavar=metavar, help=text)
+    return click.option(typed, type=number if int in kinds else str, metavar=metavar, help=about)
 
 
 _TYPES = get_type_hints(EncoderSpec)
-_ENCODER = tuple(_field_option(_TYPES[name], name, *words) for name, words in ENCODER_FIELDS.items())
+_ENCODER = {field.name: _field_option(field) for field in dataclasses.fields(EncoderSpec)}
 
 _FILTER = (
     click.option("--tau", type=float, metavar="N", help="The filter keeps hidden width / N dimensions."),
