@@ -95,6 +95,14 @@ class Chunker:
             return chunk.text
         return self._prefix(chunk.heading)[0] + chunk.text
 
+    def parts(self) -> tuple[ChunkSpec, int, str | None]:
+        """What makes an equal one elsewhere: spec, limit, and the tokenizer as JSON; None: it has none."""
+        try:
+            tokenizer = self._counter.tokenizer.to_str()
+        except Exception:  # noqa: BLE001  # the library raises this class for parts written in Python
+            tokenizer = None
+        return self._spec, self.capacity, tokenizer
+
     @functools.cached_property
     def _counter(self) -> Counter:
         made = self._tokenizer

@@ -91,11 +91,12 @@ class Counter:
         tokenizer: without truncation, padding and special tokens.
 
     Attributes:
+        tokenizer: as it was given.
         exact: whether the tokens of a text are the sum of its pieces'.
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._codes, self._older = _Codes(), _Codes()
         self._words: dict[str, tuple[int, ...]] = {}  # ids of words, without the white space around them
         self.exact = self._adds_up(_FREE, apart=True) or any(map(self._adds_up, _PATTERNS))
@@ -105,7 +106,7 @@ class Counter:
 
     def counts(self, texts: list[str]) -> list[int]:
         """The tokens of whole texts."""
-        return [len(one) for one in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        return [len(one) for one in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of whole texts: where white space is no part of a token, those of their words one after another."""
@@ -142,7 +143,7 @@ class Counter:
 
     def _counted(self, text: str, ends: Numbers) -> Numbers:
         """The tokens that end up to each of `ends`; a token that ends before its neighbour counts with that one."""
-        offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        offsets = self.tokenizer.encode(text, add_special_tokens=False).offsets
         token_ends = np.maximum.accumulate(np.fromiter((end for _, end in offsets), np.int64, len(offsets)))
         return np.searchsorted(token_ends, ends, "right")
 
@@ -200,7 +201,7 @@ class Counter:
         return known
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        return [one.ids for one in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+        return [one.ids for one in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def _adds_up(self, pattern: re.Pattern[str], *, apart: bool = False) -> bool:
         """Whether the tokens of texts of many kinds are the sums of those of the pattern's pieces.
@@ -209,7 +210,7 @@ class Counter:
         """
         self._pattern, self._free, self._marks, self.exact = pattern, pattern is _FREE, _APART if apart else "", True
         self._codes, self._older, self._words = _Codes(), _Codes(), {}
-        added = self._tokenizer.get_added_tokens_decoder().values()
+        added = self.tokenizer.get_added_tokens_decoder().values()
         if any(not one.special and (one.lstrip or one.rstrip or re.search(r"\s", one.content)) for one in added):
             return False
         texts = [text.strip() for text in (_TRIED, *_TRIED.split("\n\n"), *_TRIED.splitlines())]

@@ -9,7 +9,6 @@ Chunks, models and vectors are not known here.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import importlib
@@ -23,7 +22,6 @@ from ragidx.corpora.field_settings import OTHERS
 from ragidx.corpora.limits import Limits, ReadOptions, UnreadableError
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.office.converter import ENDINGS as OFFICE_ENDINGS
-from ragidx.corpora.readers.office.converter import OfficeConverter
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import FILE_FIELDS, Document, OnSkip, Scalar, Skip
 from ragidx.corpora.sources import Source, sources
@@ -79,6 +77,15 @@ READERS: dict[str, str] = {
 """Reader by ending, lower case, below `.gz` and the like. Any other file is read as text if it looks like text."""
 
 
+_PLAIN = frozenset(
+    {
+        *("text:read_text", "text:read_unknown", "text:read_markdown", "text:read_rst"),
+        *("records.jsonl:read_json_lines", "records.jsonl:read_json", "records.delimited:read_csv"),
+        *("markup:read_tex", "markup:read_org", "markup:read_adoc", "packed.subtitles:read_subtitles"),
+    }
+)
+
+
 def documents(
     corpus: Path | str,
     options: ReadOptions = _DEFAULTS,
@@ -131,7 +138,6 @@ def member_documents(
             source=source,
             options=outer.options,
             on_skip=outer.on_skip,
-            office=outer.office,
             layouts=outer.layouts,
             member=stream,
             depth=outer.depth + 1,
@@ -157,26 +163,45 @@ def read_all(
     on_skip: OnSkip,
     on_read: Callable[[int], None] = lambda n_bytes: None,
     layouts: Layouts | None = None,
-    office: OfficeConverter | None = None,
 ) -> Iterator[Document]:
     """The Documents of files, one file after the other. Their faults are reported, never raised.
 
-    `on_read` is called with the bytes that were read since its last call, in all the sizes of the files. `office`
-    converts PDF and office files; None: a converter of its own.
+    `on_read` is called with the bytes that were read since its last call, in all the sizes of the files.
     """
     layouts = layouts or Layouts()
-    with contextlib.ExitStack() as stack:
-        office = office or stack.enter_context(OfficeConverter(options.limits))
-        for source in found:
-            file = SourceFile(source=source, options=options, on_skip=on_skip, office=office, layouts=layouts)
-            n_read = 0
-            for document in _read(file):
-                more = min(file.position, source.size) - n_read
-                if more > 0:
-                    n_read += more
-                    on_read(more)
-                yield document
-            on_read(source.size - n_read)
+    for source in found:
+        yield from read_file(SourceFile(source=source, options=options, on_skip=on_skip, layouts=layouts), on_read)
+
+
+def read_file(file: SourceFile, on_read: Callable[[int], None] = lambda n_bytes: None) -> Iterator[Document]:
+    """The Documents of one file, or part of one, as `read_all` gives them."""
+    start, end = (0, file.source.size) if file.part is None else (file.part.start, file.part.end)
+    for document in _read(file):
+        more = min(file.position, end) - start
+        if more > 0:
+            start += more
+            on_read(more)
+        yield document
+    on_read(end - start)
+
+
+def is_plain(source: Source) -> bool:
+    """Whether a file is text that this package reads line by line: its parser can neither crash nor grow."""
+    file = SourceFile(source=source, options=_DEFAULTS, on_skip=lambda skip: None)
+    place = READERS.get(file.ending, "text:read_unknown")
+    return file.packing is None and (file.ending in _added_readers() or place in _PLAIN)
+
+
+def is_lines(source: Source) -> bool:
+    """Whether a file is JSON Lines by its name."""
+    file = SourceFile(source=source, options=_DEFAULTS, on_skip=lambda skip: None)
+    return READERS.get(file.ending) == "records.jsonl:read_json_lines"
+
+
+def is_packed(source: Source) -> bool:
+    """Whether a file holds others."""
+    file = SourceFile(source=source, options=_DEFAULTS, on_skip=lambda skip: None)
+    return READERS.get(file.ending, "").startswith(("packed.archive:", "packed.mail:"))
 
 
 def _read(file: SourceFile) -> Iterator[Document]:
@@ -203,7 +228,7 @@ def _read(file: SourceFile) -> Iterator[Document]:
     except Exception as fault:  # noqa: BLE001  # whatever else a reader raises is a defect, which ends no build
         check_machine(fault, source.name, source.path)
         file.skip(f"a defect in its reader: {type(fault).__name__}: {first_line(fault)}")
-    if not reported:
+    if not reported and file.part is None:
         file.skip("holds no document")
 
 

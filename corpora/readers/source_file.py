@@ -23,7 +23,6 @@ from typing import IO, Any
 from ragidx.corpora.field_settings import FieldSettings, settings_of
 from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, ReadOptions, UnreadableError, shown_bytes
 from ragidx.corpora.readers.layouts import Layouts
-from ragidx.corpora.readers.office.converter import OfficeConverter
 from ragidx.corpora.records import FILE_FIELDS, OnSkip, Scalar, Skip
 from ragidx.corpora.sources import Source
 
@@ -34,6 +33,23 @@ _XZ_BYTES = 256 * MIB  # of memory; what `xz -9` needs is a quarter
 _REASON_CHARS = 300  # a name that a file gives may have any length
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some lines of a file of JSON Lines, which another process may read than that of the lines before.
+
+    Args:
+        start, end: bytes.
+        lines, records: before it.
+        last: its last line, from 1.
+    """
+
+    start: int
+    end: int
+    lines: int
+    records: int
+    last: int
+
+
 @dataclass(slots=True, kw_only=True)
 class SourceFile:
     """What a reader is given.
@@ -42,19 +58,21 @@ class SourceFile:
         source: the file.
         options: which fields to take, and bounds.
         on_skip: called for each skip.
-        office: the converter of PDF and office files, shared by all files of a corpus; None: no file here needs one.
         member: the bytes of a file inside another, an archive or a mail; they can be read once.
         depth: how many files it is inside of.
         layouts: how the records of the corpus's files become documents.
+        part: what of it is read; None: all.
+        at: where in it the last document is, as in `skip`; a reader of records sets it.
     """
 
     source: Source
     options: ReadOptions
     on_skip: OnSkip
-    office: OfficeConverter | None = None
     member: IO[bytes] | None = None
     depth: int = 0
     layouts: Layouts = field(default_factory=Layouts)
+    part: Part | None = None
+    at: str = ""
     ending: str = field(init=False)  # lower case, below .gz and the like; "" if there is none
     packing: str | None = field(init=False)
     fields: FieldSettings = field(init=False)  # what the user says of them

@@ -20,6 +20,7 @@ from ragidx.corpora.errors import lone_surrogate, printable
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import decode, is_binary, marked_encoding
 from ragidx.corpora.readers.fields import check_text, from_text, from_value
+from ragidx.corpora.readers.office.converter import convert
 from ragidx.corpora.readers.source_file import SourceFile, read_all
 from ragidx.corpora.records import Document, Scalar
 
@@ -86,9 +87,8 @@ def read_rst(file: SourceFile) -> Iterator[Document]:
 
 def read_office(file: SourceFile) -> Iterator[Document]:
     """A PDF or office file."""
-    assert file.office is not None
     with file.path() as path:
-        found = file.office.convert(path, file.ending)
+        found = convert(path, file.ending, file.limits)
     for where, reason in found.skips:
         file.skip(reason, where)
     check_text(found.text)

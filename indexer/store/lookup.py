@@ -122,6 +122,12 @@ class Documents:
         """The digests of the ids of documents that `pop_others` would forget, each once."""
         return np.unique(self._runs["document"][self._others()])
 
+    def records(self) -> NDArray[np.void]:
+        """The digests of all ids with the hashes of their documents: fields `document` (S16) and `hash` (V16)."""
+        runs = self._runs[: self._count]
+        found: NDArray[np.void] = runs[~runs["dead"]][["document", "hash"]]
+        return found
+
     def _extend(self, runs: NDArray[np.void]) -> None:
         self._runs = np.concatenate([self._runs[: self._count], runs])
         self._table.extend(runs["document"], self._count + np.arange(len(runs)))

@@ -20,6 +20,7 @@ from ragidx.pipelines.cli.options import (
     offline_option,
     quiet_option,
     records_option,
+    workers_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.ingest.options import BuildKeywords
@@ -32,6 +33,7 @@ from ragidx.pipelines.ingest.options import BuildKeywords
 @encoding_options
 @corpus_options
 @records_option
+@workers_option
 @click.option("--strict", is_flag=True, help="Stop with exit status 1 when anything is skipped or cut.")
 @offline_option
 @quiet_option

@@ -28,6 +28,7 @@ from ragidx.pipelines.cli.options import (
     offline_option,
     quiet_option,
     records_option,
+    workers_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.ingest.options import BuildKeywords
@@ -60,6 +61,7 @@ from ragidx.pipelines.ingest.report import BuildReport
 @encoding_options
 @corpus_options
 @records_option
+@workers_option
 @click.option(
     "--language/--no-language",
     default=None,

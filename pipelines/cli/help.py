@@ -45,6 +45,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "records",
         "language",
         "reread",
+        "workers",
     ),
     "Question": ("queries", "qrels", "query_vectors", "vector", "run"),
     "Ranking": ("mode", "weight", "fusion", "rerank_dim", "where", "min_score", "min_z"),

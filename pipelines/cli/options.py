@@ -302,6 +302,14 @@ _CORPUS = (
 )
 
 
+workers_option = click.option(
+    "--workers",
+    metavar="N|auto",
+    help="Processes that read and cut files; auto counts the cores, and uses none for a small corpus of plain text "
+    "[default: auto].",
+)
+
+
 def records_option(function: F) -> F:
     """`--records`."""
     return click.option(

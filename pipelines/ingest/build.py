@@ -187,7 +187,9 @@ def _changes(
 
     deleted = deleted_ids(writer.blobs.get(DELETED_FILE))
     decisions = Decisions(writer.known_documents(), deleted, anew=before.relabels, seen=seen)
-    files = reading.files(cutter, skip, ledger.progress.add_bytes)
+    anew = before.relabels or before.looks_again or not before.is_updated
+    known = None if anew else writer.known_documents().records()
+    files = reading.files(cutter, skip, ledger.progress.add_bytes, known)
     for source, drafts in files.drafts(reading.sources(ledger.skip), seen.is_known):
         ledger.begin(source)
         if n_documents := seen.passes(source, ledger.skip):

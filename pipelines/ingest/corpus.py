@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.language import LANGUAGE, check_language
@@ -30,7 +33,7 @@ from ragidx.pipelines.ingest.options import BuildOptions
 from ragidx.pipelines.ingest.removal import TAKEN
 from ragidx.pipelines.ingest.report import Skips
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
-from ragidx.pipelines.ingest.workers.files import Files
+from ragidx.pipelines.ingest.workers.spread import Spread
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
@@ -138,9 +141,17 @@ class Reading:
         for root in self.roots or [alone]:
             yield from root.sources(self.index, on_skip)
 
-    def files(self, cutter: Cutter, on_skip: OnSkip, on_read: Callable[[int], None] = lambda n_bytes: None) -> Files:
-        """What reads them."""
-        return Files(self.read_options, self.layouts, cutter, on_skip, on_read)
+    def files(
+        self,
+        cutter: Cutter,
+        on_skip: OnSkip,
+        on_read: Callable[[int], None] = lambda n_bytes: None,
+        known: NDArray[np.void] | None = None,
+    ) -> Spread:
+        """What reads them; `known`: as in `Spread`."""
+        return Spread(
+            self.read_options, self.layouts, cutter, on_skip, on_read, workers=self.options.workers, known=known
+        )
 
     def drafts(
         self, cutter: Cutter, on_skip: OnSkip, on_read: Callable[[int], None] = lambda n_bytes: None

@@ -45,7 +45,7 @@ _SPARE_RECORDS = 65_536
 _MOST_SKIPS = 100_000  # that are noted in a build; files with later ones are read again
 _SKIP_BYTES = 128 << 20  # of all that are noted, as JSON
 _PASSING = (  # reasons that are not of the bytes of a file
-    *("cannot be read", "cannot be converted", "conversion", "the converter", "needs the extra"),
+    *("cannot be read", "cannot be converted", "needs the extra", "needs more than", "needs a Python"),
     *("a defect", "the reader"),
 )
 

@@ -80,6 +80,7 @@ class BuildKeywords(EncoderOptions, FilterOptions, RunOptions, ChunkOptions, Sto
     language: bool | None  # name the language of each document in its metadata
     fields: Mapping[str, str | Sequence[str]] | None  # `[GLOB=]FIELD` by title, speaker, context or metadata
     reread: bool  # open every file again
+    workers: int | str | None  # processes that read and cut files: a number, or auto
 
 
 class SweepKeywords(EncoderOptions, FilterFields, RunOptions, ChunkOptions, CorpusOptions, total=False):
@@ -103,6 +104,7 @@ class BuildOptions:
         include, exclude, text_field, id_field: as in `CorpusOptions`.
         records, language, fields: as in `BuildKeywords`.
         strict, reread, restore, allow_removal, rebuild: as in `BuildKeywords`.
+        workers: how many processes read and cut files; None: as many as pay here.
     """
 
     model: str | None = None
@@ -130,6 +132,7 @@ class BuildOptions:
     restore: bool = False
     allow_removal: bool = False
     rebuild: bool = False
+    workers: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse a machine that is not there: a build with nothing to encode never loads what else would do it."""
@@ -159,7 +162,21 @@ def build_options(door: str = "build", /, **given: Unpack[BuildKeywords]) -> Bui
     members["fields"] = check_fields(members.get("fields"))
     if members.get("max_memory") is not None:
         members["max_memory"] = memory_size(members["max_memory"])
+    members["workers"] = check_workers(members.get("workers"))
     return BuildOptions(**members)
+
+
+def check_workers(asked: object) -> int | None:
+    """A number of workers; None: as many as pay.
+
+    Raises:
+        SpecError: it is neither a number from 1 on nor `auto`.
+    """
+    if asked is None or asked == "auto":
+        return None
+    if isinstance(asked, bool) or not str(asked).isascii() or not str(asked).isdigit() or int(str(asked)) < 1:
+        raise SpecError(f"'{asked}' is no number of workers", "give a number from 1 on, or `auto`", where="`workers`")
+    return int(str(asked))
 
 
 def index_options(

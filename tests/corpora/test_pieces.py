@@ -110,7 +110,7 @@ def test_words_that_are_known_are_not_tokenised_again() -> None:
     counter = Counter(tokenizer("bert"))
     texts = ["(The lease)...  ends,\nit does.", "", "the \u2028lease", f"a {'long' * 40} word"]
     first = counter.ids(texts)
-    counter._tokenizer = tokenizers.Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))  # which knows nothing
+    counter.tokenizer = tokenizers.Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))  # which knows nothing
 
     again = counter.ids(texts)
 

@@ -58,7 +58,7 @@ class Record:
 
 def record_documents(file: SourceFile, records: Iterable[Record], to_scalar: ToScalar) -> Iterator[Document]:
     """One Document a record; a broken record is skipped."""
-    layout, records = _decided(file, iter(records))
+    layout, records = decided(file, iter(records))
     reader, is_said = _Reader(file, to_scalar, layout), any(file.fields[3:])
     for record in records:
         if is_said:
@@ -68,6 +68,7 @@ def record_documents(file: SourceFile, records: Iterable[Record], to_scalar: ToS
         except UnreadableError as fault:
             file.skip(str(fault), record.at)
         else:
+            file.at = record.at
             yield document
     reader.report_missing()
 
@@ -83,8 +84,10 @@ def check_chosen(names: Collection[str], chosen: str | None) -> None:
         raise UnreadableError(_missing(paths[0], names, "`text_field`"))
 
 
-def _decided(file: SourceFile, records: Iterator[Record]) -> tuple[Layout, Iterator[Record]]:
+def decided(file: SourceFile, records: Iterator[Record]) -> tuple[Layout, Iterator[Record]]:
     """The layout, and all records."""
+    if file.part is not None:
+        return file.layouts.known[file.source.name], records
     if file.source.beir:
         return Layout(None), records
     judge, taken, fault = Judge(), list[Record](), None
@@ -127,12 +130,12 @@ class _Reader:
     Args:
         file: for the user's settings, and its reports.
         to_scalar: of a value.
-        layout: of `_decided`.
+        layout: of `decided`.
     """
 
     def __init__(self, file: SourceFile, to_scalar: ToScalar, layout: Layout) -> None:
         self._file, self._to_scalar, self._layout = file, to_scalar, layout
-        self._seen = _SeenIds()
+        self._seen = SeenIds()
         self._messages: dict[str, str] = {}  # the first record's serves all, so that skips can be counted
         self._first: Mapping[str, object] | None = None
         self._unseen: dict[str, str] = {}  # paths that the user names and no record has had, and their settings
@@ -169,7 +172,7 @@ class _Reader:
         record_id = str(record.number) if field is None else _id(value, field)
         if not self._seen.add(record_id):
             if field is None or field != self._layout.id:
-                raise UnreadableError(f"its id was seen before in this file: '{record_id}'")
+                raise UnreadableError(seen_before(record_id))
             file.skip(f"its id was seen before in this file, and has its number now: '{record_id}'", record.at)
             record_id = f"{record_id}~{record.number}"
             self._seen.add(record_id)
@@ -295,7 +298,12 @@ def _missing(field: str, names: Iterable[str], option: str) -> str:
     return f"the field '{field}' is missing (found: {shown}{more}); say which one to read with {option}"
 
 
-class _SeenIds:
+def seen_before(record_id: str) -> str:
+    """Why a record is skipped."""
+    return f"its id was seen before in this file: '{record_id}'"
+
+
+class SeenIds:
     """The ids of one file, by 64-bit hash in an open table: some 16 bytes an id, where a set of texts takes 100.
 
     Two of ten million different ids share a hash in one file of 300,000.

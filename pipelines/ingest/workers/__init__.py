@@ -1,1 +1,1 @@
-"""What happens to one file, in this process or in another: it is read, and its documents are cut."""
+"""What happens to one file, here or in a worker: it is read and cut; how workers are started, told and heard."""

@@ -40,12 +40,14 @@ class Draft:
         hash: of everything its rows hold.
         n_chars: of its text; 0: it is blank.
         cut: gives its chunks. Called where they are wanted, and not before.
+        at: the place of its record in its file, after the file's name in a report.
     """
 
     id: str
     hash: bytes
     n_chars: int
     cut: Callable[[], list[Item]]
+    at: str = ""
 
 
 class Cutter:
@@ -57,7 +59,7 @@ class Cutter:
     """
 
     def __init__(self, make_chunker: Callable[[], Chunker], *, language: bool = False) -> None:
-        self._make_chunker, self._names_language = make_chunker, language
+        self._make_chunker, self.language = make_chunker, language
 
     @functools.cached_property
     def chunker(self) -> Chunker:
@@ -65,16 +67,16 @@ class Cutter:
         return self._make_chunker()
 
     @functools.cached_property
-    def _language(self) -> Callable[[str], str | None] | None:
-        return language_finder() if self._names_language else None
+    def _find_language(self) -> Callable[[str], str | None] | None:
+        return language_finder() if self.language else None
 
     def cut(self, document: Document, doc_hash: bytes) -> list[Item]:
         """The chunks of a document, with what their rows hold."""
         items = []
         chunks = list(self.chunker.chunks(document))
         metadata = {**document.metadata, **document.file}
-        if self._language is not None:
-            metadata.setdefault(LANGUAGE, self._language(document.text))
+        if self._find_language is not None:
+            metadata.setdefault(LANGUAGE, self._find_language(document.text))
         positions = document.positions(chunk.start for chunk in chunks)
         for chunk, (line, page) in zip(chunks, positions, strict=True):
             text = self.chunker.encoded_text(chunk)

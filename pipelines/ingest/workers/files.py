@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
-from ragidx.corpora.readers.office.converter import OfficeConverter
-from ragidx.corpora.readers.registry import read_all
+from ragidx.corpora.readers.registry import read_file
+from ragidx.corpora.readers.source_file import Part, SourceFile
 from ragidx.corpora.records import Document, OnSkip, plain
 from ragidx.corpora.sources import Source
 from ragidx.indexer.digests import digest
@@ -53,18 +53,17 @@ class Files:
             sources: the files.
             is_known: whether a file will probably not be asked for its drafts; here nothing is read ahead.
         """
-        with OfficeConverter(self.options.limits) as office:
-            for source in sources:
-                yield source, self._of(source, office)
+        for source in sources:
+            yield source, self.of(source)
 
-    def _of(self, source: Source, office: OfficeConverter) -> Generator[Draft]:
-        found = read_all(
-            [source], self.options, on_skip=self.on_skip, on_read=self.on_read, layouts=self.layouts, office=office
-        )
-        for document in found:
+    def of(self, source: Source, part: Part | None = None) -> Generator[Draft]:
+        """The drafts of a file, or of a part of it."""
+        file = SourceFile(source=source, options=self.options, on_skip=self.on_skip, layouts=self.layouts, part=part)
+        for document in read_file(file, self.on_read):
             doc_hash = document_hash(document)
             n_chars = 0 if document.text.isspace() else len(document.text)
-            yield Draft(document.id, doc_hash, n_chars, functools.partial(self.cutter.cut, document, doc_hash))
+            cut = functools.partial(self.cutter.cut, document, doc_hash)
+            yield Draft(document.id, doc_hash, n_chars, cut, file.at)
 
 
 def document_hash(document: Document) -> bytes:

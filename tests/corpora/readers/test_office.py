@@ -1,22 +1,15 @@
-"""Real files, made by hand, through a real converter process."""
+"""Real files, made by hand, through the real converters."""
 
 from __future__ import annotations
 
 import gzip
-import os
-import signal
-import subprocess
-import sys
-import threading
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from ragidx.corpora.limits import MIB, UnreadableError
-from ragidx.corpora.readers.office import converter
-from ragidx.corpora.readers.office.converter import OfficeConverter
-from ragidx.corpora.readers.registry import Limits, ReadOptions, documents
+from ragidx.corpora.limits import MIB
+from ragidx.corpora.readers.registry import Limits, ReadOptions
 from ragidx.corpora.records import Place
 
 from ..conftest import ReadBytes, reading
@@ -126,75 +119,10 @@ def test_an_archive_that_is_a_bomb_is_not_opened(
     assert read_bytes(f"a.{ending}", bomb, ReadOptions(limits=limits)).reasons == [(f"a.{ending}", reason)]
 
 
-@pytest.mark.parametrize(
-    ("limits", "reason"),
-    [
-        (Limits(office_timeout_s=0.0), "conversion takes more than 0 s"),
-        (Limits(office_text_bytes=3), "converts to more than 3 bytes of text"),
-    ],
-)
-def test_a_conversion_beyond_its_limits_is_stopped(read_bytes: ReadBytes, limits: Limits, reason: str) -> None:
-    assert read_bytes("a.pdf", pdf("Baikal"), ReadOptions(limits=limits)).reasons == [("a.pdf", reason)]
+def test_more_text_than_the_limit_is_not_taken(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.pdf", pdf("Baikal"), ReadOptions(limits=Limits(office_text_bytes=3)))
 
-
-def test_a_converter_without_room_to_start_is_told(read_bytes: ReadBytes) -> None:
-    found = read_bytes("a.pdf", pdf("Baikal"), ReadOptions(limits=Limits(office_memory_bytes=16 * MIB)))
-
-    assert found.documents == []
-    assert found.reasons[0][1].startswith("the converter does not start: ")
-
-
-def test_a_converter_that_dies_takes_one_file_along(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(pdf("Baikal"))
-
-    with OfficeConverter(Limits()) as converter:
-        converter.convert(tmp_path / "a.pdf", ".pdf")
-        child = converter._child
-        assert child is not None
-        os.kill(child.pid, signal.SIGSTOP)
-        threading.Timer(0.2, os.kill, (child.pid, signal.SIGKILL)).start()
-        with pytest.raises(UnreadableError) as caught:
-            converter.convert(tmp_path / "a.pdf", ".pdf")
-        again = converter.convert(tmp_path / "a.pdf", ".pdf")
-
-    assert str(caught.value) == "the converter ended with status -9"
-    assert again.text == "Baikal"
-
-
-def test_a_converter_may_not_open_a_connection() -> None:
-    script = (
-        "import socket, runpy, sys\n"
-        "refuse = runpy.run_path(sys.argv[1])['_refuse']\n"
-        "sys.addaudithook(refuse)\n"
-        "try:\n    socket.create_connection(('localhost', 9))\n"
-        "except PermissionError as fault:\n    print(fault)\n"
-    )
-    path = Path(converter.__file__).with_name("office_child.py")
-
-    done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, check=True)
-
-    assert done.stdout == b"socket.getaddrinfo is not allowed in the converter\n"
-
-
-def test_the_converter_ends_with_the_corpus(tmp_path: Path) -> None:
-    (tmp_path / "a.docx").write_bytes(docx("One"))
-    (tmp_path / "b.docx").write_bytes(docx("Two"))
-    children: list[int] = []
-
-    stream = documents(tmp_path, on_skip=pytest.fail)
-    next(stream)
-    children += [int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent(path) == os.getpid()]
-    stream.close()
-
-    assert children
-    assert not any(Path(f"/proc/{child}").exists() for child in children)
-
-
-def _parent(process: Path) -> int:
-    try:
-        return int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
-    except FileNotFoundError:
-        return 0
+    assert found.reasons == [("a.pdf", "converts to more than 3 bytes of text")]
 
 
 def test_without_the_extra_every_file_names_it(read_bytes: ReadBytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,7 @@ def test_every_keyword_of_a_build_is_a_field_of_its_options_or_of_one_of_their_g
         assert fields.pop(name) is group
 
     fields["max_memory"] |= str  # such as 2GB: the options hold bytes
+    fields["workers"] |= str  # auto
     for name in ("text_field", "id_field", "records"):
         assert fields[name] == tuple[str, ...] | None  # of several settings, or one
         fields[name] = str | Sequence[str] | None

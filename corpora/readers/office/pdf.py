@@ -1,4 +1,4 @@
-"""PDF to text by pypdfium2, page by page; run in the converter's process, so nothing of ragidx is imported.
+"""PDF to text by pypdfium2, page by page.
 
     path -> {"text", "pages": [[offset, page]], "markdown", "title", "author", "skips": [[where, reason]]}
 

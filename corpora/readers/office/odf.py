@@ -1,4 +1,4 @@
-"""OpenDocument text to Markdown; run in the converter's process, so nothing of ragidx is imported.
+"""OpenDocument text to Markdown.
 
     path -> {"text", "title", "author"}
 
@@ -21,7 +21,7 @@ _SKIPPED = {f"{_TEXT}note-citation", f"{_TEXT}tracked-changes", f"{_OFFICE}annot
 _SPACES = {f"{_TEXT}s": " ", f"{_TEXT}tab": "\t", f"{_TEXT}line-break": "\n"}
 
 
-def convert(path: str, text_bytes: int) -> dict[str, Any]:
+def convert(path: str) -> dict[str, Any]:
     """The text of an .odt."""
     with zipfile.ZipFile(path) as archive:
         if any(member.flag_bits & 1 for member in archive.infolist()):

@@ -1,0 +1,84 @@
+"""Office files and books by markitdown; imported where the first such file is read, since loading takes over a second.
+
+path, ending -> {"text", "pages": [[offset, page]], "title", "author"}
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import itertools
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from markitdown import StreamInfo
+from markitdown.converters import DocxConverter, EpubConverter, PptxConverter, XlsxConverter
+
+_KINDS = {".docx": DocxConverter, ".pptx": PptxConverter, ".xlsx": XlsxConverter, ".epub": EpubConverter}
+_SLIDE = re.compile(r"<!-- Slide number: (\d{1,9}) -->")
+_SHEET = re.compile(r"^## ", re.MULTILINE)
+_PROPERTIES_BYTES = 1 << 20
+
+
+def convert(path: str, ending: str) -> dict[str, Any]:
+    """The text of a file and its places."""
+    return _converter(ending)(path)
+
+
+@functools.cache
+def _converter(ending: str) -> Callable[[str], dict[str, Any]]:
+    """The converter of one ending; markitdown's own choice would also open archives and addresses."""
+    converter: Any = _KINDS[ending]()  # type: ignore[no-untyped-call]  # the library is not typed
+    chapters = _noted_chapters(converter) if ending == ".epub" else []
+
+    def convert(path: str) -> dict[str, Any]:
+        chapters.clear()
+        with Path(path).open("rb") as stream:
+            text = converter.convert(stream, StreamInfo(extension=ending)).markdown
+        return {"text": text, "pages": _pages(text, ending, chapters), **_properties(path)}
+
+    return convert
+
+
+def _noted_chapters(converter: Any) -> list[str]:
+    """Gets the Markdown of each chapter when a book is converted; where markitdown has another build, of none."""
+    found: list[str] = []
+    inner = getattr(converter, "_html_converter", None)
+    plain: Any = getattr(inner, "convert", None)
+
+    def convert(*given: Any, **options: Any) -> Any:
+        result = plain(*given, **options)
+        found.append(result.markdown.strip())
+        return result
+
+    if plain is not None:
+        inner.convert = convert  # type: ignore[union-attr]  # `plain` is of it
+    return found
+
+
+def _properties(path: str) -> dict[str, str]:
+    """Title and author that an office file names; an .epub names them in its package."""
+    found: dict[str, str] = {}
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if name == "docProps/core.xml" or name.endswith(".opf")]
+        data = archive.read(names[0])[:_PROPERTIES_BYTES] if names else b""
+    for field, tag in (("title", b"title"), ("author", b"creator")):
+        if words := re.search(rb"<dc:%s(?:\s[^<>]{0,500})?>([^<]{1,1000})</dc:" % tag, data):
+            found[field] = " ".join(html.unescape(words[1].decode("utf-8", "replace")).split())
+    return found
+
+
+def _pages(text: str, ending: str, chapters: list[str]) -> list[list[int]]:
+    """Where slides, sheets and chapters begin in markitdown's text; what is above the first chapter is of it."""
+    if ending == ".pptx":
+        return [[found.start(), int(found[1])] for found in _SLIDE.finditer(text)]
+    if ending == ".xlsx":
+        return [[found.start(), number] for number, found in enumerate(_SHEET.finditer(text), start=1)]
+    if not chapters or not text.endswith("\n\n".join(chapters)):
+        return []
+    lengths = [len(chapter) + 2 for chapter in chapters]
+    starts = itertools.accumulate(lengths[:-1], initial=len(text) + 2 - sum(lengths))
+    return [[start if number > 1 else 0, number] for number, start in enumerate(starts, start=1)]

@@ -1,0 +1,76 @@
+"""How many workers a machine has room for.
+
+--workers N|auto -> a number: cores of the affinity and the cgroup, memory that the cgroup leaves
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from pathlib import Path
+
+from ragidx.corpora.errors import MachineError
+from ragidx.corpora.limits import MIB
+
+WORKER_BYTES = 512 * MIB
+"""Of memory that a worker may need for common files; `auto` leaves as much for each."""
+
+_LEAST_BYTES = 128 * MIB
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def n_workers(asked: int | None) -> int:
+    """The number that is asked for, or that pays here.
+
+    Args:
+        asked: None: as many as there are cores and memory for.
+
+    Raises:
+        MachineError: there is no memory for a worker.
+    """
+    free = free_bytes()
+    if free < _LEAST_BYTES:
+        raise MachineError(
+            f"the memory limit leaves {free // MIB} MiB, and a worker needs {_LEAST_BYTES // MIB}",
+            "raise the limit (`ulimit -v`, or that of the container)",
+            where="`workers`",
+        )
+    return asked or max(1, min(cores(), int(min(free, 1 << 50)) // WORKER_BYTES))
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    n_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    quota = _words("cpu.max")
+    if len(quota) == 2 and all(word.isdigit() for word in quota):
+        n_cores = min(n_cores, max(1, math.ceil(int(quota[0]) / max(1, int(quota[1])))))
+    return n_cores
+
+
+def free_bytes() -> float:
+    """Memory that the limits of this process leave; infinite where there are none."""
+    found = math.inf
+    most, used = _words("memory.max"), _words("memory.current")
+    if most and used and most[0].isdigit():
+        found = int(most[0]) - int(used[0]) + _cached()
+    if sys.platform == "linux":
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[1]
+        found = found if limit == resource.RLIM_INFINITY else min(found, limit)
+    return found
+
+
+def _cached() -> int:
+    """Bytes of files that the system gives back when memory is short."""
+    words = _words("memory.stat")
+    named = dict(zip(words[::2], words[1::2], strict=False))
+    return int(named.get("inactive_file", "0"))
+
+
+def _words(name: str) -> list[str]:
+    try:
+        return (_CGROUP / name).read_text().split()
+    except OSError:
+        return []

@@ -1,0 +1,234 @@
+"""What a worker says of a file, as messages: skips, bytes read, layouts and drafts, in their order.
+
+    events -> header {"kind": "events", "events": [...]}, body: the rows of all drafts as an Arrow IPC stream -> events
+
+A draft has the items of its document; or none, where the worker saw that the document is known; or, where only the
+build's own process can cut it, the document. Times and texts come back as the values that they were. Whoever decodes
+checks: a worker that a hostile file took over may say anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from ragidx.corpora.readers.layouts import Layout
+from ragidx.corpora.records import Document, Place, Scalar, Skip
+from ragidx.indexer.store.rows import Row
+from ragidx.pipelines.ingest.workers.chunks import Item
+from ragidx.pipelines.ingest.workers.frames import FrameError
+from ragidx.pipelines.ingest.workers.lanes import Message
+
+_ROWS = pa.schema(
+    [
+        *(pa.field("start", pa.int64()), pa.field("end", pa.int64())),
+        *(pa.field("text", pa.large_string()), pa.field("heading", pa.large_string())),
+        *(pa.field("text_hash", pa.binary(16)), pa.field("line", pa.int32()), pa.field("page", pa.int32())),
+        pa.field("encoded", pa.large_string()),  # null where it is the text
+    ]
+)
+_TIME = "time"
+_FAULTS = (
+    *(pa.ArrowException, OSError, MemoryError, RuntimeError, StopIteration),
+    *(LookupError, TypeError, ValueError, AttributeError, OverflowError),
+)
+
+
+class NRead(NamedTuple):
+    """Bytes of the file that were read."""
+
+    n_bytes: int
+
+
+class Decided(NamedTuple):
+    """How the records of a file are read."""
+
+    name: str
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A draft on its way: `Draft`, with the items that were cut, or the document.
+
+    Args:
+        id, hash, n_chars: of the document.
+        items: of the document; None: nobody cut it.
+        document: where it is to be cut by who gets it.
+        at: the place of its record in the file.
+    """
+
+    id: str
+    hash: bytes
+    n_chars: int
+    items: Sequence[Item] | None = None
+    document: Document | None = None
+    at: str = ""
+
+
+Event: TypeAlias = Skip | NRead | Decided | Sent
+
+
+def encoded(events: Sequence[Event]) -> Message:
+    """The message of events."""
+    said: list[list[Any]] = []
+    rows = _Rows()
+    for event in events:
+        match event:
+            case Skip(where, reason):
+                said.append(["skip", where, reason])
+            case NRead(n_bytes):
+                said.append(["read", n_bytes])
+            case Decided(name, layout):
+                said.append(["layout", name, layout.to_json(), layout.n_records])
+            case Sent():
+                said.append(_said(event, rows))
+    return {"kind": "events", "events": said}, rows.body()
+
+
+def _said(sent: Sent, rows: _Rows) -> list[Any]:
+    own = ["draft", sent.id, sent.hash.hex(), sent.n_chars, sent.at]
+    if sent.document is not None:
+        d = sent.document
+        rows.add(0, 0, d.text, d.heading, None, None, None, None)
+        fields = [_json(d.metadata), d.markdown, d.line, d.places, _json(d.file), d.parts]
+        return [*own, "document", fields]
+    if sent.items is None:
+        return [*own, "known", None]
+    for item in sent.items:
+        r = item.row
+        rows.add(
+            *(r.start, r.end, r.text, r.heading, r.text_hash, r.line, r.page),
+            None if item.text == r.text else item.text,
+        )
+    return [*own, "items", [len(sent.items), _json(sent.items[0].row.metadata) if sent.items else {}]]
+
+
+def decoded(message: Message) -> list[Event]:
+    """The inverse.
+
+    Raises:
+        FrameError: it is no such message.
+    """
+    header, body = message
+    try:
+        return list(_events(header["events"], _columns(body)))
+    except _FAULTS as fault:
+        raise FrameError(f"events that are none: {type(fault).__name__}: {fault}") from fault
+
+
+def _events(said: Any, rows: Iterator[tuple[Any, ...]]) -> Iterator[Event]:
+    for kind, *values in said:
+        if kind == "skip":
+            yield Skip(*map(_text, values))
+        elif kind == "read":
+            yield NRead(int(values[0]))
+        elif kind == "layout":
+            name, found, n_records = values
+            yield Decided(_text(name), _layout(found, n_records))
+        else:
+            yield _sent(rows, *values)
+    if next(rows, None) is not None:
+        raise ValueError("rows of no document")
+
+
+def _layout(told: Any, n_records: Any) -> Layout:
+    found = Layout.from_json(told)
+    if found is None:
+        raise ValueError("no layout")
+    return dataclasses.replace(found, n_records=int(n_records))
+
+
+def _sent(
+    rows: Iterator[tuple[Any, ...]], doc_id: Any, doc_hash: Any, n_chars: Any, at: Any, what: Any, values: Any
+) -> Sent:
+    own, hashed = _text(doc_id), bytes.fromhex(doc_hash)
+    if what == "known":
+        return Sent(own, hashed, int(n_chars), at=_text(at))
+    if what == "document":
+        metadata, markdown, line, places, file, parts = values
+        _, _, text, heading, *_ = next(rows)
+        document = Document(
+            *(own, text, _values(metadata), bool(markdown), line, heading),
+            *(_places(places), _values(file), _places(parts)),
+        )
+        return Sent(own, hashed, int(n_chars), document=document, at=_text(at))
+    count, metadata = values
+    shared, items = _values(metadata), []
+    for _ in range(count):
+        start, end, text, heading, text_hash, line, page, longer = next(rows)
+        row = Row(
+            chunk_id=f"{own}:{start}-{end}",
+            doc_id=own,
+            start=start,
+            end=end,
+            text=text,
+            heading=heading,
+            text_hash=text_hash,
+            doc_hash=hashed,
+            metadata=shared,
+            line=line,
+            page=page,
+        )
+        items.append(Item(row, text if longer is None else longer))
+    return Sent(own, hashed, int(n_chars), items, at=_text(at))
+
+
+class _Rows:
+    """Rows of the body, gathered by column."""
+
+    def __init__(self) -> None:
+        self._columns: list[list[Any]] = [[] for _ in _ROWS]
+
+    def add(self, *values: Any) -> None:
+        for column, value in zip(self._columns, values, strict=True):
+            column.append(value)
+
+    def body(self) -> bytes:
+        """Empty where there are no rows."""
+        if not self._columns[0]:
+            return b""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, _ROWS) as stream:
+            arrays = [pa.array(values, field.type) for values, field in zip(self._columns, _ROWS, strict=True)]
+            stream.write_batch(pa.record_batch(arrays, schema=_ROWS))
+        found: bytes = sink.getvalue().to_pybytes()
+        return found
+
+
+def _columns(body: bytes) -> Iterator[tuple[Any, ...]]:
+    if not body:
+        return iter(())
+    with pa.ipc.open_stream(body) as stream:
+        table = stream.read_all()
+    if table.schema != _ROWS:
+        raise ValueError("other columns")
+    table.validate(full=True)
+    return iter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _json(values: Mapping[str, Scalar]) -> dict[str, Any]:
+    """Metadata as JSON: a time is an object, which no value is."""
+    return {name: {_TIME: one.isoformat()} if isinstance(one, datetime) else one for name, one in values.items()}
+
+
+def _values(found: Mapping[str, Any]) -> dict[str, Scalar]:
+    return {
+        _text(name): datetime.fromisoformat(value[_TIME]) if isinstance(value, dict) else value
+        for name, value in found.items()
+    }
+
+
+def _places(found: Any) -> tuple[Place, ...]:
+    return tuple(Place(*one) for one in found)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} in place of a text")
+    return value

@@ -1,0 +1,71 @@
+"""Messages between a build and its workers: a header of JSON and a body of bytes, with their lengths in front.
+
+    8 bytes: length of the header, length of the body (little-endian, 32 bits each) · header · body
+
+Nothing is unpickled: a worker parses files that anyone may have written. Lengths are checked before memory is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from ragidx.corpora.limits import GIB, MIB
+
+HEADER_BYTES = 64 * MIB
+BODY_BYTES = 2 * GIB
+
+_LENGTHS = struct.Struct("<II")
+
+
+class FrameError(Exception):
+    """What came is no message."""
+
+
+def packed(header: dict[str, Any], body: bytes = b"") -> list[bytes]:
+    """A message as its parts, to be written one after another."""
+    head = json.dumps(header, separators=(",", ":")).encode()
+    return [_LENGTHS.pack(len(head), len(body)) + head, body]
+
+
+def write(stream: BinaryIO, header: dict[str, Any], body: bytes = b"") -> None:
+    """Write a message and flush it."""
+    for part in packed(header, body):
+        stream.write(part)
+    stream.flush()
+
+
+def read(exactly: Callable[[int], bytes | bytearray]) -> tuple[dict[str, Any], bytes]:
+    """The next message.
+
+    Args:
+        exactly: gives as many bytes as it is asked for, or raises EOFError.
+
+    Raises:
+        EOFError: the other side has closed the pipe.
+        FrameError: a length is too large, or the header is no JSON object.
+    """
+    n_header, n_body = _LENGTHS.unpack(exactly(_LENGTHS.size))
+    if n_header > HEADER_BYTES or n_body > BODY_BYTES:
+        raise FrameError(f"a message of {n_header} and {n_body} bytes")
+    try:
+        header = json.loads(bytes(exactly(n_header)))
+    except (ValueError, RecursionError) as fault:
+        raise FrameError(f"a header that is no JSON: {fault}") from fault
+    if not isinstance(header, dict):
+        raise FrameError("a header that is no object")
+    return header, bytes(exactly(n_body)) if n_body else b""
+
+
+def reader(stream: BinaryIO) -> Callable[[int], bytes]:
+    """What reads exactly so many bytes of a stream."""
+
+    def exactly(count: int) -> bytes:
+        data = stream.read(count) if count else b""
+        if len(data) < count:
+            raise EOFError
+        return data
+
+    return exactly

@@ -1,0 +1,165 @@
+"""Results of tasks that run at the same time, taken in the order of the tasks.
+
+    put(number, message) in any order -> take(number): the messages of one task, in their order
+
+What waits behind a slow task is bounded in memory, then on disk, then its worker waits. The task that is taken is never
+kept waiting by others, so nothing waits for ever. Where the disk is full the worker waits, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import IO, TypeAlias
+
+from ragidx.corpora.limits import GIB, MIB
+
+Message: TypeAlias = tuple[dict[str, object], bytes]
+
+MEMORY_BYTES = 64 * MIB
+DISK_BYTES = 4 * GIB
+
+
+class Lanes:
+    """A queue for each task, and the lock that all of them share.
+
+    Args:
+        memory_bytes: of all bodies that wait in memory.
+        disk_bytes: of all bodies that wait in the temporary files.
+
+    Attributes:
+        changed: the lock; it is notified of every change.
+    """
+
+    def __init__(self, memory_bytes: int = MEMORY_BYTES, disk_bytes: int = DISK_BYTES) -> None:
+        self.changed = threading.Condition(threading.RLock())
+        self.head = 0
+        self._left = [memory_bytes, disk_bytes]
+        self._lanes: dict[int, _Lane] = {}
+
+    def open(self, number: int) -> None:
+        """Make the queue of a task."""
+        self._lanes[number] = _Lane()
+
+    def put(self, number: int, message: Message, wait: Callable[[Callable[[], bool]], bool]) -> bool:
+        """Add a message; False: it was given up, since `wait` did.
+
+        Args:
+            number: of the task.
+            message: header and body.
+            wait: waits until a condition holds; False: nobody takes any more.
+        """
+        size = len(message[1]) + 512
+        with self.changed:
+            lane = self._lanes[number]
+            while True:
+                if not lane.on_disk and (size <= self._left[0] or (number == self.head and not lane.waiting)):
+                    lane.waiting.append((message, size, 0))
+                    self._left[0] -= size
+                    break
+                if number != self.head and size <= self._left[1] and (place := lane.spool(message[1])) is not None:
+                    lane.waiting.append(((message[0], b""), size, place))
+                    lane.on_disk += 1
+                    self._left[1] -= size
+                    break
+                if not wait(lambda: self._has_room(number, size)):
+                    return False
+            self.changed.notify_all()
+            return True
+
+    def _has_room(self, number: int, size: int) -> bool:
+        lane = self._lanes[number]
+        if number == self.head:
+            return not lane.waiting or (not lane.on_disk and size <= self._left[0])
+        return size <= self._left[0] and not lane.on_disk
+
+    def end(self, number: int) -> None:
+        """No more messages come of a task."""
+        with self.changed:
+            self._lanes[number].ended = True
+            self.changed.notify_all()
+
+    def drop(self, number: int) -> None:
+        """Forget what waits of a task that has ended, if it was not taken to its end."""
+        lane = self._lanes.pop(number, None)
+        if lane is not None:
+            for _, size, place in lane.waiting:
+                self._left[1 if place else 0] += size
+            lane.close()
+            self.changed.notify_all()
+
+    def drop_waiting(self, number: int) -> None:
+        """Forget what waits of a task that goes on."""
+        while self._lanes[number].waiting:
+            self.take(number)
+
+    def is_ready(self, number: int) -> bool:
+        """Whether there is a message of a task, or its end."""
+        lane = self._lanes[number]
+        return bool(lane.waiting) or lane.ended
+
+    def take(self, number: int) -> Message | None:
+        """The next message of a task that is ready; None: there are no more."""
+        with self.changed:
+            lane = self._lanes[number]
+            if not lane.waiting:
+                lane.close()
+                del self._lanes[number]
+                return None
+            (header, body), size, place = lane.waiting.popleft()
+            if place:
+                body = lane.spooled(place)
+                lane.on_disk -= 1
+            self._left[1 if place else 0] += size
+            self.changed.notify_all()
+            return header, body
+
+    def close(self) -> None:
+        """Close the temporary files."""
+        with self.changed:
+            for lane in self._lanes.values():
+                lane.close()
+
+
+class _Lane:
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Message, int, int]] = deque()  # message, size, end in the temporary file or 0
+        self.ended, self.on_disk = False, 0
+        self._file: IO[bytes] | None = None
+        self._start = 0
+
+    def spool(self, body: bytes) -> int | None:
+        """Write a body to the file; where it ends there, counted from 1. None: there is no room on the disk."""
+        try:
+            self._file = self._file or tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+            if not self.on_disk:
+                self._start = 0
+                self._file.seek(0)
+            end = self._file.seek(0, 2) if self.on_disk else 0
+            view = memoryview(body)
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError:
+            if self._file is not None:
+                with contextlib.suppress(OSError):
+                    self._file.truncate(end if self.on_disk else 0)
+            return None
+        return end + len(body) + 1
+
+    def spooled(self, place: int) -> bytes:
+        """The body that ends there; bodies are read in their order."""
+        assert self._file is not None
+        self._file.seek(self._start)
+        data = bytearray(place - 1 - self._start)
+        view, at = memoryview(data), 0
+        while at < len(data):
+            at += self._file.readinto(view[at:]) or 0  # type: ignore[attr-defined]  # a raw file
+        self._start = place - 1
+        return bytes(data)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()

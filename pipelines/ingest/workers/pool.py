@@ -1,0 +1,231 @@
+"""Tasks for workers: who gets which, what happens when one ends, results in the order of the tasks.
+
+    add(header, body) -> number; messages(number) in that order -> headers and bodies
+
+A worker has a few tasks ahead of it. When one dies, what it worked on is tried once more by another that has nothing
+else to do; what it had begun to say is then said again, after a message {"kind": "again"}. A second death is its last
+message, {"kind": "died", "why": ...}. The other tasks of the worker go to others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from ragidx.corpora.errors import MachineError
+from ragidx.pipelines.ingest.workers.lanes import Lanes, Message
+from ragidx.pipelines.ingest.workers.process import Worker
+
+_AHEAD = 8  # tasks that a worker has at most
+_AHEAD_BYTES = 1 << 15  # of messages that may be in its pipe while it works: less than any system's pipe holds
+
+
+class Pool:
+    """Workers and the tasks for them; a context manager.
+
+    Args:
+        n_workers: at most; they start when there is something for them.
+        make: starts one, given what to call with its messages and at its end.
+        lanes: where results wait.
+        answers: what a worker may ask for, by kind: called by whoever takes results, its message is the answer.
+        wait: waits until a condition holds, the lock of the lanes being held.
+    """
+
+    def __init__(
+        self,
+        n_workers: int,
+        make: Callable[[Callable[[Worker, Message], bool], Callable[[Worker, str], None]], Worker],
+        lanes: Lanes | None = None,
+        answers: dict[str, Callable[[], Message]] | None = None,
+        wait: Callable[[Callable[[], bool]], object] | None = None,
+    ) -> None:
+        self.lanes = lanes or Lanes()
+        self._n_workers, self._make, self._answers = n_workers, make, answers or {}
+        self._wait = wait or self.lanes.changed.wait_for
+        self._workers: list[Worker] = []
+        self._tasks: dict[int, Message] = {}  # that are not done
+        self._queue: deque[int] = deque()
+        self._again: deque[int] = deque()  # that a worker died of
+        self._tried: set[int] = set()
+        self._cancelled: set[int] = set()
+        self._questions: deque[tuple[Worker, str]] = deque()
+        self._known: dict[str, Message] = {}
+        self._next, self._closing, self.broken = 0, False, ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers."""
+        with self.lanes.changed:
+            self._closing = True
+            workers = list(self._workers)
+            self.lanes.changed.notify_all()
+        for worker in workers:
+            worker.close()
+        self.lanes.close()
+
+    def add(self, header: dict[str, Any], body: bytes = b"") -> int:
+        """Add a task; its number."""
+        with self.lanes.changed:
+            number, self._next = self._next, self._next + 1
+            self._tasks[number] = ({**header, "kind": "task", "task": number}, body)
+            self.lanes.open(number)
+            self._queue.append(number)
+            self._dispatch()
+            return number
+
+    def messages(self, number: int) -> Iterator[Message]:
+        """What a task gives, as it comes; tasks are asked for in their order.
+
+        Raises:
+            MachineError: no worker starts here.
+        """
+        lanes = self.lanes
+        with lanes.changed:
+            lanes.head = number
+            lanes.changed.notify_all()
+        while True:
+            with lanes.changed:
+                self._wait(lambda: lanes.is_ready(number) or bool(self._questions or self.broken))
+                questions, self._questions = self._questions, deque()
+                if not questions and not lanes.is_ready(number):
+                    hint = "use `workers=1`, and see `ragidx doctor`"
+                    raise MachineError(f"a worker cannot start: it {self.broken}", hint)
+            for worker, kind in questions:
+                self._answer(worker, kind)
+            if lanes.is_ready(number):
+                message = lanes.take(number)
+                if message is None:
+                    return
+                yield message
+
+    def cancel(self, number: int) -> None:
+        """Nobody wants more of a task, if it is not done: its worker ends, since it may read for long."""
+        with self.lanes.changed:
+            if number not in self._tasks:
+                self.lanes.drop(number)
+                return
+            self._cancelled.add(number)
+            if number in self._queue:
+                self._queue.remove(number)
+                self._done(number)
+                return
+            self.lanes.drop_waiting(number)
+            for worker in [one for one in self._workers if one.is_ready and one.tasks and one.tasks[0] == number]:
+                worker.kill()
+
+    def _answer(self, worker: Worker, kind: str) -> None:
+        if kind not in self._known:
+            self._known[kind] = self._answers[kind]()
+        worker.send(*self._known[kind])
+
+    # -- called by the threads of the workers -------------------------------------------------------------------
+
+    def _heard(self, worker: Worker, message: Message) -> bool:
+        header, kind = message[0], message[0].get("kind")
+        if kind == "ready":
+            with self.lanes.changed:
+                worker.is_ready = True
+                self._dispatch()
+        elif kind == "end":
+            with self.lanes.changed:
+                number = worker.tasks.popleft()
+                self._done(number)
+        elif kind == "want":
+            name = str(header.get("what"))
+            with self.lanes.changed:
+                if name in self._known or name not in self._answers:
+                    self._answer(worker, name)
+                else:
+                    self._questions.append((worker, name))
+                    self.lanes.changed.notify_all()
+        elif worker.tasks and worker.tasks[0] not in self._cancelled:
+            return self.lanes.put(worker.tasks[0], message, self._until)
+        return not self._closing
+
+    def _until(self, holds: Callable[[], bool]) -> bool:
+        self.lanes.changed.wait_for(lambda: self._closing or holds())
+        return not self._closing
+
+    def _done(self, number: int) -> None:
+        del self._tasks[number]
+        self.lanes.end(number)
+        if number in self._cancelled:
+            self.lanes.drop(number)
+        self._dispatch()
+
+    def _ended(self, worker: Worker, why: str) -> None:
+        with self.lanes.changed:
+            self._workers.remove(worker)
+            self._questions = deque(one for one in self._questions if one[0] is not worker)
+            left = list(worker.tasks)
+            worker.tasks.clear()
+            if self._closing:
+                return
+            if not worker.is_ready:
+                self._queue.extendleft(reversed(left))
+                self._no_more(why)
+                return
+            if left:
+                first = left.pop(0)
+                if first in self._cancelled:
+                    self._done(first)
+                elif first in self._tried:
+                    self.lanes.put(first, ({"kind": "died", "why": why}, b""), self._until)
+                    del self._tasks[first]
+                    self.lanes.end(first)
+                else:
+                    self._tried.add(first)
+                    self.lanes.put(first, ({"kind": "again"}, b""), self._until)
+                    self._again.append(first)
+            self._queue.extendleft(reversed(left))
+            self._dispatch()
+
+    def _no_more(self, why: str) -> None:
+        """A worker did not start: the others do its work, if there are any."""
+        self._n_workers = len(self._workers)
+        self.broken = "" if self._workers else why
+        self.lanes.changed.notify_all()
+
+    # -- with the lock held -------------------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        """Give tasks to workers that have room for them; start one if there is more to do."""
+        while self._again or self._queue:
+            worker = self._free()
+            if worker is None:
+                if len(self._workers) == self._n_workers or self._closing or self.broken:
+                    return
+                if any(not worker.is_ready for worker in self._workers) and len(self._queue) < 2 * len(self._workers):
+                    return
+                try:
+                    worker = self._make(self._heard, self._ended)
+                except OSError as fault:
+                    self._no_more(f"cannot be run: {fault}")
+                    continue
+                self._workers.append(worker)
+                if self._again:
+                    return
+            number = (self._again or self._queue).popleft()
+            worker.tasks.append(number)
+            worker.send(*self._tasks[number])
+
+    def _free(self) -> Worker | None:
+        """A worker that the next task can be sent to: a free one; or one whose pipe takes it, if nothing is retried."""
+        found = min(self._workers, key=lambda worker: len(worker.tasks), default=None)
+        if found is None or not found.tasks:
+            return found if found is None or found.is_ready or not self._again else None
+        small = len(self._tasks[self._queue[0]][1]) + 2048 if self._queue else _AHEAD_BYTES
+        calm = [w for w in self._workers if not self._tried.intersection(w.tasks)]
+        found = min(calm, key=lambda worker: len(worker.tasks), default=None)
+        if self._again or found is None or len(found.tasks) >= _AHEAD or small * len(found.tasks) > _AHEAD_BYTES:
+            return None
+        return found

@@ -1,0 +1,240 @@
+"""What a worker does: it reads the files that it is told, and says what is in them, until its build ends.
+
+    stdin   {"kind": "job", ...} once, then {"kind": "task", "task": n, "source": [...]}
+    stdout  {"kind": "ready"}; for each task {"kind": "open", "name": ...}, messages of events, {"kind": "end"}
+            {"kind": "want", "what": "chunker"}: answered with the tokenizer's JSON, when the first text is cut
+
+It has one thread, limits on memory and time, no network and no process of its own, and is gone soon after its build,
+however that ended. Neither torch nor transformers nor faiss is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.errors import RagidxError
+from ragidx.corpora.limits import MIB, Limits, ReadOptions, shown_bytes
+from ragidx.corpora.readers.layouts import Layout, Layouts
+from ragidx.corpora.readers.source_file import Part
+from ragidx.corpora.records import Document, Skip
+from ragidx.corpora.sources import Source
+from ragidx.corpora.spec import ChunkSpec
+from ragidx.pipelines.ingest.workers import codec, frames
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Item
+from ragidx.pipelines.ingest.workers.files import Files
+from ragidx.pipelines.ingest.workers.known import Known
+from ragidx.pipelines.ingest.workers.lanes import Message
+
+_FLUSH_CHARS = MIB
+_FLUSH_S = 0.2
+_FORBIDDEN = (
+    *("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto"),
+    *("subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.system", "os.posix_spawn", "os.kill"),
+)
+_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Answer tasks until the build ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with(os.getppid())
+    out = os.fdopen(os.dup(1), "wb", buffering=MIB)
+    os.dup2(2, 1)  # keep what libraries print out of the messages
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        _Worker(sys.stdin.buffer, out).run()
+    os._exit(0)  # what libraries do at the end is of no use here
+
+
+class _Worker:
+    """The state of a worker: its job, and the messages that came before their turn."""
+
+    def __init__(self, stdin: BinaryIO, out: BinaryIO) -> None:
+        self._exactly, self._out = frames.reader(stdin), out
+        self._waiting: deque[Message] = deque()
+        job, _ = frames.read(self._exactly)
+        self._limits = Limits(**job["limits"])
+        self._known = Known(os.fdopen(job["known"], "rb")) if job["known"] is not None else None
+        options = {name: _as_tuple(value) for name, value in job["options"].items()}
+        fields = {name: _as_tuple(value) for name, value in job["fields"].items()}
+        self._options = ReadOptions(**options, fields=fields, limits=self._limits)
+        self._cutter = _Cutter(self._chunker, language=job["language"])
+        _limit("RLIMIT_AS", self._limits.office_memory_bytes)
+        _limit("RLIMIT_CORE", 0)
+        sys.addaudithook(_refuse)
+
+    def run(self) -> None:
+        """Say that it is ready, then do the tasks."""
+        self._send({"kind": "ready"})
+        while True:
+            message = self._waiting.popleft() if self._waiting else frames.read(self._exactly)
+            self._do(message[0])
+
+    def _do(self, task: dict[str, Any]) -> None:
+        source = _source(task["source"])
+        self._send({"kind": "open", "name": source.name})
+        saying = _Saying(self._send, self._limits, source)
+        try:
+            for draft in self._drafts(task, source, saying):
+                saying.add(draft)
+        except (RagidxError, MemoryError) as fault:
+            if isinstance(fault, MemoryError) or isinstance(fault.__cause__, MemoryError):  # of the limit that is set
+                most = shown_bytes(self._limits.office_memory_bytes)
+                saying.add(Skip(source.name, f"needs more than {most} of memory"))
+            else:
+                saying.flush()
+                self._send({"kind": "error", "error": [type(fault).__name__, fault.message, fault.hint, fault.where]})
+        saying.flush()
+        self._send({"kind": "end"})
+
+    def _drafts(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[codec.Sent]:
+        layouts = _Noted(saying)
+        layouts.known = {name: _layout(*told) for name, told in task["layouts"].items()}
+        files = Files(self._options, layouts, self._cutter, saying.add, lambda count: saying.add(codec.NRead(count)))
+        part = None if task["part"] is None else Part(*task["part"])
+        for draft in files.of(source, part):
+            items, document = None, None
+            if self._known is None or self._known.hash(draft.id) != draft.hash:
+                items = draft.cut()
+                document, self._cutter.left = self._cutter.left, None
+            yield codec.Sent(draft.id, draft.hash, draft.n_chars, None if document else items, document, draft.at)
+
+    def _chunker(self) -> Chunker:
+        self._send({"kind": "want", "what": "chunker"})
+        while (message := frames.read(self._exactly))[0]["kind"] != "chunker":
+            self._waiting.append(message)
+        header, body = message
+        if not body:
+            raise _StaysError
+        from tokenizers import Tokenizer
+
+        return Chunker(ChunkSpec.from_json(header["spec"]), Tokenizer.from_str(body.decode()), limit=header["limit"])
+
+    def _send(self, header: dict[str, Any], body: bytes = b"") -> None:
+        frames.write(self._out, header, body)
+
+
+class _Saying:
+    """Events of a file, sent when there are many or some time has passed."""
+
+    def __init__(self, send: Any, limits: Limits, source: Source) -> None:
+        self._send, self._seconds = send, limits.office_timeout_s + source.size / MIB
+        self._begin()
+        _limit_cpu(self._seconds)
+
+    def _begin(self) -> None:
+        self._events: list[codec.Event] = []
+        self._n_chars, self._since = 0, time.monotonic()
+
+    def add(self, event: codec.Event) -> None:
+        """Take an event; each document gets the whole limit on CPU time."""
+        self._events.append(event)
+        if isinstance(event, codec.Sent):
+            self._n_chars += event.n_chars
+            _limit_cpu(self._seconds)
+        if self._n_chars > _FLUSH_CHARS or time.monotonic() - self._since > _FLUSH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what there is."""
+        if self._events:
+            self._send(*codec.encoded(self._events))
+        self._begin()
+
+
+class _Noted(Layouts):
+    """Layouts that say what is decided."""
+
+    def __init__(self, saying: _Saying) -> None:
+        super().__init__()
+        self._saying = saying
+
+    def decided(self, name: str, layout: Any) -> None:
+        """Note, and say, the layout of a file."""
+        super().decided(name, layout)
+        self._saying.add(codec.Decided(name, layout))
+
+
+class _Cutter(Cutter):
+    """Cuts here where the tokenizer came; else leaves the document to who can.
+
+    Attributes:
+        left: the document that was not cut.
+    """
+
+    left: Document | None = None
+    _stays = False
+
+    def cut(self, document: Document, doc_hash: bytes) -> list[Item]:
+        """The chunks, or none."""
+        if not self._stays:
+            try:
+                return super().cut(document, doc_hash)
+            except _StaysError:
+                self._stays = True
+        self.left = document
+        return []
+
+
+class _StaysError(Exception):
+    """The tokenizer cannot be sent."""
+
+
+def _layout(text: Any, title: Any, id_: Any, times: Any, n_records: int) -> Layout:
+    return Layout(_as_tuple(text), title, id_, tuple(times), n_records)
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _source(told: list[Any]) -> Source:
+    path, name, size, beir, status = told
+    found = os.stat_result(status) if status else None
+    return Source(None if path is None else Path(path), name, size, beir=beir, status=found)
+
+
+def _limit(name: str, value: int) -> None:
+    kind = getattr(resource, name, None)
+    if kind is None:
+        return
+    with contextlib.suppress(OSError, ValueError):  # a stricter hard limit is set already
+        resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
+
+
+def _limit_cpu(seconds: float) -> None:
+    """Limit the CPU time from now on: the system counts from the process's start."""
+    _limit("RLIMIT_CPU", math.ceil(time.process_time() + seconds) + 1)
+
+
+def _end_with(parent: int) -> None:
+    """End soon after the parent, whatever this process does then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(0)
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _refuse(event: str, _: object) -> None:
+    if event in _FORBIDDEN:
+        raise PermissionError(f"{event} is not allowed in a worker")

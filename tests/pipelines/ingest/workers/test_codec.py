@@ -1,0 +1,96 @@
+"""What a worker says of documents comes back as it was."""
+
+import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.readers.layouts import Layout
+from ragidx.corpora.records import Document, Place, Skip
+from ragidx.corpora.spec import ChunkSpec
+from ragidx.pipelines.ingest.workers import codec
+from ragidx.pipelines.ingest.workers.chunks import Cutter
+from ragidx.pipelines.ingest.workers.files import document_hash
+from ragidx.pipelines.ingest.workers.frames import FrameError
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
+ODD = st.text(max_size=20)  # names and reasons may hold half of a surrogate pair
+SCALARS = st.one_of(
+    *(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), TEXTS, st.lists(TEXTS, max_size=3)),
+    st.datetimes(timezones=st.sampled_from([None, datetime.UTC, datetime.timezone(datetime.timedelta(hours=-3))])),
+)
+PLACES = st.builds(
+    Place, st.integers(0, 50), st.none() | st.integers(1, 2**31 - 1), st.none() | st.integers(1, 2**31 - 1)
+).map(lambda place: (place,))
+METADATA = st.dictionaries(TEXTS, SCALARS, max_size=4)
+DOCUMENTS = st.builds(
+    *(Document, TEXTS, TEXTS, METADATA, st.booleans(), st.none() | st.integers(1, 9**9), TEXTS),
+    *(st.just(()) | PLACES, METADATA, st.just(()) | PLACES),
+)
+
+
+def cutter() -> Cutter:
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return Cutter(lambda: Chunker(ChunkSpec(size=4, headings=True), tokenizer, limit=8))
+
+
+CUTTER = cutter()
+
+
+def sent(document: Document, form: str) -> codec.Sent:
+    own = document_hash(document)
+    items = CUTTER.cut(document, own) if form == "items" else None
+    return codec.Sent(document.id, own, len(document.text), items, document if form == "document" else None, ":7")
+
+
+LAYOUTS = st.builds(Layout, st.none() | st.lists(TEXTS).map(tuple), st.none() | TEXTS.filter(bool))
+EVENTS = st.one_of(
+    st.builds(Skip, ODD, ODD),
+    st.builds(codec.NRead, st.integers(0, 2**40)),
+    st.builds(
+        codec.Decided, TEXTS, st.builds(Layout, st.none() | st.lists(TEXTS).map(tuple), st.none() | TEXTS.filter(bool))
+    ),
+    st.builds(sent, DOCUMENTS, st.sampled_from(["items", "document", "known"])),
+)
+
+
+@given(st.lists(EVENTS, max_size=6))
+def test_events_come_back_as_they_were(events: list[codec.Event]) -> None:
+    found = codec.decoded(codec.encoded(events))
+
+    assert found == events
+    for before, after in zip(events, found, strict=True):
+        if isinstance(before, codec.Sent) and before.document is not None:
+            assert isinstance(after, codec.Sent)
+            assert after.document is not None
+            assert (after.document.file, after.document.parts) == (before.document.file, before.document.parts)
+
+
+@given(st.lists(EVENTS, min_size=1, max_size=3), st.data())
+def test_a_damaged_message_is_one_error_or_events(events: list[codec.Event], data: st.DataObject) -> None:
+    header, body = codec.encoded(events)
+    at = data.draw(st.integers(0, max(0, len(body) - 1)))
+    damaged = body[:at] + data.draw(st.binary(max_size=4)) + body[at + 2 :]
+
+    try:
+        found = codec.decoded((header, damaged))
+    except FrameError:
+        return
+
+    assert len(found) == len(events)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        *([["draft", 3, "00", 1, "", "known", None]], [["draft", "a", "00", 1, "", "items", [2, {}]]]),
+        *([["skip", "a"]], [["items"]], [3], 7),
+    ],
+)
+def test_events_that_are_none_are_refused(events: object) -> None:
+    with pytest.raises(FrameError, match="events that are none"):
+        codec.decoded(({"kind": "events", "events": events}, b""))

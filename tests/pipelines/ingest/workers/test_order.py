@@ -1,0 +1,149 @@
+"""Tasks that end in any order, workers that die at any place: the results are those of the tasks one after another."""
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragidx.corpora.errors import MachineError
+from ragidx.pipelines.ingest.workers.lanes import Lanes, Message
+from ragidx.pipelines.ingest.workers.pool import Pool
+
+
+class Machine:
+    """Workers that do a step when the machine chooses them; one that begins a task of `deadly` dies in the middle."""
+
+    def __init__(self, seed: int, deadly: dict[int, int], n_workers: int, memory: int = 3000) -> None:
+        self.chance, self.deadly, self.workers = random.Random(seed), deadly, list[Fake]()
+        self.asked = 0
+        self.pool = Pool(n_workers, self.make, Lanes(memory, 1 << 20), {"word": self.word}, self.wait)
+
+    def make(self, heard: Callable[..., bool], ended: Callable[..., None]) -> "Fake":
+        self.workers.append(Fake(self, heard, ended))
+        return self.workers[-1]
+
+    def word(self) -> Message:
+        self.asked += 1
+        return {"kind": "word"}, b"w"
+
+    def wait(self, holds: Callable[[], object]) -> None:
+        for _ in range(100_000):
+            if holds():
+                return
+            able = [worker for worker in self.workers if worker.can_step()]
+            assert able, "nobody can go on, and somebody waits"
+            self.chance.choice(able).step()
+        raise AssertionError("it does not end")
+
+
+class Fake:
+    def __init__(self, machine: Machine, heard: Callable[..., bool], ended: Callable[..., None]) -> None:
+        self.machine, self.heard, self.ended = machine, heard, ended
+        self.tasks, self.is_ready, self.is_dead = deque[int](), False, False
+        self.inbox, self.script = deque[Message](), deque[Message]([({"kind": "ready"}, b"")])
+
+    def send(self, header: dict[str, Any], body: bytes = b"") -> None:
+        if header["kind"] == "task":
+            self.inbox.append((header, body))
+
+    def can_step(self) -> bool:
+        return not self.is_dead and bool(self.script or self.inbox)
+
+    def step(self) -> None:
+        if not self.script:
+            task, _ = self.inbox.popleft()
+            number = task["task"]
+            says = [({"kind": "events", "said": [number, part]}, bytes(400)) for part in range(task["parts"])]
+            wants = [({"kind": "want", "what": "word"}, b"")] if number % 3 == 0 else []
+            if self.machine.deadly.get(number, 0) > 0:
+                self.machine.deadly[number] -= 1
+                self.script.extend([*wants, *says[: task["parts"] // 2], ({"kind": "die"}, b"")])
+            else:
+                self.script.extend([*wants, *says, ({"kind": "end"}, b"")])
+        message = self.script.popleft()
+        if message[0]["kind"] == "die":
+            self.kill()
+        else:
+            self.heard(self, message)
+
+    def kill(self) -> None:
+        if not self.is_dead:
+            self.is_dead = True
+            self.ended(self, "ended by SIGSEGV")
+
+    close = kill
+
+
+@given(st.lists(st.integers(0, 5), max_size=40), st.integers(1, 5), st.integers(0, 2**32), st.data())
+def test_results_come_in_the_order_of_the_tasks(
+    parts: list[int], n_workers: int, seed: int, data: st.DataObject
+) -> None:
+    numbers = st.integers(0, max(0, len(parts) - 1))
+    deadly = data.draw(st.dictionaries(numbers, st.integers(1, 2), max_size=4))
+    machine, found = Machine(seed, dict(deadly), n_workers), list[list[object]]()
+
+    with machine.pool as pool:
+        tasks = [pool.add({"parts": count}) for count in parts]
+        for task in tasks:
+            said: list[object] = []
+            for header, _ in pool.messages(task):
+                if header["kind"] == "again":
+                    said.clear()
+                else:
+                    said.append(header.get("why") or header["said"])
+            found.append(said)
+
+    whole = [[[number, part] for part in range(count)] for number, count in enumerate(parts)]
+    dead = [[*one[: len(one) // 2], "ended by SIGSEGV"] for one in whole]
+    assert found == [dead[n] if deadly.get(n) == 2 else whole[n] for n in range(len(parts))]
+    assert len(machine.workers) <= n_workers + sum(deadly.values())
+    assert machine.asked <= 1
+
+
+@given(st.integers(1, 4), st.integers(0, 2**32), st.sets(st.integers(0, 19)))
+def test_a_task_that_nobody_wants_does_not_stop_the_others(n_workers: int, seed: int, unwanted: set[int]) -> None:
+    machine, found = Machine(seed, {}, n_workers), dict[int, int]()
+
+    with machine.pool as pool:
+        for task in [pool.add({"parts": 4}) for _ in range(20)]:
+            messages = pool.messages(task)
+            if task in unwanted:
+                next(messages)
+                pool.cancel(task)
+            else:
+                found[task] = len(list(messages))
+                pool.cancel(task)
+
+    assert found == {task: 4 for task in range(20) if task not in unwanted}
+
+
+def test_workers_that_cannot_start_are_an_error() -> None:
+    def refuse(*_: object) -> Fake:
+        raise OSError("no such file")
+
+    with Pool(2, refuse) as pool, pytest.raises(MachineError, match="cannot be run: no such file"):
+        next(pool.messages(pool.add({})))
+
+
+def test_what_waits_is_bounded_in_memory_and_then_on_disk() -> None:
+    lanes, full = Lanes(memory_bytes=2000, disk_bytes=4000), list[int]()
+    for number in range(3):
+        lanes.open(number)
+
+    def give_up(_: object) -> bool:
+        full.append(1)
+        return False
+
+    kept = [lanes.put(1, ({"n": n}, bytes([n]) * 500), give_up) for n in range(8)]
+    first = lanes.put(0, ({}, bytes(900)), give_up)
+    lanes.end(1)
+
+    assert kept == [True] * 4 + [False] * 4
+    assert first
+    assert [lanes.take(1) for _ in range(4)] == [({"n": n}, bytes([n]) * 500) for n in range(4)]
+    assert lanes.take(1) is None
+    lanes.close()

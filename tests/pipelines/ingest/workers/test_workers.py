@@ -1,0 +1,312 @@
+"""Files read by real workers: the same drafts and reports as in this process, also when workers die."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.errors import RagidxError, SpecError
+from ragidx.corpora.limits import MIB, Limits, ReadOptions
+from ragidx.corpora.readers.layouts import Layouts
+from ragidx.corpora.records import Skip
+from ragidx.corpora.sources import sources
+from ragidx.corpora.spec import ChunkSpec
+from ragidx.pipelines.ingest.build import build
+from ragidx.pipelines.ingest.options import check_workers
+from ragidx.pipelines.ingest.workers import known, spread
+from ragidx.pipelines.ingest.workers.chunks import Cutter
+from ragidx.pipelines.ingest.workers.files import Files
+from ragidx.pipelines.ingest.workers.spread import Spread
+
+sys.path.append(str(Path(__file__).parents[3] / "corpora" / "fuzz"))
+from seeds import seeds
+
+WORDS = ["the", "river", "rises", "in", "hills", "and", "flows", "past", "old", "mill"]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc are those of Linux")
+
+
+def chunker() -> Chunker:
+    tokenizer = Tokenizer(models.WordLevel({"the": 1, "[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return Chunker(ChunkSpec(size=8, overlap=2), tokenizer, limit=64)
+
+
+def read(
+    kind: type[Files], corpus: Path, limits: Limits | None = None, **more: Any
+) -> tuple[list[Any], list[Skip], int, Any]:
+    """Drafts with their items, skips, bytes and layouts."""
+    skips, counts, layouts = list[Skip](), list[int](), Layouts()
+    options = ReadOptions(limits=limits or Limits())
+    files = kind(options, layouts, Cutter(chunker), skips.append, counts.append, **more)
+    found = [
+        (source.name, draft.id, draft.hash, draft.n_chars, draft.cut())
+        for source, drafts in files.drafts(sources(corpus, on_skip=skips.append))
+        for draft in drafts
+    ]
+    return [found, sorted(skips, key=lambda skip: skip.where), sum(counts), layouts.to_json()]
+
+
+def lines(path: Path, n_records: int, seed: int = 0) -> Path:
+    """JSON Lines with all that a reader can object to."""
+    chance = random.Random(seed)
+    odd = ["", "  ", "{broken", "[1]", json.dumps({"body": "x"}), json.dumps({"id": 1, "text": "again and again"})]
+    with path.open("w") as file:
+        for number in range(n_records):
+            text = " ".join(chance.choices(WORDS, k=chance.randint(1, 40)))
+            record = {"id": str(number), "text": text, "n": number, "when": "2024-05-03"}
+            file.write((chance.choice(odd) if chance.random() < 0.02 else json.dumps(record)) + "\n")
+    return path
+
+
+def children() -> list[int]:
+    """The processes that this one started and did not wait for."""
+    found = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return [int(pid) for path in found for pid in path.read_text().split()]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mixed")
+    for number, (ending, data) in enumerate(seeds()):
+        (folder / f"{number:03d}{ending}").write_bytes(data)
+    for seed in range(3):
+        chance = random.Random(seed)
+        for number, (ending, data) in enumerate(seeds()):
+            damaged = bytearray(data)
+            damaged[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+            (folder / f"damaged-{seed}-{number:03d}{ending}").write_bytes(damaged)
+    lines(folder / "lines.jsonl", 300)
+    return folder
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_any_number_of_workers_gives_what_one_process_gives(mixed: Path, workers: int) -> None:
+    assert read(Spread, mixed, workers=workers) == read(Files, mixed)
+
+
+def test_a_large_file_is_divided_and_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spread, "PART_BYTES", 10_000)
+    lines(tmp_path / "large.jsonl", 1500)
+    with (tmp_path / "nested.jsonl").open("w") as file:  # of which the values say what the text is
+        for number in range(800):
+            file.write(json.dumps({"a": {"b": " ".join(WORDS)}, "kind": number % 3, "name": f"No. {number}"}) + "\n")
+
+    assert read(Spread, tmp_path, workers=3) == read(Files, tmp_path)
+
+
+def test_a_document_that_is_known_comes_without_its_text(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    lines(corpus / "a.jsonl", 50)
+    whole, *_ = read(Files, corpus)
+    record = known.records([(doc_id, doc_hash) for _, doc_id, doc_hash, *_ in whole[:20]])
+    skips = list[Skip]()
+
+    files = Spread(ReadOptions(), Layouts(), Cutter(chunker), skips.append, workers=2, known=record)
+
+    drafts = [d for _, found in files.drafts(sources(corpus, on_skip=skips.append)) for d in found]
+
+    assert [(d.id, d.hash) for d in drafts] == [(doc_id, doc_hash) for _, doc_id, doc_hash, *_ in whole]
+    assert [d.cut() for d in drafts[20:]] == [items for *_, items in whole[20:]]
+    with pytest.raises(RagidxError, match="wanted as a new one"):
+        drafts[0].cut()
+
+
+@linux
+@pytest.mark.parametrize("kills", [1, 2])
+def test_a_worker_that_dies_costs_one_file_at_most(tmp_path: Path, kills: int) -> None:
+    (tmp_path / "a.txt").write_text("before\n")
+    lines(tmp_path / "b.jsonl", 4000)
+    (tmp_path / "c.txt").write_text("after\n")
+    whole, *_ = read(Files, tmp_path)
+    found, said = list[Any](), list[Skip]()
+    files = Spread(ReadOptions(), Layouts(), Cutter(chunker), said.append, workers=1 if kills == 2 else 2)
+    left = kills
+
+    for source, drafts in files.drafts(sources(tmp_path, on_skip=said.append)):
+        for draft in drafts:
+            found.append((source.name, draft.id, draft.hash, draft.n_chars, draft.cut()))
+            if source.name == "b.jsonl" and left:
+                left -= 1
+                for pid in children():
+                    os.kill(pid, signal.SIGKILL)
+
+    assert found[0] == whole[0]
+    assert found[-1] == whole[-1]
+    died = [skip for skip in said if "ended by SIGKILL" in skip.reason]
+    assert len(died) <= 1
+    if not died:
+        assert found == whole
+    assert [one for one in found if one not in whole] == []
+    assert children() == []
+
+
+@linux
+@pytest.mark.parametrize("workers", [1, 2])
+def test_memory_and_time_that_a_file_may_not_have_are_one_line_each(tmp_path: Path, workers: int) -> None:
+    (tmp_path / "a.html").write_text("<p>before")
+    (tmp_path / "b.ipynb").write_text('{"cells": [' + "[]," * 12_000_000 + "[]]}")
+    (tmp_path / "c.html").write_text("<p>after")
+
+    limits = Limits(office_memory_bytes=800 * MIB, json_bytes=1 << 30)
+    found, skips, *_ = read(Spread, tmp_path, limits, workers=workers)
+
+    assert [name for name, *_ in found] == ["a.html", "c.html"]
+    assert skips == [Skip("b.ipynb", "needs more than 800 MiB of memory")]
+
+
+@linux
+def test_a_worker_that_says_nothing_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text("<p>before")
+    os.mkfifo(tmp_path / "fifo")  # skipped by the walk
+    lines(tmp_path / "b.jsonl", 3000)
+    said, names = list[Skip](), set[str]()
+    files = Spread(ReadOptions(limits=Limits(office_timeout_s=0.2)), Layouts(), Cutter(chunker), said.append, workers=2)
+
+    def stop() -> None:
+        time.sleep(0.2)
+        for pid in children():
+            os.kill(pid, signal.SIGSTOP)
+
+    thread = threading.Thread(target=stop)
+    for source, drafts in files.drafts(sources(tmp_path, on_skip=said.append)):
+        names.update(draft.id.partition("#")[0] for draft in drafts)
+        if source.name == "a.html":
+            thread.start()
+    thread.join()
+
+    assert names == {"a.html", "b.jsonl"}
+    assert children() == []
+
+
+_BUILD = """
+import sys
+from pathlib import Path
+from ragidx.pipelines.ingest.workers.spread import Spread
+sys.path.insert(0, {here!r})
+from {module} import chunker, Cutter, Layouts, ReadOptions, sources
+files = Spread(ReadOptions(), Layouts(), Cutter(chunker), lambda skip: None, workers=2)
+for source, drafts in files.drafts(sources(Path({corpus!r}), on_skip=lambda skip: None)):
+    for number, draft in enumerate(drafts):
+        if number == 10:
+            print("reading", flush=True)
+            {then}
+print("done", flush=True)
+"""
+
+
+@linux
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_worker_outlives_its_build(tmp_path: Path, number: int) -> None:
+    lines(tmp_path / "b.jsonl", 20_000)
+    here = Path(__file__)
+    code = _BUILD.format(
+        here=str(here.parent),
+        module=here.stem,
+        corpus=str(tmp_path),
+        then="import time; time.sleep(60)",
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as build:
+        assert build.stdout is not None
+        assert build.stdout.readline() == b"reading\n"
+        pids = [
+            int(pid) for path in Path(f"/proc/{build.pid}/task").glob("*/children") for pid in path.read_text().split()
+        ]
+        build.send_signal(number)
+        build.wait(20)
+
+    assert pids
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and any(Path(f"/proc/{pid}").exists() for pid in pids):
+        time.sleep(0.05)
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+
+
+@pytest.mark.parametrize("asked", [0, -1, "many"])
+def test_less_than_one_worker_is_an_error(asked: object) -> None:
+    with pytest.raises(SpecError, match=f"`workers`: '{asked}' is no number of workers"):
+        check_workers(asked)
+
+
+@linux
+def test_a_memory_limit_that_is_too_small_for_a_worker_is_one_line(tmp_path: Path) -> None:
+    code = (
+        "import resource, sys\n"
+        "from ragidx.pipelines.ingest.workers.capacity import n_workers\n"
+        "from ragidx.corpora.errors import MachineError\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (100 << 20, 100 << 20))\n"
+        "try:\n    n_workers(None)\nexcept MachineError as fault:\n    print(fault)\n"
+    )
+
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert said.startswith("`workers`: the memory limit leaves 100 MiB, and a worker needs 128")
+
+
+def test_a_worker_may_not_open_a_connection_or_start_a_process() -> None:
+    code = (
+        "import socket, subprocess, sys\n"
+        "from ragidx.pipelines.ingest.workers.serve import _refuse\n"
+        "sys.addaudithook(_refuse)\n"
+        "for call in (lambda: socket.create_connection(('localhost', 9)), lambda: subprocess.run(['true'])):\n"
+        "    try:\n        call()\n"
+        "    except PermissionError as fault:\n        print(fault)\n"
+    )
+
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert said.splitlines() == [
+        f"{what} is not allowed in a worker" for what in ("socket.getaddrinfo", "subprocess.Popen")
+    ]
+
+
+def test_a_worker_imports_no_model_library() -> None:
+    code = (
+        "import sys\nimport ragidx.pipelines.ingest.workers.serve\n"
+        "print(sorted({'torch', 'transformers', 'faiss'} & set(sys.modules)))"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"[]\n"
+
+
+def state(index: Path) -> tuple[dict[str, bytes], dict[str, object]]:
+    """The files of all segments, and the notes."""
+    files = {str(p.relative_to(index)): p.read_bytes() for p in (index / "segments").rglob("*") if p.is_file()}
+    notes = json.loads((index / "manifest.json").read_text())["notes"]
+    for source in notes["sources"]:
+        del source["built"]
+    return files, notes
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_builds_and_updates_give_the_same_bytes_for_any_number_of_workers(tmp_path: Path, workers: int) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for number in range(12):
+        (corpus / f"{number}.md").write_text(f"# Part {number}\n\n" + " ".join(WORDS[number % 7 :]))
+        (corpus / f"{number}.html").write_text(f"<h1>Page {number}</h1><p>{' '.join(WORDS[number % 5 :])}")
+    lines(corpus / "lines.jsonl", 200)
+
+    for step in range(3):
+        if step == 1:
+            (corpus / "3.html").write_text("<p>The lease was signed in Bergen.")
+            (corpus / "4.md").unlink()
+            lines(corpus / "lines.jsonl", 210)
+        if step == 2:
+            lines(corpus / "lines.jsonl", 150, seed=1)
+        one = build(corpus, tmp_path / "a", workers=1, index_type="flat")
+        several = build(corpus, tmp_path / "b", workers=workers, index_type="flat")
+
+        assert one.n_documents == several.n_documents
+        assert one.skipped == several.skipped
+        assert state(tmp_path / "a") == state(tmp_path / "b")
