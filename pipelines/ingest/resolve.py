@@ -83,7 +83,7 @@ class Resolved:
     def format(self) -> str:
         """The number format of a CPU in which vectors of the index were made; empty where none is known."""
         notes = {} if self.stored is None else self.stored.manifest.notes
-        return str(notes.get("dtype", "")) if notes.get("device") == "cpu" else ""
+        return str(notes.get("dtype", "")) if str(notes.get("device")).startswith("cpu") else ""
 
     def use_format(self, name: str) -> None:
         """Encode in the number format of a CPU in which other vectors were made, unless one is named."""
