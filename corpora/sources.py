@@ -28,9 +28,12 @@ from ragidx.corpora.records import OnSkip, Skip
 AN_INDEX = "a ragidx index"
 """The reason for skipping an index inside the corpus."""
 
+EMPTY = "empty file"
+
 BY_RULE = frozenset(
     {
         AN_INDEX,
+        EMPTY,
         "hidden",
         "folder of a version control system",
         "ignored by .gitignore",
@@ -40,7 +43,7 @@ BY_RULE = frozenset(
         "link to a folder of the same corpus",
     }
 )
-"""Reasons that are the user's choice, not a fault: nothing that should have been read is lost."""
+"""Reasons that are the user's choice, not a fault, or that there is nothing: no text that should be read is lost."""
 
 _VCS_FOLDERS = frozenset({"CVS", "_darcs"})  # the others are hidden
 _BEIR = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst")

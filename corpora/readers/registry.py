@@ -24,7 +24,7 @@ from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.office.converter import ENDINGS as OFFICE_ENDINGS
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import FILE_FIELDS, Document, OnSkip, Scalar, Skip
-from ragidx.corpora.sources import Source, sources
+from ragidx.corpora.sources import EMPTY, Source, sources
 
 __all__ = [
     "ENTRY_POINTS",
@@ -213,6 +213,9 @@ def _read(file: SourceFile) -> Iterator[Document]:
         on_skip(skip)
 
     file.on_skip = report
+    if source.path is not None and not source.size:
+        file.skip(EMPTY)
+        return
     try:
         for document in _reader(file)(file):
             reported = True

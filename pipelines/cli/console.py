@@ -27,19 +27,21 @@ _DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u
 def printable(text: str) -> str:
     """One line without control characters: runs of white space and of controls become one space.
 
-    >>> printable("a\\x1b[31mred\\n\\n b\\u202e")
-    'a [31mred b'
+    >>> printable("a\\x1b[31mred\\n\\n b\\u202e"), printable("s\\udcff")
+    ('a [31mred b', 's?')
     """
+    text = text.encode("utf-8", "replace").decode()  # bytes of a path that are no UTF-8
     return " ".join("".join(" " if _is_control(c) else c for c in text).split())
 
 
 def printable_lines(text: str) -> str:
     """As `printable`, the line breaks and indents of our own messages kept."""
+    text = text.encode("utf-8", "replace").decode()
     return "\n".join("".join(" " if _is_control(c) else c for c in line) for line in text.split("\n"))
 
 
 def _is_control(character: str) -> bool:
-    return character in _DIRECTION or unicodedata.category(character) in ("Cc", "Zl", "Zp", "Cs")
+    return character in _DIRECTION or unicodedata.category(character) in ("Cc", "Zl", "Zp")
 
 
 def width(stream: IO[str]) -> int:

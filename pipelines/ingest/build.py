@@ -95,7 +95,7 @@ def add(
     """
     asked, folder, started = build_options("add", **options), Path(index), time.perf_counter()
     resolved = resolve(folder, asked)
-    selection = added(as_paths(paths), folder, resolved.stored or Store.open(folder), name)
+    selection = added(as_paths(paths), folder, resolved.stored or Store.open(folder), name, all_files=not asked.exclude)
     selection = with_globs(selection, asked.include, asked.exclude)
     reading = Reading(", ".join(map(str, as_paths(paths))), folder, asked, selection.roots(folder))
     return _run(resolved, reading, selection, on_progress, started)

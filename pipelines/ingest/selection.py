@@ -186,8 +186,10 @@ def as_paths(corpus: Corpus) -> list[str | Path]:
     return paths
 
 
-def added(paths: Sequence[str | Path], index: Path, stored: Store, name: str | None = None) -> Selection:
-    """The selection that puts new sources beside those of an index.
+def added(
+    paths: Sequence[str | Path], index: Path, stored: Store, name: str | None = None, *, all_files: bool = True
+) -> Selection:
+    """The selection that puts new sources beside those of an index; `all_files`: no glob leaves files out.
 
     Raises:
         SpecError: a path is a source already or cannot be beside others, or a name is taken or cannot be one.
@@ -201,7 +203,7 @@ def added(paths: Sequence[str | Path], index: Path, stored: Store, name: str | N
     for path in paths:
         _check_joins(path)
         own = _checked_name(source_name(path) if name is None else name, [*known, *new])
-        _check_place(path, index, [*known, *new])
+        _check_place(path, index, [*known, *new], all_files=all_files)
         new.append(SourceEntry(name=own, path=stored_path(path, index), prefix=f"{own}/"))
     for entry in new:
         _check_free(entry, stored, known)
@@ -215,9 +217,10 @@ def _new(paths: Sequence[str | Path], index: Path) -> Selection:
     for path in paths:
         if len(paths) > 1:
             _check_joins(path)
+            _check_place(path, index, found, all_files=True)
         name = source_name(path)
         if len(paths) > 1:
-            name = _checked_name(name, found)
+            name = _checked_name(name, found, f"build without it, then `ragidx add {path} --name NAME`")
         prefix = f"{name}/" if found else ""
         found.append(SourceEntry(name=name, path=stored_path(path, index), prefix=prefix))
     names = tuple(entry.name for entry in found)
@@ -233,7 +236,7 @@ def _named(
         if name in entries:
             entries[name] = dataclasses.replace(entries[name], path=stored_path(path, index))
             continue
-        _check_place(path, index, entries.values())
+        _check_place(path, index, entries.values(), all_files=True)
         if entries:
             for one in (path, *(entry.root(index) for entry in entries.values())):
                 _check_joins(one)
@@ -244,12 +247,19 @@ def _named(
     return Selection(tuple(entries.values()), tuple(paths), dict(paths))
 
 
-def _check_place(path: str | Path, index: Path, entries: Iterable[SourceEntry]) -> None:
-    """Whether a path is no source yet."""
-    same = next((one for one in entries if one.root(index) == Path(path).resolve()), None)
-    if same is not None:
-        hint = f"`ragidx build {path}` brings it up to date"
-        raise SpecError(f"it is a source of the index already: '{same.name}'", hint, where=str(path))
+def _check_place(path: str | Path, index: Path, entries: Iterable[SourceEntry], *, all_files: bool) -> None:
+    """Whether a path is no source yet, nor in one, nor around one; with `all_files`, that no glob parts from it."""
+    at = Path(path).resolve()
+    for one in entries:
+        root = one.root(index)
+        if root == at:
+            hint = f"`ragidx build {path}` brings it up to date"
+            raise SpecError(f"it is a source of the index already: '{one.name}'", hint, where=str(path))
+        if all_files and not (one.include or one.exclude) and (at.is_relative_to(root) or root.is_relative_to(at)):
+            is_in = at.is_relative_to(root)
+            fault = f"it is in the source '{one.name}' already" if is_in else f"the source '{one.name}' is in it"
+            hint = f"`ragidx build {root}` brings that up to date" if is_in else "leave it out with `exclude`"
+            raise SpecError(f"{fault}: its files would be in the index twice", hint, where=str(path))
 
 
 def _known(
@@ -261,6 +271,11 @@ def _known(
         at = Path(path) if str(path) == STANDARD_INPUT else Path(path).resolve()
         found = next((entry for entry in known if entry.root(index) == at), None)
         if found is None:
+            if not replaces and str(path) != STANDARD_INPUT:
+                there = [
+                    entry for entry in known if os.path.lexists(entry.root(index))
+                ]  # the others may have moved here
+                _check_place(path, index, there, all_files=True)
             found = _moved(path, index, known, stored)
             alone = len(known) == len(paths) == 1
             if found is None and alone and (replaces or STANDARD_INPUT in (str(path), known[0].path)):
@@ -338,13 +353,13 @@ def _check_joins(path: str | Path) -> None:
         )
 
 
-def _checked_name(name: str, known: Sequence[SourceEntry]) -> str:
+def _checked_name(name: str, known: Sequence[SourceEntry], hint: str = "choose another `name`") -> str:
     """A name in Unicode form NFC that can be the first part of ids."""
     name = unicodedata.normalize("NFC", name)
     if not name or name in (".", "..") or set(name) & set("/\\#\0") or not name.isprintable():
         raise SpecError(f"{name!r} cannot be the name of a source", "use a word; ids begin with it", where="`name`")
     if any(entry.name == name for entry in known):
-        raise SpecError(f"the index has a source '{name}' already", "choose another `name`", where="`name`")
+        raise SpecError(f"the index has a source '{name}' already", hint, where="`name`")
     return name
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-from ragidx.corpora.errors import lone_surrogate
+from ragidx.corpora.errors import lone_surrogate, printable
 from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
 from ragidx.corpora.readers.office.zip_file import FAULTS, damaged, open_zip
 from ragidx.corpora.readers.registry import member_documents
@@ -25,6 +25,7 @@ from ragidx.corpora.records import Document
 
 _REST = ": the rest is skipped"
 _MOST_NAME = 4096
+_SHOWN_CHARS = 100  # of a name that no member is read by
 _HEADER_BYTES = MIB  # of one tar member
 _FAULTS = (*FAULTS, tarfile.TarError)
 
@@ -155,7 +156,7 @@ class _Names:
         try:
             name = member_name(raw)
         except UnreadableError as fault:
-            shown = raw[:_MOST_NAME].encode("utf-8", "replace").decode()
+            shown = printable(raw if len(raw) <= _SHOWN_CHARS else f"{raw[:_SHOWN_CHARS]}...")
             self._file.skip(str(fault), f"/{shown}")
             return None
         if name in self._taken:

@@ -82,7 +82,6 @@ def test_columns_without_a_name_of_their_own_are_left_out(read_bytes: ReadBytes)
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "empty text"),
         (b"id,text\n", "holds no document"),
         (bytes(50), "binary file"),
         ("text\nabc".encode("utf-16")[:-1], "cannot be decoded as utf-16: the rest of the file is skipped"),

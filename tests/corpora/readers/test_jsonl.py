@@ -194,7 +194,6 @@ def test_a_line_that_is_too_long_is_left_out_and_the_rest_is_read(read_bytes: Re
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "holds no document"),
         (b"\n \n", "holds no document"),
         (bytes(100), "binary file"),
         ('{"text": "x"}'.encode("utf-16"), "JSON Lines in UTF-16: convert the file to UTF-8"),

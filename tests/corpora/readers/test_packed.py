@@ -56,7 +56,7 @@ def test_members_one_after_another_are_one_file(
     [
         ("a.txt.gz", gzip.compress(b"x" * 100, mtime=0)[:-9], "damaged gzip data: Truncated compressed stream"),
         ("a.txt.gz", b"plain text", "damaged gzip data: zlib inflate failed: incorrect header check"),
-        ("a.txt.gz", b"", "empty text"),
+        ("a.txt.gz", b"", "empty file"),
         ("a.txt.zst", zstandard.compress(b"xyz" * 100)[:-3], "damaged zstd data: Truncated compressed stream"),
         ("a.txt.zst", b"plain text", "damaged zstd data: ZSTD decompress failed: Unknown frame descriptor"),
         ("a.bin.gz", gzip.compress(bytes(1024), mtime=0), "binary file of unknown format '.bin'"),

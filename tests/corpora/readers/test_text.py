@@ -80,7 +80,7 @@ def test_the_guess_is_made_where_the_text_stops_being_ascii(read_bytes: ReadByte
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("a.txt", b"", "empty text"),
+        ("a.txt", b"", "empty file"),
         ("a.txt", b" \n\t\n", "empty text"),
         ("nul.txt", bytes(1000), "binary file"),
         ("late.txt", b"x" * 100_000 + b"\0", "binary file"),

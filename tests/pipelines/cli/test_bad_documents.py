@@ -109,7 +109,7 @@ CAFE = "café "
         ("a.txt", CAFE.encode() * 5 + b"\xff", 0, "1 x broken UTF-8\n    a.txt: byte 30"),
         ("a.txt", b"\0" * 5000, 0, "1 x binary file\n    a.txt"),
         ("a.txt", "words".encode("utf-16-le"), 0, "1 x binary file\n    a.txt"),
-        ("a.txt", b"", 0, "1 x empty text\n    a.txt"),
+        ("a.txt", b"", 0, "1 x empty file"),
         (
             "a.jsonl",
             '{"text": "words"}\n'.encode("utf-16"),

@@ -13,6 +13,14 @@ from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.report import Progress
 
 
+def test_an_empty_file_is_no_loss(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "__init__.py").touch()
+    (tmp_path / "corpus" / "a.txt").write_text("Bees.")
+
+    assert ragidx.build(tmp_path / "corpus", tmp_path / "index", strict=True).skipped == {"empty file": 1}
+
+
 @pytest.mark.slow
 def test_strict_ends_at_the_first_thing_left_out_and_commits_nothing(small_corpus: Path, tmp_path: Path) -> None:
     ragidx.build(small_corpus, tmp_path / "index")

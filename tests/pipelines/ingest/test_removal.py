@@ -13,6 +13,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.store.store import Store
+from ragidx.pipelines.ingest.removal import is_of, is_unreadable
 
 from ..conftest import Done
 
@@ -162,3 +163,13 @@ def test_the_report_says_how_what_was_removed_comes_back(folder: Path, run: Run)
     )
     assert run("rollback", "1").status == 0
     assert Store.open(folder / "ragidx-index").manifest.n_documents == 12
+
+
+def test_a_record_that_cannot_be_read_does_not_make_its_file_unreadable() -> None:
+    assert is_unreadable("a.jsonl", "binary file", "a.jsonl")
+    assert not is_unreadable("a.jsonl:7", "empty text", "a.jsonl")
+    assert not is_unreadable("a.jsonl", "empty text", "a.jsonl")
+    assert not is_unreadable("a.txt", "ignored by .gitignore", "b.txt")
+    assert is_of("f/a.txt", {"f/"})
+    assert not is_of("g/a.txt", {"f/"})
+    assert not is_of("a.txt", ())

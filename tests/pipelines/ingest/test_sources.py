@@ -12,7 +12,8 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import CorpusError, QueryError, SpecError
 from ragidx.indexer.store.source_list import SourceEntry, owner_of, sources_of, stored_path
-from ragidx.pipelines.ingest.removal import is_of, is_unreadable
+
+from ...raising import message_of
 
 SMALL = {"dim": 16, "filter_offset": 1}
 
@@ -276,6 +277,27 @@ def test_a_name_or_path_that_the_index_has_already_is_refused(two: Path) -> None
         ragidx.add(["notes", "docs"], "index", name="both")
 
 
+def test_a_path_in_a_source_or_around_one_is_refused_unless_globs_part_them(folder: Path) -> None:
+    write("all/docs/a.md", "crickets")
+    write("all/b.md", "moths")
+    write("more/docs/c.md", "owls")
+    ragidx.build("all/docs", "index")
+
+    twice = "its files would be in the index twice\n  hint: "
+    for call, message in (
+        (lambda: ragidx.add("all", "index"), f"all: the source 'docs' is in it: {twice}leave it out with `exclude`"),
+        (lambda: ragidx.build("all/docs/a.md", "index"), f"all/docs/a.md: it is in the source 'docs' already: {twice}"
+         f"`ragidx build {folder / 'all/docs'}` brings that up to date"),
+        (lambda: ragidx.build(["all", "all/docs"], "new"), f"all/docs: it is in the source 'all' already: {twice}"
+         f"`ragidx build {folder / 'all'}` brings that up to date"),
+        (lambda: ragidx.build(["all/docs", "more/docs"], "new"), "`name`: the index has a source 'docs' already\n"
+         "  hint: build without it, then `ragidx add more/docs --name NAME`"),
+    ):  # fmt: skip
+        assert message_of(SpecError, call) == message
+    ragidx.add("all", "index", exclude=["docs/"])
+    assert {entry.name: entry.n_documents for entry in ragidx.sources("index")} == {"docs": 1, "all": 1}
+
+
 @pytest.mark.slow
 def test_standard_input_and_a_beir_folder_stay_alone(two: Path) -> None:
     write("beir/corpus.jsonl", json.dumps({"_id": "1", "text": "moths"}))
@@ -345,16 +367,6 @@ def test_a_path_is_stored_relative_to_the_index(tmp_path: Path) -> None:
     path = stored_path(tmp_path / "a" / "docs", tmp_path / "b" / "index")
     assert path == "../../a/docs"
     assert SourceEntry(name="d", path=path).root(tmp_path / "b" / "index") == (tmp_path / "a" / "docs").resolve()
-
-
-def test_a_record_that_cannot_be_read_does_not_make_its_file_unreadable() -> None:
-    assert is_unreadable("a.jsonl", "binary file", "a.jsonl")
-    assert not is_unreadable("a.jsonl:7", "empty text", "a.jsonl")
-    assert not is_unreadable("a.jsonl", "empty text", "a.jsonl")
-    assert not is_unreadable("a.txt", "ignored by .gitignore", "b.txt")
-    assert is_of("f/a.txt", {"f/"})
-    assert not is_of("g/a.txt", {"f/"})
-    assert not is_of("a.txt", ())
 
 
 @pytest.mark.slow
