@@ -1,8 +1,8 @@
 """ragidx: a folder of documents becomes a vector index, encoded by the decoder language model you already have.
 
-    ragidx.build("corpus/", "index/")
-    ragidx.Retriever.open("index/").search("who signed the lease?")
-    ragidx.build_vectors("vectors.parquet", "own/"); ragidx.IndexReader.open("own/").search(queries)
+    index = ragidx.build("corpus/", "index/")
+    for hit in index.search("who signed the lease?", k=5, where="year >= 1990"):
+        print(hit.rank, hit.doc_id, hit.text)
 
 Names are loaded when they are first used: `import ragidx` imports none of torch, transformers and faiss.
 """
@@ -10,56 +10,88 @@ Names are loaded when they are first used: `import ragidx` imports none of torch
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ragidx.corpora.errors import RagidxError
-    from ragidx.corpora.records import Chunk, Document
+    from ragidx.corpora.errors import (
+        BusyError,
+        CorpusError,
+        DefectError,
+        IndexFormatError,
+        MachineError,
+        ModelError,
+        QueryError,
+        RagidxError,
+        SpecError,
+    )
+    from ragidx.corpora.records import Chunk, Document, Skip
+    from ragidx.corpora.spec import ChunkSpec
     from ragidx.indexer.encoders.load import load_encoder
     from ragidx.indexer.filters.filter import EmbedFilter
-    from ragidx.pipelines.ingest.build import add, build
-    from ragidx.pipelines.maintain.sources import remove, sources
-    from ragidx.pipelines.vectors.build import build_vectors
-    from ragidx.pipelines.vectors.writer import IndexWriter
+    from ragidx.indexer.specs import FilterSpec
+    from ragidx.pipelines.index import Index, build
+    from ragidx.pipelines.ingest.report import BuildReport
+    from ragidx.pipelines.maintain.delete import DeleteReport
+    from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.retriever.hit import Hit
-    from ragidx.retriever.reader import IndexReader
-    from ragidx.retriever.retriever import Retriever
+    from ragidx.retriever.options import Rerank
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BuildReport",
+    "BusyError",
     "Chunk",
+    "ChunkSpec",
+    "CorpusError",
+    "DefectError",
+    "DeleteReport",
     "Document",
     "EmbedFilter",
+    "FilterSpec",
     "Hit",
-    "IndexReader",
-    "IndexWriter",
+    "Index",
+    "IndexFormatError",
+    "MachineError",
+    "ModelError",
+    "QueryError",
     "RagidxError",
-    "Retriever",
-    "add",
+    "Rerank",
+    "ReshapeReport",
+    "Skip",
+    "SpecError",
     "build",
-    "build_vectors",
     "load_encoder",
-    "remove",
-    "sources",
 ]
 
 _HOMES = {
+    "BuildReport": "pipelines.ingest.report",
+    "BusyError": "corpora.errors",
     "Chunk": "corpora.records",
+    "ChunkSpec": "corpora.spec",
+    "CorpusError": "corpora.errors",
+    "DefectError": "corpora.errors",
+    "DeleteReport": "pipelines.maintain.delete",
     "Document": "corpora.records",
     "EmbedFilter": "indexer.filters.filter",
+    "FilterSpec": "indexer.specs",
     "Hit": "retriever.hit",
-    "IndexReader": "retriever.reader",
-    "IndexWriter": "pipelines.vectors.writer",
+    "Index": "pipelines.index",
+    "IndexFormatError": "corpora.errors",
+    "MachineError": "corpora.errors",
+    "ModelError": "corpora.errors",
+    "QueryError": "corpora.errors",
     "RagidxError": "corpora.errors",
-    "Retriever": "retriever.retriever",
-    "add": "pipelines.ingest.build",
-    "build": "pipelines.ingest.build",
-    "build_vectors": "pipelines.vectors.build",
+    "Rerank": "retriever.options",
+    "ReshapeReport": "pipelines.maintain.rewrite",
+    "Skip": "corpora.records",
+    "SpecError": "corpora.errors",
+    "build": "pipelines.index",
     "load_encoder": "indexer.encoders.load",
-    "remove": "pipelines.maintain.sources",
-    "sources": "pipelines.maintain.sources",
 }
+# Adapters are imported as ragidx.frameworks.langchain.
+sys.modules[f"{__name__}.frameworks"] = importlib.import_module("ragidx.pipelines.frameworks")
 
 
 def __getattr__(name: str) -> Any:

@@ -34,7 +34,6 @@ from ragidx.corpora.records import Document
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.pipelines.evaluate.significance import difference, ndcg
 from ragidx.pipelines.ingest import corpus as building
-from ragidx.retriever.retriever import Retriever
 
 MINI = Path(ragidx.__file__).parent / "indexer" / "models" / "mini" / "tokenizer.json"
 RUNS = 5
@@ -180,8 +179,8 @@ def quality(arguments):
         for name, kind in kinds.items():
             building.Chunker = kind
             with tempfile.TemporaryDirectory() as room:
-                report = ragidx.build(arguments.evalset, room, chunk_size=size, lexical=False)
-                ranked = Retriever.open(room).search_documents(list(queries.values()), 100, mode="dense")
+                report = ragidx.build(arguments.evalset, room, chunk_size=size, lexical=False).report
+                ranked = ragidx.Index(room).rank_documents(list(queries.values()), 100, mode="dense")
             names = [[document for document, _ in one] for one in ranked]
             gains = np.array([ndcg(one, qrels[query]) for one, query in zip(names, queries, strict=True)])
             found[name] = (gains, report.n_chunks)

@@ -38,7 +38,6 @@ import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.indexer.ann.faiss_files import faiss
 from ragidx.pipelines.evaluate.significance import difference, ndcg
-from ragidx.retriever.retriever import Retriever
 
 WORDS = 150
 QUESTIONS = 300
@@ -88,8 +87,8 @@ def words(arguments):
     process(*same, "--no-lexical")
     _, idle, _ = process(*same)
     report, seconds, peak = process(*same, "--lexical")
-    retriever = Retriever.open(arguments.index)
-    entries = retriever.store.manifest.segments
+    retriever = ragidx.Index(arguments.index)
+    entries = retriever.searcher.store.manifest.segments
     size = sum(entry.files[entry.lexical].bytes for entry in entries)
     values = {
         "rows": report["n_chunks"],
@@ -110,7 +109,7 @@ def drawn(path, count, seed):
 
 
 def ask(arguments):
-    retriever, draw = Retriever.open(arguments.index), random.Random(1)
+    retriever, draw = ragidx.Index(arguments.index), random.Random(1)
     faiss().omp_set_num_threads(1)
     n_rows, rows = drawn(arguments.corpus, 10 * QUESTIONS, 1)
     draw.shuffle(rows)
@@ -118,7 +117,7 @@ def ask(arguments):
     for row in rows[:QUESTIONS]:
         start = draw.randrange(WORDS - 8)
         natural.append(" ".join(row[start : start + 8]))
-    analyzer = retriever.store.lexical.analyzer
+    analyzer = retriever.searcher.store.lexical.analyzer
     df = Counter(term for row in rows for term in {term for word in row for term in analyzer(word)})
 
     def is_rare(word):
@@ -131,7 +130,7 @@ def ask(arguments):
             rare.append(" ".join(chosen))
     searches = {}
     for mode in MODES:  # each with the words of its own questions in memory alone
-        own = Retriever.open(arguments.index)
+        own = ragidx.Index(arguments.index)
         searches[mode] = lambda question, own=own, mode=mode: own.search(question, 10, mode=mode, fold=False)
     if arguments.tantivy:
         searches["tantivy"] = _tantivy(arguments.corpus)
@@ -161,10 +160,10 @@ def quality(arguments):
     with tempfile.TemporaryDirectory() as room:
         options = {} if arguments.model == "mini" else {"filter": "none"}
         ragidx.build(folder, room, model=arguments.model, chunk_size="none", **options)
-        retriever, names = Retriever.open(room), list(queries)
+        retriever, names = ragidx.Index(room), list(queries)
 
         def measured(**how):
-            found = retriever.search_documents(list(queries.values()), 100, **how)
+            found = retriever.rank_documents(list(queries.values()), 100, **how)
             ranked = [[document for document, _ in one] for one in found]
             right = [{name for name, gain in qrels[query].items() if gain > 0} for query in names]
             gains = [ndcg(one, qrels[query]) for one, query in zip(ranked, names, strict=True)]
@@ -177,7 +176,7 @@ def quality(arguments):
         lexical, values = measured(mode="lexical")
         record("quality of words", values, search="lexical", **setting)
         for dim in arguments.dims:
-            narrow = {} if dim == retriever.reader.dim else {"dim": dim}
+            narrow = {} if dim == retriever.info().dim else {"dim": dim}
             dense, values = measured(mode="dense", **narrow)
             record("quality of words", values, search="dense", dim=dim, **setting)
             for fusion in ("z", "rrf"):

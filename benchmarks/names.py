@@ -73,7 +73,7 @@ def asked(folder, notes):
         (folder / path).write_text(text)
     index = folder.with_name(f"{folder.name}-index")
     ragidx.build(folder, index)
-    found = ragidx.Retriever.open(index)
+    found = ragidx.Index(index)
     for mode in ("lexical", "hybrid"):
         hits = [[hit.doc_id for hit in found.search(question, 10, mode=mode)] for question in QUESTIONS]
         right = zip(hits, notes, strict=True)
@@ -83,7 +83,7 @@ def asked(folder, notes):
 def of_set(folder, index):
     """nDCG@10 of an evaluation set by words alone, whole documents."""
     ragidx.build(folder, index, chunk_size="none")
-    found, queries = ragidx.Retriever.open(index), load_queries(folder)
+    found, queries = ragidx.Index(index), load_queries(folder)
     hits = {query: found.search(queries[query], 10, mode="lexical") for query in load_qrels(folder)}
     return np.mean([ndcg([hit.doc_id for hit in hits[query]], judged) for query, judged in load_qrels(folder).items()])
 

@@ -19,7 +19,6 @@ from figures import record
 import ragidx
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.pipelines.evaluate.significance import difference, ndcg
-from ragidx.retriever.retriever import Retriever
 
 
 def main():
@@ -35,7 +34,7 @@ def main():
     names = random.Random(0).sample(sorted(every), min(arguments.queries, len(every)))
     with tempfile.TemporaryDirectory() as room:
         ragidx.build(arguments.evalset, room, chunk_size="none")
-        retriever = Retriever.open(room)
+        retriever = ragidx.Index(room)
 
         def measured(**how):
             started = time.perf_counter()
@@ -49,8 +48,8 @@ def main():
         values = {"nDCG@10": round(float(plain.mean()), 4), "seconds a question": round(seconds, 3)}
         record("reranking", values, model="none", method="", **setting)
         for method in arguments.methods:
-            retriever.reranker(arguments.model, method)
-            found, seconds = measured(rerank=arguments.model, rerank_top=arguments.top, rerank_method=method)
+            retriever.searcher.reranker(arguments.model, method)
+            found, seconds = measured(rerank=ragidx.Rerank(arguments.model, top=arguments).top, rerank_method=method)
             apart = difference(found, plain)
             values = {
                 "nDCG@10": round(float(found.mean()), 4),

@@ -23,6 +23,7 @@ from usearch.index import Index
 
 import ragidx
 from ragidx.indexer.ann import search as ann
+from ragidx.pipelines.vectors.writer import IndexWriter
 
 TARGET, K = 0.95, 10
 EFFORTS = [*range(10, 64, 2), *range(64, 256, 8), *range(256, 1025, 32)]
@@ -30,13 +31,13 @@ EFFORTS = [*range(10, 64, 2), *range(64, 256, 8), *range(256, 1025, 32)]
 
 def ours(vectors, folder):
     """An index of type auto."""
-    with ragidx.IndexWriter(folder, vectors.shape[1]) as writer:
+    with IndexWriter(folder, vectors.shape[1]) as writer:
         for start in range(0, len(vectors), 20_000):
             writer.add(
                 [str(n) for n in range(start, min(start + 20_000, len(vectors)))], vectors[start : start + 20_000]
             )
         writer.commit()
-    (segment,) = ragidx.IndexReader.open(folder).store.segments
+    (segment,) = ragidx.Index(folder).searcher.store.segments
     made, index = segment.entry.ann, segment.ann_index
 
     def search(queries, effort):

@@ -18,10 +18,10 @@ from ragidx.corpora.errors import SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.indexer.models.locate import locate
 from ragidx.pipelines.evaluate.significance import ndcg
+from ragidx.pipelines.index import Index
 from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.retriever import Retriever
 
 QUESTIONS = (
     "Why did two radio engineers chase pigeons out of their antenna?",
@@ -73,7 +73,7 @@ def run(folder: Path, on_progress: OnProgress | None = None) -> tuple[BuildRepor
     float32, so that the scores are the same on every machine.
     """
     report = build(sample_corpus(), folder, on_progress=on_progress, dtype="float32")
-    return report, _answers(Retriever.open(folder, dtype="float32"))
+    return report, _answers(Index(folder, dtype="float32"))
 
 
 def compare(
@@ -103,38 +103,38 @@ def compare(
         )
     on_index("mini")
     build(sample_corpus(), folder / "mini", on_progress=on_progress)
-    found = [_quality("mini", Retriever.open(folder / "mini"), None)]
+    found = [_quality("mini", Index(folder / "mini"), None)]
     reports, half = {}, 0
     for method in ("echo", "prompteol"):
         on_index(method)
         # tau 1 keeps every direction, in an order in which the first numbers are a narrower filter's vector.
         own: Mapping[str, Any] = {"model": model, "method": method, "tau": 1.0}
         reports[method] = build(sample_corpus(), folder / method, on_progress=on_progress, **own)
-        retriever, half = Retriever.open(folder / method), reports[method].dim // 2
-        found += [_quality(method, retriever, None), _quality(f"{method} + EmbedFilter", retriever, half)]
-    return reports["echo"], _answers(Retriever.open(folder / "echo"), half), found
+        index, half = Index(folder / method), reports[method].dim // 2
+        found += [_quality(method, index, None), _quality(f"{method} + EmbedFilter", index, half)]
+    return reports["echo"], _answers(Index(folder / "echo"), half), found
 
 
-def _quality(name: str, retriever: Retriever, dim: int | None) -> Quality:
+def _quality(name: str, index: Index, dim: int | None) -> Quality:
     sample = Path(str(resources.files("ragidx.corpora") / "sample"))
     queries, qrels = load_queries(sample), load_qrels(sample)
     texts = list(queries.values())
-    by_vectors = retriever.search_documents(texts, 10, mode="dense", dim=dim)
-    with_words = retriever.search_documents(texts, 10, mode="hybrid", dim=dim)
+    by_vectors = index.rank_documents(texts, 10, mode="dense", dim=dim)
+    with_words = index.rank_documents(texts, 10, mode="hybrid", dim=dim)
 
     def mean(found: Sequence[Sequence[tuple[str, float]]]) -> float:
         ranked = zip(queries, found, strict=True)
         return float(np.mean([ndcg([doc_id for doc_id, _ in few], qrels[query]) for query, few in ranked]))
 
-    return Quality(name, dim or retriever.reader.dim, mean(by_vectors), mean(with_words))
+    return Quality(name, dim or index.info().dim, mean(by_vectors), mean(with_words))
 
 
-def _answers(retriever: Retriever, dim: int | None = None) -> list[list[Found]]:
+def _answers(index: Index, dim: int | None = None) -> list[list[Found]]:
     answers = []
     for question in QUESTIONS:
-        by_vectors = _places(retriever.search(question, _PLACES, mode="dense", fold=False, dim=dim))
-        by_words = _places(retriever.search(question, _PLACES, mode="lexical", fold=False))
-        hits = retriever.search(question, 3, dim=dim)
+        by_vectors = _places(index.search(question, _PLACES, mode="dense", fold=False, dim=dim))
+        by_words = _places(index.search(question, _PLACES, mode="lexical", fold=False))
+        hits = index.search(question, 3, dim=dim)
         answers.append([Found(hit, by_vectors.get(hit.chunk_id), by_words.get(hit.chunk_id)) for hit in hits])
     return answers
 

@@ -14,7 +14,6 @@ import numpy as np
 from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.indexer.store.store import Store, check_widths
 from ragidx.retriever.fusion import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, WEIGHT, Fusion, Widths, Z
-from ragidx.retriever.rerank import AUTO, TOP
 from ragidx.retriever.where.conditions import Condition
 from ragidx.retriever.where.masks import parse_for
 
@@ -43,9 +42,7 @@ class ShapeKeywords(TypedDict, total=False):
 class RerankKeywords(TypedDict, total=False):
     """Whether a model reads the question with the best passages, by name."""
 
-    rerank: str | None  # a cross-encoder or a decoder: a folder or a hub id
-    rerank_top: int  # passages that it reads
-    rerank_method: str  # auto, cross-encoder, or the name of a prompt
+    rerank: Rerank | None
 
 
 class RunKeywords(RankKeywords, RerankKeywords, total=False):
@@ -86,17 +83,17 @@ ONE_A_DOCUMENT = Shape(per_document=1, fold=False)
 
 @dataclass(frozen=True, slots=True)
 class Rerank:
-    """The model that reads the best passages with the question.
+    """A model that reads the best passages with the question, and orders them again.
 
     Attributes:
-        model: a folder or a hub id.
-        top: passages that it reads, at least as many as hits.
-        method: of `reranker_methods`.
+        model: a cross-encoder or a decoder: a folder or a hub id.
+        top: passages that it reads; never fewer than there are to be hits.
+        method: auto, cross-encoder, or the name of a prompt: `reranker_methods`.
     """
 
     model: str
-    top: int
-    method: str
+    top: int = 20
+    method: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,21 +179,19 @@ def search_options(
             None if mmr is None else _number("mmr", mmr, 0, 1),
             _whole("context", options.get("context", 0), 0),
         ),
-        _rerank(k, options, in_words=in_words),
+        _rerank(k, options.get("rerank"), in_words=in_words),
     )
 
 
-def _rerank(k: int, options: SearchKeywords, *, in_words: bool) -> Rerank | None:
-    """What is said about reranking."""
-    model, top = options.get("rerank"), _whole("rerank_top", options.get("rerank_top", TOP))
-    if model is None:
-        for name, default in (("rerank_top", TOP), ("rerank_method", AUTO)):
-            if options.get(name, default) != default:
-                raise QueryError("it is for a reranker, and none is named", "give `rerank`, too", where=f"`{name}`")
+def _rerank(k: int, asked: Rerank | None, *, in_words: bool) -> Rerank | None:
+    """The model that reads the best passages, at least as many as there are to be hits."""
+    if asked is None:
         return None
+    if not isinstance(asked, Rerank):
+        raise QueryError(f"rerank={asked!r} is no Rerank", 'give Rerank("a model")', where="`rerank`")
     if not in_words:
         raise QueryError("a vector has no words that a reranker could read", "ask in words", where="`rerank`")
-    return Rerank(model, max(k, top), options.get("rerank_method", AUTO))
+    return Rerank(asked.model, max(k, _whole("rerank_top", asked.top)), asked.method)
 
 
 def _fusion(mode: str, kind: str | None, weight: float | None) -> Fusion:

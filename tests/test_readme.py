@@ -32,7 +32,7 @@ def test_the_readme_is_short() -> None:
 def test_every_command_has_a_row_that_links_its_page() -> None:
     rows = re.findall(r"^\| (\[`ragidx .*?\)) \|", README, re.MULTILINE)
 
-    named = [re.findall(r"\[`ragidx (\w+)`\]\(docs/\w+\.md(?:#[\w-]+)?\)", row) for row in rows]
+    named = [re.findall(r"\[`ragidx ([\w-]+)`\]\(docs/\w+\.md(?:#[\w-]+)?\)", row) for row in rows]
     assert sorted(name for names in named for name in names) == sorted(COMMANDS)
 
 

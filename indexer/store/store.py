@@ -10,24 +10,28 @@ Writing is in `ragidx.indexer.writing`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import hashlib
+import mmap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragidx.corpora.errors import IndexFormatError, QueryError
+from ragidx.corpora.errors import IndexFormatError, QueryError, check_machine
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.gpu import gpus, room_on
 from ragidx.indexer.ann.prefixes import check_width, shortened
+from ragidx.indexer.atomic import FileEntry
+from ragidx.indexer.damage import damaged
 from ragidx.indexer.store.deletions import Masks, read_deletions
 from ragidx.indexer.store.generations import committed
-from ragidx.indexer.store.manifest import Manifest, blob_path, read_regular
+from ragidx.indexer.store.manifest import Manifest, blob_path
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.scores import LexicalPart
 from ragidx.indexer.store.segment import Segment, segments_of
 from ragidx.indexer.store.topk import RERANKED, Found, Place, rescore, search_segments
-from ragidx.indexer.store.verify import check_file, check_files, verify, with_way_back
+from ragidx.indexer.store.verify import check_files, verify, with_way_back
 
 __all__ = ["Found", "Place", "Row", "Store"]
 
@@ -39,11 +43,14 @@ _ATTEMPTS = 5  # writers may commit while the index is opened
 class Store:
     """A committed state of an index. Use `Store.open`."""
 
-    def __init__(self, path: Path, manifest: Manifest, segments: list[Segment], dead: Masks) -> None:
+    def __init__(
+        self, path: Path, manifest: Manifest, segments: list[Segment], dead: Masks, blobs: Mapping[str, mmap.mmap]
+    ) -> None:
         self.path = path
         self.manifest = manifest
         self.segments = segments
         self.dead = dead  # one mask a segment; None: no row of it is dead
+        self._blobs = blobs
 
     @classmethod
     def open(cls, path: str | Path) -> Store:
@@ -61,7 +68,8 @@ class Store:
                     segments = segments_of(folder, manifest)
                     for segment in segments:
                         segment.map()
-                    return cls(folder, manifest, segments, read_deletions(folder, manifest))
+                    blobs = {name: _mapped(folder, name, entry) for name, entry in manifest.files.items()}
+                    return cls(folder, manifest, segments, read_deletions(folder, manifest), blobs)
             except IndexFormatError:
                 if committed(folder).generation == manifest.generation:
                     raise
@@ -153,9 +161,10 @@ class Store:
             raise IndexFormatError(
                 f"the index holds no file {name!r}", "build again with `rebuild=True`", where=str(self.path)
             )
-        path = self.path / blob_path(name, entry)
-        check_file(path, entry, read=True)
-        return read_regular(path, entry.bytes)
+        data = self._blobs[name][: entry.bytes]
+        if hashlib.sha256(data).hexdigest() != entry.sha256:
+            raise damaged(self.path / blob_path(name, entry), "its checksum differs from the manifest's")
+        return data
 
     def verify(self) -> list[str]:
         """Read the whole index; one line for each fault."""
@@ -170,6 +179,17 @@ class Store:
                 raise ValueError(f"mask {number} has the shape {mask.shape}, not ({segment.entry.rows},)")
             masks.append(mask if dead is None else ~dead if mask is None else mask & ~dead)
         return masks
+
+
+def _mapped(folder: Path, name: str, entry: FileEntry) -> mmap.mmap:
+    """A file that belongs to the spec, open, so that it can be read when the state it is of was cleaned up."""
+    path = folder / blob_path(name, entry)
+    try:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as fault:  # a commit just removed it, or it is empty
+        check_machine(fault, path)
+        raise damaged(path, f"it cannot be mapped: {fault}") from fault
 
 
 def check_widths(stored: int, dim: int | None, rerank_dim: int | None) -> None:

@@ -14,8 +14,8 @@ from ragidx.pipelines.cli.passages import Stem, show_hits
 from ragidx.retriever.hit import Hit, RerankWarning
 
 if TYPE_CHECKING:
+    from ragidx.pipelines.index import Index
     from ragidx.retriever.options import QueryKeywords  # loads numpy and FAISS's files
-    from ragidx.retriever.retriever import Retriever
 
 PER_DOCUMENT = 3  # hits of a document in the table
 
@@ -57,18 +57,18 @@ def warnings_as_notes() -> Iterator[None]:
         yield
 
 
-def show_answer(retriever: Retriever, asked: Asked, instruction: str | None) -> None:
+def show_answer(index: Index, asked: Asked, instruction: str | None) -> None:
     """Search, and print the table and the notes."""
-    options = retriever.options(**asked.options)
-    hits = retriever.search(asked.text, instruction=instruction, **asked.options)
-    manifest = retriever.store.manifest
-    never_made = manifest.lexical is None and manifest.index.lexical != "off" and retriever.spec.precomputed is None
+    options = index.searcher.options(**asked.options)
+    hits = index.search(asked.text, instruction=instruction, **asked.options)
+    manifest = index.info()
+    never_made = manifest.lexical is None and manifest.index.lexical != "off" and index.spec.precomputed is None
     if options.mode == "dense" and never_made and manifest.n_chunks:
         console.note("This index has no lexical part: only vectors are compared. `ragidx build` adds it in one commit.")
     if not hits:
-        _tell_nothing(retriever, asked, instruction)
+        _tell_nothing(index, asked, instruction)
         return
-    show_hits(hits, asked.text, _stem(retriever), full=asked.full, fields=asked.fields)
+    show_hits(hits, asked.text, _stem(index), full=asked.full, fields=asked.fields)
     if options.mode == "hybrid" and all(hit.bm25 is None for hit in hits):
         console.note("No word of the question is in the index: only the vectors count.")
     _tell_fewer(hits, asked.options, options.mode)
@@ -83,10 +83,10 @@ def show_vector_answer(hits: Sequence[Hit], asked: Asked, *, is_empty: bool) -> 
     _tell_fewer(hits, asked.options, "dense")
 
 
-def _stem(retriever: Retriever) -> Stem | None:
+def _stem(index: Index) -> Stem | None:
     from ragidx.indexer.lexical.stemming import stemmer
 
-    lexical = retriever.store.manifest.lexical
+    lexical = index.info().lexical
     return None if lexical is None else stemmer(lexical.stemmer)
 
 
@@ -128,14 +128,14 @@ def _reason(options: QueryKeywords, *, is_empty: bool) -> str:
     return f"No chunk matches {' and '.join(limits)}." if limits else "No chunk has a word of the question."
 
 
-def _tell_nothing(retriever: Retriever, asked: Asked, instruction: str | None) -> None:
+def _tell_nothing(index: Index, asked: Asked, instruction: str | None) -> None:
     """What was nearest without the limits, and what to try; a search that encoded nothing still encodes nothing."""
-    console.note(_reason(asked.options, is_empty=not len(retriever.reader)))
-    if not len(retriever.reader):
+    console.note(_reason(asked.options, is_empty=not index.info().n_chunks))
+    if not index.info().n_chunks:
         return
-    encodes, is_near = retriever.spec.encoder is not None, asked.options.get("min_score") is not None
+    encodes, is_near = index.spec.encoder is not None, asked.options.get("min_score") is not None
     mode = "dense" if encodes and is_near else asked.options.get("mode")
-    nearest = retriever.search(asked.text, 1, instruction, mode=mode)
+    nearest = index.search(asked.text, 1, instruction=instruction, mode=mode)
     if not nearest:
         console.note("Try --mode hybrid or other words." if encodes else "Try other words.")
         return

@@ -123,10 +123,10 @@ def _show_text(text: str, as_json: bool, options: dict[str, Any]) -> None:
 
 
 def _show_hit(query: str, index: Path, as_json: bool, options: dict[str, Any]) -> None:
+    from ragidx.pipelines.index import Index
     from ragidx.pipelines.lens.lens import lens_hit
-    from ragidx.retriever.retriever import Retriever
 
-    retriever = Retriever.open(
+    opened = Index(
         index,
         model=options["model"],
         adapters=options.get("adapters") or None,
@@ -136,7 +136,7 @@ def _show_hit(query: str, index: Path, as_json: bool, options: dict[str, Any]) -
     )
     seen = lens_hit(
         query,
-        retriever,
+        opened.searcher,
         options["hit"],
         instruction=options["instruction"],
         where=options["where"],

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ragidx.corpora.errors import QueryError
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.hits import PER_DOCUMENT, Asked, show_answer, show_vector_answer, warnings_as_notes
@@ -25,17 +25,19 @@ from ragidx.pipelines.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from ragidx.pipelines.index import Index
     from ragidx.retriever.options import (  # loads numpy and FAISS's files, which no --help needs
         QueryKeywords,
+        Rerank,
         RunKeywords,
     )
-    from ragidx.retriever.retriever import Retriever
 
 
 _RANKING = (
     *("dim", "rerank_dim", "mode", "weight", "fusion", "min_score", "min_z"),
-    *("rerank", "rerank_top", "rerank_method"),
+    "rerank",
 )
+_TOP, _METHOD = 20, "auto"
 _BLOCK = 256  # queries that are answered at once
 
 
@@ -86,18 +88,21 @@ _BLOCK = 256  # queries that are answered at once
 @click.option(
     "--context", type=click.IntRange(min=0), default=0, metavar="N", help="Show N chunks of the document on each side."
 )
-@click.option("--rerank", metavar="MODEL", help="Let a cross-encoder or a decoder read the best, and order them again.")
 @click.option(
-    "--rerank-top", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Passages it reads."
+    "--rerank",
+    metavar="MODEL",
+    help="Let a cross-encoder or a decoder read the best, and order them again.",
+)
+@click.option(
+    "--rerank-top", type=click.IntRange(min=1), default=_TOP, show_default=True, metavar="N", help="Passages it reads."
 )
 @click.option(
     "--rerank-method",
-    default="auto",
+    default=_METHOD,
     show_default=True,
     metavar="M",
     help="auto, cross-encoder, qwen3-reranker, yes-no or likelihood.",
 )
-@click.option("--plan", is_flag=True, help="Say how long --rerank takes a question, and answer nothing.")
 @click.option("--full", is_flag=True, help="Show whole passages.")
 @click.option("--show", metavar="FIELD,...", help="Show these fields of the metadata.")
 @click.option(
@@ -127,14 +132,15 @@ def command(
     vector: str | None,
     queries: Path | None,
     run: Path | None,
-    plan: bool,
     full: bool,
     show: str | None,
     device: str,
     dtype: str,
     endpoint: str | None,
     as_json: bool,
-    **asked: Unpack[QueryKeywords],
+    rerank_top: int,
+    rerank_method: str,
+    **given: Any,
 ) -> None:
     """Search an index: print the chunks that answer TEXT, best first.
 
@@ -158,9 +164,10 @@ def command(
         ragidx query --queries queries.jsonl --run run.trec -k 100
         ragidx query --vector question.npy
     """
-    from ragidx.retriever.retriever import Retriever
+    from ragidx.pipelines.index import Index
 
-    _check_usage({"a question": text, "--vector": vector, "--queries": queries}, run, as_json=as_json, plan=plan)
+    _check_usage({"a question": text, "--vector": vector, "--queries": queries}, run, as_json=as_json)
+    asked: QueryKeywords = {**given, "rerank": _reranking(given["rerank"], rerank_top, rerank_method)}  # type: ignore[typeddict-item]  # click names them
     if queries is not None or as_json:
         _refuse_display(full=full, show=show)
     if run is not None:
@@ -169,7 +176,7 @@ def command(
         _refuse_encoding(instruction, model, adapters, pooler, dtype)
         _answer_vectors(index, vector, asked, device, full, show, as_json)
         return
-    retriever = Retriever.open(
+    opened = Index(
         index,
         model=model,
         adapters=adapters or None,
@@ -178,20 +185,17 @@ def command(
         dtype=dtype,
         endpoint=endpoint,
     )
-    if plan:
-        _plan(retriever, text or "", asked, as_json=as_json)
-        return
     with warnings_as_notes():
         if queries is not None and run is not None:
-            _answer_file(retriever, queries, run, instruction, asked, as_json)
+            _answer_file(opened, queries, run, instruction, asked, as_json)
         elif queries is not None:
-            _answer_lines(retriever, queries, instruction, asked)
+            _answer_lines(opened, queries, instruction, asked)
         else:
-            _answer(retriever, text or "", instruction, asked, full=full, show=show, as_json=as_json)
+            _answer(opened, text or "", instruction, asked, full=full, show=show, as_json=as_json)
 
 
 def _answer(
-    retriever: Retriever,
+    index: Index,
     text: str,
     instruction: str | None,
     asked: QueryKeywords,
@@ -201,53 +205,43 @@ def _answer(
     as_json: bool,
 ) -> None:
     """The hits of one question."""
-    if retriever.options(**asked).mode != "lexical":
+    if index.searcher.options(**asked).mode != "lexical":
         with console.waiting("loading the model"):
-            _ = retriever.embedder
+            _ = index.searcher.embedder
     if as_json:
-        hits = retriever.search(text, instruction=instruction, **asked)
-        found = {"query": text, "where": asked["where"], "k": asked["k"], "mode": retriever.options(**asked).mode}
+        hits = index.search(text, instruction=instruction, **asked)
+        found = {"query": text, "where": asked["where"], "k": asked["k"], "mode": index.searcher.options(**asked).mode}
         console.print_json(found | {"hits": [hit.to_json() for hit in hits]})
         return
     if asked["per_document"] is None:
         asked["per_document"] = PER_DOCUMENT
-    question = Asked(text, asked, full, _fields(show, retriever.store.manifest.schema))
-    show_answer(retriever, question, instruction)
+    question = Asked(text, asked, full, _fields(show, index.info().schema))
+    show_answer(index, question, instruction)
 
 
-def _check_usage(asking: Mapping[str, object], run: Path | None, *, as_json: bool, plan: bool) -> None:
+def _check_usage(asking: Mapping[str, object], run: Path | None, *, as_json: bool) -> None:
     """Whether one thing is asked, and the options fit it."""
     if run is not None and asking["--queries"] is None:
         raise click.UsageError("--run needs --queries: it holds the answers to a file of queries")
     named = [name for name, value in asking.items() if value is not None]
     if len(named) > 1:
         raise click.UsageError(f"{' and '.join(named)} exclude each other: remove all but one")
-    if not named and not plan:
+    if not named:
         raise click.UsageError("give a question, or --vector FILE, or --queries FILE")
     if str(run) == "-" and as_json:
         raise click.UsageError("--run - and --json both write to standard output: remove one")
 
 
-def _plan(retriever: Retriever, text: str, asked: QueryKeywords, *, as_json: bool) -> None:
-    """What reranking costs a question."""
-    from ragidx.retriever.rerank_cost import rerank_cost
+def _reranking(model: str | None, top: int, method: str) -> Rerank | None:
+    """The model that reads the best passages, as a value."""
+    from ragidx.retriever.options import Rerank
 
-    if asked["rerank"] is None:
-        raise click.UsageError("--plan is for --rerank: name the model")
-    cost = rerank_cost(retriever, text, asked["rerank"], asked["rerank_method"], max(asked["k"], asked["rerank_top"]))
-    if as_json:
-        console.print_json(dataclasses.asdict(cost))
-        return
-    console.print_fields(
-        [
-            ("reranker", f"{cost.model} ({cost.device})"),
-            (
-                "passages",
-                f"{cost.n_passages} a question, {cost.seconds_a_passage:.2f} s each ({cost.n_measured} measured)",
-            ),
-            ("time", f"{cost.seconds:.1f} s a question; {cost.load_seconds:.1f} s to load, once"),
-        ]
-    )
+    if model is None:
+        for name, is_given in (("rerank_top", top != _TOP), ("rerank_method", method != _METHOD)):
+            if is_given:
+                raise QueryError("it is for a reranker, and none is named", "give `rerank`, too", where=f"`{name}`")
+        return None
+    return Rerank(model, top, method)
 
 
 def _fields(show: str | None, schema: Mapping[str, str]) -> list[str]:
@@ -293,37 +287,37 @@ def _refuse_encoding(
 def _answer_vectors(
     index: Path, vector: str, asked: QueryKeywords, device: str, full: bool, show: str | None, as_json: bool
 ) -> None:
+    from ragidx.pipelines.index import Index
     from ragidx.retriever.query_vectors import read_query_vectors
-    from ragidx.retriever.reader import IndexReader
 
-    reader = IndexReader.open(index, device=device)
-    answers = reader.search(read_query_vectors(vector), **asked)
+    opened = Index(index, device=device)
+    answers = opened.searcher.search_vectors(read_query_vectors(vector), **asked)
     if as_json:
         found = [{"hits": [hit.to_json() for hit in hits]} for hits in answers]
         console.print_json(
             {"vector": vector, "where": asked["where"], "k": asked["k"], "mode": "dense", "answers": found}
         )
         return
-    question = Asked("", asked, full, _fields(show, reader.store.manifest.schema))
+    question = Asked("", asked, full, _fields(show, opened.info().schema))
     for number, hits in enumerate(answers, start=1):
         if len(answers) > 1:
             click.echo(f"{'' if number == 1 else chr(10)}query {number}")
-        show_vector_answer(hits, question, is_empty=not len(reader))
+        show_vector_answer(hits, question, is_empty=not opened.info().n_chunks)
 
 
-def _answer_lines(retriever: Retriever, queries: Path, instruction: str | None, asked: QueryKeywords) -> None:
+def _answer_lines(index: Index, queries: Path, instruction: str | None, asked: QueryKeywords) -> None:
     """A line of JSON for each query."""
     from ragidx.corpora.evalsets import load_queries
 
     waiting = iter(load_queries(queries).items())
     while block := list(itertools.islice(waiting, _BLOCK)):
-        found = retriever.search_batch([text for _, text in block], instruction=instruction, **asked)
+        found = index.search_batch([text for _, text in block], instruction=instruction, **asked)
         for (name, text), hits in zip(block, found, strict=True):
             click.echo(json.dumps({"id": name, "query": text, "hits": [hit.to_json() for hit in hits]}))
 
 
 def _answer_file(
-    retriever: Retriever,
+    index: Index,
     queries: Path,
     run: Path,
     instruction: str | None,
@@ -334,7 +328,9 @@ def _answer_file(
 
     texts = load_queries(queries)
     ranking: RunKeywords = {name: asked[name] for name in _RANKING}  # type: ignore[assignment,literal-required]
-    found = retriever.search_documents(list(texts.values()), asked["k"], instruction, asked["where"], **ranking)
+    found = index.rank_documents(
+        list(texts.values()), asked["k"], instruction=instruction, where=asked["where"], **ranking
+    )
     answers = list(zip(texts, found, strict=True))
     if str(run) == "-":
         with tempfile.TemporaryDirectory(prefix="ragidx-run-") as folder:

@@ -36,7 +36,7 @@ from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import BuildOptions, ChunkOptions, LexicalOptions, index_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE
-from ragidx.retriever.retriever import FILTER_FILE, kept_endpoint, stored_filter
+from ragidx.retriever.models import FILTER_FILE, kept_endpoint, stored_filter
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder

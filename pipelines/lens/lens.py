@@ -1,7 +1,7 @@
 """The lens: which tokens a text's vector writes, before and after the filter, and which the removed part wrote.
 
     lens_text("a text", load_encoder("mini"))          one text
-    lens_hit("a query", Retriever.open("index/"))      a query, its hit, and the tokens of their score
+    lens_hit("a query", Searcher.open("index/"))      a query, its hit, and the tokens of their score
     spectrum("mini", corpus="docs/")                   which directions write frequent, rare and random tokens
 
 A vector e (d,) is pooled and neither filtered nor normalised; its logits are e W_U^T. The filter keeps P e, in the
@@ -31,7 +31,7 @@ from ragidx.retriever.hit import Hit
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
-    from ragidx.retriever.retriever import Retriever
+    from ragidx.retriever.searcher import Searcher
 
 __all__ = ["HitLens", "Lens", "SharedToken", "SpectrumReport", "TextLens", "lens_hit", "lens_text", "spectrum"]
 
@@ -165,7 +165,7 @@ def lens_text(
 
 def lens_hit(
     query: str,
-    retriever: Retriever,
+    searcher: Searcher,
     hit: int = 1,
     *,
     instruction: str | None = None,
@@ -178,7 +178,7 @@ def lens_hit(
 
     Args:
         query: what is asked.
-        retriever: an open index.
+        searcher: an open index.
         hit: the rank of the hit.
         instruction: of the query; None: the index's own; empty: none.
         where: a condition on metadata, as in a search.
@@ -192,33 +192,33 @@ def lens_hit(
     _check(query, k)
     if hit < 1:
         raise SpecError(f"hit {hit} is none: the best hit is number 1", "give 1 or more", where="`hit`")
-    spec = retriever.spec.encoder
+    spec = searcher.spec.encoder
     if spec is not None and spec.method == ENDPOINT:
         raise ModelError(
             f"'{spec.model}' is a model of a server, and the lens reads the weights",
             "build an index with the model's folder or its hub id",
-            where=str(retriever.store.path),
+            where=str(searcher.store.path),
         )
-    encoder = retriever.encoder
+    encoder = searcher.encoder
     vocabulary = Vocabulary(encoder.files, encoder.tokenizer)
-    hits = retriever.search(query, hit, instruction, where, mode="dense", fold=False)
+    hits = searcher.search([query], hit, instruction, where, mode="dense", fold=False)[0]
     if len(hits) < hit:
         found = f"the query has {len(hits)} hit{'' if len(hits) == 1 else 's'}"
         hint = f"give 1 to {len(hits)}" if len(hits) > 1 else "give 1" if hits else "widen the condition"
         raise QueryError(f"{found}, there is no hit {hit}", hint, where="`hit`")
     written = hits[-1]
-    text = _encoded_text(written, retriever)
-    made = retriever.embedder.filter
+    text = _encoded_text(written, searcher)
+    made = searcher.embedder.filter
     asked = _Parts.of(encoder.encode_query([query], instruction)[0], made, vocabulary, query)
     stored = _Parts.of(encoder.encode_document([text])[0], made, vocabulary, text)
     score, shared = _shared(asked.after, stored.after, vocabulary, k)
     return HitLens(
-        index=str(retriever.store.path),
+        index=str(searcher.store.path),
         model=encoder.files.name,
         encoder=encoder.spec,
-        filter=retriever.spec.filter,
+        filter=searcher.spec.filter,
         hidden=encoder.hidden,
-        dim=retriever.store.manifest.dim,
+        dim=searcher.store.manifest.dim,
         query=asked.lens(k),
         hit=written,
         written=stored.lens(k),
@@ -293,11 +293,11 @@ def _shared(
     )
 
 
-def _encoded_text(hit: Hit, retriever: Retriever) -> str:
+def _encoded_text(hit: Hit, searcher: Searcher) -> str:
     """What the encoder read of a hit: its text, with the heading path in front where the index has it so."""
-    limit = retriever.encoder.text_limit()
+    limit = searcher.encoder.text_limit()
     chunker = Chunker(
-        retriever.spec.chunk, retriever.encoder.tokenizer.counter, limit=_UNLIMITED if limit is None else limit
+        searcher.spec.chunk, searcher.encoder.tokenizer.counter, limit=_UNLIMITED if limit is None else limit
     )
     return chunker.encoded_text(Chunk(hit.doc_id, hit.start, hit.end, hit.text, hit.heading))
 

@@ -30,7 +30,7 @@ from ragidx.indexer.prompts.tokenizer import load_tokenizer
 from ragidx.indexer.specs import FILTERS, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.lens.vocabulary import Counts, Vocabulary
-from ragidx.retriever.retriever import stored_filter
+from ragidx.retriever.models import stored_filter
 
 _EDGES = (1, 5, 10)  # per cent of the directions at each end
 

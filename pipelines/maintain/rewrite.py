@@ -24,7 +24,7 @@ from ragidx.indexer.writing.rewrite import Change, Rewritten
 from ragidx.pipelines.ingest.options import index_options
 from ragidx.pipelines.ingest.report import made_in
 from ragidx.pipelines.ingest.resolve import fingerprint_of
-from ragidx.retriever.retriever import FILTER_FILE
+from ragidx.retriever.models import FILTER_FILE
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from ragidx.indexer.writing.segment_writer import SegmentWriter
 from ragidx.pipelines.ingest.encode import WINDOW_CHUNKS
 from ragidx.pipelines.ingest.resolve import Resolved
 from ragidx.pipelines.resources import allowed_bytes
-from ragidx.retriever.retriever import FILTER_FILE
+from ragidx.retriever.models import FILTER_FILE
 
 SAMPLE_ROWS = 32 * BATCH_ROWS  # that are compressed, to learn what rows take
 _CHUNK_BYTES = 2048  # what Python holds of a chunk besides its text and vector

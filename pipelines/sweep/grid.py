@@ -191,7 +191,7 @@ class Sweep:
         return np.array([ndcg(ranking, judged) for ranking, judged in pairs])
 
     def _documents(self, search: Search, queries: Floats) -> list[list[str]]:
-        """The ten best documents of each query, a document by its best chunk, as `IndexReader` ranks them."""
+        """The ten best documents of each query, a document by its best chunk, as `Searcher` ranks them."""
         answers: list[list[str]] = [[] for _ in queries]
         waiting, wide = np.arange(len(queries)), self._k
         most = min(K, len(self._doc_ids))

@@ -24,8 +24,9 @@ from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import Sample, lowest
 from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
+from ragidx.retriever.models import ModelPlace, stored_filter
 from ragidx.retriever.query_vectors import read_query_vectors, unit_queries
-from ragidx.retriever.retriever import Retriever, stored_filter
+from ragidx.retriever.searcher import Searcher
 
 HELD_OUT = 256  # chunks that ask where there are no queries, at most a tenth of all
 
@@ -255,9 +256,9 @@ class IndexSource(SweepSource):
             )
         store = Store.open(path)
         opening = {name: options[name] for name in _OPENING - {"instruction"} if options.get(name) is not None}
-        self._retriever = Retriever(store, **opening)
+        self._searcher = Searcher(store, ModelPlace(**opening))
         self._instruction: str | None = options.get("instruction")
-        self._store, self.name, self.spec = store, str(path), self._retriever.spec
+        self._store, self.name, self.spec = store, str(path), self._searcher.spec
         self.dim, self.n_documents = store.manifest.dim, store.manifest.n_documents
         kept = stored_filter(store, self.spec.filter)
         self.hidden = self.dim if kept is None else kept.hidden
@@ -269,7 +270,7 @@ class IndexSource(SweepSource):
     @property
     def encoder(self) -> Encoder:
         """The index's own."""
-        return self._retriever.encoder
+        return self._searcher.encoder
 
     def encode(self, queries: Sequence[str]) -> Floats:
         """Of unit length, through the index's filter."""
@@ -280,7 +281,7 @@ class IndexSource(SweepSource):
                 "made them when the index is built: ragidx build --vectors FILE --model M --rebuild",
                 where=self.name,
             )
-        return self._retriever.encode(queries, self._instruction)
+        return self._searcher.encode(queries, self._instruction)
 
     def sample(self, spec: FilterSpec, *, tokens: bool) -> Sample:
         """Of chunks with the lowest lots; of headings in front of a text, the tokens are not counted."""

@@ -40,6 +40,11 @@ def schema_of(store: Store) -> dict[str, str]:
     return {name: field.kind for name, field in _fields(store).items()}
 
 
+def columns_of(store: Store) -> dict[str, str]:
+    """The stored column of each metadata field that conditions can ask for."""
+    return {name: field.column for name, field in _fields(store).items() if field.column != _SOURCE}
+
+
 def parse_for(store: Store, where: str) -> Condition:
     """The condition that a text writes about this index.
 

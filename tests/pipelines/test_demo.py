@@ -21,7 +21,7 @@ from .conftest import Done
 def test_the_answers_are_those_of_a_query_and_the_places_those_of_its_parts(tmp_path: Path) -> None:
     report, answers = demo.run(tmp_path / "index")
 
-    retriever = ragidx.Retriever.open(tmp_path / "index", dtype="float32")
+    retriever = ragidx.Index(tmp_path / "index", dtype="float32")
     assert (report.n_documents, report.n_chunks) == (124, 276)
     for question, found in zip(demo.QUESTIONS, answers, strict=True):
         assert [one.hit for one in found] == retriever.search(question, 3)
@@ -46,7 +46,7 @@ def test_another_model_is_compared_with_and_without_the_filter(tmp_path: Path, t
         assert one.dense == pytest.approx(_ndcg(tmp_path / folder, dim), abs=1e-9)
     with_filter = ragidx.build(
         demo.sample_corpus(), tmp_path / "tau2", model=str(tiny_model("llama")), method="echo", tau=2.0
-    )
+    ).report
     assert with_filter.dim == 16
     assert found[2].dense == pytest.approx(_ndcg(tmp_path / "tau2", None), abs=0.02)  # float16 rounds each on its own
 
@@ -74,7 +74,7 @@ def test_a_sentence_transformers_model_is_not_compared(tmp_path: Path, tiny_sent
 def _ndcg(index: Path, dim: int | None) -> float:
     sample = demo.sample_corpus().parent
     queries, qrels = load_queries(sample), load_qrels(sample)
-    found = ragidx.Retriever.open(index).search_documents(list(queries.values()), 10, mode="dense", dim=dim)
+    found = ragidx.Index(index).rank_documents(list(queries.values()), 10, mode="dense", dim=dim)
     return measure(qrels, {query: dict(few) for query, few in zip(queries, found, strict=True)}, ["nDCG@10"])["nDCG@10"]
 
 

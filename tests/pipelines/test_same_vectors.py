@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ragidx
+from ragidx.frameworks.langchain import RagidxEmbeddings
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.filters.filter import make_filter
@@ -23,7 +24,7 @@ from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.sweep.corpus import CorpusSource
-from ragidx.retriever.frameworks.langchain import RagidxEmbeddings
+from ragidx.pipelines.vectors.build import build_vectors
 
 from ..conftest import SENTENCES
 
@@ -79,17 +80,17 @@ def test_every_door_makes_the_same_vectors(
     documents, queries = embedder.embed_document(texts), embedder.embed_query(texts)
     corpus = _write(tmp_path / "corpus.jsonl", texts)
     ragidx.build(corpus, tmp_path / "built", chunk_size="none", **options)
-    retriever = ragidx.Retriever.open(tmp_path / "built", device="cpu")
+    retriever = ragidx.Index(tmp_path / "built", device="cpu")
     framework = RagidxEmbeddings(**options)
     given = _write_vectors(tmp_path / "v.parquet", texts, framework.embed_documents(texts))
-    ragidx.build_vectors(given, tmp_path / "given", **options)
+    build_vectors(given, tmp_path / "given", **options)
 
     same(framework.embed_documents(texts), documents)
-    same(retriever.embedder.embed_document(texts), documents)
+    same(retriever.searcher.embedder.embed_document(texts), documents)
     same([framework.embed_query(text) for text in texts], queries)
-    same(retriever.encode(texts), queries)
-    same(np.concatenate([retriever.encode([text]) for text in texts]), queries)
-    same(ragidx.Retriever.open(tmp_path / "given", device="cpu").encode(texts), queries)
+    same(retriever.searcher.encode(texts), queries)
+    same(np.concatenate([retriever.searcher.encode([text]) for text in texts]), queries)
+    same(ragidx.Index(tmp_path / "given", device="cpu").searcher.encode(texts), queries)
     for index in ("built", "given"):
         stored = _stored(tmp_path / index)
         assert (np.abs(stored - documents) <= np.spacing(np.abs(documents).astype("f2"))).all()

@@ -13,7 +13,7 @@ from ..fork_kit import run_forking
 SEARCH = """
 import ragidx
 
-retriever = ragidx.Retriever.open("index")
+retriever = ragidx.Index("index")
 questions = ["who decoded an ancient script?", "how do bees find their way?", "what is a lease?"]
 answers = lambda: [[(hit.doc_id, hit.score, hit.text) for hit in hits] for hits in retriever.search_batch(questions)]
 before = answers()

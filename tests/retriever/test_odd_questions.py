@@ -11,37 +11,38 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import QueryError
-from ragidx.retriever.retriever import Retriever
+from ragidx.pipelines.index import Index
+from ragidx.pipelines.vectors.writer import IndexWriter
 
 
 @pytest.fixture(scope="module")
-def retriever(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
+def retriever(tmp_path_factory: pytest.TempPathFactory) -> Index:
     """Three texts and the bundled model."""
     folder = tmp_path_factory.mktemp("three")
     (folder / "mill.txt").write_text("The old mill stands by the river, and it is the oldest of them.")
     (folder / "lake.txt").write_text("A house at a lake.")
     (folder / "bees.txt").write_text("Bees dance.")
     ragidx.build(folder, folder / "index")
-    return Retriever.open(folder / "index")
+    return Index(folder / "index")
 
 
-def of_texts(path: Path, *texts: str) -> Retriever:
+def of_texts(path: Path, *texts: str) -> Index:
     """An index of vectors with these texts, that is asked by words alone."""
-    with ragidx.IndexWriter(path, len(texts)) as writer:
+    with IndexWriter(path, len(texts)) as writer:
         writer.add(range(len(texts)), np.eye(len(texts)), texts)
         writer.commit()
-    return Retriever.open(path)
+    return Index(path)
 
 
 @pytest.mark.slow
-def test_a_question_of_common_words_has_an_answer(retriever: Retriever) -> None:
+def test_a_question_of_common_words_has_an_answer(retriever: Index) -> None:
     hits = retriever.search("the of and it is", mode="lexical")
 
     assert [hit.doc_id for hit in hits] == ["mill.txt"]
     assert len(retriever.search("the of and it is")) == 3
 
 
-def test_a_question_of_unknown_words_is_answered_by_its_vector(retriever: Retriever) -> None:
+def test_a_question_of_unknown_words_is_answered_by_its_vector(retriever: Index) -> None:
     hits = retriever.search("zebras giraffes")
 
     assert [hit.doc_id for hit in hits] == [hit.doc_id for hit in retriever.search("zebras giraffes", mode="dense")]
@@ -50,12 +51,12 @@ def test_a_question_of_unknown_words_is_answered_by_its_vector(retriever: Retrie
 
 
 @pytest.mark.parametrize("question", ["...", "+", '"', "🦓"])
-def test_a_question_without_a_word_has_no_lexical_hit(question: str, retriever: Retriever) -> None:
+def test_a_question_without_a_word_has_no_lexical_hit(question: str, retriever: Index) -> None:
     assert retriever.search(question, mode="lexical") == []
     assert len(retriever.search(question, fusion="rrf")) == 3
 
 
-def test_a_question_is_no_query_language(retriever: Retriever) -> None:
+def test_a_question_is_no_query_language(retriever: Index) -> None:
     plain = retriever.search("old mill", mode="lexical")
 
     for question in ('"old mill"', "+old -mill", "old AND mill", "text:old^3 mill~"):
@@ -65,7 +66,7 @@ def test_a_question_is_no_query_language(retriever: Retriever) -> None:
 
 
 @pytest.mark.parametrize(("question", "message"), [(" \n", "the query is empty"), ("\ud800", "not Unicode text")])
-def test_what_is_no_question_is_refused_in_every_mode(question: str, message: str, retriever: Retriever) -> None:
+def test_what_is_no_question_is_refused_in_every_mode(question: str, message: str, retriever: Index) -> None:
     for mode in ("dense", "lexical", "hybrid"):
         with pytest.raises(QueryError, match=message):
             retriever.search(question, mode=mode)  # type: ignore[arg-type]
@@ -86,7 +87,7 @@ def test_a_question_of_ten_megabytes_is_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_long_question_is_answered_by_both_parts(retriever: Retriever) -> None:
+def test_a_long_question_is_answered_by_both_parts(retriever: Index) -> None:
     hits = retriever.search("bees " * 200_000)
 
     assert hits[0].doc_id == "bees.txt"

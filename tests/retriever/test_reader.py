@@ -1,4 +1,4 @@
-"""IndexReader: snapshots, search by vectors, and rows by id."""
+"""Index: snapshots, search by vectors, and rows by id."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import torch
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, ModelError, QueryError, SpecError
 from ragidx.indexer.writing import field_bounds
+from ragidx.pipelines.index import Index
 from ragidx.pipelines.maintain.rewrite import shrink
+from ragidx.pipelines.vectors.writer import IndexWriter
 from ragidx.retriever.query_vectors import read_query_vectors
-from ragidx.retriever.reader import IndexReader
-from ragidx.retriever.retriever import Retriever
 
 from ..raising import message_of
 
@@ -28,7 +28,7 @@ AXES = np.eye(4, dtype=np.float32)
 def index(tmp_path: Path) -> Path:
     """Four axes of four dimensions: `a`, `b` of one document, `c`, `d` of another; `n` is their number."""
     path = tmp_path / "index"
-    with ragidx.IndexWriter(path, 4, made_by="hand") as writer:
+    with IndexWriter(path, 4, made_by="hand") as writer:
         writer.add(
             ["a", "b", "c", "d"], AXES, ["one", "two", None, "four"], [{"n": n} for n in range(4)], ["x", "x", "y", "y"]
         )
@@ -37,12 +37,12 @@ def index(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def reader(index: Path) -> IndexReader:
-    return IndexReader.open(index)
+def reader(index: Path) -> Index:
+    return Index(index)
 
 
-def test_a_vector_finds_its_neighbours_by_cosine(reader: IndexReader) -> None:
-    [hits] = reader.search([[3.0, 4.0, 0.0, 0.0]], k=2)
+def test_a_vector_finds_its_neighbours_by_cosine(reader: Index) -> None:
+    [hits] = reader.search_vectors([[3.0, 4.0, 0.0, 0.0]], k=2)
 
     assert [(hit.rank, hit.chunk_id, hit.text, hit.doc_id, hit.metadata) for hit in hits] == [
         (1, "b", "two", "x", {"n": 1}),
@@ -51,33 +51,33 @@ def test_a_vector_finds_its_neighbours_by_cosine(reader: IndexReader) -> None:
     assert [hit.score for hit in hits] == pytest.approx([0.8, 0.6], abs=1e-6)
 
 
-def test_several_vectors_have_an_answer_each(reader: IndexReader) -> None:
-    answers = reader.search(AXES[::-1], k=1)
+def test_several_vectors_have_an_answer_each(reader: Index) -> None:
+    answers = reader.search_vectors(AXES[::-1], k=1)
 
     assert [hits[0].chunk_id for hits in answers] == ["d", "c", "b", "a"]
-    assert reader.search(np.zeros((0, 4)), k=1) == []
+    assert reader.search_vectors(np.zeros((0, 4)), k=1) == []
 
 
-def test_a_condition_holds_for_vectors_too(reader: IndexReader) -> None:
-    [hits] = reader.search([[1, 0, 0, 0]], k=9, where='n >= 2 and doc_id == "y"')
+def test_a_condition_holds_for_vectors_too(reader: Index) -> None:
+    [hits] = reader.search_vectors([[1, 0, 0, 0]], k=9, where='n >= 2 and doc_id == "y"')
 
     assert [hit.chunk_id for hit in hits] == ["c", "d"]
     assert reader.schema == {"doc_id": "string", "n": "int"}
 
 
 def test_a_field_called_heading_is_one_like_any_other_where_there_are_no_headings(tmp_path: Path) -> None:
-    with ragidx.IndexWriter(tmp_path / "index", 2) as writer:
+    with IndexWriter(tmp_path / "index", 2) as writer:
         metadata = [{"heading": "h", "doc_id": "m"}, {"heading": "i", "doc_id": "n"}]
         writer.add(["a", "b"], np.eye(2), metadata=metadata, doc_ids=["x", "y"])
         writer.commit()
-    reader = IndexReader.open(tmp_path / "index")
+    reader = Index(tmp_path / "index")
 
     def found(where: str) -> list[str]:
-        return [hit.chunk_id for hit in reader.search([[1.0, 1.0]], where=where)[0]]
+        return [hit.chunk_id for hit in reader.search_vectors([[1.0, 1.0]], where=where)[0]]
 
     assert reader.schema == {"doc_id": "string", "metadata.doc_id": "string", "heading": "string"}
     assert (found('heading == "h"'), found('doc_id == "y"'), found('metadata.doc_id == "m"')) == (["a"], ["b"], ["a"])
-    assert reader.search([[1.0, 0.0]], k=1)[0][0].metadata == {"heading": "h", "doc_id": "m"}
+    assert reader.search_vectors([[1.0, 0.0]], k=1)[0][0].metadata == {"heading": "h", "doc_id": "m"}
 
 
 def test_of_a_corpus_the_built_in_names_mean_what_they_mean_in_a_hit(
@@ -87,11 +87,11 @@ def test_of_a_corpus_the_built_in_names_mean_what_they_mean_in_a_hit(
     fields = "---\nheading: own\nmetadata.heading: odd\n---\n"
     (tmp_path / "corpus" / "a.md").write_text(f"{fields}# Top\n\nWhat is told.\n")
     ragidx.build(tmp_path / "corpus", tmp_path / "index", model=str(tiny_model("llama")), method="classical")
-    reader = IndexReader.open(tmp_path / "index")
-    [[hit]] = reader.search(np.ones((1, reader.dim)))
+    reader = Index(tmp_path / "index")
+    [[hit]] = reader.search_vectors(np.ones((1, reader.searcher.dim)))
 
     def matches(where: str) -> bool:
-        return len(reader.search(np.ones((1, reader.dim)), where=where)[0]) == 1
+        return len(reader.search_vectors(np.ones((1, reader.searcher.dim)), where=where)[0]) == 1
 
     assert (hit.heading, hit.metadata["heading"], hit.metadata["metadata.heading"]) == ("Top", "own", "odd")
     assert matches('heading == "Top" and metadata.heading == "odd" and metadata.metadata.heading == "own"')
@@ -103,21 +103,25 @@ def test_wide_query_vectors_are_cut_as_the_vectors_were_when_the_index_was_shrun
     chance = np.random.default_rng(seed)
     vectors, queries = chance.standard_normal((40, 12)), chance.standard_normal((5, 12))
     for name, width in (("wide", 12), ("cut", 5)):
-        with ragidx.IndexWriter(tmp_path / name, width) as writer:
+        with IndexWriter(tmp_path / name, width) as writer:
             writer.add(range(40), vectors[:, :width])
             writer.commit()
     shrink(tmp_path / "wide", dim=5)
-    reader, other = IndexReader.open(tmp_path / "wide"), IndexReader.open(tmp_path / "cut")
+    reader, other = Index(tmp_path / "wide"), Index(tmp_path / "cut")
 
     cut, narrow, made_so = (
         [[(hit.chunk_id, hit.score) for hit in hits] for hits in found]
-        for found in (reader.search(queries, 9), reader.search(queries[:, :5], 9), other.search(queries[:, :5], 9))
+        for found in (
+            reader.search_vectors(queries, 9),
+            reader.search_vectors(queries[:, :5], 9),
+            other.search_vectors(queries[:, :5], 9),
+        )
     )
     for one, same, near in zip(cut, narrow, made_so, strict=True):
         assert [name for name, _ in one] == [name for name, _ in same]
         assert [score for _, score in one] == pytest.approx([score for _, score in same], abs=1e-6)
         assert [score for _, score in one] == pytest.approx([score for _, score in near], abs=2e-3)  # rounded twice
-    assert [len(found) for found in reader.search_documents(queries, k=2)] == [2] * 5
+    assert [len(found) for found in reader.rank_documents(vectors=queries, k=2)] == [2] * 5
 
 
 @pytest.mark.parametrize(
@@ -130,47 +134,47 @@ def test_wide_query_vectors_are_cut_as_the_vectors_were_when_the_index_was_shrun
     ],
 )
 def test_a_wide_query_vector_that_cannot_be_cut_is_an_error(vector: list[float], message: str, index: Path) -> None:
-    with ragidx.IndexWriter(index, 4) as writer:
+    with IndexWriter(index, 4) as writer:
         writer.delete(["c", "d"])
         writer.commit()
     shrink(index, dim=2)
 
     with pytest.raises(QueryError) as fault:
-        IndexReader.open(index).search([vector])
+        Index(index).search_vectors([vector])
 
     assert fault.value.message == message
 
 
-def test_documents_count_by_their_best_chunk(reader: IndexReader) -> None:
-    [found] = reader.search_documents([[0.6, 0.8, 0.0, 0.0]], k=2)
+def test_documents_count_by_their_best_chunk(reader: Index) -> None:
+    [found] = reader.rank_documents(vectors=[[0.6, 0.8, 0.0, 0.0]], k=2)
 
     assert found == [("x", pytest.approx(0.8, abs=1e-6)), ("y", 0.0)]
 
 
 def test_a_width_compares_the_first_numbers_alone(index: Path) -> None:
-    with ragidx.IndexWriter(index, 4) as writer:
+    with IndexWriter(index, 4) as writer:
         writer.add(["near"], [[0.1, 0.0, 0.0, 0.9]])
         writer.commit()
-    reader = IndexReader.open(index)
+    reader = Index(index)
 
-    [hits] = reader.search([[1.0, 0.0, 0.0, 0.0]], k=2, dim=2)
-    [again] = reader.search([[1.0, 0.0, 0.0, 0.0]], k=2, dim=2, rerank_dim=4)
+    [hits] = reader.search_vectors([[1.0, 0.0, 0.0, 0.0]], k=2, dim=2)
+    [again] = reader.search_vectors([[1.0, 0.0, 0.0, 0.0]], k=2, dim=2, rerank_dim=4)
 
     assert {hit.chunk_id for hit in hits} == {"a", "near"}
     assert [hit.score for hit in hits] == pytest.approx([1, 1], abs=1e-3)
     assert [(hit.chunk_id, round(hit.score, 2)) for hit in again] == [("a", 1.0), ("near", 0.11)]
 
 
-def test_a_width_that_the_index_does_not_have_is_an_error(reader: IndexReader) -> None:
+def test_a_width_that_the_index_does_not_have_is_an_error(reader: Index) -> None:
     with pytest.raises(QueryError, match=r"^`dim`"):
-        reader.search(AXES[:1], dim=5)
+        reader.search_vectors(AXES[:1], dim=5)
     with pytest.raises(QueryError, match=r"^`rerank_dim`"):
-        reader.search(AXES[:1], rerank_dim=3)
+        reader.search_vectors(AXES[:1], rerank_dim=3)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int64])
-def test_query_vectors_of_any_length_and_type_are_taken(dtype: type, reader: IndexReader) -> None:
-    [hits] = reader.search(np.array([[0, 50, 0, 0]], dtype), k=1)
+def test_query_vectors_of_any_length_and_type_are_taken(dtype: type, reader: Index) -> None:
+    [hits] = reader.search_vectors(np.array([[0, 50, 0, 0]], dtype), k=1)
 
     assert (hits[0].chunk_id, hits[0].score) == ("b", 1.0)
 
@@ -186,30 +190,30 @@ def test_query_vectors_of_any_length_and_type_are_taken(dtype: type, reader: Ind
     ],
 )
 def test_a_query_vector_that_has_no_direction_is_an_error(
-    vectors: list[list[float]], message: str, reader: IndexReader
+    vectors: list[list[float]], message: str, reader: Index
 ) -> None:
-    assert message_of(QueryError, lambda: reader.search(vectors)) == message
+    assert message_of(QueryError, lambda: reader.search_vectors(vectors)) == message
 
 
-def test_a_query_vector_of_another_width_is_an_error(reader: IndexReader) -> None:
-    assert message_of(QueryError, lambda: reader.search([[1.0, 0.0, 0.0]])) == (
-        f"{reader.store.path}: the query's vector has 3 numbers, those of the index have 4\n"
+def test_a_query_vector_of_another_width_is_an_error(reader: Index) -> None:
+    assert message_of(QueryError, lambda: reader.search_vectors([[1.0, 0.0, 0.0]])) == (
+        f"{reader.searcher.store.path}: the query's vector has 3 numbers, those of the index have 4\n"
         "  hint: make it as the vectors of the index were made"
     )
 
 
-def test_what_is_no_matrix_of_numbers_is_a_programs_mistake(reader: IndexReader) -> None:
+def test_what_is_no_matrix_of_numbers_is_a_programs_mistake(reader: Index) -> None:
     with pytest.raises(ValueError, match=r"query vectors have the shape \(4,\) and hold float64, not \(q, 4\)"):
-        reader.search([1.0, 0.0, 0.0, 0.0])
+        reader.search_vectors([1.0, 0.0, 0.0, 0.0])
     with pytest.raises(ValueError, match="hold <U1"):
-        reader.search([["a", "b", "c", "d"]])
+        reader.search_vectors([["a", "b", "c", "d"]])
 
 
-def test_no_hit_at_all_and_a_wrong_condition_are_errors(reader: IndexReader) -> None:
+def test_no_hit_at_all_and_a_wrong_condition_are_errors(reader: Index) -> None:
     with pytest.raises(QueryError, match="`k`: k=0 asks for no hit"):
-        reader.search(AXES, k=0)
+        reader.search_vectors(AXES, k=0)
     with pytest.raises(QueryError, match="year"):
-        reader.search(AXES, where="year > 3")
+        reader.search_vectors(AXES, where="year > 3")
 
 
 @pytest.mark.parametrize(
@@ -228,91 +232,90 @@ def test_no_hit_at_all_and_a_wrong_condition_are_errors(reader: IndexReader) -> 
     ids=str,
 )
 def test_what_is_of_another_type_is_an_error_that_shows_it(
-    asked: dict[str, object], message: str, reader: IndexReader
+    asked: dict[str, object], message: str, reader: Index
 ) -> None:
-    for search in (reader.search, reader.search_documents):
+    for search in (reader.search_vectors, lambda vectors, **asked: reader.rank_documents(vectors=vectors, **asked)):
         with pytest.raises(QueryError) as fault:
             search(AXES, **asked)  # type: ignore[operator]
 
         assert str(fault.value) == message
-    assert len(reader.search(AXES, k=np.int64(2))[0]) == 2
+    assert len(reader.search_vectors(AXES, k=np.int64(2))[0]) == 2
 
 
-@pytest.mark.parametrize("opened", [IndexReader.open, Retriever.open])
-def test_an_index_opens_on_a_device_and_is_refused_on_one_that_there_is_not(
-    index: Path, opened: Callable[..., IndexReader | Retriever]
-) -> None:
+def test_an_index_opens_on_a_device_and_is_refused_on_one_that_there_is_not(index: Path) -> None:
     there = f"cuda:{torch.cuda.device_count()}"
     known = ", ".join(f"cuda:{number}" for number in range(torch.cuda.device_count()))
     missing = (there, f"known: {known}; or ") if known else ("cuda", "")
 
     for device in ("cpu", "auto", "mps"):
-        assert opened(index, device=device).store.segments
+        assert Index(index, device=device).info().segments
     with pytest.raises(SpecError, match="unknown device 'gpu'"):
-        opened(index, device="gpu")
-    assert message_of(SpecError, lambda: opened(index, device=there)) == (
+        Index(index, device="gpu")
+    assert message_of(SpecError, lambda: Index(index, device=there)) == (
         f"`device`: there is no {missing[0]} device on this machine\n"
         f"  hint: {missing[1]}use `device=auto` or `device=cpu`"
     )
 
 
-def test_rows_come_by_id_in_the_order_asked_for(reader: IndexReader) -> None:
-    assert [(row.chunk_id, row.text) for row in reader.get(["d", "a", "d"])] == [
+def test_rows_come_by_id_in_the_order_asked_for(reader: Index) -> None:
+    assert [(row.chunk_id, row.text) for row in reader.searcher.rows(["d", "a", "d"])] == [
         ("d", "four"),
         ("a", "one"),
         ("d", "four"),
     ]
-    assert [row.chunk_id for row in reader.get(doc_id="x")] == ["a", "b"]
-    assert reader.get([]) == []
+    assert [row.chunk_id for row in reader.searcher.rows(doc_id="x")] == ["a", "b"]
+    assert reader.searcher.rows([]) == []
 
 
-def test_an_id_that_the_index_does_not_have_is_an_error(reader: IndexReader) -> None:
+def test_an_id_that_the_index_does_not_have_is_an_error(reader: Index) -> None:
     with pytest.raises(QueryError) as chunk:
-        reader.get(["a", "z", "zz"])
+        reader.searcher.rows(["a", "z", "zz"])
     with pytest.raises(QueryError) as document:
-        reader.get(doc_id="a")
+        reader.searcher.rows(doc_id="a")
 
     assert str(chunk.value) == "the index has no chunk 'z', and 1 more\n  hint: ids are those that queries show"
     assert str(document.value) == "the index has no document 'a'\n  hint: ids are those that queries show"
     with pytest.raises(TypeError, match="one of the two"):
-        reader.get()
+        reader.searcher.rows()
     with pytest.raises(TypeError, match="got one string"):
-        reader.get("a")
+        reader.searcher.rows("a")
 
 
 def test_a_reader_is_a_snapshot_and_refresh_gives_the_newest(index: Path) -> None:
-    old = IndexReader.open(index)
-    assert old.refresh() is old
-    with ragidx.IndexWriter(index, 4) as writer:
+    old, new = Index(index), Index(index)
+    assert not old.refresh()
+    with IndexWriter(index, 4) as writer:
         writer.delete(["a"])
         writer.add(["e"], [[1, 1, 0, 0]])
         writer.commit()
 
-    new = old.refresh()
+    assert new.refresh()
 
-    assert (old.generation, len(old), old.search(AXES[:1], k=1)[0][0].chunk_id) == (1, 4, "a")
-    assert (new.generation, len(new), new.search(AXES[:1], k=1)[0][0].chunk_id) == (2, 4, "e")
+    assert (old.generation, len(old.searcher), old.search_vectors(AXES[:1], k=1)[0][0].chunk_id) == (1, 4, "a")
+    assert (new.generation, len(new.searcher), new.search_vectors(AXES[:1], k=1)[0][0].chunk_id) == (2, 4, "e")
     with pytest.raises(QueryError, match="no chunk 'a'"):
-        new.get(["a"])
-    assert old.get(["a"])[0].text == "one"
+        new.chunks(["a"])
+    assert old.searcher.rows(["a"])[0].text == "one"
 
 
 def test_refresh_sees_an_index_that_was_made_anew_with_the_same_number(index: Path, tmp_path: Path) -> None:
-    old = IndexReader.open(index)
+    old = Index(index)
     index.rename(tmp_path / "away")
     with pytest.raises(IndexFormatError, match="there is no such folder"):
         old.refresh()
-    with ragidx.IndexWriter(index, 2) as writer:
+    with IndexWriter(index, 2) as writer:
         writer.add(["only"], [[1, 1]])
         writer.commit()
 
-    assert (old.generation, old.dim, old.refresh().generation, old.refresh().dim) == (1, 4, 1, 2)
+    assert (old.generation, old.searcher.dim) == (1, 4)
+    assert old.refresh()
+    assert (old.generation, old.searcher.dim) == (1, 2)
 
 
 def test_a_question_that_has_to_be_encoded_is_an_error_that_names_the_way(index: Path) -> None:
-    assert message_of(ModelError, lambda: Retriever.open(index).search("who?", mode="dense")) == (
+    assert message_of(ModelError, lambda: Index(index).search("who?", mode="dense")) == (
         f"{index}: the index holds precomputed vectors by 'hand': no question in words can be encoded for "
-        "it\n  hint: ask it with a vector: ragidx query --vector, or ragidx.IndexReader; or name the model that made "
+        "it\n  hint: ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that made "
         "them when it is built: ragidx build --vectors FILE --model M --rebuild"
     )
 
@@ -320,9 +323,9 @@ def test_a_question_that_has_to_be_encoded_is_an_error_that_names_the_way(index:
 @pytest.mark.slow
 def test_a_retriever_finds_what_a_reader_finds_for_its_vectors(small_corpus: Path, tmp_path: Path) -> None:
     ragidx.build(small_corpus, tmp_path / "mini")
-    retriever = Retriever.open(tmp_path / "mini")
+    retriever = Index(tmp_path / "mini")
 
-    hits = IndexReader.open(tmp_path / "mini").search(retriever.encode(["the old mill"]), k=6)
+    hits = Index(tmp_path / "mini").search_vectors(retriever.searcher.encode(["the old mill"]), k=6)
 
     assert hits == [retriever.search("the old mill", k=6, mode="dense")]
 
@@ -330,9 +333,9 @@ def test_a_retriever_finds_what_a_reader_finds_for_its_vectors(small_corpus: Pat
 # query vectors of files
 
 
-def test_json_in_a_file_finds_what_the_same_vector_finds(reader: IndexReader, tmp_path: Path) -> None:
+def test_json_in_a_file_finds_what_the_same_vector_finds(reader: Index, tmp_path: Path) -> None:
     (tmp_path / "q.json").write_text(json.dumps([[0, 1, 0, 0]]))
-    find: Callable[..., list[list[ragidx.Hit]]] = reader.search
+    find: Callable[..., list[list[ragidx.Hit]]] = reader.search_vectors
 
     assert find(read_query_vectors(tmp_path / "q.json")) == find(AXES[1:2])
 
@@ -345,11 +348,11 @@ def test_four_times_the_fields_take_about_four_times_as_long_to_read(
     seconds = []
     for count in (4_000, 16_000):
         folder = tmp_path / str(count)
-        with ragidx.IndexWriter(folder, 2) as writer:
+        with IndexWriter(folder, 2) as writer:
             writer.add(["a"], [[1.0, 0.0]], metadata=[{f"k{number}": number for number in range(count)}])
             writer.commit()
         start = time.process_time()
-        hit = IndexReader.open(folder).search([[1.0, 0.0]], k=1, where="k7 == 7")[0][0]
+        hit = Index(folder).search_vectors([[1.0, 0.0]], k=1, where="k7 == 7")[0][0]
         seconds.append(time.process_time() - start)
         assert len(hit.metadata) == count
 

@@ -223,17 +223,17 @@ def test_hits_are_ordered_by_the_reranker_and_keep_the_scores_of_the_search(
     for number, text in enumerate(PASSAGES):
         (corpus / f"{number}.txt").write_text(text)
     ragidx.build(corpus, tmp_path / "index")
-    retriever = ragidx.Retriever.open(tmp_path / "index", device="cpu")
+    retriever = ragidx.Index(tmp_path / "index", device="cpu")
     plain = {hit.chunk_id: hit for hit in retriever.search(QUERY, 4)}
 
-    hits = retriever.search(QUERY, 2, rerank=model, rerank_top=4)
+    hits = retriever.search(QUERY, 2, rerank=ragidx.Rerank(model, top=4))
 
     expected = load_reranker(model, device="cpu").score(QUERY, [plain[name].text for name in plain])
     best = sorted(zip(expected.tolist(), plain, strict=True), reverse=True)
     assert [(hit.rank, hit.chunk_id) for hit in hits] == [(n, name) for n, (_, name) in enumerate(best[:2], start=1)]
     assert [hit.score for hit in hits] == pytest.approx([score for score, _ in best[:2]], abs=1e-5)
     assert all((hit.dense, hit.bm25) == (plain[hit.chunk_id].dense, plain[hit.chunk_id].bm25) for hit in hits)
-    (documents,) = retriever.search_documents([QUERY], 4, rerank=model, rerank_top=4)
+    (documents,) = retriever.rank_documents([QUERY], 4, rerank=ragidx.Rerank(model, top=4))
     assert [name for name, _ in documents] == [plain[name].doc_id for _, name in best]
 
 
@@ -248,10 +248,10 @@ def test_a_reranked_search_for_documents_gives_as_many_as_one_that_is_not(
         (corpus / f"same{number}.txt").write_text("Who mends the mill?")
         (corpus / f"other{number}.txt").write_text(f"A lake, a lease and {number} bees.")
     ragidx.build(corpus, tmp_path / "index", chunk_size=16)
-    retriever = ragidx.Retriever.open(tmp_path / "index", device="cpu")
+    retriever = ragidx.Index(tmp_path / "index", device="cpu")
 
-    (plain,) = retriever.search_documents([QUERY], 12)
-    (reranked,) = retriever.search_documents([QUERY], 12, rerank=model, rerank_top=4)
+    (plain,) = retriever.rank_documents([QUERY], 12)
+    (reranked,) = retriever.rank_documents([QUERY], 12, rerank=ragidx.Rerank(model, top=4))
 
     assert len({name for name, _ in plain}) == 12
     assert {name for name, _ in reranked} == {name for name, _ in plain}
@@ -308,11 +308,11 @@ def test_scores_that_order_nothing_are_reported() -> None:
 def test_a_vector_cannot_be_reranked_and_options_without_a_model_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("The mill.")
     ragidx.build(tmp_path / "a.txt", tmp_path / "index")
-    retriever = ragidx.Retriever.open(tmp_path / "index")
+    retriever = ragidx.Index(tmp_path / "index")
 
     with pytest.raises(QueryError, match="a vector has no words that a reranker could read"):
-        retriever.reader.search(np.ones((1, retriever.reader.dim)), rerank="mini")
-    with pytest.raises(QueryError, match="it is for a reranker, and none is named"):
-        retriever.search("mill", rerank_top=7)
+        retriever.searcher.search_vectors(np.ones((1, retriever.searcher.dim)), rerank=ragidx.Rerank("mini"))
+    with pytest.raises(QueryError, match="rerank='mini' is no Rerank"):
+        retriever.search("mill", rerank="mini")  # type: ignore[arg-type]  # what is tested
     with pytest.raises(ModelError, match="no model 'nothing-here'"):
-        retriever.search("mill", rerank="nothing-here")
+        retriever.search("mill", rerank=ragidx.Rerank("nothing-here"))

@@ -1,4 +1,4 @@
-"""Retriever: hits of an index, conditions, documents, and the errors a question can meet."""
+"""Index: hits of an index, conditions, documents, and the errors a question can meet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import ModelError, QueryError
-from ragidx.retriever.retriever import Retriever
+from ragidx.pipelines.index import Index
 
 from ..raising import message_of
 
@@ -33,14 +33,14 @@ def corpus_of_chunks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=["flat", "hnsw"])
 def retriever(
     request: pytest.FixtureRequest, corpus_of_chunks: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Retriever:
+) -> Index:
     index = tmp_path_factory.mktemp(request.param) / "index"
     ragidx.build(corpus_of_chunks, index, chunk_size=48, index_type=request.param)
-    return Retriever.open(index)
+    return Index(index)
 
 
 @pytest.mark.slow
-def test_hits_are_ranked_from_1_by_falling_cosine(retriever: Retriever) -> None:
+def test_hits_are_ranked_from_1_by_falling_cosine(retriever: Index) -> None:
     hits = retriever.search("the story of bees", k=5, mode="dense")
 
     assert [hit.rank for hit in hits] == [1, 2, 3, 4, 5]
@@ -50,16 +50,16 @@ def test_hits_are_ranked_from_1_by_falling_cosine(retriever: Retriever) -> None:
 
 
 @pytest.mark.slow
-def test_scores_are_cosines_of_query_and_chunk(retriever: Retriever) -> None:
+def test_scores_are_cosines_of_query_and_chunk(retriever: Index) -> None:
     hit = retriever.search("the story of bees", k=1, mode="dense")[0]
-    query = retriever.encode(["the story of bees"])
+    query = retriever.searcher.encode(["the story of bees"])
 
-    chunk = retriever.encode([hit.text])
+    chunk = retriever.searcher.encode([hit.text])
 
     assert hit.score == pytest.approx(float((query @ chunk.T)[0, 0]), abs=2e-3)
 
 
-def test_offsets_and_ids_point_into_the_document(retriever: Retriever, corpus_of_chunks: Path) -> None:
+def test_offsets_and_ids_point_into_the_document(retriever: Index, corpus_of_chunks: Path) -> None:
     for hit in retriever.search("bridge", k=4):
         text = (corpus_of_chunks / hit.doc_id).read_text().split("---\n", 2)[2].lstrip("\n")
         assert hit.chunk_id == f"{hit.doc_id}:{hit.start}-{hit.end}"
@@ -67,7 +67,7 @@ def test_offsets_and_ids_point_into_the_document(retriever: Retriever, corpus_of
         assert hit.end - hit.start == len(hit.text)
 
 
-def test_a_batch_gives_what_single_questions_give(retriever: Retriever) -> None:
+def test_a_batch_gives_what_single_questions_give(retriever: Index) -> None:
     questions = ["bees", "the old mill", "who baked the bread?"]
 
     batch = retriever.search_batch(questions, k=3)
@@ -78,18 +78,18 @@ def test_a_batch_gives_what_single_questions_give(retriever: Retriever) -> None:
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in alone], abs=1e-5)
 
 
-def test_k_larger_than_the_index_gives_all_chunks(retriever: Retriever) -> None:
-    assert len(retriever.search("bees", k=10_000)) == retriever.store.manifest.n_chunks
+def test_k_larger_than_the_index_gives_all_chunks(retriever: Index) -> None:
+    assert len(retriever.search("bees", k=10_000)) == retriever.searcher.store.manifest.n_chunks
 
 
-def test_a_condition_always_gives_k_hits_if_so_many_exist(retriever: Retriever) -> None:
+def test_a_condition_always_gives_k_hits_if_so_many_exist(retriever: Index) -> None:
     hits = retriever.search("bees", k=4, where="n == 11")
 
     assert {hit.doc_id for hit in hits} == {"market.md"}
     assert len(hits) == 4
 
 
-def test_conditions_know_types_nulls_and_the_document_id(retriever: Retriever) -> None:
+def test_conditions_know_types_nulls_and_the_document_id(retriever: Index) -> None:
     assert {h.doc_id for h in retriever.search("x", k=99, where="even == true and n >= 10")} == {"medicine.md"}
     assert {h.doc_id for h in retriever.search("x", k=99, where="rare is not null")} == {"planet.md"}
     assert {h.doc_id for h in retriever.search("x", k=99, where='doc_id in ("mill.md", "bread.md")')} == {
@@ -99,8 +99,8 @@ def test_conditions_know_types_nulls_and_the_document_id(retriever: Retriever) -
     assert retriever.search("x", k=99, where="n > 1000") == []
 
 
-def test_documents_count_by_their_best_chunk(retriever: Retriever) -> None:
-    found = retriever.search_documents(["the story of bees", "old mill"], k=12)
+def test_documents_count_by_their_best_chunk(retriever: Index) -> None:
+    found = retriever.rank_documents(["the story of bees", "old mill"], k=12)
 
     for documents in found:
         assert len({doc_id for doc_id, _ in documents}) == 12
@@ -110,7 +110,7 @@ def test_documents_count_by_their_best_chunk(retriever: Retriever) -> None:
     assert found[0][0][1] == pytest.approx(best.score, abs=1e-6)
 
 
-def test_questions_from_many_threads_give_the_same_hits(retriever: Retriever) -> None:
+def test_questions_from_many_threads_give_the_same_hits(retriever: Index) -> None:
     expected = [hit.chunk_id for hit in retriever.search("bees", k=5)]
 
     with ThreadPoolExecutor(4) as pool:
@@ -127,26 +127,23 @@ def test_questions_from_many_threads_give_the_same_hits(retriever: Retriever) ->
         ("bees", 0, "`k`: k=0 asks for no hit\n  hint: give 1 or more"),
     ],
 )
-def test_a_question_that_is_none_is_an_error(query: str, k: int, message: str, retriever: Retriever) -> None:
+def test_a_question_that_is_none_is_an_error(query: str, k: int, message: str, retriever: Index) -> None:
     assert message_of(QueryError, lambda: retriever.search(query, k=k)) == message
 
 
-def test_a_path_instead_of_a_store_and_a_list_instead_of_a_question_are_type_errors(retriever: Retriever) -> None:
-    with pytest.raises(TypeError) as no_store:
-        Retriever("index/")  # type: ignore[arg-type]  # what is tested
+def test_a_list_instead_of_a_question_is_a_type_error(retriever: Index) -> None:
     with pytest.raises(TypeError) as no_text:
         retriever.search(["x"])  # type: ignore[arg-type]  # what is tested
 
-    assert str(no_store.value) == "expected a Store, got 'index/': open an index folder with `open`"
     assert str(no_text.value) == "a query is a str, got ['x']"
 
 
-def test_a_question_that_spells_special_tokens_is_text(retriever: Retriever) -> None:
+def test_a_question_that_spells_special_tokens_is_text(retriever: Index) -> None:
     assert len(retriever.search("[CLS] [SEP] </s> {text}", k=2)) == 2
 
 
-def test_opening_loads_no_model(retriever: Retriever) -> None:
-    assert Retriever.open(retriever.store.path)._loaded is None
+def test_opening_loads_no_model(retriever: Index) -> None:
+    assert "encoder" not in vars(Index(retriever.path).searcher)
 
 
 def test_a_model_that_changed_is_an_error(small_corpus: Path, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
@@ -157,7 +154,7 @@ def test_a_model_that_changed_is_an_error(small_corpus: Path, tmp_path: Path, ti
     data[-1] ^= 1
     (model / "model.safetensors").write_bytes(data)
 
-    assert message_of(ModelError, lambda: Retriever.open(tmp_path / "index").search("mill")) == (
+    assert message_of(ModelError, lambda: Index(tmp_path / "index").search("mill")) == (
         f"{tmp_path / 'index'}: '{model}' is not the model this index was made with: its files have changed\n"
         "  hint: name the right folder with `model`, or build the index again with `rebuild=True`"
     )
@@ -176,14 +173,14 @@ def test_the_sample_answers_its_questions() -> None:
     with tempfile.TemporaryDirectory() as folder:
         ragidx.build(sample / "documents", f"{folder}/index")
         queries = load_queries(sample)
-        found = Retriever.open(f"{folder}/index").search_documents(list(queries.values()), k=10)
+        found = Index(f"{folder}/index").rank_documents(list(queries.values()), k=10)
 
     run = {query: dict(documents) for query, documents in zip(queries, found, strict=True)}
     assert len(queries) == 60
     assert measure(load_qrels(sample), run, ["nDCG@10"])["nDCG@10"] > 0.75
 
 
-def test_vectors_of_questions_have_length_1(retriever: Retriever) -> None:
-    vectors = retriever.encode(["bees", "a mill by the sea"])
+def test_vectors_of_questions_have_length_1(retriever: Index) -> None:
+    vectors = retriever.searcher.encode(["bees", "a mill by the sea"])
 
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)

@@ -13,6 +13,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import QueryError, SpecError
 from ragidx.indexer.store.store import Store
+from ragidx.pipelines.vectors.writer import IndexWriter
 from ragidx.retriever.fusion import Fusion, Widths
 from ragidx.retriever.options import SearchOptions, Shape, search_options
 from ragidx.retriever.ranking import Queries, needs_vectors
@@ -22,28 +23,28 @@ from ragidx.retriever.where.conditions import Compare
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
     """Three rows of width 4, and no model that could encode a question."""
-    with ragidx.IndexWriter(tmp_path / "index", dim=4) as writer:
+    with IndexWriter(tmp_path / "index", dim=4) as writer:
         writer.add(["a", "b", "c"], np.eye(3, 4), metadata=[{"year": 1}, {"year": 2}, {"year": 3}])
         writer.commit()
     return tmp_path / "index"
 
 
 def test_the_options_hold_the_parsed_condition(index: Path) -> None:
-    reader = ragidx.IndexReader.open(index)
+    reader = ragidx.Index(index)
 
-    options = search_options(reader.store, np.int64(2), "year >= 2", dim=3)
+    options = search_options(reader.searcher.store, np.int64(2), "year >= 2", dim=3)
 
     assert options == SearchOptions(2, Compare("year", ">=", 2), Widths(3))
     assert type(options.k) is int
 
 
 def test_options_made_once_serve_many_searches(index: Path) -> None:
-    reader = ragidx.IndexReader.open(index)
-    options = search_options(reader.store, 2, "year >= 2", dim=2, rerank_dim=3)
+    reader = ragidx.Index(index)
+    options = search_options(reader.searcher.store, 2, "year >= 2", dim=2, rerank_dim=3)
 
     for query in np.eye(3, 4, dtype=np.float32):
-        expected = reader.search([query.tolist()], 2, "year >= 2", dim=2, rerank_dim=3)
-        assert reader.hits(Queries(query[None]), options) == expected
+        expected = reader.search_vectors([query.tolist()], 2, where="year >= 2", dim=2, rerank_dim=3)
+        assert reader.searcher.hits(Queries(query[None]), options) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_options_made_once_serve_many_searches(index: Path) -> None:
 def test_wrong_options_are_refused_before_a_model_is_looked_for(
     index: Path, wrong: dict[str, object], message: str
 ) -> None:
-    retriever = ragidx.Retriever.open(index)
+    retriever = ragidx.Index(index)
 
     with pytest.raises(QueryError) as fault:
         retriever.search("a question", **wrong)  # type: ignore[arg-type]
@@ -77,7 +78,7 @@ def make(tmp_path: Path) -> Callable[..., Store]:
     """`make(lexical=False)`: an index of three rows with texts."""
 
     def call(texts: tuple[str | None, ...] = ("the mill", "lake", "bees"), **options: object) -> Store:
-        with ragidx.IndexWriter(tmp_path / "made", 3, **options) as writer:  # type: ignore[arg-type]
+        with IndexWriter(tmp_path / "made", 3, **options) as writer:  # type: ignore[arg-type]
             writer.add(["a", "b", "c"], np.eye(3), list(texts))
             writer.commit()
         return Store.open(tmp_path / "made")
@@ -152,10 +153,10 @@ def test_texts_without_a_word_are_no_lexical_part(make: Callable[..., Store]) ->
 
 def test_an_index_of_format_2_gets_its_words_by_the_next_commit(make: Callable[..., Store]) -> None:
     old = as_format_2(make(lexical=False).path)
-    with ragidx.IndexWriter(old.path, 3) as writer:
+    with IndexWriter(old.path, 3) as writer:
         report = writer.commit()
 
-    hits = ragidx.Retriever.open(old.path).search("mill")
+    hits = ragidx.Index(old.path).search("mill")
 
     assert (report.committed, report.n_unchanged, report.n_added) == (True, 0, 0)
     assert [(hit.chunk_id, hit.text) for hit in hits] == [("a", "the mill")]
@@ -240,7 +241,7 @@ def test_an_option_that_is_wrong_is_refused_with_the_reason(
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
 def test_a_vector_has_no_words(mode: str, make: Callable[..., Store]) -> None:
     with pytest.raises(QueryError) as fault:
-        ragidx.IndexReader(make()).search(np.eye(3), mode=mode)  # type: ignore[arg-type]
+        ragidx.Index(make().path).searcher.search_vectors(np.eye(3), mode=mode)  # type: ignore[arg-type]
 
     assert str(fault.value) == f"`mode`: a vector has no words for {mode} search\n  hint: ask in words"
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ragidx
+from ragidx.pipelines.index import Index
+from ragidx.pipelines.vectors.writer import IndexWriter
 from ragidx.retriever.hit import Hit, Span
-from ragidx.retriever.reader import IndexReader
-from ragidx.retriever.retriever import Retriever
 
 X = [[1.0, 0.0, 0.0]]
 
@@ -27,13 +27,13 @@ def falling(n: int) -> np.ndarray:
 
 def make(
     path: Path, texts: list[str | None], doc_ids: list[str] | None = None, vectors: np.ndarray | None = None
-) -> IndexReader:
+) -> Index:
     """An index of rows `0`, `1`, ... with falling cosines, or of these vectors."""
-    with ragidx.IndexWriter(path, 3, stemmer="none") as writer:
+    with IndexWriter(path, 3, stemmer="none") as writer:
         given = falling(len(texts)) if vectors is None else vectors
         writer.add(range(len(texts)), given, texts, doc_ids=doc_ids)
         writer.commit()
-    return IndexReader.open(path)
+    return Index(path)
 
 
 def ids(hits: list[Hit]) -> list[str]:
@@ -51,7 +51,7 @@ def words(*changed: int) -> str:
 def test_an_equal_passage_is_a_place_of_the_hit_before(tmp_path: Path) -> None:
     reader = make(tmp_path / "index", ["The mill.", "The lake.", "The mill.", "Bees."], ["x", "x", "y", "z"])
 
-    [folded], [whole] = reader.search(X, 3), reader.search(X, 3, fold=False)
+    [folded], [whole] = reader.search_vectors(X, 3), reader.search_vectors(X, 3, fold=False)
 
     assert [(hit.rank, hit.chunk_id, hit.also) for hit in folded] == [
         (1, "0", (Span("y", 0, 9),)),
@@ -80,13 +80,13 @@ def test_an_equal_passage_is_a_place_of_the_hit_before(tmp_path: Path) -> None:
 def test_passages_with_nine_tenths_of_their_word_triples_in_common_are_one(
     one: str, other: str, is_same: bool, tmp_path: Path
 ) -> None:
-    [hits] = make(tmp_path / "index", [one, other]).search(X)
+    [hits] = make(tmp_path / "index", [one, other]).search_vectors(X)
 
     assert [(hit.text, len(hit.also)) for hit in hits] == ([(one, 1)] if is_same else [(one, 0), (other, 0)])
 
 
 def test_rows_without_texts_are_not_folded(tmp_path: Path) -> None:
-    [hits] = make(tmp_path / "index", [None, None, ""]).search(X)
+    [hits] = make(tmp_path / "index", [None, None, ""]).search_vectors(X)
 
     assert ids(hits) == ["0", "1", "2"]
 
@@ -94,8 +94,8 @@ def test_rows_without_texts_are_not_folded(tmp_path: Path) -> None:
 def test_as_many_hits_as_were_asked_for_are_found_behind_equal_ones(tmp_path: Path) -> None:
     reader = make(tmp_path / "index", ["The mill."] * 90 + [f"Text {n}" for n in range(10)])
 
-    [hits] = reader.search(X, 5)
-    [all_hits] = reader.search(X, 50)
+    [hits] = reader.search_vectors(X, 5)
+    [all_hits] = reader.search_vectors(X, 50)
 
     assert ids(hits) == ["0", "90", "91", "92", "93"]
     assert len(hits[0].also) == 89
@@ -106,7 +106,7 @@ def test_all_places_of_equal_chunks_are_named_however_few_hits_are_asked_for(tmp
     vectors = np.tile([0.6, 0.8, 0], (30, 1))
     reader = make(tmp_path / "index", ["The mill."] * 30, [f"d{n:02}" for n in range(30)], vectors)
 
-    [[hit]] = reader.search(X, 1)
+    [[hit]] = reader.search_vectors(X, 1)
 
     assert hit.doc_id == "d00"
     assert sorted(span.doc_id for span in hit.also) == [f"d{n:02}" for n in range(1, 30)]
@@ -115,7 +115,7 @@ def test_all_places_of_equal_chunks_are_named_however_few_hits_are_asked_for(tmp
 def test_lexical_search_folds_and_is_filled_up_too(tmp_path: Path) -> None:
     make(tmp_path / "index", ["the mill"] * 30 + [f"a mill number {n}" for n in range(3)])
 
-    hits = Retriever.open(tmp_path / "index").search("mill", 3)
+    hits = Index(tmp_path / "index").search("mill", 3)
 
     assert [(hit.text, len(hit.also)) for hit in hits] == [
         ("the mill", 29),
@@ -132,7 +132,7 @@ def test_a_document_has_so_many_hits_and_others_fill_up(limit: int, tmp_path: Pa
     doc_ids = ["x"] * 40 + ["y"] * 40 + ["z"]
     reader = make(tmp_path / "index", [f"Text {n}" for n in range(81)], doc_ids)
 
-    [hits] = reader.search(X, 5, per_document=limit)
+    [hits] = reader.search_vectors(X, 5, per_document=limit)
 
     expected = [*range(limit), *range(40, 40 + limit), 80][:5]
     assert ids(hits) == [str(number) for number in expected]
@@ -142,7 +142,7 @@ def test_a_document_has_so_many_hits_and_others_fill_up(limit: int, tmp_path: Pa
 def test_a_passage_that_was_folded_does_not_count_for_its_document(tmp_path: Path) -> None:
     reader = make(tmp_path / "index", ["The mill.", "The mill.", "Bees.", "Lake."], ["x", "y", "y", "y"])
 
-    [hits] = reader.search(X, 4, per_document=1)
+    [hits] = reader.search_vectors(X, 4, per_document=1)
 
     assert [(hit.chunk_id, [span.doc_id for span in hit.also]) for hit in hits] == [("0", ["y"]), ("2", [])]
 
@@ -155,7 +155,7 @@ def test_a_passage_that_was_folded_does_not_count_for_its_document(tmp_path: Pat
 def test_what_is_folded_is_what_comparing_all_pairs_folds(drawn: list[list[str]], repeated: int) -> None:
     texts = [" ".join([*(f"w{n}" for n in range(repeated)), *letters]) for letters in drawn]
     with tempfile.TemporaryDirectory() as folder:
-        [hits] = make(Path(folder) / "index", texts).search(X, len(texts))
+        [hits] = make(Path(folder) / "index", texts).search_vectors(X, len(texts))
 
     kept: list[tuple[int, set[tuple[str, ...]]]] = []
     for number, text in enumerate(texts):
@@ -171,29 +171,29 @@ def test_chunks_below_the_smallest_cosine_are_left_out(limit: float, n: int, tmp
     cosines = np.cos(np.linspace(0, 1.5, 50))
     reader = make(tmp_path / "index", [f"Text {number}" for number in range(50)])
 
-    [hits] = reader.search(X, 50, min_score=limit)
+    [hits] = reader.search_vectors(X, 50, min_score=limit)
 
     expected = max(1, int((cosines >= limit).sum()))
     assert abs(expected - n) <= 1
     assert len(hits) == expected
-    assert reader.search_documents(X, 50, min_score=limit) == [[(hit.doc_id, hit.score) for hit in hits]]
+    assert reader.rank_documents(vectors=X, k=50, min_score=limit) == [[(hit.doc_id, hit.score) for hit in hits]]
 
 
 @pytest.fixture(scope="module")
-def retriever(tmp_path_factory: pytest.TempPathFactory) -> Retriever:
+def retriever(tmp_path_factory: pytest.TempPathFactory) -> Index:
     """250 chunks of the bundled model: every tenth has the word mill."""
     folder = tmp_path_factory.mktemp("many")
     lines = [f"{'The old mill' if n % 10 == 0 else 'A new tower'} number {n} of the river" for n in range(250)]
     for n, line in enumerate(lines):
         (folder / f"{n:03}.txt").write_text(line)
     ragidx.build(folder, folder / "index")
-    return Retriever.open(folder / "index")
+    return Index(folder / "index")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 @pytest.mark.parametrize("rank", [5, 20, 180])
-def test_the_smallest_cosine_holds_in_every_mode(mode: str, rank: int, retriever: Retriever) -> None:
+def test_the_smallest_cosine_holds_in_every_mode(mode: str, rank: int, retriever: Index) -> None:
     every = retriever.search("an old mill", 250, mode=mode, fold=False)
     near = retriever.search("an old mill", 250, mode="dense")
     limit = near[rank].score - 1e-4
@@ -207,7 +207,7 @@ def test_the_smallest_cosine_holds_in_every_mode(mode: str, rank: int, retriever
     assert few == hits[:4]
 
 
-def test_the_smallest_sum_of_z_scores_ends_hybrid_hits(retriever: Retriever) -> None:
+def test_the_smallest_sum_of_z_scores_ends_hybrid_hits(retriever: Index) -> None:
     every = retriever.search("an old mill", 250, fold=False)
 
     hits = retriever.search("an old mill", 250, min_z=every[6].score, fold=False)
@@ -225,7 +225,7 @@ def test_unlike_hits_come_first_as_far_as_the_weight_says(tmp_path: Path) -> Non
     reader = make(tmp_path / "index", ["a", "b", "c", "d"], vectors=vectors)
 
     by_score, between, by_unlikeness, plain = (
-        reader.search(X, 4, **options)[0] for options in ({"mmr": 1.0}, {"mmr": 0.5}, {"mmr": 0.0}, {})
+        reader.search_vectors(X, 4, **options)[0] for options in ({"mmr": 1.0}, {"mmr": 0.5}, {"mmr": 0.0}, {})
     )
 
     assert by_score == plain
@@ -239,9 +239,9 @@ def test_each_next_hit_is_the_best_by_score_and_likeness_to_those_before(weight:
     chance = np.random.default_rng(0)
     vectors = chance.standard_normal((20, 3)) + np.array([2, 0, 0])
     reader = make(tmp_path / "index", [f"t{n}" for n in range(20)], vectors=vectors)
-    [plain] = reader.search(X, 20)
+    [plain] = reader.search_vectors(X, 20)
 
-    [hits] = reader.search(X, 8, mmr=weight)
+    [hits] = reader.search_vectors(X, 8, mmr=weight)
 
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     centred = unit - unit.mean(axis=0)
@@ -262,7 +262,7 @@ def test_each_next_hit_is_the_best_by_score_and_likeness_to_those_before(weight:
 def test_unlike_hits_are_as_many_as_were_asked_for(k: int, tmp_path: Path) -> None:
     reader = make(tmp_path / "index", ["same"] * 60 + [f"t{n}" for n in range(100)])
 
-    [hits] = reader.search(X, k, mmr=0.5)
+    [hits] = reader.search_vectors(X, k, mmr=0.5)
 
     assert len(set(ids(hits))) == len(hits) == k
     assert hits[0].chunk_id == "0"
@@ -271,8 +271,8 @@ def test_unlike_hits_are_as_many_as_were_asked_for(k: int, tmp_path: Path) -> No
 def test_one_hit_and_equal_vectors_have_no_likeness_to_compare(tmp_path: Path) -> None:
     equal = make(tmp_path / "equal", ["a", "b", "c"], vectors=np.tile([1.0, 0, 0], (3, 1)))
 
-    assert ids(equal.search(X, 3, mmr=0.0)[0]) == ["0", "1", "2"]
-    assert ids(make(tmp_path / "one", ["a"]).search(X, mmr=0.0)[0]) == ["0"]
+    assert ids(equal.search_vectors(X, 3, mmr=0.0)[0]) == ["0", "1", "2"]
+    assert ids(make(tmp_path / "one", ["a"]).search_vectors(X, mmr=0.0)[0]) == ["0"]
 
 
 # context
@@ -283,7 +283,7 @@ def test_context_is_the_text_with_the_rows_of_its_document_around_it(tmp_path: P
     reader = make(tmp_path / "index", texts, ["x"] * 5 + ["y"])
 
     def around(n: int) -> dict[str, str | None]:
-        [hits] = reader.search(X, 6, context=n)
+        [hits] = reader.search_vectors(X, 6, context=n)
         assert [hit.text for hit in hits] == texts
         return {hit.text: hit.context for hit in hits}
 
@@ -296,11 +296,11 @@ def test_context_is_the_text_with_the_rows_of_its_document_around_it(tmp_path: P
 
 def test_rows_that_were_deleted_are_in_no_context(tmp_path: Path) -> None:
     make(tmp_path / "index", ["one", "two", "three", "four"], ["x"] * 4)
-    with ragidx.IndexWriter(tmp_path / "index", 3) as writer:
+    with IndexWriter(tmp_path / "index", 3) as writer:
         writer.delete(["1"])
         writer.commit()
 
-    [hits] = IndexReader.open(tmp_path / "index").search(X, 1, context=2)
+    [hits] = Index(tmp_path / "index").search_vectors(X, 1, context=2)
 
     assert hits[0].context == "one\nthree"
 
@@ -312,13 +312,13 @@ def test_the_context_of_all_chunks_is_the_document(overlap: int, tmp_path: Path)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.txt").write_text(text)
     (tmp_path / "docs" / "b.txt").write_text("Another document.")
-    report = ragidx.build(tmp_path / "docs", tmp_path / "index", chunk_size=48, chunk_overlap=overlap)
+    report = ragidx.build(tmp_path / "docs", tmp_path / "index", chunk_size=48, chunk_overlap=overlap).report
     assert report.n_chunks > 8
 
-    hits = Retriever.open(tmp_path / "index").search("the mill", 99, context=99)
-    near = Retriever.open(tmp_path / "index").search("the mill", 99, context=1)
+    hits = Index(tmp_path / "index").search("the mill", 99, context=99)
+    near = Index(tmp_path / "index").search("the mill", 99, context=1)
 
-    rows = IndexReader.open(tmp_path / "index").get(doc_id="a.txt")
+    rows = Index(tmp_path / "index").searcher.rows(doc_id="a.txt")
     assert any(after.start < before.end for before, after in itertools.pairwise(rows)) == (overlap > 0)
     for hit, one in zip(hits, near, strict=True):
         if hit.doc_id == "b.txt":

@@ -42,6 +42,8 @@ def test_all_gpus_share_a_build(tiny_model: Callable[..., Path], tmp_path: Path)
         (tmp_path / f"{number}.txt").write_text(text)
     devices = ",".join(f"cuda:{number}" for number in range(torch.cuda.device_count()))
 
-    report = ragidx.build(tmp_path, tmp_path / "index", model=str(tiny_model("llama")), method="echo", device=devices)
+    report = ragidx.build(
+        tmp_path, tmp_path / "index", model=str(tiny_model("llama")), method="echo", device=devices
+    ).report
 
     assert (report.device, report.n_encoded) == (devices, len(TEXTS))

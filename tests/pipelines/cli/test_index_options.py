@@ -23,14 +23,14 @@ def options(index: Path) -> IndexOptions:
 
 @pytest.mark.slow
 def test_a_build_takes_what_is_said_and_keeps_what_is_not(index: Path) -> None:
-    first = ragidx.build("corpus", target_recall=0.9)
+    first = ragidx.build("corpus", target_recall=0.9).report
     assert (first.committed, first.generation, first.n_encoded) == (True, 2, 0)
     assert options(index) == IndexOptions("auto", 0.9)
 
-    again, unsaid = ragidx.build("corpus", target_recall=0.9), ragidx.build("corpus")
+    again, unsaid = ragidx.build("corpus", target_recall=0.9).report, ragidx.build("corpus").report
     assert (again.committed, unsaid.committed) == (False, False)
 
-    more = ragidx.build("corpus", max_memory=1 << 30)
+    more = ragidx.build("corpus", max_memory=1 << 30).report
     assert (more.committed, more.generation) == (True, 3)
     assert options(index) == IndexOptions("auto", 0.9, 1 << 30)
 

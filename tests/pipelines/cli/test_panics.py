@@ -71,7 +71,7 @@ def test_a_tokenizer_without_a_token_for_what_it_does_not_know_names_the_documen
 @pytest.mark.slow
 @pytest.mark.usefixtures("index")
 def test_any_other_panic_is_a_defect_in_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ragidx.retriever.retriever.Retriever.open", lambda *_, **__: _panic())
+    monkeypatch.setattr("ragidx.retriever.searcher.Searcher.open", lambda *_, **__: _panic())
 
     done = run("query", "lake")
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ragidx
+from ragidx.pipelines.vectors.build import build_vectors
 
 from ..conftest import Done
 
@@ -30,7 +30,7 @@ Run = Callable[..., Done]
 def given_index(folder: Path) -> Path:
     """`own`: an index of 40 vectors of 8 numbers, made elsewhere."""
     np.save(folder / "own.npy", np.random.default_rng(0).standard_normal((40, 8)).astype("f4"))
-    ragidx.build_vectors(folder / "own.npy", folder / "own", index_type="flat")
+    build_vectors(folder / "own.npy", folder / "own", index_type="flat")
     return folder / "own"
 
 
@@ -87,7 +87,7 @@ def test_vectors_of_queries_are_judged_too(run: Run, folder: Path) -> None:
 
 def test_the_vectors_name_who_made_them(run: Run, folder: Path) -> None:
     np.save(folder / "own.npy", np.random.default_rng(0).standard_normal((40, 8)).astype("f4"))
-    ragidx.build_vectors(folder / "own.npy", folder / "own", index_type="flat", made_by="house/model")
+    build_vectors(folder / "own.npy", folder / "own", index_type="flat", made_by="house/model")
 
     done = run("sweep", "own", "--filter", "truncation", "--dim", "8")
 

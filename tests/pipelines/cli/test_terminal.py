@@ -81,7 +81,7 @@ def test_at_a_terminal_a_question_says_that_a_model_is_loaded(
 def test_the_group_lists_the_commands_and_its_version(run: Run) -> None:
     done = run("--help")
 
-    listed = re.findall(r"^  (\w+)  +[A-Z]", done.out.partition("Commands:")[2], re.MULTILINE)
+    listed = re.findall(r"^  ([\w-]+)  +[A-Z]", done.out.partition("Commands:")[2], re.MULTILINE)
     assert (done.status, done.err, listed) == (0, "", list(COMMANDS))
     assert run("--version") == (0, f"ragidx, version {ragidx.__version__}\n", "")
 

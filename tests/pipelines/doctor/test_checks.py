@@ -272,7 +272,10 @@ def test_a_model_without_the_head_that_its_default_filter_reads_is_told_and_a_bu
     ]
     with pytest.raises(ModelError, match="has no unembedding matrix, so it has no spectrum"):
         ragidx.build(small_corpus, tmp_path / "index", model=folder, **options)
-    assert ragidx.build(small_corpus, tmp_path / "index", model=folder, **options, filter="truncation").n_chunks == 6
+    assert (
+        ragidx.build(small_corpus, tmp_path / "index", model=folder, **options, filter="truncation").report.n_chunks
+        == 6
+    )
 
 
 def test_a_head_of_eight_bits_is_told(tiny_model: Make, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def echo_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_corpus_becomes_an_index_with_one_chunk_for_each_short_document(small_corpus: Path, tmp_path: Path) -> None:
-    report = ragidx.build(small_corpus, tmp_path / "index")
+    report = ragidx.build(small_corpus, tmp_path / "index").report
 
     assert _counts(report) == (6, 0, 0, 0, 6, 0)
     assert report.committed
@@ -88,10 +88,10 @@ def test_a_corpus_becomes_an_index_with_one_chunk_for_each_short_document(small_
 
 @pytest.mark.slow
 def test_the_same_corpus_again_encodes_nothing_and_commits_nothing(small_corpus: Path, tmp_path: Path) -> None:
-    first = ragidx.build(small_corpus, tmp_path / "index")
+    first = ragidx.build(small_corpus, tmp_path / "index").report
     before = _times(tmp_path / "index")
 
-    second = ragidx.build(small_corpus, tmp_path / "index")
+    second = ragidx.build(small_corpus, tmp_path / "index").report
 
     assert _counts(second) == (0, 0, 6, 0, 0, 0)
     assert (second.committed, second.generation) == (False, first.generation)
@@ -102,8 +102,8 @@ def test_the_same_corpus_again_encodes_nothing_and_commits_nothing(small_corpus:
 def test_an_index_in_the_corpus_is_no_part_of_it_also_while_it_is_begun(small_corpus: Path, echo_index: Path) -> None:
     shutil.copytree(echo_index, small_corpus / "old" / "echo")
 
-    first = ragidx.build(small_corpus, small_corpus / "in[d]ex", strict=True)
-    second = ragidx.build(small_corpus, small_corpus / "in[d]ex", strict=True)
+    first = ragidx.build(small_corpus, small_corpus / "in[d]ex", strict=True).report
+    second = ragidx.build(small_corpus, small_corpus / "in[d]ex", strict=True).report
 
     assert (_counts(first), _counts(second)) == ((6, 0, 0, 0, 6, 0), (0, 0, 6, 0, 0, 0))
     assert first.skipped == second.skipped == {"a ragidx index": 2}
@@ -115,7 +115,7 @@ def test_an_idle_build_loads_no_model(small_corpus: Path, tmp_path: Path) -> Non
     ragidx.build(small_corpus, tmp_path / "index")
     code = (
         "import sys, ragidx; "
-        f"r = ragidx.build({str(small_corpus)!r}, {str(tmp_path / 'index')!r}); "
+        f"r = ragidx.build({str(small_corpus)!r}, {str(tmp_path / 'index')!r}).report; "
         "print(r.n_unchanged, sorted({'torch', 'transformers'} & set(sys.modules)))"
     )
 
@@ -129,7 +129,7 @@ def test_a_changed_document_alone_is_encoded_again(small_corpus: Path, tmp_path:
     ragidx.build(small_corpus, tmp_path / "index")
     (small_corpus / "lease.txt").write_text("The lease was torn up.\n")
 
-    report = ragidx.build(small_corpus, tmp_path / "index")
+    report = ragidx.build(small_corpus, tmp_path / "index").report
 
     assert _counts(report) == (0, 1, 5, 0, 1, 0)
     ragidx.build(small_corpus, tmp_path / "fresh")
@@ -140,11 +140,11 @@ def test_a_changed_document_alone_is_encoded_again(small_corpus: Path, tmp_path:
 def test_of_a_changed_document_the_changed_chunks_alone_are_encoded(small_corpus: Path, tmp_path: Path) -> None:
     paragraphs = [f"Paragraph {n} tells of {'many ' * 30}things numbered {n}." for n in range(6)]
     (small_corpus / "long.txt").write_text("\n\n".join(paragraphs))
-    first = ragidx.build(small_corpus, tmp_path / "index", chunk_size=40)
+    first = ragidx.build(small_corpus, tmp_path / "index", chunk_size=40).report
     paragraphs[2] = f"Another paragraph with {'other ' * 25}words."
     (small_corpus / "long.txt").write_text("\n\n".join(paragraphs))
 
-    report = ragidx.build(small_corpus, tmp_path / "index")
+    report = ragidx.build(small_corpus, tmp_path / "index").report
 
     assert first.n_encoded == 12
     assert _counts(report) == (0, 1, 6, 0, 1, 5)
@@ -156,10 +156,10 @@ def test_new_metadata_alone_change_a_document_without_encoding(small_corpus: Pat
     text = (small_corpus / "mill.md").read_text().replace("1790", "1791")
     (small_corpus / "mill.md").write_text(text)
 
-    report = ragidx.build(small_corpus, tmp_path / "index")
+    report = ragidx.build(small_corpus, tmp_path / "index").report
 
     assert _counts(report) == (0, 1, 5, 0, 0, 1)
-    hit = ragidx.Retriever.open(tmp_path / "index").search("old mill", k=1)[0]
+    hit = ragidx.Index(tmp_path / "index").search("old mill", k=1)[0]
     assert hit.metadata["year"] == 1791
 
 
@@ -168,10 +168,10 @@ def test_a_document_that_is_gone_from_the_corpus_is_gone_from_the_index(small_co
     ragidx.build(small_corpus, tmp_path / "index")
     (small_corpus / "lease.txt").unlink()
 
-    report = ragidx.build(small_corpus, tmp_path / "index")
+    report = ragidx.build(small_corpus, tmp_path / "index").report
 
     assert _counts(report) == (0, 0, 5, 1, 0, 0)
-    hits = ragidx.Retriever.open(tmp_path / "index").search("who signed the lease?", k=10)
+    hits = ragidx.Index(tmp_path / "index").search("who signed the lease?", k=10)
     assert len(hits) == 5
     assert "lease.txt" not in {hit.doc_id for hit in hits}
 
@@ -182,7 +182,7 @@ def test_equal_texts_are_encoded_once(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / "corpus" / f"{name}.txt").write_text("The same words.")
 
-    report = ragidx.build(tmp_path / "corpus", tmp_path / "index")
+    report = ragidx.build(tmp_path / "corpus", tmp_path / "index").report
 
     assert (report.n_chunks, report.n_encoded, report.n_reused) == (3, 1, 2)
 
@@ -192,7 +192,7 @@ def test_a_renamed_document_keeps_its_vectors(small_corpus: Path, tmp_path: Path
     ragidx.build(small_corpus, tmp_path / "index")
     (small_corpus / "lease.txt").rename(small_corpus / "contract.txt")
 
-    report = ragidx.build(small_corpus, tmp_path / "index")
+    report = ragidx.build(small_corpus, tmp_path / "index").report
 
     assert _counts(report) == (1, 0, 5, 1, 0, 1)
 
@@ -202,7 +202,7 @@ def test_options_that_are_left_out_are_the_indexs_own(small_corpus: Path, tmp_pa
     ragidx.build(small_corpus, tmp_path / "index", method="echo", dim=32, chunk_size=64)
     (small_corpus / "new.txt").write_text("Something new.")
 
-    report = ragidx.build(small_corpus, tmp_path / "index")
+    report = ragidx.build(small_corpus, tmp_path / "index").report
 
     assert (report.method, report.dim, report.n_encoded) == ("echo", 32, 1)
 
@@ -243,7 +243,7 @@ def test_another_model_for_an_index_is_an_error(
 def test_rebuild_replaces_the_index(small_corpus: Path, echo_index: Path, tmp_path: Path) -> None:
     shutil.copytree(echo_index, tmp_path / "index")
 
-    report = ragidx.build(small_corpus, tmp_path / "index", rebuild=True, dim=16)
+    report = ragidx.build(small_corpus, tmp_path / "index", rebuild=True, dim=16).report
 
     assert (report.method, report.dim, report.n_chunks, report.generation) == ("classical", 16, 6, 2)
     assert len(_rows(tmp_path / "index")) == 6
@@ -267,7 +267,7 @@ def test_a_wide_build_cut_to_a_prefix_equals_the_narrow_build(
 
 @pytest.mark.slow
 def test_headings_can_stand_in_front_of_what_is_encoded(small_corpus: Path, tmp_path: Path) -> None:
-    plain = ragidx.build(small_corpus, tmp_path / "plain")
+    plain = ragidx.build(small_corpus, tmp_path / "plain").report
     ragidx.build(small_corpus, tmp_path / "headed", headings=True)
 
     one, other = _rows(tmp_path / "plain"), _rows(tmp_path / "headed")
@@ -285,8 +285,8 @@ def test_a_model_that_moved_goes_on_with_its_index(
     ragidx.build(small_corpus, tmp_path / "index", model=str(first), dim=8)
     first.rename(second)
 
-    report = ragidx.build(small_corpus, tmp_path / "index", model=str(second))
-    hits = ragidx.Retriever.open(tmp_path / "index", model=str(second)).search("mill", k=1)
+    report = ragidx.build(small_corpus, tmp_path / "index", model=str(second)).report
+    hits = ragidx.Index(tmp_path / "index", model=str(second)).search("mill", k=1)
 
     assert report.n_unchanged == 6
     assert len(hits) == 1
@@ -334,12 +334,12 @@ def test_an_index_goes_on_whichever_way_its_tau_was_written(tmp_path: Path) -> N
     corpus.write_text("One text.")
     ragidx.build(corpus, index, tau=2)
     for tau in (None, 2, 2.0):
-        assert not ragidx.build(corpus, index, tau=tau).committed
+        assert not ragidx.build(corpus, index, tau=tau).report.committed
 
     state = json.loads((index / "manifest.json").read_bytes())  # as the command line wrote it once
     state["spec"]["filter"]["tau"], state["fingerprint"] = 2.0, "5e5f" * 16
     sign(index, state)
     corpus.write_text("One text more.")
-    report = ragidx.build(corpus, index, tau=2)
+    report = ragidx.build(corpus, index, tau=2).report
 
     assert (report.n_changed, report.n_chunks, Store.open(index).manifest.fingerprint) == (1, 1, "5e5f" * 16)

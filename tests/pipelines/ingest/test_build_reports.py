@@ -18,7 +18,7 @@ def test_an_empty_file_is_no_loss(tmp_path: Path) -> None:
     (tmp_path / "corpus" / "__init__.py").touch()
     (tmp_path / "corpus" / "a.txt").write_text("Bees.")
 
-    assert ragidx.build(tmp_path / "corpus", tmp_path / "index", strict=True).skipped == {"empty file": 1}
+    assert ragidx.build(tmp_path / "corpus", tmp_path / "index", strict=True).report.skipped == {"empty file": 1}
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ def test_what_is_left_out_is_counted_with_its_places(small_corpus: Path, tmp_pat
     (small_corpus / "blob.bin").write_bytes(b"\0\1\2" * 100)
     (small_corpus / "empty.txt").write_text(" \n")
 
-    report = ragidx.build(small_corpus, tmp_path / "index")
+    report = ragidx.build(small_corpus, tmp_path / "index").report
 
     assert report.skipped == {"binary file of unknown format '.bin'": 1, "empty text": 1}
     assert report.skipped_places == {
@@ -52,7 +52,7 @@ def test_what_is_left_out_is_counted_with_its_places(small_corpus: Path, tmp_pat
 def test_whole_documents_longer_than_the_model_are_cut_and_counted(tmp_path: Path, small_corpus: Path) -> None:
     (small_corpus / "long.txt").write_text("word " * 3000)
 
-    report = ragidx.build(small_corpus, tmp_path / "index", chunk_size="none", method="echo")
+    report = ragidx.build(small_corpus, tmp_path / "index", chunk_size="none", method="echo").report
 
     assert report.n_truncated == 1
     assert report.n_chunks == 7
@@ -110,9 +110,9 @@ def test_a_text_that_the_model_makes_nothing_of_is_in_no_count_of_chunks(tmp_pat
     (docs / "a.txt").write_text("The mill by the river grinds flour.", "utf-8")
     (docs / "b.txt").write_text("\u200b\u200b", "utf-8")
 
-    first = ragidx.build(docs, tmp_path / "index")
+    first = ragidx.build(docs, tmp_path / "index").report
     (docs / "c.txt").write_text("Cats sleep all day.", "utf-8")
-    second = ragidx.build(docs, tmp_path / "index")
+    second = ragidx.build(docs, tmp_path / "index").report
 
     assert (first.n_chunks, first.n_reused, first.n_chunks_unchanged) == (1, 0, 0)
     assert first.skipped == {"the model makes nothing of the text": 1}
@@ -129,7 +129,7 @@ def test_the_share_of_one_large_file_grows_with_what_of_it_is_encoded(tmp_path: 
         if progress.share is not None and not progress.deriving:
             shares.append((progress.share, progress.n_chunks / 12_000))
 
-    report = ragidx.build(tmp_path / "one.jsonl", tmp_path / "index", on_progress=seen)
+    report = ragidx.build(tmp_path / "one.jsonl", tmp_path / "index", on_progress=seen).report
 
     assert report.n_chunks == 12_000
     assert shares[0] == (pytest.approx(0, abs=1e-3), 0)

@@ -107,8 +107,8 @@ def test_prompts_for_one_text_are_averaged_at_every_layer(tiny: dict[str, Any]) 
 @pytest.mark.slow
 def test_a_build_stores_the_number_and_later_builds_keep_it(corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     index = tmp_path / "index"
-    report = ragidx.build(corpus, index, layer="auto", **tiny)
-    again = ragidx.build(corpus, index, layer="auto", **tiny)
+    report = ragidx.build(corpus, index, layer="auto", **tiny).report
+    again = ragidx.build(corpus, index, layer="auto", **tiny).report
 
     stored = EncoderSpec.from_json(dict(committed(index).spec["encoder"]))
     assert isinstance(stored.layer, int)
@@ -134,7 +134,7 @@ def test_the_choice_is_part_of_the_time_and_of_the_progress(
         told.append((progress.stage, progress.n_sample))
 
     monkeypatch.setattr(module, "choose_layer", chosen)
-    report = ragidx.build(corpus, tmp_path / "index", layer="auto", on_progress=on_progress, **tiny)
+    report = ragidx.build(corpus, tmp_path / "index", layer="auto", on_progress=on_progress, **tiny).report
 
     assert report.seconds > times[-1] - times[0]  # from the loading of the model for the choice to the last report
     assert ("choosing a layer", 20) in told

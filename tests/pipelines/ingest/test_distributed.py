@@ -163,9 +163,9 @@ def test_two_processes_give_the_vectors_of_one(
     many: Path, model: str, pids: list[int], filter_options: dict[str, Any]
 ) -> None:
     options = OPTIONS | filter_options
-    one = ragidx.build("corpus", "one", model=model, device="cpu", **options)
+    one = ragidx.build("corpus", "one", model=model, device="cpu", **options).report
     assert not pids
-    two = ragidx.build("corpus", "two", model=model, device="cpu,cpu", **options)
+    two = ragidx.build("corpus", "two", model=model, device="cpu,cpu", **options).report
 
     np.testing.assert_allclose(vectors("one"), vectors("two"), atol=2e-4)  # float16
     assert (two.device, two.n_tokens) == ("cpu,cpu", one.n_tokens)
@@ -173,7 +173,7 @@ def test_two_processes_give_the_vectors_of_one(
     assert Store.open("two").manifest.notes["device"] == "cpu,cpu"
     assert len(pids) == ("pca" not in options.values())  # the sample it is fitted on is the whole corpus
     assert all(is_gone(pid) for pid in pids)
-    assert ragidx.build("corpus", "two", model=model).n_encoded == 0
+    assert ragidx.build("corpus", "two", model=model).report.n_encoded == 0
 
 
 @pytest.mark.slow
@@ -193,7 +193,7 @@ def test_a_gguf_file_and_a_filter_reach_the_process(many: Path, model: str, pids
 def test_few_texts_start_no_process(many: Path, model: str, pids: list[int]) -> None:
     (many / "corpus" / "notes.jsonl").write_text('{"id": "a", "text": "bees make honey"}')
 
-    assert ragidx.build("corpus", "index", model=model, device="cpu,cpu", **OPTIONS).n_encoded == 1
+    assert ragidx.build("corpus", "index", model=model, device="cpu,cpu", **OPTIONS).report.n_encoded == 1
     assert pids == []
 
 
@@ -214,7 +214,7 @@ def test_a_process_that_is_killed_ends_the_build_and_the_next_one_goes_on(
         "`device`: the process of cpu ended by the signal SIGKILL\n"
         "  hint: run it again: it goes on where it was; if it ends again, name fewer devices"
     )
-    again = ragidx.build("corpus", "index", model=model, device="cpu", **OPTIONS)
+    again = ragidx.build("corpus", "index", model=model, device="cpu", **OPTIONS).report
     assert 0 < again.n_encoded < N
     assert again.n_encoded + again.n_reused == N
     ragidx.build("corpus", "one", model=model, device="cpu", **OPTIONS)

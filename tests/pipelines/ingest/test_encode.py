@@ -54,7 +54,7 @@ def test_every_chunk_without_a_vector_is_reported(tmp_path: Path) -> None:
     lines = [json.dumps({"id": f"d{number}", "text": text}) for number, text in enumerate(texts)]
     (tmp_path / "c.jsonl").write_text("\n".join(lines))
 
-    report = ragidx.build(tmp_path / "c.jsonl", tmp_path / "index")
+    report = ragidx.build(tmp_path / "c.jsonl", tmp_path / "index").report
 
     assert (report.n_chunks, report.n_encoded, report.n_reused) == (1, 2, 0)
     assert report.skipped_places == {

@@ -25,6 +25,8 @@ from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.report import StrictError
 from ragidx.pipelines.plan.plan import plan
 from ragidx.pipelines.sweep.sweep import sweep
+from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors.writer import IndexWriter
 
 from ...embedding_server import EmbeddingServer, Handler, after, status, vector_of, vectors
 from ...raising import message_of
@@ -34,7 +36,7 @@ ENDPOINT = "http://127.0.0.1:PORT/v1/embeddings"
 
 
 def build(server: EmbeddingServer, corpus: Path, index: Path, **options: Any) -> Any:
-    return ragidx.build(corpus, index, **{"model": "openai:m", "endpoint": server.url} | options)
+    return ragidx.build(corpus, index, **{"model": "openai:m", "endpoint": server.url} | options).report
 
 
 def error_of(server: EmbeddingServer, call: Any) -> str:
@@ -83,7 +85,7 @@ def test_the_vectors_of_an_index_are_the_servers_with_length_1(
 
 
 def test_a_question_is_answered_by_vectors_and_words(server: EmbeddingServer, index: Path) -> None:
-    retriever = ragidx.Retriever.open(index)
+    retriever = ragidx.Index(index)
 
     dense = retriever.search("The old mill stands where the river reaches the sea.", k=1, mode="dense")
     both = retriever.search("Who signed the lease?", k=1)
@@ -95,11 +97,11 @@ def test_a_question_is_answered_by_vectors_and_words(server: EmbeddingServer, in
 
 def test_what_did_not_change_is_not_asked_again(server: EmbeddingServer, index: Path, small_corpus: Path) -> None:
     server.replies.extend([status(500)] * 9)  # not even the canary
-    idle = ragidx.build(small_corpus, index)
+    idle = ragidx.build(small_corpus, index).report
     server.replies.clear()
     (small_corpus / "new.txt").write_text("A new text.\n")
 
-    report = ragidx.build(small_corpus, index)
+    report = ragidx.build(small_corpus, index).report
 
     assert not idle.committed
     assert idle.endpoint is None
@@ -117,13 +119,13 @@ def test_another_address_of_the_same_model_is_the_same_model(
 
     assert report.n_encoded == 1
     assert Store.open(index).manifest.notes["endpoint"] == f"{other}/embeddings"
-    assert ragidx.Retriever.open(index, endpoint=server.url).search("new", k=1)[0].doc_id == "new.txt"
+    assert ragidx.Index(index, endpoint=server.url).search("new", k=1)[0].doc_id == "new.txt"
     assert set(server.paths) == {"/v1/embeddings", "/other/embeddings"}
 
 
 def test_a_model_of_another_name_is_another(server: EmbeddingServer, index: Path, small_corpus: Path) -> None:
     building = error_of(server, lambda: build(server, small_corpus, index, model="openai:other"))
-    asking = error_of(server, lambda: ragidx.Retriever.open(index, model="openai:other").search("x"))
+    asking = error_of(server, lambda: ragidx.Index(index, model="openai:other").search("x"))
 
     assert building == (
         f"{index}: the index was built with other options: `model` is 'openai:m' in the index, 'openai:other' now\n"
@@ -161,18 +163,18 @@ def test_another_model_behind_the_same_name_is_noticed(
         "  hint: name the right server with `endpoint`, or build the index again with `rebuild=True`"
     )
 
-    assert error_of(server, lambda: ragidx.Retriever.open(index).search("x")) == message
+    assert error_of(server, lambda: ragidx.Index(index).search("x")) == message
     assert error_of(server, lambda: ragidx.build(small_corpus, index)) == message
     assert server.asked == [CANARY, CANARY]  # no text was sent to it
 
     build(server, small_corpus, index, rebuild=True)
-    assert ragidx.Retriever.open(index).search("A new text.", k=1, mode="dense")[0].doc_id == "new.txt"
+    assert ragidx.Index(index).search("A new text.", k=1, mode="dense")[0].doc_id == "new.txt"
 
 
 def test_another_width_is_noticed(server: EmbeddingServer, index: Path) -> None:
     server.width = 8
 
-    assert error_of(server, lambda: ragidx.Retriever.open(index).search("x")) == (
+    assert error_of(server, lambda: ragidx.Index(index).search("x")) == (
         f"{index}: the model 'openai:m' of {ENDPOINT} is not the one this index was made with: its vectors have 8 "
         "numbers now, and had 16\n"
         "  hint: name the right server with `endpoint`, or build the index again with `rebuild=True`"
@@ -263,16 +265,16 @@ def test_a_question_without_an_address_asks_this_machine_and_sends_no_key(
 ) -> None:
     monkeypatch.setenv("RAGIDX_API_KEY", KEY)
 
-    ragidx.Retriever.open(index).search("x")
-    ragidx.Retriever.open(index, endpoint=server.url).search("x")
+    ragidx.Index(index).search("x")
+    ragidx.Index(index, endpoint=server.url).search("x")
 
     assert [header.get("Authorization") for header in server.headers] == [None, None, f"Bearer {KEY}", f"Bearer {KEY}"]
 
 
 def test_an_index_sends_no_text_to_another_machine(server: EmbeddingServer, index: Path) -> None:
-    retriever = ragidx.Retriever.open(index)
+    retriever = ragidx.Index(index)
     far = "http://203.0.113.7/v1/embeddings"
-    retriever.store.manifest = dataclasses.replace(retriever.store.manifest, notes={"endpoint": far})
+    retriever.searcher.store.manifest = dataclasses.replace(retriever.searcher.store.manifest, notes={"endpoint": far})
 
     assert error_of(server, lambda: retriever.search("x")) == (
         f"`endpoint`: the index was made with the endpoint {far}, which is another machine\n"
@@ -288,8 +290,7 @@ def test_filters_that_need_no_weights_work(server: EmbeddingServer, many: Path, 
 
     assert report.dim == 8
     assert len(server.asked) == 302  # the sample of a fitted filter is encoded once; the canary twice
-    hits = ragidx.Retriever.open(tmp_path / "index").search("Document 7 is about item7 and item49.", k=1)
-    assert hits[0].doc_id == "many.jsonl#d7"
+    assert ragidx.Index(tmp_path / "index").search("Document 7 is about item7", k=1)[0].doc_id == "many.jsonl#d7"
 
 
 def test_embedfilter_needs_the_weights(server: EmbeddingServer, small_corpus: Path, tmp_path: Path) -> None:
@@ -352,8 +353,8 @@ def test_a_tokenizer_that_moved_is_named_again(server: EmbeddingServer, small_co
     (small_corpus / "new.txt").write_text("A new text.\n")
 
     missing = error_of(server, lambda: ragidx.build(small_corpus, tmp_path / "index"))
-    asked = ragidx.Retriever.open(tmp_path / "index").search("lease", k=1)
-    report = ragidx.build(small_corpus, tmp_path / "index", tokenizer=str(tmp_path / "two.json"))
+    asked = ragidx.Index(tmp_path / "index").search("lease", k=1)
+    report = ragidx.build(small_corpus, tmp_path / "index", tokenizer=str(tmp_path / "two.json")).report
 
     assert missing == (
         f"`tokenizer={tmp_path / 'one.json'}`: there is no such file\n  hint: name the model's tokenizer.json"
@@ -371,20 +372,20 @@ def test_precomputed_vectors_are_asked_by_the_model_that_made_them(server: Embed
     pq.write_table(pa.table(rows), tmp_path / "vectors.parquet")
     options: dict[str, Any] = {"model": "openai:m", "endpoint": server.url}
 
-    report = ragidx.build_vectors(tmp_path / "vectors.parquet", tmp_path / "index", **options)
-    with ragidx.IndexWriter(tmp_path / "index", 16) as writer:
+    report = build_vectors(tmp_path / "vectors.parquet", tmp_path / "index", **options)
+    with IndexWriter(tmp_path / "index", 16) as writer:
         writer.add(["more"], [vector_of("something else").tolist()], ["something else"])
         writer.commit()
-    hits = ragidx.Retriever.open(tmp_path / "index").search("something else", k=1, mode="dense")
+    hits = ragidx.Index(tmp_path / "index").search("something else", k=1, mode="dense")
     server.seed = 1
 
     assert report.queries is not None
     assert report.queries.n_checked == 32
     assert hits[0].chunk_id == "more"
     with pytest.raises(ModelError, match="is not the one this index was made with"):
-        ragidx.Retriever.open(tmp_path / "index").search("x")
+        ragidx.Index(tmp_path / "index").search("x")
     with pytest.raises(SpecError, match="did not make these vectors"):
-        ragidx.build_vectors(tmp_path / "vectors.parquet", tmp_path / "other", **options)
+        build_vectors(tmp_path / "vectors.parquet", tmp_path / "other", **options)
 
 
 def test_what_keeps_an_index_as_it_is_keeps_its_model(server: EmbeddingServer, index: Path) -> None:
@@ -395,5 +396,5 @@ def test_what_keeps_an_index_as_it_is_keeps_its_model(server: EmbeddingServer, i
     compact(index)
     shrink(index, dim=8)
 
-    assert ragidx.Retriever.open(index).search("Bees dance", k=1, mode="dense")[0].doc_id == "facts.jsonl#bees"
+    assert ragidx.Index(index).search("Bees dance", k=1, mode="dense")[0].doc_id == "facts.jsonl#bees"
     assert server.asked == [CANARY, "Bees dance"]

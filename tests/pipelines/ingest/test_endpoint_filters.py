@@ -43,7 +43,7 @@ def corpus(tmp_path: Path) -> Path:
 
 def build(server: EmbeddingServer, corpus: Path, index: Path, **options: Any) -> Any:
     asked = {"model": "openai:m", "endpoint": server.url, "filter": "pca", "dim": 8, "filter_sample": SAMPLE}
-    return ragidx.build(corpus, index, **asked | options)
+    return ragidx.build(corpus, index, **asked | options).report
 
 
 def journals(index: Path) -> list[Path]:

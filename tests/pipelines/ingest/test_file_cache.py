@@ -45,7 +45,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def index(corpus: Path, tmp_path: Path) -> Path:
     """Of the corpus, built once."""
-    report = ragidx.build(corpus, tmp_path / "index")
+    report = ragidx.build(corpus, tmp_path / "index").report
     assert (report.n_added, report.n_unopened) == (3, 0)
     return tmp_path / "index"
 
@@ -82,13 +82,13 @@ def _texts(index: Path) -> dict[str, str]:
 
 def test_a_second_build_opens_no_file(corpus: Path, index: Path, closed: None) -> None:
     before = Store.open(index).manifest.generation
-    report = ragidx.build(corpus, index)
+    report = ragidx.build(corpus, index).report
     assert _counts(report) == (3, 3, 0, 0, 0)
     assert (report.committed, report.generation, report.n_documents, report.skipped) == (False, before, 3, {})
 
 
 def test_reread_opens_every_file(corpus: Path, index: Path, run: Callable[..., Done]) -> None:
-    assert _counts(ragidx.build(corpus, index, reread=True)) == (0, 3, 0, 0, 0)
+    assert _counts(ragidx.build(corpus, index, reread=True).report) == (0, 3, 0, 0, 0)
     for options, unopened in ((["--reread"], 0), ([], 3)):
         told = run("build", str(corpus), "--index", str(index), "--json", *options)
         assert json.loads(told.out)["n_unopened"] == unopened
@@ -107,7 +107,7 @@ def test_a_change_that_hides_behind_size_and_time_of_writing_is_noticed(corpus: 
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     after = file.stat()
     assert (after.st_size, after.st_mtime_ns, after.st_ino) == (before.st_size, before.st_mtime_ns, before.st_ino)
-    assert _counts(ragidx.build(corpus, index)) == (2, 2, 0, 1, 0)
+    assert _counts(ragidx.build(corpus, index).report) == (2, 2, 0, 1, 0)
     assert _texts(index)["a.txt:0-11"] == "Ants sleep."
 
 
@@ -117,16 +117,16 @@ def test_a_file_put_in_another_s_place_is_noticed(corpus: Path, index: Path) -> 
     before = (corpus / "a.txt").stat()
     os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
     other.rename(corpus / "a.txt")
-    assert _counts(ragidx.build(corpus, index)) == (2, 2, 0, 1, 0)
+    assert _counts(ragidx.build(corpus, index).report) == (2, 2, 0, 1, 0)
     assert _texts(index)["a.txt:0-11"] == "Ants think."
 
 
 def test_a_file_that_was_only_touched_is_read_and_found_unchanged(corpus: Path, index: Path) -> None:
     (corpus / "a.txt").touch()
     _settle()
-    report = ragidx.build(corpus, index)
+    report = ragidx.build(corpus, index).report
     assert (_counts(report), report.committed) == ((2, 3, 0, 0, 0), False)
-    assert _counts(ragidx.build(corpus, index)) == (3, 3, 0, 0, 0)
+    assert _counts(ragidx.build(corpus, index).report) == (3, 3, 0, 0, 0)
 
 
 def test_a_file_just_written_is_read_again(corpus: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_a_file_just_written_is_read_again(corpus: Path, index: Path, monkeypatc
     monkeypatch.undo()
     (corpus / "new.txt").write_text("Dogs bark.")
     ragidx.build(corpus, index)
-    assert _counts(ragidx.build(corpus, index)) == (3, 4, 0, 0, 0)
+    assert _counts(ragidx.build(corpus, index).report) == (3, 4, 0, 0, 0)
     assert seen._SETTLED_NS == 2_000_000_000
 
 
@@ -142,7 +142,7 @@ def test_new_renamed_and_removed_files_beside_those_passed_over(corpus: Path, in
     (corpus / "b.txt").write_text("Birds fly.")
     (corpus / "c.txt").rename(corpus / "d.txt")
     (corpus / "deep" / "b.txt").unlink()
-    report = ragidx.build(corpus, index)
+    report = ragidx.build(corpus, index).report
     assert (_counts(report), report.n_reused) == ((1, 1, 2, 0, 2), 1)
     assert _texts(index) == {"a.txt:0-11": "Ants build.", "b.txt:0-10": "Birds fly.", "d.txt:0-11": "Cats sleep."}
 
@@ -155,8 +155,8 @@ def test_a_file_of_many_records_is_one_file(corpus: Path, index: Path, closed: N
     _settle()
     with pytest.MonkeyPatch.context() as open_again:
         open_again.setattr(source_file, "_open_regular", lambda path: path.open("rb"))
-        assert _counts(ragidx.build(corpus, index)) == (0, 0, 5, 0, 3)
-    assert _counts(ragidx.build(corpus, index)) == (1, 5, 0, 0, 0)
+        assert _counts(ragidx.build(corpus, index).report) == (0, 0, 5, 0, 3)
+    assert _counts(ragidx.build(corpus, index).report) == (1, 5, 0, 0, 0)
 
 
 def test_what_is_left_out_of_a_file_is_told_at_every_build(corpus: Path, index: Path) -> None:
@@ -164,7 +164,7 @@ def test_what_is_left_out_of_a_file_is_told_at_every_build(corpus: Path, index: 
     (corpus / "none.txt").write_text("")
     _settle()
     for unopened, unchanged, added in ((3, 3, 1), (4, 4, 0), (4, 4, 0)):  # a file without a document is read again
-        report = ragidx.build(corpus, index)
+        report = ragidx.build(corpus, index).report
         assert _counts(report) == (unopened, unchanged, added, 0, 0)
         assert sum(report.skipped.values()) == 2
 
@@ -179,7 +179,7 @@ def test_a_file_whose_id_is_that_of_a_file_passed_over_is_left_out(corpus: Path,
 
     counts = []
     for _ in range(3):
-        report = ragidx.build(corpus, index)
+        report = ragidx.build(corpus, index).report
         counts.append((*_counts(report), report.n_documents, report.committed, report.skipped))
 
     told = {REPEATED: 1}
@@ -209,10 +209,10 @@ def test_strict_opens_the_files_of_an_index_in_which_a_document_is_cut(
 ) -> None:
     whole: dict[str, Any] = {"model": str(tiny_model("llama")), "method": "classical", "chunk_size": "none"}
     ragidx.build(corpus, index, rebuild=True, **whole)
-    assert _counts(ragidx.build(corpus, index, strict=True))[0] == 3
+    assert _counts(ragidx.build(corpus, index, strict=True).report)[0] == 3
     (corpus / "long.txt").write_text("7" * 500)
     _settle()
-    assert ragidx.build(corpus, index).n_truncated == 1
+    assert ragidx.build(corpus, index).report.n_truncated == 1
 
     with pytest.raises(StrictError) as fault:
         ragidx.build(corpus, index, strict=True)
@@ -222,7 +222,7 @@ def test_strict_opens_the_files_of_an_index_in_which_a_document_is_cut(
 
 def test_a_restored_document_comes_back_with_its_untouched_file(corpus: Path, index: Path) -> None:
     delete(index, ids=["a.txt"])
-    assert _counts(ragidx.build(corpus, index, restore=True)) == (2, 2, 1, 0, 0)
+    assert _counts(ragidx.build(corpus, index, restore=True).report) == (2, 2, 1, 0, 0)
     assert len(_texts(index)) == 3
 
 
@@ -231,21 +231,21 @@ def test_after_going_back_the_files_are_read_that_the_old_state_has_otherwise(co
     _settle()
     ragidx.build(corpus, index)
     rollback(index, 1)
-    assert _counts(ragidx.build(corpus, index)) == (2, 2, 0, 1, 0)
+    assert _counts(ragidx.build(corpus, index).report) == (2, 2, 0, 1, 0)
     assert _texts(index)["a.txt:0-11"] == "Ants march."
 
 
 def test_a_replaced_index_is_made_from_all_files(corpus: Path, index: Path) -> None:
-    assert _counts(ragidx.build(corpus, index, rebuild=True)) == (0, 0, 3, 0, 0)
-    assert _counts(ragidx.build(corpus, index)) == (3, 3, 0, 0, 0)
+    assert _counts(ragidx.build(corpus, index, rebuild=True).report) == (0, 0, 3, 0, 0)
+    assert _counts(ragidx.build(corpus, index).report) == (3, 3, 0, 0, 0)
 
 
 def test_a_folder_that_becomes_one_of_beir_is_read_again(corpus: Path, index: Path) -> None:
     (corpus / "corpus.jsonl").write_text('{"_id": "1", "title": "Ants", "text": "build."}')
     _settle()
-    assert ragidx.build(corpus, index).n_added == 1
+    assert ragidx.build(corpus, index).report.n_added == 1
     (corpus / "queries.jsonl").write_text("")
-    assert _counts(ragidx.build(corpus, index)) == (0, 0, 1, 0, 4)
+    assert _counts(ragidx.build(corpus, index).report) == (0, 0, 1, 0, 4)
     assert _texts(index) == {"1:0-11": "Ants build."}
 
 
@@ -259,7 +259,7 @@ def test_whatever_else_a_document_depends_on_makes_files_unknown(
     if what == "a reader":  # of somebody else, who may change it from day to day
         monkeypatch.setattr(seen, "added_endings", lambda: (".txt",))
     try:
-        assert _counts(ragidx.build(corpus, index)) == (0, 3, 0, 0, 0)
+        assert _counts(ragidx.build(corpus, index).report) == (0, 3, 0, 0, 0)
     finally:
         seen._rules_of.cache_clear()
 
@@ -316,8 +316,8 @@ def test_a_damaged_cache_costs_reading_and_nothing_else(corpus: Path, index: Pat
     (corpus / "a.txt").write_text("Ants march.")
     _settle()
     damage(index / FILE_CACHE)
-    assert _counts(ragidx.build(corpus, index)) == (0, 2, 0, 1, 0)
-    assert _counts(ragidx.build(corpus, index)) == ((0 if damage is _folder else 3), 3, 0, 0, 0)
+    assert _counts(ragidx.build(corpus, index).report) == (0, 2, 0, 1, 0)
+    assert _counts(ragidx.build(corpus, index).report) == ((0 if damage is _folder else 3), 3, 0, 0, 0)
     assert _texts(index)["a.txt:0-11"] == "Ants march."
 
 

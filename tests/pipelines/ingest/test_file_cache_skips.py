@@ -16,6 +16,7 @@ from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers import source_file
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest import file_cache
+from ragidx.pipelines.ingest.build import add
 from ragidx.pipelines.ingest.removal import document_ids
 from ragidx.pipelines.ingest.report import BuildReport, StrictError
 from ragidx.pipelines.maintain.delete import delete
@@ -40,7 +41,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def index(corpus: Path, tmp_path: Path) -> Path:
     """Of the corpus, built once."""
-    assert ragidx.build(corpus, tmp_path / "index", **SMALL).n_added == 2
+    assert ragidx.build(corpus, tmp_path / "index", **SMALL).report.n_added == 2
     return tmp_path / "index"
 
 
@@ -67,7 +68,7 @@ def _told(report: BuildReport) -> dict[str, list[str]]:
 @pytest.mark.usefixtures("closed")
 def test_neither_is_opened_and_each_skip_is_reported_with_its_place(corpus: Path, index: Path) -> None:
     for _ in range(2):
-        report = ragidx.build(corpus, index)
+        report = ragidx.build(corpus, index).report
 
         assert (report.n_unopened, report.n_unchanged, report.committed) == (2, 2, False)
         assert report.skipped == {"binary file": 1, "not valid JSON": 1}
@@ -88,7 +89,7 @@ def test_the_documents_of_a_member_that_cannot_be_read_now_stay(corpus: Path, in
     time.sleep(0.05)
 
     for unopened, added in ((1, 1), (2, 0)):
-        report = ragidx.build(corpus, index)
+        report = ragidx.build(corpus, index).report
         assert (report.n_unopened, report.n_added, report.n_removed, report.n_unreadable) == (unopened, added, 0, 1)
     assert "a.zip/good.txt" in document_ids(Store.open(index))
 
@@ -97,19 +98,19 @@ def test_what_is_skipped_in_the_walk_beside_a_file_is_not_noted_with_it(corpus: 
     (corpus / "b.jsonl#x").symlink_to("nowhere")
 
     for _ in range(3):
-        assert sum(ragidx.build(corpus, index).skipped.values()) == 3
+        assert sum(ragidx.build(corpus, index).report.skipped.values()) == 3
 
 
 def test_a_source_that_is_not_built_keeps_what_was_skipped_of_it(corpus: Path, index: Path, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "c.txt").write_text("Cats sleep.")
     time.sleep(0.05)
-    ragidx.add(tmp_path / "more", index)
+    add(tmp_path / "more", index)
     (tmp_path / "more" / "c.txt").write_text("Cats hunt.")
     time.sleep(0.05)
-    assert ragidx.build(tmp_path / "more", index).skipped == {}
+    assert ragidx.build(tmp_path / "more", index).report.skipped == {}
 
-    report = ragidx.build(index=index)
+    report = ragidx.build(index=index).report
 
     assert (report.n_unopened, report.skipped) == (3, {"binary file": 1, "not valid JSON": 1})
 
@@ -126,9 +127,9 @@ def test_a_file_of_which_the_next_reading_may_take_more_is_read_again(
         other.setattr(readers, "_reader", lambda file: read)
         (corpus / "a.zip").touch()
         time.sleep(0.05)
-        assert ragidx.build(corpus, index).n_unopened == 1
+        assert ragidx.build(corpus, index).report.n_unopened == 1
 
-    report = ragidx.build(corpus, index)
+    report = ragidx.build(corpus, index).report
     assert (report.n_unopened, report.n_changed) == (1, 1)
 
 
@@ -141,7 +142,7 @@ def test_more_skips_than_are_noted_are_reported_by_reading(
     time.sleep(0.05)
 
     for _ in range(2):
-        report = ragidx.build(corpus, index)
+        report = ragidx.build(corpus, index).report
         assert (report.n_unopened, report.skipped) == (1, {"binary file": 1, "not valid JSON": 9})
 
 
@@ -149,5 +150,5 @@ def test_a_member_that_was_deleted_by_hand_is_counted_at_every_build(corpus: Pat
     delete(index, ids=["b.jsonl#1"])
 
     for _ in range(2):
-        report = ragidx.build(corpus, index)
+        report = ragidx.build(corpus, index).report
         assert (report.n_unopened, report.n_deleted_before, sum(report.skipped.values())) == (1, 1, 2)

@@ -17,7 +17,7 @@ from ragidx.indexer.filters.filter import Filter
 from ragidx.indexer.specs import FILTERS, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.report import Progress
-from ragidx.retriever.retriever import FILTER_FILE
+from ragidx.retriever.models import FILTER_FILE
 
 from .conftest import FITTED, WORDS
 
@@ -45,10 +45,10 @@ def _journals(index: Path) -> list[Path]:
 
 @pytest.mark.parametrize("name", [name for name in FILTERS if name != "none"])
 def test_an_index_of_any_filter_answers(name: str, corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    report = ragidx.build(corpus, tmp_path / "index", **tiny, filter=name, dim=12)
+    report = ragidx.build(corpus, tmp_path / "index", **tiny, filter=name, dim=12).report
 
     text = json.loads(corpus.read_text().splitlines()[7])["text"]
-    hit = ragidx.Retriever.open(tmp_path / "index").search(text, k=1, mode="dense")[0]
+    hit = ragidx.Index(tmp_path / "index").search(text, k=1, mode="dense")[0]
     assert (report.n_chunks, report.n_encoded, report.n_reused, report.dim) == (60, 60, 0, 12)
     assert report.n_fitted == (60 if name in FITTED else 0)
     assert Store.open(tmp_path / "index").manifest.dim == 12
@@ -58,7 +58,7 @@ def test_an_index_of_any_filter_answers(name: str, corpus: Path, tmp_path: Path,
 
 
 def test_no_filter_stores_no_matrix(corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    report = ragidx.build(corpus, tmp_path / "index", **tiny, filter="none")
+    report = ragidx.build(corpus, tmp_path / "index", **tiny, filter="none").report
 
     assert (report.dim, report.n_fitted) == (32, 0)
     assert FILTER_FILE not in Store.open(tmp_path / "index").manifest.files
@@ -70,9 +70,9 @@ def test_what_is_stored_is_the_embedding_through_the_stored_filter(
 ) -> None:
     ragidx.build(corpus, tmp_path / "index", **tiny, filter=name, dim=12)
 
-    stored, retriever = _vectors(tmp_path / "index"), ragidx.Retriever.open(tmp_path / "index")
+    stored, retriever = _vectors(tmp_path / "index"), ragidx.Index(tmp_path / "index")
     texts = {row["id"]: row["text"] for row in map(json.loads, corpus.read_text().splitlines())}
-    raw = retriever.encoder.encode_document([texts[key.partition("#")[2].partition(":")[0]] for key in stored])
+    raw = retriever.searcher.encoder.encode_document([texts[key.partition("#")[2].partition(":")[0]] for key in stored])
     vectors = _filter(tmp_path / "index")(raw)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(np.array(list(stored.values())), vectors, atol=2e-3)
@@ -81,7 +81,7 @@ def test_what_is_stored_is_the_embedding_through_the_stored_filter(
 def test_the_fit_is_that_of_the_embeddings_of_the_corpus(corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     ragidx.build(corpus, tmp_path / "index", **tiny, filter="whitening", dim=20)
 
-    encoder = ragidx.Retriever.open(tmp_path / "index").encoder
+    encoder = ragidx.Index(tmp_path / "index").searcher.encoder
     raw = encoder.encode_document([json.loads(line)["text"] for line in corpus.read_text().splitlines()])
     whitened = _filter(tmp_path / "index")(raw)
     np.testing.assert_allclose(whitened.mean(axis=0), 0, atol=1e-3)
@@ -93,10 +93,10 @@ def test_the_fit_is_that_of_the_embeddings_of_the_corpus(corpus: Path, tmp_path:
 
 def test_the_fit_does_not_depend_on_the_order_of_the_corpus(corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     options = {**tiny, "filter": "pca", "dim": 8, "filter_sample": 25}
-    first = ragidx.build(corpus, tmp_path / "one", **options)
+    first = ragidx.build(corpus, tmp_path / "one", **options).report
     corpus.write_text("".join(sorted(corpus.read_text().splitlines(keepends=True), key=lambda line: line[::-1])))
 
-    second = ragidx.build(corpus, tmp_path / "other", **options)
+    second = ragidx.build(corpus, tmp_path / "other", **options).report
 
     assert (first.n_fitted, second.n_fitted) == (25, 25)
     assert _filter(tmp_path / "one").to_bytes() == _filter(tmp_path / "other").to_bytes()
@@ -120,8 +120,8 @@ def test_the_sample_holds_chunks_as_the_build_cuts_them(tmp_path: Path, tiny: di
     for word in WORDS[:4]:
         (folder / f"{word}.txt").write_text("\n\n".join(f"Paragraph {n} of the {word}, {'so ' * n}." for n in range(8)))
 
-    cut = ragidx.build(folder, tmp_path / "cut", **tiny, filter="pca", dim=3, chunk_size=16)
-    whole = ragidx.build(folder, tmp_path / "whole", **tiny, filter="pca", dim=3, chunk_size="none")
+    cut = ragidx.build(folder, tmp_path / "cut", **tiny, filter="pca", dim=3, chunk_size=16).report
+    whole = ragidx.build(folder, tmp_path / "whole", **tiny, filter="pca", dim=3, chunk_size="none").report
 
     assert cut.n_fitted == cut.n_chunks > 20
     assert (whole.n_fitted, whole.n_chunks) == (4, 4)
@@ -131,7 +131,7 @@ def test_equal_texts_count_in_the_sample_and_are_encoded_once(tmp_path: Path, ti
     rows = [{"id": n, "text": f"Said {n % 5} times."} for n in range(20)]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    report = ragidx.build(tmp_path / "corpus.jsonl", tmp_path / "index", **tiny, filter="pca", dim=3)
+    report = ragidx.build(tmp_path / "corpus.jsonl", tmp_path / "index", **tiny, filter="pca", dim=3).report
 
     assert (report.n_fitted, report.n_chunks, report.n_encoded, report.n_reused) == (20, 20, 5, 15)
 
@@ -146,7 +146,7 @@ def test_later_builds_go_on_with_the_first_fit(name: str, corpus: Path, tmp_path
     with corpus.open("a") as stream:
         stream.writelines(json.dumps({"id": f"new{n}", "text": f"Quite another text {n}"}) + "\n" for n in range(30))
 
-    report = ragidx.build(corpus, tmp_path / "index", device="cpu", dtype="float32")
+    report = ragidx.build(corpus, tmp_path / "index", device="cpu", dtype="float32").report
 
     assert (report.n_added, report.n_encoded, report.n_fitted, report.dim) == (30, 30, 0, 9)
     assert _filter(tmp_path / "index").to_bytes() == before
@@ -156,7 +156,7 @@ def test_later_builds_go_on_with_the_first_fit(name: str, corpus: Path, tmp_path
 def test_the_same_corpus_again_commits_nothing(corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     ragidx.build(corpus, tmp_path / "index", **tiny, filter="whitening", dim=9)
 
-    again = ragidx.build(corpus, tmp_path / "index", filter="whitening", dim=9)
+    again = ragidx.build(corpus, tmp_path / "index", filter="whitening", dim=9).report
 
     assert (again.committed, again.n_fitted, again.n_unchanged) == (False, 0, 60)
 
@@ -166,7 +166,7 @@ def test_a_rebuild_fits_anew(corpus: Path, tmp_path: Path, tiny: dict[str, Any])
     before = _filter(tmp_path / "index").to_bytes()
     corpus.write_text("".join(corpus.read_text().splitlines(keepends=True)[:40]))
 
-    report = ragidx.build(corpus, tmp_path / "index", **tiny, filter="pca", dim=9, rebuild=True)
+    report = ragidx.build(corpus, tmp_path / "index", **tiny, filter="pca", dim=9, rebuild=True).report
 
     assert (report.n_fitted, report.n_chunks) == (40, 40)
     assert _filter(tmp_path / "index").to_bytes() != before
@@ -210,7 +210,7 @@ def test_a_build_that_was_killed_fits_the_same_filter_and_goes_on(
     kill(corpus, tmp_path / "index", options, at=45)
     assert len(_journals(tmp_path / "index")) == 1
 
-    report = ragidx.build(corpus, tmp_path / "index", **options)
+    report = ragidx.build(corpus, tmp_path / "index", **options).report
 
     assert report.n_reused >= 25  # of those that are not in the sample
     ragidx.build(corpus, tmp_path / "whole", **options)
@@ -227,7 +227,7 @@ def test_vectors_of_another_fit_are_never_taken_from_the_journal(
     kill(corpus, tmp_path / "index", options, at=45)
     corpus.write_text("".join(corpus.read_text().splitlines(keepends=True)[:50]))
 
-    report = ragidx.build(corpus, tmp_path / "index", **options)
+    report = ragidx.build(corpus, tmp_path / "index", **options).report
 
     assert (report.n_reused, report.n_encoded) == (0, 50)
     ragidx.build(corpus, tmp_path / "whole", **options)

@@ -40,7 +40,7 @@ def test_standard_input_goes_into_an_index_whose_filter_is_fitted(
     ragidx.build(corpus, tmp_path / "index", **tiny, filter="pca", dim=9)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "one"}\n')))
 
-    assert ragidx.build("-", tmp_path / "index", allow_removal=True).n_added == 1
+    assert ragidx.build("-", tmp_path / "index", allow_removal=True).report.n_added == 1
 
 
 @pytest.mark.parametrize("name", ["whitening", "pca"])
@@ -52,7 +52,7 @@ def test_a_corpus_that_is_too_small_for_the_width_is_refused(
         "  hint: give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter"
     )
     assert not (tmp_path / "index").exists()
-    assert ragidx.build(small_corpus, tmp_path / "index", **tiny, filter=name, dim=5).dim == 5
+    assert ragidx.build(small_corpus, tmp_path / "index", **tiny, filter=name, dim=5).report.dim == 5
 
 
 @pytest.mark.parametrize("name", FITTED)
@@ -78,7 +78,7 @@ def test_an_empty_corpus_is_told_as_ever(tmp_path: Path, tiny: dict[str, Any]) -
 def test_what_is_left_out_is_counted_once(small_corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     (small_corpus / "blob.bin").write_bytes(b"\0\1\2" * 100)
 
-    report = ragidx.build(small_corpus, tmp_path / "index", **tiny, filter="pca", dim=4)
+    report = ragidx.build(small_corpus, tmp_path / "index", **tiny, filter="pca", dim=4).report
 
     assert report.skipped == {"binary file of unknown format '.bin'": 1}
 
@@ -122,10 +122,10 @@ def test_a_sentence_transformers_model_takes_filters_that_read_no_head(
 ) -> None:
     model = str(tiny_sentence_transformer)
 
-    report = ragidx.build(corpus, tmp_path / "index", model=model, filter=name, dim=8)
+    report = ragidx.build(corpus, tmp_path / "index", model=model, filter=name, dim=8).report
 
     assert (report.method, report.dim) == ("sentence-transformers", 8)
-    assert len(ragidx.Retriever.open(tmp_path / "index").search("mill", k=3)) == 3
+    assert len(ragidx.Index(tmp_path / "index").search("mill", k=3)) == 3
 
 
 @pytest.mark.parametrize("name", ["embedfilter", "bulk", "optimal"])

@@ -47,7 +47,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def languages(index: Path) -> dict[str, object]:
-    hits = ragidx.Retriever.open(index).search("a lease", 10, mode="dense")
+    hits = ragidx.Index(index).search("a lease", 10, mode="dense")
     return {hit.doc_id.partition("#")[2]: hit.metadata.get("language") for hit in hits}
 
 
@@ -69,7 +69,7 @@ def test_documents_get_their_language_and_keep_one_of_their_own(
 
     expected = {**{code: code for code in TEXTS}, "own": "Swiss", "none": None}
     assert languages(tmp_path / "index") == expected
-    (hit,) = ragidx.Retriever.open(tmp_path / "index").search("rent", 9, where='language == "de"')
+    (hit,) = ragidx.Index(tmp_path / "index").search("rent", 9, where='language == "de"')
     assert hit.doc_id.endswith("#de")
 
 
@@ -79,13 +79,13 @@ def test_the_setting_is_kept_and_a_change_writes_all_documents_again_but_encodes
 ) -> None:
     index = tmp_path / "index"
     ragidx.build(corpus, index)
-    added = ragidx.build(corpus, index, language=True)
-    same = ragidx.build(corpus, index)
+    added = ragidx.build(corpus, index, language=True).report
+    same = ragidx.build(corpus, index).report
     with corpus.open("a") as stream:
         stream.write(json.dumps({"id": "more", "text": TEXTS["de"] + " Danach nicht."}) + "\n")
-    more = ragidx.build(corpus, index)
+    more = ragidx.build(corpus, index).report
     named = languages(index)
-    removed = ragidx.build(corpus, index, language=False)
+    removed = ragidx.build(corpus, index, language=False).report
 
     assert (added.n_changed, added.n_encoded, added.n_reused) == (5, 0, 5)
     assert not same.committed

@@ -50,8 +50,11 @@ def test_a_stored_row_is_its_texts_vector_and_a_second_build_is_idle(case: str, 
     options = METHODS[case]
     encoder_options = {name: value for name, value in options.items() if name != "chunk_size"}
 
-    first = ragidx.build("corpus", "index", model=model, filter="none", device="cpu", dtype="float32", **options)
-    second, again = ragidx.build("corpus", "index"), ragidx.build("corpus", "index", model=model, **options)
+    first = ragidx.build("corpus", "index", model=model, filter="none", device="cpu", dtype="float32", **options).report
+    second, again = (
+        ragidx.build("corpus", "index").report,
+        ragidx.build("corpus", "index", model=model, **options).report,
+    )
 
     assert (first.n_documents, first.committed) == (6, True)
     for idle in (second, again):
@@ -67,8 +70,8 @@ def test_a_stored_row_is_its_texts_vector_and_a_second_build_is_idle(case: str, 
             np.testing.assert_allclose(stored, unit, atol=1e-3)  # rows are kept in float16
             assert np.abs(stored - stored.mean(axis=0)).max() > 1e-2  # and are not all one
         else:
-            retriever = ragidx.Retriever.open("index", device="cpu", dtype="float32")
-            np.testing.assert_allclose(retriever.encode(QUERIES), unit, atol=1e-5)
+            retriever = ragidx.Index("index", device="cpu", dtype="float32")
+            np.testing.assert_allclose(retriever.searcher.encode(QUERIES), unit, atol=1e-5)
             for hits, query in zip(retriever.search_batch(QUERIES, 6, mode="dense"), unit, strict=True):
                 exact = sorted((stored @ query).tolist(), reverse=True)[:6]
                 assert [hit.score for hit in hits] == pytest.approx(exact, abs=2e-3)
@@ -78,25 +81,25 @@ def test_an_adapters_folder_is_a_model(model: str, tmp_path: Path) -> None:
     write_adapter(tmp_path / "mntp", model)
     (tmp_path / Path(model).name).symlink_to(model)
 
-    alone = ragidx.build("corpus", "alone", model="mntp", method="llm2vec", filter="none")
+    alone = ragidx.build("corpus", "alone", model="mntp", method="llm2vec", filter="none").report
 
     assert alone.n_encoded == 6
     # The same weights under other names are the same index.
-    assert ragidx.build("corpus", "alone", model=model, adapters=("mntp",)).n_encoded == 0
-    hits = ragidx.Retriever.open("alone").search("bees", 1)
+    assert ragidx.build("corpus", "alone", model=model, adapters=("mntp",)).report.n_encoded == 0
+    hits = ragidx.Index("alone").search("bees", 1)
     assert len(hits) == 1
 
 
 def test_an_index_is_opened_where_its_adapters_and_pooler_are_now(model: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"adapters": ("mntp",), "pooling": "trainable", "pooler": "rows.safetensors"}
     ragidx.build("corpus", "index", model=model, method="llm2vec", filter="none", **options)
-    before = ragidx.Retriever.open("index").encode(QUERIES)
+    before = ragidx.Index("index").searcher.encode(QUERIES)
     (tmp_path / "moved").mkdir()
     for name in ("mntp", "rows.safetensors"):
         (tmp_path / name).rename(tmp_path / "moved" / name)
 
-    after = ragidx.Retriever.open("index", adapters=["moved/mntp"], pooler="moved/rows.safetensors").encode(QUERIES)
+    after = ragidx.Index("index", adapters=["moved/mntp"], pooler="moved/rows.safetensors").searcher.encode(QUERIES)
 
     np.testing.assert_allclose(after, before, atol=1e-6)
     with pytest.raises(ragidx.RagidxError, match="no adapter 'mntp'"):
-        ragidx.Retriever.open("index").encode(QUERIES)
+        ragidx.Index("index").searcher.encode(QUERIES)

@@ -48,18 +48,18 @@ def test_later_builds_compute_as_the_first_one_did(
     options: dict[str, Any] = {"model": model, "method": "classical", "device": "cpu", "filter": "none"}
     index = tmp_path / "index"
     measures("mixed", "ada")
-    first = ragidx.build(corpus, index, **options)
+    first = ragidx.build(corpus, index, **options).report
     measures("float32", "bob")
     (corpus / "new.txt").write_text("A new text.\n")
 
-    later = ragidx.build(corpus, index)
+    later = ragidx.build(corpus, index).report
     (corpus / "new.txt").unlink()
-    deleted = ragidx.build(corpus, index)
+    deleted = ragidx.build(corpus, index).report
     (corpus / "more.txt").write_text("One more.\n")
-    named = ragidx.build(corpus, index, dtype="float32")
-    elsewhere = ragidx.build(corpus, tmp_path / "other", **options)
+    named = ragidx.build(corpus, index, dtype="float32").report
+    elsewhere = ragidx.build(corpus, tmp_path / "other", **options).report
     measures("float32", "ada")
-    remembered = ragidx.build(corpus, tmp_path / "third", **options)
+    remembered = ragidx.build(corpus, tmp_path / "third", **options).report
 
     assert (first.dtype, later.dtype, named.dtype) == ("mixed", "mixed", "float32")
     assert deleted.n_encoded == 0
@@ -81,7 +81,7 @@ def test_a_build_that_was_interrupted_goes_on_in_its_format(
         ragidx.build(corpus, tmp_path / "index", on_progress=stop, **options)
     measures("float32", "bob")
 
-    report = ragidx.build(corpus, tmp_path / "index", **options)
+    report = ragidx.build(corpus, tmp_path / "index", **options).report
 
     assert report.dtype == "mixed"
     assert Store.open(tmp_path / "index").manifest.notes["dtype"] == "mixed"

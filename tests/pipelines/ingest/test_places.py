@@ -45,7 +45,7 @@ def test_a_hit_knows_the_page_on_which_it_begins(tmp_path: Path) -> None:
     found = pages_of(tmp_path / "index")
     assert {page for text, page in found if "lake" in text} == {1, 2, 3}
     assert [page for _, page in found] == sorted(page or 0 for _, page in found)
-    (hit,) = ragidx.Retriever.open(tmp_path / "index").search("Vostok lake", 1, mode="lexical")
+    (hit,) = ragidx.Index(tmp_path / "index").search("Vostok lake", 1, mode="lexical")
     assert (hit.page, hit.line) == (2, None)
 
 
@@ -98,7 +98,7 @@ def test_the_hits_of_records_have_their_lines_and_those_of_beir_none(
     assert dict(found) == {"a.csv#1": 2, "a.csv#2": 5, "b.jsonl#1": 1, "b.jsonl#2": 4, "c.json#1": None}
     assert len(found) > 5  # a record of two lines is cut, and all of it has the line on which it begins
     assert len(set(found)) == 5
-    (hit,) = ragidx.Retriever.open("other").search("ants", 1)
+    (hit,) = ragidx.Index("other").search("ants", 1)
     assert (hit.doc_id, hit.line) == ("7", None)
     assert "  a.csv#2:5\n" in run("query", "bees", "--index", "index").out
 
@@ -114,13 +114,13 @@ def test_an_index_without_lines_of_records_goes_on_and_writes_nothing(
         older.setattr(Document, "positions", lambda self, offsets: ((None, None) for _ in offsets))
         ragidx.build(corpus, tmp_path / "index")
 
-    same = ragidx.build(corpus, tmp_path / "index", reread=True)
+    same = ragidx.build(corpus, tmp_path / "index", reread=True).report
     (corpus / "a.csv").write_bytes(CSV.replace(b"2,Bees", b"2,Some bees"))
-    report = ragidx.build(corpus, tmp_path / "index")
+    report = ragidx.build(corpus, tmp_path / "index").report
 
     assert (same.n_unchanged, same.n_encoded, same.committed) == (2, 0, False)
     assert (report.n_unchanged, report.n_changed, report.n_encoded) == (1, 1, 1)
-    hits = ragidx.Retriever.open(tmp_path / "index").search("mill bees", 9)
+    hits = ragidx.Index(tmp_path / "index").search("mill bees", 9)
     assert {hit.doc_id: hit.line for hit in hits} == {"a.csv#1": None, "a.csv#2": 5}
 
 
@@ -201,7 +201,7 @@ def test_every_document_has_the_fields_of_its_file(corpus: Path, tmp_path: Path)
 def test_conditions_ask_for_the_file(corpus: Path, tmp_path: Path, where: str, expected: list[str]) -> None:
     ragidx.build(corpus, tmp_path / "index")
 
-    hits = ragidx.Retriever.open(tmp_path / "index").search("mill tower lease", where=where)
+    hits = ragidx.Index(tmp_path / "index").search("mill tower lease", where=where)
 
     assert [hit.doc_id for hit in hits] == expected
 
@@ -213,7 +213,7 @@ def test_a_touched_file_encodes_and_writes_nothing(corpus: Path, tmp_path: Path)
     for path in (corpus / "docs").iterdir():
         path.touch()
 
-    report = ragidx.build(corpus, tmp_path / "index")
+    report = ragidx.build(corpus, tmp_path / "index").report
 
     assert (report.n_unchanged, report.n_encoded, report.n_reused, report.committed) == (3, 0, 0, False)
     assert metadata_of(tmp_path / "index") == before
@@ -227,8 +227,8 @@ def test_an_archive_with_hidden_members_is_not_opened_again(corpus: Path, tmp_pa
         os.utime(path, (1_700_000_000, 1_700_000_000))
     time.sleep(2.1)  # a file that was written in the last two seconds is not noted
 
-    first = ragidx.build(corpus, tmp_path / "index")
-    second = ragidx.build(corpus, tmp_path / "index")
+    first = ragidx.build(corpus, tmp_path / "index").report
+    second = ragidx.build(corpus, tmp_path / "index").report
 
     assert first.skipped == {"hidden": 1}
     assert (second.n_unopened, second.n_unchanged) == (3, 3)
@@ -259,6 +259,6 @@ def test_an_index_without_these_fields_goes_on_and_encodes_nothing(
         ragidx.build(corpus, tmp_path / "index")
     assert metadata_of(tmp_path / "index")["docs/Mill.TXT"] == {}
 
-    report = ragidx.build(corpus, tmp_path / "index", reread=True)
+    report = ragidx.build(corpus, tmp_path / "index", reread=True).report
 
     assert (report.n_encoded, report.n_changed, report.n_unchanged) == (0, 1, 2)  # the one with a field of its own

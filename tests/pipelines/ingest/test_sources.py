@@ -12,6 +12,8 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import CorpusError, QueryError, SpecError
 from ragidx.indexer.store.source_list import SourceEntry, owner_of, sources_of, stored_path
+from ragidx.pipelines.ingest.build import add
+from ragidx.pipelines.maintain.sources import remove, sources
 
 from ...raising import message_of
 
@@ -33,13 +35,13 @@ def write(name: str, text: str) -> None:
 
 
 def ids(where: str | None = None) -> list[str]:
-    hits = ragidx.Retriever.open("index").search("insects", 100, where=where, mode="dense")
+    hits = ragidx.Index("index").search("insects", 100, where=where, mode="dense")
     return sorted(hit.doc_id for hit in hits)
 
 
 def test_the_first_source_has_bare_ids_and_later_ones_their_name_in_front(two: Path) -> None:
     assert ids() == ["a.md", "b.md", "papers/a.md"]
-    assert [(one.name, one.prefix, one.n_documents) for one in ragidx.sources("index")] == [
+    assert [(one.name, one.prefix, one.n_documents) for one in sources("index")] == [
         ("docs", "", 2),
         ("papers", "papers/", 1),
     ]
@@ -48,7 +50,7 @@ def test_the_first_source_has_bare_ids_and_later_ones_their_name_in_front(two: P
 @pytest.mark.slow
 def test_adding_a_source_encodes_it_alone_and_renames_nothing(two: Path) -> None:
     write("notes/a.md", "crickets")
-    report = ragidx.add("notes", "index")
+    report = add("notes", "index")
     assert (report.n_added, report.n_encoded, report.n_removed, report.n_documents) == (1, 1, 0, 4)
     assert ids() == ["a.md", "b.md", "notes/a.md", "papers/a.md"]
 
@@ -58,7 +60,7 @@ def test_a_build_without_a_path_brings_all_sources_up_to_date_in_one_commit(two:
     write("docs/c.md", "hornets")
     Path("papers/a.md").unlink()
     write("papers/b.md", "beetles")
-    report = ragidx.build(index="index")
+    report = ragidx.build(index="index").report
     assert (report.n_added, report.n_removed, report.generation) == (2, 1, 2)
     assert ids() == ["a.md", "b.md", "c.md", "papers/b.md"]
 
@@ -68,7 +70,7 @@ def test_a_build_of_one_source_leaves_the_others(two: Path) -> None:
     write("docs/c.md", "hornets")
     write("papers/b.md", "beetles")
     Path("papers/a.md").unlink()
-    report = ragidx.build("docs", "index")
+    report = ragidx.build("docs", "index").report
     assert (report.n_added, report.n_removed, report.n_documents) == (1, 0, 4)
     assert ids() == ["a.md", "b.md", "c.md", "papers/a.md"]
 
@@ -80,37 +82,37 @@ def test_files_of_a_source_that_was_not_built_are_not_opened_by_the_next_build_o
     ragidx.build(index="index", reread=True)
     write("docs/c.md", "hornets")
     ragidx.build("docs", "index")
-    papers = ragidx.build("papers", "index")
+    papers = ragidx.build("papers", "index").report
     assert (papers.n_unopened, papers.n_unchanged) in ((0, 1), (1, 1))  # times of an inode cannot be set back
-    assert ragidx.build(index="index").n_documents == 4
+    assert ragidx.build(index="index").report.n_documents == 4
 
 
 @pytest.mark.slow
 def test_an_idle_build_of_all_commits_nothing(two: Path) -> None:
-    assert ragidx.build(index="index").committed is False
-    assert ragidx.build("papers", "index").committed is False
+    assert ragidx.build(index="index").report.committed is False
+    assert ragidx.build("papers", "index").report.committed is False
 
 
 @pytest.mark.slow
 def test_removing_a_source_takes_its_documents_and_nothing_else(two: Path) -> None:
-    assert ragidx.remove("papers", "index") == 1
+    assert remove("papers", "index") == 1
     assert ids() == ["a.md", "b.md"]
-    assert [one.name for one in ragidx.sources("index")] == ["docs"]
+    assert [one.name for one in sources("index")] == ["docs"]
     assert Path("papers/a.md").is_file()
-    assert ragidx.build(index="index").n_documents == 2
+    assert ragidx.build(index="index").report.n_documents == 2
 
 
 @pytest.mark.slow
 def test_the_first_source_can_be_removed_and_the_others_keep_their_ids(two: Path) -> None:
-    assert ragidx.remove("docs", "index") == 2
+    assert remove("docs", "index") == 2
     assert ids() == ["papers/a.md"]
-    assert ragidx.build("papers", "index").committed is False
+    assert ragidx.build("papers", "index").report.committed is False
 
 
 @pytest.mark.slow
 def test_removing_an_unknown_source_names_a_near_one(two: Path) -> None:
     with pytest.raises(QueryError) as fault:
-        ragidx.remove("paper", "index")
+        remove("paper", "index")
     assert fault.value.message == "the index has no source 'paper'; did you mean 'papers'?"
     assert fault.value.hint == "`ragidx sources` lists them"
 
@@ -137,13 +139,13 @@ def test_a_folder_that_is_no_source_is_refused_and_the_index_is_as_it_was(two: P
 @pytest.mark.slow
 def test_a_source_that_was_moved_is_recognised_by_what_it_holds(two: Path) -> None:
     Path("papers").rename("articles")
-    report = ragidx.build("articles", "index")
+    report = ragidx.build("articles", "index").report
     assert (report.n_unchanged, report.n_added, report.n_removed, report.committed) == (1, 0, 0, True)
-    assert [(one.name, one.root(Path("index")).name) for one in ragidx.sources("index")] == [
+    assert [(one.name, one.root(Path("index")).name) for one in sources("index")] == [
         ("docs", "docs"),
         ("papers", "articles"),
     ]
-    assert ragidx.build(index="index").committed is False
+    assert ragidx.build(index="index").report.committed is False
 
 
 @pytest.mark.slow
@@ -151,7 +153,7 @@ def test_an_index_that_moves_with_its_sources_still_finds_them(two: Path) -> Non
     Path("elsewhere").mkdir()
     for name in ("docs", "papers", "index"):
         Path(name).rename(f"elsewhere/{name}")
-    assert ragidx.build(index="elsewhere/index").n_unchanged == 3
+    assert ragidx.build(index="elsewhere/index").report.n_unchanged == 3
 
 
 @pytest.mark.slow
@@ -163,7 +165,7 @@ def test_a_root_that_is_gone_stops_the_build(two: Path) -> None:
     with pytest.raises(CorpusError, match="papers: cannot be opened: No such file or directory"):
         ragidx.build("papers", "index")
     assert ids() == ["a.md", "b.md", "papers/a.md"]
-    assert ragidx.build(index="index", allow_removal=True).n_removed == 1
+    assert ragidx.build(index="index", allow_removal=True).report.n_removed == 1
 
 
 @pytest.mark.slow
@@ -177,7 +179,7 @@ def test_most_of_one_source_is_not_removed_without_being_asked(folder: Path) -> 
         Path(f"papers/{number}.md").unlink()
     with pytest.raises(SpecError, match="index: papers: this build would remove 6 of 10 documents"):
         ragidx.build(index="index")
-    assert ragidx.build(index="index", allow_removal=True).n_removed == 6
+    assert ragidx.build(index="index", allow_removal=True).report.n_removed == 6
 
 
 @pytest.mark.slow
@@ -189,14 +191,14 @@ def test_a_source_that_is_empty_now_keeps_its_documents(two: Path) -> None:
     assert fault.value.hint == (
         "`ragidx remove-source papers` takes it out; `allow_removal=True` removes its documents, and keeps it"
     )
-    assert ragidx.build(index="index", allow_removal=True).n_removed == 1
-    assert [one.n_documents for one in ragidx.sources("index")] == [2, 0]
+    assert ragidx.build(index="index", allow_removal=True).report.n_removed == 1
+    assert [one.n_documents for one in sources("index")] == [2, 0]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root opens every file")
 def test_a_file_without_permission_keeps_its_documents(two: Path) -> None:
     Path("papers/a.md").chmod(0)
-    report = ragidx.build(index="index", reread=True)
+    report = ragidx.build(index="index", reread=True).report
     assert (report.n_unreadable, report.unreadable, report.n_removed) == (1, ["papers/a.md"], 0)
 
 
@@ -204,7 +206,7 @@ def test_a_file_without_permission_keeps_its_documents(two: Path) -> None:
 def test_a_file_that_became_unreadable_keeps_its_documents_and_is_reported(two: Path) -> None:
     Path("docs/b.md").write_bytes(b"\0\1\2" * 100)
     write("docs/c.md", "hornets")
-    report = ragidx.build(index="index")
+    report = ragidx.build(index="index").report
     assert (report.n_unreadable, report.unreadable, report.n_removed, report.n_added) == (1, ["b.md"], 0, 1)
     assert ids() == ["a.md", "b.md", "c.md", "papers/a.md"]
 
@@ -212,7 +214,7 @@ def test_a_file_that_became_unreadable_keeps_its_documents_and_is_reported(two: 
 @pytest.mark.slow
 def test_a_file_that_was_emptied_loses_its_documents(two: Path) -> None:
     Path("docs/b.md").write_text("")
-    report = ragidx.build(index="index")
+    report = ragidx.build(index="index").report
     assert (report.n_unreadable, report.n_removed, report.removed) == (0, 1, ["b.md"])
 
 
@@ -222,7 +224,7 @@ def test_two_equal_files_of_which_one_goes_lose_one_document(folder: Path) -> No
         write(name, "the same words")
     ragidx.build("docs", "index", **SMALL)
     Path("docs/a.md").unlink()
-    assert ragidx.build("docs", "index").removed == ["a.md"]
+    assert ragidx.build("docs", "index").report.removed == ["a.md"]
     assert ids() == ["b.md"]
 
 
@@ -231,20 +233,20 @@ def test_globs_of_a_source_hold_for_later_builds(folder: Path) -> None:
     write("docs/a.md", "bees")
     write("docs/a.txt", "wasps")
     ragidx.build("docs", "index", include="*.md", **SMALL)
-    assert ragidx.build(index="index").n_documents == 1
-    assert ragidx.build("docs", "index", include="*").n_documents == 2
+    assert ragidx.build(index="index").report.n_documents == 1
+    assert ragidx.build("docs", "index", include="*").report.n_documents == 2
 
 
 @pytest.mark.slow
 def test_a_path_that_begins_with_the_name_of_another_source_is_skipped(two: Path) -> None:
     write("docs/papers/x.md", "moths")
-    report = ragidx.build(index="index")
+    report = ragidx.build(index="index").report
     assert report.skipped == {"its path begins with the name of another source": 1}
     assert ids() == ["a.md", "b.md", "papers/a.md"]
     write("docs/papers/a.md", "moths")
     write("papers/b.md", "beetles")
     Path("papers/a.md").unlink()
-    assert ragidx.build(index="index").removed == ["papers/a.md"]
+    assert ragidx.build(index="index").report.removed == ["papers/a.md"]
 
 
 @pytest.mark.slow
@@ -253,9 +255,9 @@ def test_a_name_that_begins_ids_of_the_index_is_refused(folder: Path) -> None:
     write("papers/a.md", "ants")
     ragidx.build("docs", "index", **SMALL)
     with pytest.raises(SpecError) as fault:
-        ragidx.add("papers", "index")
+        add("papers", "index")
     assert fault.value.message == "documents of the index have ids that begin with 'papers/'"
-    assert ragidx.add("papers", "index", name="articles").n_added == 1
+    assert add("papers", "index", name="articles").n_added == 1
 
 
 @pytest.mark.slow
@@ -263,18 +265,18 @@ def test_a_name_that_begins_ids_of_the_index_is_refused(folder: Path) -> None:
 def test_a_name_that_cannot_begin_ids_is_refused(name: str, two: Path) -> None:
     write("notes/a.md", "crickets")
     with pytest.raises(SpecError, match="cannot be the name of a source"):
-        ragidx.add("notes", "index", name=name)
+        add("notes", "index", name=name)
 
 
 @pytest.mark.slow
 def test_a_name_or_path_that_the_index_has_already_is_refused(two: Path) -> None:
     write("notes/a.md", "crickets")
     with pytest.raises(SpecError, match="the index has a source 'papers' already"):
-        ragidx.add("notes", "index", name="papers")
+        add("notes", "index", name="papers")
     with pytest.raises(SpecError, match="it is a source of the index already: 'docs'"):
-        ragidx.add("docs", "index", name="again")
+        add("docs", "index", name="again")
     with pytest.raises(SpecError, match="one name is for one source"):
-        ragidx.add(["notes", "docs"], "index", name="both")
+        add(["notes", "docs"], "index", name="both")
 
 
 def test_a_path_in_a_source_or_around_one_is_refused_unless_globs_part_them(folder: Path) -> None:
@@ -285,7 +287,7 @@ def test_a_path_in_a_source_or_around_one_is_refused_unless_globs_part_them(fold
 
     twice = "its files would be in the index twice\n  hint: "
     for call, message in (
-        (lambda: ragidx.add("all", "index"), f"all: the source 'docs' is in it: {twice}leave it out with `exclude`"),
+        (lambda: add("all", "index"), f"all: the source 'docs' is in it: {twice}leave it out with `exclude`"),
         (lambda: ragidx.build("all/docs/a.md", "index"), f"all/docs/a.md: it is in the source 'docs' already: {twice}"
          f"`ragidx build {folder / 'all/docs'}` brings that up to date"),
         (lambda: ragidx.build(["all", "all/docs"], "new"), f"all/docs: it is in the source 'all' already: {twice}"
@@ -294,8 +296,8 @@ def test_a_path_in_a_source_or_around_one_is_refused_unless_globs_part_them(fold
          "  hint: build without it, then `ragidx add more/docs --name NAME`"),
     ):  # fmt: skip
         assert message_of(SpecError, call) == message
-    ragidx.add("all", "index", exclude=["docs/"])
-    assert {entry.name: entry.n_documents for entry in ragidx.sources("index")} == {"docs": 1, "all": 1}
+    add("all", "index", exclude=["docs/"])
+    assert {entry.name: entry.n_documents for entry in sources("index")} == {"docs": 1, "all": 1}
 
 
 @pytest.mark.slow
@@ -304,7 +306,7 @@ def test_standard_input_and_a_beir_folder_stay_alone(two: Path) -> None:
     write("beir/queries.jsonl", "")
     for path, reason in (("-", "standard input"), ("beir", "a BEIR folder")):
         with pytest.raises(SpecError, match=f"{reason} cannot be one of several sources"):
-            ragidx.add(path, "index")
+            add(path, "index")
         with pytest.raises(SpecError, match=f"{reason} cannot be one of several sources"):
             ragidx.build(["docs", path], "other", **SMALL)
 
@@ -321,15 +323,15 @@ def test_what_was_deleted_by_hand_stays_out_until_it_is_restored(two: Path) -> N
     from ragidx.pipelines.maintain.delete import delete
 
     delete("index", ids=["b.md", "papers/a.md"])
-    assert [one.n_documents for one in ragidx.sources("index")] == [1, 0]
+    assert [one.n_documents for one in sources("index")] == [1, 0]
     write("docs/b.md", "wasps and hornets")
-    report = ragidx.build(index="index", allow_removal=True)
+    report = ragidx.build(index="index", allow_removal=True).report
     assert (report.n_deleted_before, report.n_added, report.committed) == (2, 0, False)
     assert ids() == ["a.md"]
-    report = ragidx.build(index="index", restore=True)
+    report = ragidx.build(index="index", restore=True).report
     assert (report.n_deleted_before, report.n_added) == (0, 2)
     assert ids() == ["a.md", "b.md", "papers/a.md"]
-    assert ragidx.build(index="index").n_deleted_before == 0
+    assert ragidx.build(index="index").report.n_deleted_before == 0
 
 
 def test_an_index_without_a_list_of_sources_has_the_one_that_it_was_built_from(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ragidx
-from ragidx import Retriever
+from ragidx import Index
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.store.manifest import read_manifest
 from ragidx.indexer.store.store import Store
@@ -61,7 +61,7 @@ A, B = {"text": ["note"], "id": "key"}, {"text": ["summary"], "title": "title"}
 
 
 def test_how_files_are_read_is_in_the_report_and_the_manifest(corpus: Path, tmp_path: Path) -> None:
-    report = ragidx.build(corpus, tmp_path / "index")
+    report = ragidx.build(corpus, tmp_path / "index").report
 
     assert report.fields == {"a.csv": A | {"title": None, "new": True}, "b.jsonl": B | {"new": True}}
     assert report.to_json()["fields"] == report.fields
@@ -73,13 +73,13 @@ def test_how_files_are_read_is_in_the_report_and_the_manifest(corpus: Path, tmp_
 def test_an_idle_build_keeps_it_and_a_new_row_is_read_as_those_before(corpus: Path, tmp_path: Path) -> None:
     ragidx.build(corpus, tmp_path / "index")
 
-    idle = ragidx.build(corpus, tmp_path / "index")
+    idle = ragidx.build(corpus, tmp_path / "index").report
     assert (idle.n_unopened, idle.committed) == (3, False)
     assert idle.fields == {"a.csv": A | {"title": None, "new": False}, "b.jsonl": B | {"new": False}}
 
     short = "".join(f"K-{n},Oslo,{'x' if n else sentence(0)}\n" for n in range(9))
     (corpus / "a.csv").write_text(f"key,city,note\n{short}")
-    report = ragidx.build(corpus, tmp_path / "index")
+    report = ragidx.build(corpus, tmp_path / "index").report
 
     assert report.fields["a.csv"] == A | {"title": None, "new": False}  # by their values they would be lines now
     assert texts(tmp_path / "index")["a.csv#K-8"] == "x"
@@ -89,27 +89,30 @@ def test_an_idle_build_keeps_it_and_a_new_row_is_read_as_those_before(corpus: Pa
 def test_another_setting_reads_the_files_again_that_it_is_about(corpus: Path, tmp_path: Path) -> None:
     ragidx.build(corpus, tmp_path / "index")
 
-    report = ragidx.build(corpus, tmp_path / "index", text_field=["*.csv=city+note"], id_field="*.csv=key")
+    report = ragidx.build(corpus, tmp_path / "index", text_field=["*.csv=city+note"], id_field="*.csv=key").report
 
     assert (report.n_unopened, report.n_unchanged, report.n_added, report.n_removed) == (2, 9, 8, 8)
     assert texts(tmp_path / "index")["a.csv#K-1"] == f"city: Oslo\n\nnote: {sentence(1)}"
-    assert ragidx.build(corpus, tmp_path / "index", text_field="*.csv=city+note", id_field="*.csv=key").n_unopened == 3
-    assert ragidx.build(corpus, tmp_path / "index", text_field="summary", id_field="*.csv=key").n_unopened == 1
+    assert (
+        ragidx.build(corpus, tmp_path / "index", text_field="*.csv=city+note", id_field="*.csv=key").report.n_unopened
+        == 3
+    )
+    assert ragidx.build(corpus, tmp_path / "index", text_field="summary", id_field="*.csv=key").report.n_unopened == 1
 
 
 def test_another_setting_of_fields_reads_the_files_again_that_it_is_about(corpus: Path, tmp_path: Path) -> None:
     ragidx.build(corpus, tmp_path / "index")
     fields = {"context": "*.csv=city", "title": "*.csv=key"}
 
-    report = ragidx.build(corpus, tmp_path / "index", fields=fields)
+    report = ragidx.build(corpus, tmp_path / "index", fields=fields).report
 
     assert (report.n_unopened, report.n_changed, report.n_unchanged) == (2, 8, 9)
     assert report.fields == {"a.csv": A | {"title": "key", "new": False}, "b.jsonl": B | {"new": False}}
     assert texts(tmp_path / "index")["a.csv#K-1"] == f"city: Oslo\n{sentence(1)}"
-    assert ragidx.build(corpus, tmp_path / "index", fields=fields).n_unopened == 3
-    other = ragidx.build(corpus, tmp_path / "index", fields=fields | {"metadata": "*.jsonl=tags"})
+    assert ragidx.build(corpus, tmp_path / "index", fields=fields).report.n_unopened == 3
+    other = ragidx.build(corpus, tmp_path / "index", fields=fields | {"metadata": "*.jsonl=tags"}).report
     assert (other.n_unopened, other.n_changed, other.n_encoded) == (2, 8, 0)
-    without = ragidx.build(corpus, tmp_path / "index")
+    without = ragidx.build(corpus, tmp_path / "index").report
     assert (without.n_unopened, without.n_changed) == (1, 16)
     assert without.fields == {"a.csv": A | {"title": None, "new": False}, "b.jsonl": B | {"new": False}}
 
@@ -124,10 +127,10 @@ def test_dates_of_mails_and_records_compare_as_times_whatever_their_zones(tmp_pa
     times = ["2024-05-05T23:30:00-05:00", "2024-05-05T23:40:00+09:00"]
     (folder / "log.jsonl").write_text("".join(json.dumps({"text": "Lease.", "date": one}) + "\n" for one in times))
 
-    report = ragidx.build(folder, tmp_path / "index")
+    report = ragidx.build(folder, tmp_path / "index").report
 
     assert report.skipped_places == {"the field 'date': not a date": ["bad.eml"]}
-    hits = Retriever.open(tmp_path / "index").search("lease", where='date >= "2024-05-06"')
+    hits = Index(tmp_path / "index").search("lease", where='date >= "2024-05-06"')
     assert sorted(hit.doc_id for hit in hits) == ["log.jsonl#1", "west.eml"]
 
 

@@ -13,6 +13,8 @@ from ragidx.corpora.errors import CorpusError
 from ragidx.indexer.store.lock import LOCK, Lock
 from ragidx.indexer.store.manifest import JOURNAL, SEGMENTS
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
+from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors.writer import IndexWriter
 
 from ..conftest import Done
 
@@ -86,21 +88,21 @@ def test_a_folder_that_held_anything_before_is_left_alone(tmp_path: Path) -> Non
 
 
 def test_a_folder_that_another_writer_has_taken_meanwhile_is_left_to_it(tmp_path: Path) -> None:
-    others: list[ragidx.IndexWriter] = []
+    others: list[IndexWriter] = []
 
-    _refuse(tmp_path / "index", lambda index: others.append(ragidx.IndexWriter(index, 2)))
+    _refuse(tmp_path / "index", lambda index: others.append(IndexWriter(index, 2)))
     _commit(others[0])
 
-    assert len(ragidx.IndexReader.open(tmp_path / "index")) == 1
+    assert ragidx.Index(tmp_path / "index").count() == 1
 
 
 def test_what_was_committed_stays(tmp_path: Path) -> None:
-    _refuse(tmp_path / "index", lambda index: _commit(ragidx.IndexWriter(index, 2)))
+    _refuse(tmp_path / "index", lambda index: _commit(IndexWriter(index, 2)))
 
-    assert len(ragidx.IndexReader.open(tmp_path / "index")) == 1
+    assert ragidx.Index(tmp_path / "index").count() == 1
 
 
-def _commit(writer: ragidx.IndexWriter) -> None:
+def _commit(writer: IndexWriter) -> None:
     with writer:
         writer.add(["a"], [[1.0, 0.0]])
         writer.commit()
@@ -123,7 +125,7 @@ def test_vectors_of_which_none_can_be_taken_leave_no_index(folder: Path) -> None
     np.save(folder / "v.npy", np.zeros((3, 2)))
 
     with pytest.raises(CorpusError, match="there is no vector that can be read"):
-        ragidx.build_vectors("v.npy", "deep/index")
+        build_vectors("v.npy", "deep/index")
 
     assert _names(folder) == ["v.npy"]
 
@@ -139,6 +141,6 @@ def test_a_build_that_is_refused_after_it_has_encoded_keeps_what_it_encoded(
         patch.setattr("ragidx.indexer.writing.writer.commit", refuse)
         with pytest.raises(_Refused):
             ragidx.build(small_corpus, tmp_path / "index")
-    report = ragidx.build(small_corpus, tmp_path / "index")
+    report = ragidx.build(small_corpus, tmp_path / "index").report
 
     assert (report.n_encoded, report.n_reused) == (0, 6)

@@ -86,9 +86,9 @@ def test_every_chunk_has_its_own_line_though_chunks_overlap(overlap: int, head: 
 
     ragidx.build(corpus, "index", chunk_size=32, chunk_overlap=overlap)
 
-    rows = ragidx.IndexReader.open("index").get(doc_id="a.md")
+    rows = ragidx.Index("index").searcher.rows(doc_id="a.md")
     whole = (head + body).split("\n")
-    assert len(rows) > 10
+    assert len(rows.searcher) > 10
     assert any(after.start < before.end for before, after in itertools.pairwise(rows)) == (overlap > 0)
     for row in rows:
         assert row.line is not None
@@ -143,7 +143,7 @@ def test_a_word_is_found_by_its_stem(corpus: Path) -> None:
 
     def found(**options: str) -> list[str]:
         ragidx.build(corpus, "index", **options)  # type: ignore[arg-type]
-        return [hit.doc_id for hit in ragidx.Retriever.open("index").search("grinding mills", mode="lexical")]
+        return [hit.doc_id for hit in ragidx.Index("index").search("grinding mills", mode="lexical")]
 
     assert found() == ["a.txt"]
     assert found(stemmer="none") == []
@@ -158,7 +158,7 @@ def test_the_words_of_a_files_path_are_found_and_those_of_files_of_records_are_n
     ragidx.build(corpus, "index")
 
     def found(question: str) -> list[str]:
-        return sorted(hit.doc_id for hit in ragidx.Retriever.open("index").search(question, mode="lexical", fold=False))
+        return sorted(hit.doc_id for hit in ragidx.Index("index").search(question, mode="lexical", fold=False))
 
     assert found("dentist") == ["health/dentist_visit.eml.txt"]
     assert found("health") == ["health/dentist_visit.eml.txt", "health/knee.md"]
@@ -173,10 +173,10 @@ def test_another_stemmer_encodes_nothing_and_stays(corpus: Path) -> None:
     (corpus / "a.txt").write_text(ENGLISH)
     ragidx.build(corpus, "index")
 
-    other = ragidx.build(corpus, "index", stemmer="german")
-    later = ragidx.build(corpus, "index")
+    other = ragidx.build(corpus, "index", stemmer="german").report
+    later = ragidx.build(corpus, "index").report
     (corpus / "b.txt").write_text(ENGLISH * 2)
-    more = ragidx.build(corpus, "index")
+    more = ragidx.build(corpus, "index").report
 
     assert (other.committed, other.n_encoded, other.lexical) == (True, 0, LexicalSpec.of("german"))
     assert (later.committed, more.committed, more.lexical) == (False, True, LexicalSpec.of("german"))
@@ -188,7 +188,7 @@ def test_the_guess_is_made_once(corpus: Path) -> None:
     ragidx.build(corpus, "index")
     (corpus / "b.txt").write_text(GERMAN * 20)
 
-    assert ragidx.build(corpus, "index").lexical == LexicalSpec.of("english")
+    assert ragidx.build(corpus, "index").report.lexical == LexicalSpec.of("english")
 
 
 @pytest.mark.slow
@@ -198,7 +198,7 @@ def test_words_of_every_language_are_found_whatever_is_stemmed(stemmer: str, cor
     for name, text in texts.items():
         (corpus / f"{name}.txt").write_text(text, encoding="utf-8")
     ragidx.build(corpus, "index", stemmer=stemmer)
-    retriever = ragidx.Retriever.open("index")
+    retriever = ragidx.Index("index")
 
     questions = {"en": "the miller's corn", "de": "MÜHLE am Fluss", "ja": "タワー", "ru": "мельница"}
     found = {name: retriever.search(asked, 1, mode="lexical")[0].doc_id for name, asked in questions.items()}
@@ -225,7 +225,7 @@ def test_the_lexical_part_goes_and_comes_without_encoding(corpus: Path) -> None:
         (False, "auto", True),
     ]
     assert (off.n_encoded, on.n_encoded) == (0, 0)
-    assert ragidx.Retriever.open("index").search("mill")[0].bm25 is not None
+    assert ragidx.Index("index").search("mill")[0].bm25 is not None
 
 
 @pytest.mark.slow
@@ -233,7 +233,7 @@ def test_a_named_stemmer_stays_where_the_lexical_part_is_asked_for_again(corpus:
     (corpus / "a.txt").write_text(ENGLISH)
     ragidx.build(corpus, "index", stemmer="german")
 
-    assert ragidx.build(corpus, "index", lexical=True).lexical_asked == "german"
+    assert ragidx.build(corpus, "index", lexical=True).report.lexical_asked == "german"
 
 
 def test_a_stemmer_without_a_lexical_part_is_refused(run: Run, corpus: Path) -> None:

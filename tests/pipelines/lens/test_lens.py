@@ -17,9 +17,10 @@ from ragidx.indexer.filters.filter import make_filter
 from ragidx.indexer.filters.logits import logits, token_coordinates
 from ragidx.indexer.filters.unembedding import find_unembedding, spectrum_of
 from ragidx.indexer.specs import FilterSpec
+from ragidx.pipelines.index import Index
 from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.lens.lens import lens_hit, lens_text
-from ragidx.retriever.retriever import Retriever
+from ragidx.retriever.searcher import Searcher
 
 from ...raising import message_of
 
@@ -41,10 +42,10 @@ def tiny(tiny_model: Callable[..., Path]) -> Encoder:
 
 
 @pytest.fixture
-def retriever(small_corpus: Path, tmp_path: Path) -> Retriever:
+def retriever(small_corpus: Path, tmp_path: Path) -> Searcher:
     """An index of six documents, made with the bundled model."""
     build(small_corpus, tmp_path / "index", dtype="float32", device="cpu")
-    return Retriever.open(tmp_path / "index", dtype="float32", device="cpu")
+    return Index(tmp_path / "index", dtype="float32", device="cpu").searcher
 
 
 # one text
@@ -119,11 +120,11 @@ def test_a_text_lens_goes_to_json(tiny: Encoder) -> None:
 # a query and a hit
 
 
-def test_the_parts_of_all_tokens_add_up_to_the_score(retriever: Retriever) -> None:
+def test_the_parts_of_all_tokens_add_up_to_the_score(retriever: Searcher) -> None:
     seen = lens_hit(QUERY, retriever, k=ALL)
 
-    files = retriever.encoder.files
-    vectors = retriever.encode([QUERY]), _unit(retriever, TEXT)
+    files = retriever.searcher.encoder.files
+    vectors = retriever.searcher.encode([QUERY]), _unit(retriever, TEXT)
     wide = [vector @ _matrix(retriever).T for vector in vectors]
     parts = np.prod(token_coordinates(find_unembedding(files), spectrum_of(files), np.concatenate(wide)), axis=0)
     assert (seen.hit.doc_id, seen.written.text) == ("lease.txt", TEXT)
@@ -134,7 +135,7 @@ def test_the_parts_of_all_tokens_add_up_to_the_score(retriever: Retriever) -> No
     np.testing.assert_allclose(shares, parts[[each.id for each in seen.shared]], atol=1e-6)
 
 
-def test_what_query_and_hit_both_write_is_told_with_both_logits(retriever: Retriever) -> None:
+def test_what_query_and_hit_both_write_is_told_with_both_logits(retriever: Searcher) -> None:
     seen = lens_hit(QUERY, retriever, k=5)
 
     assert {"lease", "leases", "house"} & {each.token for each in seen.shared}
@@ -145,8 +146,8 @@ def test_what_query_and_hit_both_write_is_told_with_both_logits(retriever: Retri
         assert all(told[i] == pytest.approx(known[i], abs=1e-5) for i in known.keys() & told.keys())
 
 
-def test_a_later_hit_and_a_condition_choose_another_text(retriever: Retriever) -> None:
-    ranked = retriever.search(QUERY, 3, mode="dense")
+def test_a_later_hit_and_a_condition_choose_another_text(retriever: Searcher) -> None:
+    ranked = retriever.search([QUERY], 3, mode="dense")[0]
 
     assert lens_hit(QUERY, retriever, 3).hit == ranked[2]
     only = lens_hit(QUERY, retriever, where='subject == "biology"')
@@ -158,7 +159,7 @@ def test_an_index_of_another_kind_is_read_as_it_was_built(
     small_corpus: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     build(small_corpus, tmp_path / "other", dtype="float32", device="cpu", **options)
-    retriever = Retriever.open(tmp_path / "other", dtype="float32", device="cpu")
+    retriever = Index(tmp_path / "other", dtype="float32", device="cpu").searcher
 
     for rank in (1, 2, 3):
         seen = lens_hit("the old mill by the river", retriever, rank)
@@ -166,7 +167,7 @@ def test_an_index_of_another_kind_is_read_as_it_was_built(
         assert seen.score == pytest.approx(seen.hit.score, abs=2e-3)
 
 
-def test_a_hit_lens_goes_to_json(retriever: Retriever) -> None:
+def test_a_hit_lens_goes_to_json(retriever: Searcher) -> None:
     seen = lens_hit(QUERY, retriever, k=1)
 
     data = json.loads(json.dumps(seen.to_json()))
@@ -183,7 +184,7 @@ def test_a_hit_lens_goes_to_json(retriever: Retriever) -> None:
 
 
 @pytest.mark.parametrize("call", [lambda text, r: lens_text(text, r.encoder), lens_hit], ids=["text", "hit"])
-def test_an_empty_text_is_refused(retriever: Retriever, call: Callable[..., Any]) -> None:
+def test_an_empty_text_is_refused(retriever: Searcher, call: Callable[..., Any]) -> None:
     assert message_of(QueryError, lambda: call(" \n", retriever)) == "the text is empty\n  hint: write a text"
 
 
@@ -201,15 +202,15 @@ def test_a_text_that_the_model_makes_nothing_of_is_refused(mini: Encoder) -> Non
         (1, "year == 9", "`hit`: the query has 0 hits, there is no hit 1\n  hint: widen the condition"),
     ],
 )
-def test_a_hit_that_is_not_there_is_told(retriever: Retriever, hit: int, where: str | None, message: str) -> None:
+def test_a_hit_that_is_not_there_is_told(retriever: Searcher, hit: int, where: str | None, message: str) -> None:
     assert message_of(QueryError, lambda: lens_hit(QUERY, retriever, hit, where=where)) == message
 
 
-def test_numbers_below_one_are_refused(retriever: Retriever) -> None:
+def test_numbers_below_one_are_refused(retriever: Searcher) -> None:
     with pytest.raises(SpecError) as no_hit:
         lens_hit(QUERY, retriever, 0)
     with pytest.raises(SpecError) as no_token:
-        lens_text(QUERY, retriever.encoder, k=0)
+        lens_text(QUERY, retriever.searcher.encoder, k=0)
 
     assert str(no_hit.value) == "`hit`: hit 0 is none: the best hit is number 1\n  hint: give 1 or more"
     assert str(no_token.value) == "`k`: k=0 names no token\n  hint: give 1 or more"
@@ -219,7 +220,7 @@ def test_a_filter_that_scales_has_no_removed_part(small_corpus: Path, tmp_path: 
     build(small_corpus, tmp_path / "white", dtype="float32", device="cpu", filter="whitening", dim=2)
 
     with pytest.raises(SpecError) as told:
-        lens_hit(QUERY, Retriever.open(tmp_path / "white", dtype="float32", device="cpu"))
+        lens_hit(QUERY, Index(tmp_path / "white", dtype="float32", device="cpu").searcher)
 
     assert str(told.value) == (
         "`filter`: the filter stretches what it keeps, so a vector is not what it keeps plus what it removes\n"
@@ -248,12 +249,12 @@ def _by_id(tokens: Any) -> np.ndarray:
     return np.array([each.logit for each in sorted(tokens, key=lambda each: each.id)])
 
 
-def _unit(retriever: Retriever, text: str) -> np.ndarray:
-    kept = retriever.encoder.encode_document([text]) @ _matrix(retriever)
+def _unit(retriever: Searcher, text: str) -> np.ndarray:
+    kept = retriever.searcher.encoder.encode_document([text]) @ _matrix(retriever)
     return kept / np.linalg.norm(kept)
 
 
-def _matrix(retriever: Retriever) -> np.ndarray:
-    made = make_filter(retriever.spec.filter, retriever.encoder)
+def _matrix(retriever: Searcher) -> np.ndarray:
+    made = make_filter(retriever.spec.filter, retriever.searcher.encoder)
     assert made is not None
     return made.matrix

@@ -24,6 +24,8 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.maintain.delete import _nearest, delete
+from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors.writer import IndexWriter
 
 from ...raising import message_of
 from .conftest import documents
@@ -39,7 +41,7 @@ def test_a_document_goes_by_its_id_and_is_found_no_more() -> None:
     assert (report.n_documents, report.n_chunks, report.documents) == (1, 1, ["lease.txt"])
     assert (report.generation, report.committed, report.left_documents, report.left_chunks) == (2, True, 5, 5)
     assert "lease.txt" not in documents()
-    hits = ragidx.Retriever.open("ragidx-index").search("who signed the lease?", k=10)
+    hits = ragidx.Index("ragidx-index").search("who signed the lease?", k=10)
     assert len(hits) == 5
     assert "lease.txt" not in {hit.doc_id for hit in hits}
     assert Store.open("ragidx-index").verify() == []
@@ -63,7 +65,7 @@ def test_what_an_interrupted_build_encoded_is_there_after_a_deletion(index: Path
     report = delete(where=where)
 
     assert report.n_documents == (2 if where == HISTORY else 0)
-    built = ragidx.build("corpus", exclude=["mill.md", "facts.jsonl"])
+    built = ragidx.build("corpus", exclude=["mill.md", "facts.jsonl"]).report
     assert (built.n_added, built.n_encoded) == (1, 0)
 
 
@@ -97,7 +99,7 @@ def test_a_condition_that_nothing_fulfils_commits_nothing() -> None:
 def test_an_index_can_lose_all_its_documents_and_get_them_again() -> None:
     assert delete(where='doc_id != ""').left_chunks == 0
     assert documents() == []
-    assert ragidx.Retriever.open("ragidx-index").search("bees", k=3) == []
+    assert ragidx.Index("ragidx-index").search("bees", k=3) == []
 
     rollback(Path("ragidx-index"), 1)
 
@@ -183,7 +185,7 @@ def long(folder: Path, model: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_document_of_a_corpus_goes_whole_and_the_report_says_so(long: Path, run: Run) -> None:
-    headings = [row.heading for row in ragidx.IndexReader.open(long).get(doc_id="one.md")]
+    headings = [row.heading for row in ragidx.Index(long).searcher.rows(doc_id="one.md")]
 
     done = run("delete", "--where", 'heading == "one 1"')
 
@@ -197,16 +199,16 @@ def test_a_document_of_a_corpus_goes_whole_and_the_report_says_so(long: Path, ru
 
 @pytest.mark.slow
 def test_a_build_that_restores_brings_the_document_back_whole(long: Path) -> None:
-    before = ragidx.IndexReader.open(long).get(doc_id="one.md")
+    before = ragidx.Index(long).searcher.rows(doc_id="one.md")
     delete(where='heading == "one 1"')
 
     ragidx.build("corpus", "ragidx-index", restore=True)
 
-    assert ragidx.IndexReader.open(long).get(doc_id="one.md") == before
+    assert ragidx.Index(long).searcher.rows(doc_id="one.md") == before
 
 
 def test_a_chunk_of_a_document_is_no_id_that_can_be_deleted(long: Path) -> None:
-    chunk = ragidx.IndexReader.open(long).get(doc_id="one.md")[1].chunk_id
+    chunk = ragidx.Index(long).searcher.rows(doc_id="one.md")[1].chunk_id
 
     assert message_of(QueryError, lambda: delete(ids=[chunk])) == (
         f"`ids`: '{chunk}' is a chunk of the document 'one.md'\n"
@@ -221,7 +223,7 @@ def test_a_chunk_of_a_document_is_no_id_that_can_be_deleted(long: Path) -> None:
 @pytest.fixture
 def given(folder: Path) -> Path:
     """An index of six rows: `r0` to `r3` of the document `d`, `r4` alone, and `d2`, a row of `e`, whose year is 4."""
-    with ragidx.IndexWriter(folder / "ragidx-index", 6) as writer:
+    with IndexWriter(folder / "ragidx-index", 6) as writer:
         names = ["r0", "r1", "r2", "r3", "r4", "d2"]
         owners = ["d", "d", "d", "d", "r4", "e"]
         writer.add(names, np.eye(6), metadata=[{"year": n} for n in (0, 1, 2, 3, 3, 4)], doc_ids=owners)
@@ -267,7 +269,7 @@ def test_an_id_is_a_documents_or_a_rows(asked: dict[str, Any], left: list[str], 
 
 
 def test_a_row_that_has_the_name_of_a_document_is_left_where_the_document_is_meant(given: Path) -> None:
-    with ragidx.IndexWriter(given, 6) as writer:
+    with IndexWriter(given, 6) as writer:
         writer.add(["d"], np.ones((1, 6)), doc_ids=["f"])
         writer.commit()
 
@@ -287,11 +289,11 @@ def test_an_id_that_neither_a_document_nor_a_row_has_deletes_nothing(given: Path
 
 def test_rows_that_went_come_back_with_a_build_of_the_same_vectors_that_restores(folder: Path) -> None:
     np.save(folder / "v.npy", np.eye(4))
-    ragidx.build_vectors("v.npy", "ragidx-index")
+    build_vectors("v.npy", "ragidx-index")
     delete(ids=["1", "2"])
 
-    assert ragidx.build_vectors("v.npy", "ragidx-index").n_deleted_before == 2
-    report = ragidx.build_vectors("v.npy", "ragidx-index", restore=True)
+    assert build_vectors("v.npy", "ragidx-index").n_deleted_before == 2
+    report = build_vectors("v.npy", "ragidx-index", restore=True)
 
     assert (report.n_added, report.n_unchanged, sorted(rows(folder / "ragidx-index"))) == (2, 2, ["0", "1", "2", "3"])
 
@@ -333,10 +335,10 @@ def test_what_is_deleted_is_what_a_list_comprehension_says(
 ) -> None:
     names = [f"r{n}" for n in range(len(owners))]
     path = tmp_path / "index"
-    with ragidx.IndexWriter(path, 2, replace=True) as writer:
+    with IndexWriter(path, 2, replace=True) as writer:
         writer.commit()
     for part in (slice(0, cut), slice(cut, None)):  # two segments, where there are so many rows
-        with ragidx.IndexWriter(path, 2) as writer:
+        with IndexWriter(path, 2) as writer:
             writer.add(
                 names[part],
                 np.ones((len(names[part]), 2)),

@@ -58,7 +58,7 @@ def test_what_is_restored_keeps_its_vector_bit_for_bit_and_nothing_is_encoded() 
     before = _bytes()
     delete(ids=["lease.txt", "mill.md"])
 
-    report = ragidx.build("corpus", "ragidx-index", restore=True)
+    report = ragidx.build("corpus", "ragidx-index", restore=True).report
 
     assert (report.n_added, report.n_encoded, report.n_reused) == (2, 0, 2)
     assert _bytes() == before
@@ -70,7 +70,7 @@ def test_a_record_of_many_stays_out_alone() -> None:
     delete(ids=["facts.jsonl#bees"])
 
     for _ in range(2):
-        report = ragidx.build("corpus", "ragidx-index")
+        report = ragidx.build("corpus", "ragidx-index").report
         assert (report.n_deleted_before, report.n_added, report.n_unchanged, report.committed) == (1, 0, 5, False)
 
 
@@ -80,7 +80,7 @@ def test_it_stays_out_after_compaction_and_a_second_deletion() -> None:
     compact("ragidx-index", everything=True)
     delete(ids=["mill.md"])
 
-    assert ragidx.build("corpus", "ragidx-index").n_deleted_before == 2
+    assert ragidx.build("corpus", "ragidx-index").report.n_deleted_before == 2
 
 
 @pytest.mark.usefixtures("index")
@@ -88,7 +88,7 @@ def test_a_rollback_behind_the_deletion_takes_it_back() -> None:
     delete(ids=["lease.txt"])
     rollback(INDEX, 1)
 
-    report = ragidx.build("corpus", "ragidx-index")
+    report = ragidx.build("corpus", "ragidx-index").report
 
     assert (report.n_deleted_before, report.n_unchanged) == (0, 6)
 
@@ -101,7 +101,7 @@ def test_a_document_of_a_beir_folder_stays_out(folder: Path) -> None:
     ragidx.build("beir", "ragidx-index")
     delete(ids=["a"])
 
-    assert ragidx.build("beir", "ragidx-index").n_deleted_before == 1
+    assert ragidx.build("beir", "ragidx-index").report.n_deleted_before == 1
     assert documents() == ["b"]
 
 

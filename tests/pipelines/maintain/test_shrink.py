@@ -17,7 +17,7 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.maintain.rewrite import compact, reindex, shrink
-from ragidx.retriever.retriever import FILTER_FILE
+from ragidx.retriever.models import FILTER_FILE
 
 from ...raising import message_of
 from .conftest import INDEX, files, spec_of, vectors
@@ -29,7 +29,7 @@ WORDS = ["river", "mill", "lease", "tower", "bees", "planet", "type", "bread", "
 
 
 def hits(index: Path, question: str = QUESTION, dim: int | None = None) -> list[tuple[str, float]]:
-    found = ragidx.Retriever.open(index).search(question, k=6, dim=dim, mode="dense")
+    found = ragidx.Index(index).search(question, k=6, dim=dim, mode="dense")
     return [(hit.chunk_id, hit.score) for hit in found]
 
 
@@ -68,8 +68,8 @@ def test_it_is_what_a_build_at_that_width_makes_and_builds_go_on_with_it() -> No
     assert spec_of(INDEX).filter == FilterSpec(dim=64, offset=1)
     assert (made.fingerprint, made.dim, made.files) == (built.fingerprint, built.dim, built.files)
     check_same_vectors(vectors(INDEX), vectors(Path("built")))
-    again = ragidx.build("corpus", INDEX)
-    asked = ragidx.build("corpus", INDEX, dim=64, filter_offset=1)
+    again = ragidx.build("corpus", INDEX).report
+    asked = ragidx.build("corpus", INDEX, dim=64, filter_offset=1).report
     for report in (again, asked):
         assert (report.n_encoded, report.n_unchanged, report.committed, report.generation) == (0, 6, False, 2)
 
@@ -79,7 +79,7 @@ def test_a_changed_document_goes_through_the_narrow_filter() -> None:
     shrink(INDEX, dim=32)
     Path("corpus/lease.txt").write_text("Grace Hopper signed the contract for the barn.\n")
 
-    report = ragidx.build("corpus", INDEX)
+    report = ragidx.build("corpus", INDEX).report
 
     assert (report.n_changed, report.n_encoded, report.dim) == (1, 1, 32)
     assert hits(INDEX, "Grace Hopper signed the contract for the barn.")[0][1] == pytest.approx(1, abs=1e-3)
@@ -97,7 +97,7 @@ def test_the_wide_index_comes_back_by_going_back() -> None:
     after = vectors(INDEX)
     assert all(np.array_equal(before[name], after[name]) for name in before)
     assert hits(INDEX) == answers
-    assert ragidx.build("corpus", INDEX).committed is False
+    assert ragidx.build("corpus", INDEX).report.committed is False
 
 
 @pytest.mark.usefixtures("mini_index")
@@ -172,7 +172,7 @@ def test_any_filter_whose_numbers_are_nested_is_cut_to_its_narrower_form(name: s
     # Of a fitted filter the numbers count too, and a product of narrower matrices need not round as the wider one did.
     if expected.name not in ("pca", "whitening"):
         assert Store.open(INDEX).manifest.fingerprint == Store.open("built").manifest.fingerprint
-    report = ragidx.build(records, INDEX)
+    report = ragidx.build(records, INDEX).report
     assert (report.n_encoded, report.n_fitted, report.n_unchanged, report.committed) == (0, 0, 60, False)
 
 
@@ -190,9 +190,9 @@ def test_an_index_of_sentence_transformers_becomes_one_of_truncated_vectors(
     ragidx.build("corpus", "built", **model, filter="truncation", dim=8)
     assert Store.open(INDEX).manifest.fingerprint == Store.open("built").manifest.fingerprint
     check_same_vectors(vectors(INDEX), vectors(Path("built")))
-    assert ragidx.build("corpus", INDEX).committed is False
+    assert ragidx.build("corpus", INDEX).report.committed is False
     Path("corpus/lease.txt").write_text("Grace Hopper signed the contract for the barn.\n")
-    report = ragidx.build("corpus", INDEX)
+    report = ragidx.build("corpus", INDEX).report
     assert (report.n_encoded, report.dim) == (1, 8)
 
 

@@ -15,6 +15,7 @@ from ragidx.indexer.store.manifest import MANIFEST, manifest_bytes, read_manifes
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import rewrite
 from ragidx.pipelines.maintain.rewrite import reindex, shrink
+from ragidx.pipelines.vectors.writer import IndexWriter
 
 from ...raising import message_of
 from .conftest import INDEX, files, spec_of
@@ -24,36 +25,36 @@ pytestmark = pytest.mark.slow
 
 def test_an_index_of_given_vectors_gets_narrower_too(given: np.ndarray) -> None:
     query = given[:3] + 0.1
-    expected = [[(hit.chunk_id, hit.score) for hit in of] for of in ragidx.IndexReader.open(INDEX).search(query, dim=8)]
+    expected = [[(hit.chunk_id, hit.score) for hit in of] for of in ragidx.Index(INDEX).search_vectors(query, dim=8)]
 
     report = shrink(INDEX, dim=8)
 
     narrow = query[:, :8]
-    found = [[(hit.chunk_id, hit.score) for hit in of] for of in ragidx.IndexReader.open(INDEX).search(narrow)]
+    found = [[(hit.chunk_id, hit.score) for hit in of] for of in ragidx.Index(INDEX).search_vectors(narrow)]
     assert (report.dim, report.n_segments, report.n_rewritten) == (8, 1, 2)
     assert [[name for name, _ in of] for of in found] == [[name for name, _ in of] for of in expected]
     np.testing.assert_allclose(
         np.array(found)[..., 1].astype(float), np.array(expected)[..., 1].astype(float), atol=1e-6
     )
-    with ragidx.IndexWriter(INDEX, dim=8) as writer:  # it goes on at the narrower width
+    with IndexWriter(INDEX, dim=8) as writer:  # it goes on at the narrower width
         writer.add(["new"], narrow[:1])
         assert writer.commit().n_rows == 401
     with pytest.raises(SpecError, match="vectors have 8 numbers in the index, 12 now"):
-        ragidx.IndexWriter(INDEX, dim=12)
+        IndexWriter(INDEX, dim=12)
 
 
 def test_the_vectors_that_were_given_come_again_after_a_shrink_and_are_known(given: np.ndarray) -> None:
     shrink(INDEX, dim=12)
     shrink(INDEX, dim=8)
 
-    with ragidx.IndexWriter(INDEX, dim=16) as writer:
+    with IndexWriter(INDEX, dim=16) as writer:
         writer.add([f"v{n}" for n in range(400)], given)
         again = writer.commit()
-    with ragidx.IndexWriter(INDEX, dim=16) as writer:  # another vector, which is stored as wide as the others
+    with IndexWriter(INDEX, dim=16) as writer:  # another vector, which is stored as wide as the others
         writer.add(["v0"], -given[:1])
         changed = writer.commit()
 
-    [[hit]] = ragidx.IndexReader.open(INDEX).search(-given[:1, :8], k=1)
+    [[hit]] = ragidx.Index(INDEX).search_vectors(-given[:1, :8], k=1)
     assert (again.committed, again.n_unchanged) == (False, 400)
     assert (changed.n_changed, changed.n_unchanged) == (1, 0)
     assert (hit.chunk_id, hit.score) == ("v0", pytest.approx(1, abs=5e-4))  # a step of float16
@@ -64,7 +65,7 @@ def test_a_given_vector_with_nothing_in_the_part_that_is_kept_is_left_out(given:
     rows = np.stack([np.eye(16)[15], np.full(16, np.nan), np.zeros(16)])
 
     told = []
-    with ragidx.IndexWriter(INDEX, dim=16) as writer:
+    with IndexWriter(INDEX, dim=16) as writer:
         for row in range(3):
             with pytest.raises(CorpusError) as fault:
                 writer.add(["x"], rows[row : row + 1])
@@ -86,14 +87,14 @@ def test_an_index_whose_widths_do_not_go_together_is_damaged(given: np.ndarray) 
     forged = dataclasses.replace(manifest, spec=manifest.spec | {"given_dim": 8})
     Path(INDEX, MANIFEST).write_bytes(manifest_bytes(forged))
 
-    assert message_of(IndexFormatError, lambda: ragidx.IndexWriter(INDEX, dim=16)) == (
+    assert message_of(IndexFormatError, lambda: IndexWriter(INDEX, dim=16)) == (
         "ragidx-index: the index cannot hold the first 8 of 8 numbers\n"
         "  hint: put the manifest back, or replace the index with `rebuild=True`"
     )
 
 
 def test_a_vector_that_has_nothing_in_the_part_that_is_kept_is_refused(given: np.ndarray) -> None:
-    with ragidx.IndexWriter(INDEX, dim=16) as writer:
+    with IndexWriter(INDEX, dim=16) as writer:
         writer.add(["late"], np.eye(16, dtype=np.float32)[15:])
         writer.commit()
     before = files(INDEX)
@@ -120,7 +121,7 @@ def test_what_another_writer_commits_just_before_is_what_is_made_narrower(
     class LateLock(Lock):
         def __init__(self, folder: Path) -> None:
             if Store.open(folder).manifest.dim == 16:
-                with ragidx.IndexWriter(folder, dim=12, made_by="another", replace=True) as writer:
+                with IndexWriter(folder, dim=12, made_by="another", replace=True) as writer:
                     writer.add(["other"], given[:1, :12])
                     writer.commit()
             super().__init__(folder)

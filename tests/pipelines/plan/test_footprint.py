@@ -168,7 +168,7 @@ def test_memory_that_nothing_fits_into_is_refused_as_the_build_refuses_it(
 @pytest.mark.slow
 @pytest.mark.usefixtures("any_size")
 def test_segments_that_stay_leave_less_memory(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    report = ragidx.build(records, tmp_path / "index", index_type="sq8", target_recall=0.5, **tiny)
+    report = ragidx.build(records, tmp_path / "index", index_type="sq8", target_recall=0.5, **tiny).report
     held = _memory_of("sq8", report.n_chunks, 16)
     more = records.with_name("more")
     more.mkdir()

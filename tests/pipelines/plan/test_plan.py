@@ -41,7 +41,7 @@ def test_a_small_corpus_is_counted_as_the_build_counts_it(
     (small_corpus / "picture.bin").write_bytes(bytes(range(256)) * 8)
 
     found = plan(small_corpus, tmp_path / "index", **tiny)
-    report = ragidx.build(small_corpus, tmp_path / "index", **tiny)
+    report = ragidx.build(small_corpus, tmp_path / "index", **tiny).report
 
     assert found.share_read == 1.0
     assert (found.documents, found.added) == (report.n_documents, report.n_added)
@@ -65,7 +65,7 @@ def test_documents_longer_than_the_model_reads_are_counted(
     options = tiny | {"method": method, "chunk_size": "none"}
 
     found = plan(small_corpus, tmp_path / "index", **options)
-    report = ragidx.build(small_corpus, tmp_path / "index", **options)
+    report = ragidx.build(small_corpus, tmp_path / "index", **options).report
 
     assert report.n_truncated >= 3
     assert (found.truncated, found.tokens) == (report.n_truncated, report.n_tokens)
@@ -80,7 +80,7 @@ def test_the_bytes_are_within_a_tenth_of_the_index(
         del options["tau"]
 
     found = plan(records, tmp_path / "index", **options)
-    report = ragidx.build(records, tmp_path / "index", **options)
+    report = ragidx.build(records, tmp_path / "index", **options).report
 
     assert found.footprint.index_bytes == pytest.approx(report.index_bytes, rel=0.1)
     assert found.footprint.n_chunks == report.n_chunks
@@ -91,7 +91,7 @@ def test_a_plan_of_a_model_with_its_own_modules(
     small_corpus: Path, tmp_path: Path, tiny_sentence_transformer: Path
 ) -> None:
     found = plan(small_corpus, tmp_path / "index", model=str(tiny_sentence_transformer))
-    report = ragidx.build(small_corpus, tmp_path / "index", model=str(tiny_sentence_transformer))
+    report = ragidx.build(small_corpus, tmp_path / "index", model=str(tiny_sentence_transformer)).report
 
     assert (found.chunks, found.tokens) == (report.n_chunks, report.n_tokens)
 
@@ -157,7 +157,7 @@ def test_nothing_is_written_where_there_is_no_index(small_corpus: Path, tmp_path
 def test_an_index_that_is_up_to_date_leaves_nothing_to_encode(
     small_corpus: Path, tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
-    report = ragidx.build(small_corpus, tmp_path / "index", **tiny)
+    report = ragidx.build(small_corpus, tmp_path / "index", **tiny).report
     before = _files(tmp_path / "index")
 
     found = plan(small_corpus, tmp_path / "index")
@@ -178,7 +178,7 @@ def test_what_came_changed_and_went_is_told_as_the_build_tells_it(
     (small_corpus / "tower.md").unlink()
 
     found = plan(small_corpus, tmp_path / "index")
-    report = ragidx.build(small_corpus, tmp_path / "index")
+    report = ragidx.build(small_corpus, tmp_path / "index").report
 
     assert (found.added, found.changed, found.unchanged, found.removed) == (
         report.n_added,

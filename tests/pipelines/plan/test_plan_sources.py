@@ -44,7 +44,7 @@ def test_what_a_plan_says_of_sources_is_what_a_build_of_them_does(paths: list[st
     Path("docs/new.md").write_text("Hornets.")
 
     found = plan(paths, "index")
-    report = ragidx.build(paths, "index")
+    report = ragidx.build(paths, "index").report
 
     assert counts(found) == (report.n_added, report.n_changed, report.n_unchanged, report.n_removed)
     assert report.n_removed == sum({"docs": 1, "papers": 4}[path] for path in paths or ("docs", "papers"))

@@ -38,7 +38,7 @@ def test_a_large_file_is_estimated_by_its_beginning(
         records = packed
 
     found = plan(records, tmp_path / "index", **tiny)
-    report = ragidx.build(records, tmp_path / "index", **tiny)
+    report = ragidx.build(records, tmp_path / "index", **tiny).report
 
     if not is_packed:  # its bytes are read in one block
         assert found.share_read < 0.9
@@ -60,7 +60,7 @@ def test_files_that_are_drawn_stand_for_the_others_and_are_the_same_every_time(
     (corpus / "empty.txt").write_text("")
 
     found, again = (plan(corpus, tmp_path / "index", **tiny) for _ in range(2))
-    report = ragidx.build(corpus, tmp_path / "index", **tiny)
+    report = ragidx.build(corpus, tmp_path / "index", **tiny).report
 
     assert 0.3 < found.share_read < 0.7
     assert found.n_files == 161
@@ -77,7 +77,7 @@ def test_long_texts_that_are_not_cut_are_one_chunk_each(tmp_path: Path, tiny: di
     options = tiny | {"chunk_size": "none"}
 
     found = plan(corpus, tmp_path / "index", **options)
-    report = ragidx.build(corpus, tmp_path / "index", **options)
+    report = ragidx.build(corpus, tmp_path / "index", **options).report
 
     assert found.share_read < 0.9
     assert found.chunks == pytest.approx(report.n_chunks, abs=1)

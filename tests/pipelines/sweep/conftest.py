@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import ragidx
 from ragidx.pipelines.sweep.report import SweepReport
+from ragidx.pipelines.vectors.build import build_vectors
 
 SUBJECTS = ["river", "mill", "lease", "tower", "bees", "planet", "printing", "bread", "music", "bridge", "medicine"]
 
@@ -35,7 +35,7 @@ def given_index(tmp_path: Path) -> Callable[[Sequence[Sequence[float]]], Path]:
 
     def make(vectors: Sequence[Sequence[float]]) -> Path:
         np.save(tmp_path / "given.npy", np.array(vectors, "f4"))
-        ragidx.build_vectors(tmp_path / "given.npy", tmp_path / "given", index_type="flat")
+        build_vectors(tmp_path / "given.npy", tmp_path / "given", index_type="flat")
         return tmp_path / "given"
 
     return make

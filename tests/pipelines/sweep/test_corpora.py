@@ -19,6 +19,7 @@ from ragidx.pipelines.sweep.grid import Stage
 from ragidx.pipelines.sweep.measure import lay
 from ragidx.pipelines.sweep.series import Widths, series_of
 from ragidx.pipelines.sweep.sweep import sweep
+from ragidx.pipelines.vectors.writer import IndexWriter
 
 from ...raising import message_of
 from .conftest import SUBJECTS, random_rows, widths_of, write_lines
@@ -67,9 +68,9 @@ def test_the_queries_and_qrels_of_a_beir_folder_are_asked(beir: Path) -> None:
 @pytest.mark.slow
 def test_the_widths_of_a_sweep_rank_documents_as_an_index_of_that_width_does(beir: Path, tmp_path: Path) -> None:
     ragidx.build(beir, tmp_path / "index", chunk_size="none", filter="pca", dim=6)
-    retriever = ragidx.Retriever.open(tmp_path / "index")
+    retriever = ragidx.Index(tmp_path / "index")
     asked = {"q1": "the story of the bees", "q2": "music"}
-    answers = retriever.search_documents(list(asked.values()))
+    answers = retriever.rank_documents(list(asked.values()))
     qrels = {"q1": {"d4": 1}, "q2": {"d8": 1}}
     want = measure(qrels, {q: dict(hits) for q, hits in zip(asked, answers, strict=True)}, ["nDCG@10"])["nDCG@10"]
 
@@ -84,7 +85,7 @@ def test_the_widths_of_a_sweep_rank_documents_as_an_index_of_that_width_does(bei
 @pytest.mark.slow
 def test_the_sample_of_a_fit_is_that_of_a_build(beir: Path, tmp_path: Path) -> None:
     ragidx.build(beir, tmp_path / "index", chunk_size="none", filter="pca", dim=3, filter_sample=5, filter_seed=4)
-    kept = ragidx.Retriever.open(tmp_path / "index").encode(["music"])
+    kept = ragidx.Index(tmp_path / "index").searcher.encode(["music"])
     options = {"chunk_size": "none"}
     from ragidx.indexer.specs import FilterSpec
 
@@ -132,7 +133,7 @@ def test_the_results_of_an_earlier_sweep_are_no_documents(small_corpus: Path) ->
 
 def test_an_index_without_rows_is_refused(given_index: Callable[..., Path]) -> None:
     index = given_index(random_rows(2, 4))
-    with ragidx.IndexWriter(index, dim=4) as writer:
+    with IndexWriter(index, dim=4) as writer:
         writer.delete([0, 1])
         writer.commit()
 

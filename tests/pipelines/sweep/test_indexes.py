@@ -21,6 +21,8 @@ from ragidx.pipelines.sweep.measure import lay
 from ragidx.pipelines.sweep.series import Widths, series_of
 from ragidx.pipelines.sweep.source import IndexSource
 from ragidx.pipelines.sweep.sweep import sweep
+from ragidx.pipelines.vectors.build import build_vectors
+from ragidx.pipelines.vectors.writer import IndexWriter
 
 from ...raising import message_of
 from .conftest import random_rows, widths_of
@@ -103,7 +105,7 @@ def test_a_narrower_width_is_what_a_query_of_that_width_compares(
     folder = tmp_path_factory.mktemp("narrow")
     vectors = np.array(random_rows(20, 8, seed), "f4")
     np.save(folder / "given.npy", vectors)
-    ragidx.build_vectors(folder / "given.npy", folder / "index", index_type="flat")
+    build_vectors(folder / "given.npy", folder / "index", index_type="flat")
     source = IndexSource(folder / "index", {})
     series = series_of(source, ["truncation"], Widths(dims=(width,)), {})[0]
 
@@ -111,14 +113,14 @@ def test_a_narrower_width_is_what_a_query_of_that_width_compares(
     unit = vectors[:3] / np.linalg.norm(vectors[:3], axis=1, keepdims=True)
     scores, _ = laid.search(series.narrow(unit, width), 5)
 
-    told = ragidx.IndexReader.open(folder / "index").search(vectors[:3], k=5, dim=width)
+    told = ragidx.Index(folder / "index").search_vectors(vectors[:3], k=5, dim=width)
     of_hits = [[hit.score for hit in hits] for hits in told]  # at most 1: float16 may make a row longer
     np.testing.assert_allclose(np.minimum(scores, 1), of_hits, atol=1e-6)
 
 
 def test_deleted_rows_are_not_searched(given_index: Callable[..., Path], tmp_path: Path) -> None:
     index = given_index(random_rows(20, 4))
-    with ragidx.IndexWriter(index, dim=4) as writer:
+    with IndexWriter(index, dim=4) as writer:
         assert writer.delete([0, 1]) == 2
         writer.commit()
 

@@ -16,6 +16,7 @@ from ragidx.corpora.errors import ModelError, QueryError, RagidxError, SpecError
 from ragidx.pipelines.maintain.rewrite import shrink
 from ragidx.pipelines.sweep.source import IndexSource
 from ragidx.pipelines.sweep.sweep import sweep
+from ragidx.pipelines.vectors.build import build_vectors
 
 from ...raising import message_of
 from .conftest import SUBJECTS, random_rows
@@ -100,7 +101,7 @@ def test_after_a_shrink_a_sweep_refuses_what_a_query_refuses(
     with pytest.raises(QueryError) as fault:
         sweep(narrow, dims=[2], query_vectors=asked["query_vectors"])
     with pytest.raises(QueryError) as of_query:
-        ragidx.IndexReader.open(narrow).search(vectors)
+        ragidx.Index(narrow).search_vectors(vectors)
 
     assert str(of_query.value) == (
         "query 2: the query's vector holds a number that is not finite\n  hint: give another vector"
@@ -138,7 +139,7 @@ def test_an_index_of_given_vectors_with_a_model_is_asked_in_words(beir: Path, tm
         "text": [f"The {word} and the story of its {word}." for word in SUBJECTS],
     })  # fmt: skip
     pq.write_table(table, tmp_path / "given.parquet")
-    ragidx.build_vectors(tmp_path / "given.parquet", tmp_path / "given", model="mini", filter="none")
+    build_vectors(tmp_path / "given.parquet", tmp_path / "given", model="mini", filter="none")
 
     whole, given = (sweep(tmp_path / name, queries=beir, qrels=beir) for name in ("own", "given"))
 

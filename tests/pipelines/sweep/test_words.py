@@ -27,10 +27,10 @@ def test_rows_of_words_have_the_quality_of_an_index(tmp_path: Path) -> None:
         ("hybrid", "embedfilter", 64),
     ]
     ragidx.build(SAMPLE / "documents", tmp_path / "index", dtype="float32")
-    retriever, qrels = ragidx.Retriever.open(tmp_path / "index", dtype="float32"), load_qrels(QRELS)
+    retriever, qrels = ragidx.Index(tmp_path / "index", dtype="float32"), load_qrels(QRELS)
     queries = {name: text for name, text in load_queries(QUERIES).items() if name in qrels}
     for row, options in zip(report.words, ({"mode": "lexical"}, {}, {"dim": 64}), strict=True):
-        found = retriever.search_documents(list(queries.values()), 10, **options)
+        found = retriever.rank_documents(list(queries.values()), 10, **options)
         values = [ndcg([name for name, _ in one], qrels[query]) for one, query in zip(found, queries, strict=True)]
         assert row.ndcg.mean == pytest.approx(sum(values) / len(values), abs=0.005)  # vectors of a sweep are not stored
     lexical, wide, narrow = report.words

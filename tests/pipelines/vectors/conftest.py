@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ragidx
+from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.retriever.reader import IndexReader
 
 AXES = np.eye(4, dtype=np.float32)
 INDEX = "ragidx-index"
@@ -48,9 +48,9 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 def content_of(index: Path) -> dict[str, tuple[str, str, dict[str, Any], list[float]]]:
     """What an index holds, by chunk id."""
-    reader, found = IndexReader.open(index), {}
-    for number, segment in enumerate(reader.store.segments):
-        dead = reader.store.dead[number]
+    reader, found = Index(index), {}
+    for number, segment in enumerate(reader.searcher.store.segments):
+        dead = reader.searcher.store.dead[number]
         alive = [row for row in range(segment.entry.rows) if dead is None or not dead[row]]
         for row, vector in zip(segment.rows(alive), segment.vectors(alive), strict=True):
             assert row.chunk_id not in found
@@ -95,5 +95,5 @@ def build_with_tiny(vectors: str = "v.parquet", **options: Any) -> Any:
 
 def first_hit(question: str, index: str = INDEX) -> tuple[str, float]:
     """The nearest row, and its cosine."""
-    hit = ragidx.Retriever.open(index).search(question, k=1, mode="dense")[0]
+    hit = ragidx.Index(index).search(question, k=1, mode="dense")[0]
     return hit.chunk_id, round(hit.score, 3)

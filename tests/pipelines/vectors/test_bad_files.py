@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.vectors.files import vector_batches
+from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import IndexWriter
-from ragidx.retriever.reader import IndexReader
 
 from .conftest import AXES, table_of
 
@@ -116,7 +116,7 @@ def test_a_file_that_breaks_in_the_middle_leaves_the_index_as_it_was(
     with pytest.raises(CorpusError, match="damaged Parquet data"):
         build_vectors(path, tmp_path / "index")
 
-    assert IndexReader.open(tmp_path / "index").generation == 1
+    assert Index(tmp_path / "index").generation == 1
 
 
 @pytest.fixture(scope="module")
@@ -239,5 +239,5 @@ def test_a_file_that_changes_while_it_is_read_ends_the_build_and_is_named(
         f"{name}: the file changed while it was read\n"
         "  hint: wait until nothing writes it, and run the same command again"
     )
-    reader = IndexReader.open(tmp_path / "index")
-    assert (reader.generation, len(reader), reader.get(["kept"])[0].chunk_id) == (1, 1, "kept")
+    reader = Index(tmp_path / "index")
+    assert (reader.generation, len(reader.searcher), reader.searcher.rows(["kept"])[0].chunk_id) == (1, 1, "kept")

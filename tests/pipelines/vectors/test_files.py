@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragidx.indexer.store.verify import verify
+from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import IndexWriter
-from ragidx.retriever.reader import IndexReader
 
 from .conftest import AXES, content_of, table_of
 
@@ -145,7 +145,7 @@ def test_columns_can_be_named(write: Callable[..., Path], tmp_path: Path) -> Non
     assert {name: row[1] for name, row in content_of(tmp_path / "index").items()} == dict(
         zip("pqrs", "1234", strict=True)
     )
-    assert IndexReader.open(tmp_path / "index").dim == 2
+    assert Index(tmp_path / "index").searcher.dim == 2
 
 
 @pytest.mark.slow
@@ -161,12 +161,12 @@ def test_vectors_stream_in_bounded_batches(write: Callable[..., Path], tmp_path:
 
     build_vectors(path, tmp_path / "index", on_progress=lambda p: told.append(p.share))
 
-    reader = IndexReader.open(tmp_path / "index")
-    assert len(reader) == n
+    reader = Index(tmp_path / "index")
+    assert len(reader.searcher) == n
     for place in (0, 4_095, 4_096, 8_999):
-        [row] = reader.get([str(place)])
+        [row] = reader.searcher.rows([str(place)])
         assert row.metadata == {"n": place}
-        assert reader.search([[np.cos(angles[place]), np.sin(angles[place])]], k=1)[0][0].score > 0.999
+        assert reader.search_vectors([[np.cos(angles[place]), np.sin(angles[place])]], k=1)[0][0].score > 0.999
     assert told[-1] == 1.0
     assert verify(tmp_path / "index") == []
 
@@ -240,8 +240,8 @@ def test_neither_building_nor_searching_loads_torch(write: Callable[..., Path], 
     path = write(table_of(text=["a", "b", "c", "d"]))
     code = (
         "import sys, numpy, ragidx\n"
-        f"ragidx.build_vectors({str(path)!r}, {str(tmp_path / 'index')!r})\n"
-        f"print(len(ragidx.IndexReader.open({str(tmp_path / 'index')!r}).search(numpy.eye(4), k=2)))\n"
+        f"build_vectors({str(path)!r}, {str(tmp_path / 'index')!r})\n"
+        f"print(len(ragidx.Index({str(tmp_path / 'index')!r}).search_vectors(numpy.eye(4), k=2)))\n"
         "print(sorted({'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)))"
     )
 

@@ -33,15 +33,15 @@ HINT = "remove the option to update the index, name another `index`, or replace 
 def test_a_text_finds_its_given_vector() -> None:
     report = build_with_tiny()
 
-    spec = ragidx.IndexReader.open(INDEX).spec
+    spec = ragidx.Index(INDEX).spec
     assert [first_hit(text) for text in TEXTS] == [(f"d{n}", 1.0) for n in range(len(TEXTS))]
     assert report.queries is not None
     assert (report.queries.n_checked, report.device, report.dtype) == (6, "cpu", "float32")
     assert report.queries.least_cosine == pytest.approx(1, abs=1e-5)
     assert (report.model, report.method, report.n_encoded, report.dim) == ("tiny", "vectors", 0, 32)
     assert (spec.precomputed, spec.filter.name, len(spec.weights)) == (Precomputed(), "none", 64)
-    assert spec.encoder is not None
-    assert (spec.encoder.method, spec.encoder.model) == ("classical", "tiny")
+    assert spec.searcher.encoder is not None
+    assert (spec.searcher.encoder.method, spec.searcher.encoder.model) == ("classical", "tiny")
     assert Store.open(INDEX).manifest.fingerprint == spec.fingerprint()
 
 
@@ -50,7 +50,7 @@ def test_a_question_and_its_instruction_are_encoded_as_those_of_a_corpus_are(
 ) -> None:
     write_texts(encode(TEXTS, method="echo"))
     build_with_tiny(method="echo", instruction="Find the answer")
-    given, made = ragidx.Retriever.open(INDEX), ragidx.load_encoder("tiny", method="echo")
+    given, made = ragidx.Index(INDEX), ragidx.load_encoder("tiny", method="echo")
 
     for instruction in (None, "Find the mill", ""):
         raw = made.encode_query(["a mill"], "Find the answer" if instruction is None else instruction)
@@ -68,7 +68,7 @@ def test_vectors_as_wide_as_the_default_filter_leaves_them_went_through_it(
 
     report = build_with_tiny(**options)
 
-    assert (report.dim, ragidx.IndexReader.open(INDEX).spec.filter.name) == (16, "embedfilter")
+    assert (report.dim, ragidx.Index(INDEX).spec.filter.name) == (16, "embedfilter")
     assert [first_hit(text) for text in TEXTS] == [(f"d{n}", 1.0) for n in range(len(TEXTS))]
 
 
@@ -98,13 +98,13 @@ def test_a_sentence_transformer_answers_for_its_vectors(
     shrink(INDEX, dim=16)
 
     assert report.queries.n_checked == 6
-    assert ragidx.Retriever.open(INDEX).encode(["a mill"]).shape == (1, 16)
-    assert len(ragidx.Retriever.open(INDEX).search("a mill")) == 6
+    assert ragidx.Index(INDEX).searcher.encode(["a mill"]).shape == (1, 16)
+    assert len(ragidx.Index(INDEX).search("a mill")) == 6
 
 
 @pytest.mark.usefixtures("v")
 def test_langchain_asks_such_an_index_too() -> None:
-    from ragidx.retriever.frameworks.langchain import RagidxRetriever
+    from ragidx.frameworks.langchain import RagidxRetriever
 
     build_with_tiny()
 
@@ -116,10 +116,10 @@ def test_a_model_that_has_moved_is_named_and_one_that_has_changed_is_refused(fol
     build_with_tiny()
     (folder / "tiny").rename(folder / "moved")
 
-    hits = ragidx.Retriever.open(INDEX, model="moved").search(TEXTS[0], k=1)
+    hits = ragidx.Index(INDEX, model="moved").search(TEXTS[0], k=1)
     (folder / "moved/config.json").write_text((folder / "moved/config.json").read_text() + "\n")
     with pytest.raises(ModelError) as fault:
-        ragidx.Retriever.open(INDEX, model="moved").search(TEXTS[0])
+        ragidx.Index(INDEX, model="moved").search(TEXTS[0])
 
     assert hits[0].chunk_id == "d0"
     assert str(fault.value) == (
@@ -136,14 +136,14 @@ def test_the_next_build_keeps_the_model_and_loads_no_torch() -> None:
     build_with_tiny()
     code = (
         "import sys, ragidx\n"
-        f"report = ragidx.build_vectors('v.parquet', {INDEX!r})\n"
+        f"report = build_vectors('v.parquet', {INDEX!r})\n"
         "print(report.committed, report.queries.n_checked, report.queries.encoder)\n"
         "print(sorted({'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)))"
     )
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout == f"False None {ragidx.IndexReader.open(INDEX).spec.encoder}\n[]\n"
+    assert done.stdout == f"False None {ragidx.Index(INDEX).spec.searcher.encoder}\n[]\n"
 
 
 def test_what_changed_is_replaced_and_questions_go_on(
@@ -169,7 +169,7 @@ def test_the_same_model_again_is_checked_and_commits_nothing(folder: Path) -> No
 
     assert (again.committed, again.queries.n_checked) == (False, 6)
     assert moved.n_unchanged == 6
-    assert ragidx.IndexReader.open(INDEX).spec.encoder.model == "copy"
+    assert ragidx.Index(INDEX).spec.searcher.encoder.model == "copy"
 
 
 @pytest.mark.usefixtures("v")
@@ -192,7 +192,7 @@ def test_another_model_or_method_is_an_error_and_rebuild_replaces_it(tiny_model:
             "`filter` is 'none' in the index, 'truncation' now; `dim` is not set in the index, 24 now",
         )
     ]
-    assert ragidx.IndexReader.open(INDEX).spec.encoder is None
+    assert ragidx.Index(INDEX).spec.searcher.encoder is None
 
 
 @pytest.mark.usefixtures("v")
@@ -221,10 +221,10 @@ def test_after_a_shrink_questions_are_asked_at_that_width_and_the_same_file_is_k
     vectors = encode(TEXTS) if width == 32 else kept(encode(TEXTS))
     write_texts(vectors)
     build_with_tiny()
-    before = ragidx.Retriever.open(INDEX).search("a mill", k=6, dim=12, mode="dense")
+    before = ragidx.Index(INDEX).search("a mill", k=6, dim=12, mode="dense")
 
     shrink(INDEX, dim=12)
-    after = ragidx.Retriever.open(INDEX).search("a mill", k=6, mode="dense")
+    after = ragidx.Index(INDEX).search("a mill", k=6, mode="dense")
     again = build_vectors("v.parquet", INDEX)
     checked = build_with_tiny(method=None)
     reindex(INDEX, "eight", dim=8)

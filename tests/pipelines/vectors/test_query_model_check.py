@@ -132,7 +132,7 @@ def test_without_texts_only_the_width_is_looked_at(
     report = build_with_tiny(method="echo")
 
     assert report.to_json()["queries"] == {
-        "encoder": str(ragidx.IndexReader.open(INDEX).spec.encoder),
+        "encoder": str(ragidx.Index(INDEX).spec.encoder),
         "n_checked": 0,
         "median_cosine": None,
         "least_cosine": None,

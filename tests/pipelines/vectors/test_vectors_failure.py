@@ -14,8 +14,8 @@ from faults import Disk, Failing, Step, error_of
 
 from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer.store.verify import verify
+from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.writer import IndexWriter
-from ragidx.retriever.reader import IndexReader
 
 AXES = np.eye(4, dtype=np.float32)
 FAILED = "this writer failed, and what it wrote may be incomplete; make another one"
@@ -30,10 +30,10 @@ def change(writer: IndexWriter) -> None:
 
 def content(index: Path) -> tuple[int, int, dict[str, str]]:
     """Generation, documents, and which document each row belongs to; a row that is there twice fails."""
-    reader = IndexReader.open(index)
-    hits = reader.search(AXES[:1], k=100)[0]
-    assert len({hit.chunk_id for hit in hits}) == len(hits) == len(reader)
-    return reader.generation, reader.store.manifest.n_documents, {hit.chunk_id: hit.doc_id for hit in hits}
+    reader = Index(index)
+    hits = reader.search_vectors(AXES[:1], k=100)[0]
+    assert len({hit.chunk_id for hit in hits}) == len(hits) == len(reader.searcher)
+    return reader.generation, reader.searcher.store.manifest.n_documents, {hit.chunk_id: hit.doc_id for hit in hits}
 
 
 OLD = (1, 3, {"a": "a", "b": "b", "c": "c"})

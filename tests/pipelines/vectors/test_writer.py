@@ -10,10 +10,10 @@ import pytest
 
 from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, SpecError
 from ragidx.indexer.specs import IndexSpec, Precomputed
+from ragidx.pipelines.index import Index
 from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import IndexWriter, WriteReport
-from ragidx.retriever.reader import IndexReader
 
 from ...raising import message_of
 from .conftest import AXES, content_of
@@ -25,7 +25,7 @@ def test_nothing_changes_without_a_commit(tmp_path: Path) -> None:
     with IndexWriter(tmp_path / "index", 4) as writer:
         writer.add(["a"], AXES[:1])
     with pytest.raises(IndexFormatError, match="nothing was committed"):
-        IndexReader.open(tmp_path / "index")
+        Index(tmp_path / "index")
     with IndexWriter(tmp_path / "index", 4) as writer:
         writer.add(["a"], AXES[:1])
         assert writer.commit() == WriteReport(1, True, 1, 0, 0, 0, 1, 1)
@@ -33,7 +33,7 @@ def test_nothing_changes_without_a_commit(tmp_path: Path) -> None:
     with IndexWriter(tmp_path / "index", 4) as writer:
         writer.delete(["a"])
 
-    assert IndexReader.open(tmp_path / "index").get(["a"])[0].chunk_id == "a"
+    assert Index(tmp_path / "index").searcher.rows(["a"])[0].chunk_id == "a"
 
 
 def test_rows_are_deleted_by_id_alone(tmp_path: Path) -> None:
@@ -82,10 +82,10 @@ def test_replace_keeps_the_old_state_until_the_commit_and_takes_another_width(tm
 
     with IndexWriter(tmp_path / "index", 2, replace=True) as writer:
         writer.add(["z"], [[1, 1]])
-        assert IndexReader.open(tmp_path / "index").dim == 4
+        assert Index(tmp_path / "index").searcher.dim == 4
         writer.commit()
 
-    assert IndexReader.open(tmp_path / "index").refresh().dim == 2
+    assert Index(tmp_path / "index").searcher.dim == 2
 
 
 def test_an_index_can_become_empty(tmp_path: Path) -> None:
@@ -96,9 +96,9 @@ def test_an_index_can_become_empty(tmp_path: Path) -> None:
         writer.delete(["a"])
         writer.commit()
 
-    reader = IndexReader.open(tmp_path / "index")
+    reader = Index(tmp_path / "index")
 
-    assert (len(reader), reader.search(AXES, k=3)) == (0, [[], [], [], []])
+    assert (len(reader.searcher), reader.search_vectors(AXES, k=3)) == (0, [[], [], [], []])
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
@@ -167,14 +167,14 @@ def test_the_spec_says_that_the_vectors_were_made_elsewhere(tmp_path: Path) -> N
 
     build_vectors(tmp_path / "v.npy", tmp_path / "index", made_by="my model")
 
-    spec = IndexReader.open(tmp_path / "index").spec
+    spec = Index(tmp_path / "index").spec
     assert (spec.encoder, spec.precomputed, spec.filter.name, spec.weights) == (
         None,
         Precomputed(made_by="my model"),
         "none",
         "",
     )
-    assert IndexReader.open(tmp_path / "index").store.manifest.fingerprint == spec.fingerprint()
+    assert Index(tmp_path / "index").searcher.store.manifest.fingerprint == spec.fingerprint()
     assert isinstance(spec, IndexSpec)
 
 

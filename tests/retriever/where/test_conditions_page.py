@@ -14,7 +14,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import QueryError
 from ragidx.corpora.records import FILE_FIELDS
-from ragidx.retriever.reader import IndexReader
+from ragidx.pipelines.index import Index
 from ragidx.retriever.where.conditions import TEXT_TESTS
 from ragidx.retriever.where.parser import MAX_CHARS, MAX_DEPTH, MAX_VALUES
 
@@ -39,7 +39,7 @@ EXAMPLES = [(_code(row[0]), row[1]) for table in _tables()[1:] for row in table[
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[..., Path]) -> IndexReader:
+def reader(tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[..., Path]) -> Index:
     """An index of the page's documents, each a Markdown file with its metadata in front."""
     folder = tmp_path_factory.mktemp("page")
     (folder / "corpus").mkdir()
@@ -49,7 +49,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[..., P
         head = f"---\n{front}---\n" if fields else ""
         (folder / "corpus" / f"{name}.md").write_text(f"{head}# The {name.title()}\n\nWhat is told of it.\n")
     ragidx.build(folder / "corpus", folder / "index", model=str(tiny_model("llama")), method="classical", filter="none")
-    return IndexReader.open(folder / "index")
+    return Index(folder / "index")
 
 
 def test_the_page_has_its_examples() -> None:
@@ -59,8 +59,8 @@ def test_the_page_has_its_examples() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("condition", "finds"), EXAMPLES, ids=[condition for condition, _ in EXAMPLES])
-def test_each_example_finds_what_the_page_says(condition: str, finds: str, reader: IndexReader) -> None:
-    [hits] = reader.search(np.ones((1, reader.dim)), k=9, where=condition)
+def test_each_example_finds_what_the_page_says(condition: str, finds: str, reader: Index) -> None:
+    [hits] = reader.search_vectors(np.ones((1, reader.searcher.dim)), k=9, where=condition)
 
     assert sorted(hit.doc_id.removesuffix(".md") for hit in hits) == sorted(finds.split(", "))
 
@@ -69,8 +69,8 @@ def _value(shown: str) -> object:
     return datetime.fromisoformat(f"{shown}Z") if re.match(r"\d{4}-", shown) else json.loads(shown)
 
 
-def test_the_metadata_of_the_page_are_those_of_the_index(reader: IndexReader) -> None:
-    [hits] = reader.search(np.ones((1, reader.dim)), k=9)
+def test_the_metadata_of_the_page_are_those_of_the_index(reader: Index) -> None:
+    [hits] = reader.search_vectors(np.ones((1, reader.searcher.dim)), k=9)
 
     told = {
         f"{name}.md": {field: _value(value) for field, value in re.findall(r"`([^`]+)` ([^,]+)", metadata)}
@@ -105,6 +105,6 @@ def test_the_page_names_all_of_the_language_and_its_bounds() -> None:
     assert f"{MAX_VALUES:,} values" in PAGE
 
 
-def test_a_value_of_another_type_is_the_error_the_page_says(reader: IndexReader) -> None:
+def test_a_value_of_another_type_is_the_error_the_page_says(reader: Index) -> None:
     with pytest.raises(QueryError, match=r"'year' is a number, and \"1840\" is text"):
-        reader.search(np.ones((1, reader.dim)), where='year == "1840"')
+        reader.search_vectors(np.ones((1, reader.searcher.dim)), where='year == "1840"')

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, QueryError
 from ragidx.corpora.records import FILE_FIELDS
-from ragidx.retriever.frameworks.langchain import RagidxEmbeddings, RagidxRetriever
+from ragidx.frameworks.langchain import RagidxEmbeddings, RagidxRetriever
 
 FACTS = [
     ("The lease of the house by the lake was signed by Ada Lovelace.", 1840, "law"),
@@ -137,7 +137,7 @@ def test_a_misspelt_option_is_an_error(facts_index: Path) -> None:
 @pytest.mark.slow
 def test_embeddings_are_the_vectors_of_an_index(facts_index: Path) -> None:
     embeddings = RagidxEmbeddings()
-    store = ragidx.Retriever.open(facts_index).store
+    store = ragidx.Index(facts_index).searcher.store
 
     vectors = embeddings.embed_documents([text for text, _, _ in FACTS])
 
@@ -157,7 +157,7 @@ def test_embeddings_take_a_filter_and_a_method(tiny_model: Callable[..., Path]) 
 
 @pytest.mark.slow
 def test_without_langchain_the_message_names_the_extra(without: Callable[..., dict[str, str]]) -> None:
-    done = _python("import ragidx.retriever.frameworks.langchain", without("langchain_core", "pydantic"))
+    done = _python("import ragidx.frameworks.langchain", without("langchain_core", "pydantic"))
 
     assert done.stderr.endswith(
         "RagidxError: the LangChain adapter needs langchain-core, which is not installed\n"
@@ -173,7 +173,7 @@ def test_the_bundled_model_needs_no_network_here_either(
     ragidx.build(small_corpus, tmp_path / "index")
     code = (
         "import sys\n"
-        "from ragidx.retriever.frameworks.langchain import RagidxEmbeddings, RagidxRetriever\n"
+        "from ragidx.frameworks.langchain import RagidxEmbeddings, RagidxRetriever\n"
         f"print(len(RagidxRetriever(index={str(tmp_path / 'index')!r}, k=2).invoke('a river')))\n"
         "print(len(RagidxEmbeddings().embed_query('a river')), 'torch' in sys.modules)\n"
     )

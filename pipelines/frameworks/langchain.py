@@ -16,9 +16,9 @@ from ragidx.indexer.devices import RunOptions
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.encoders.methods import EncoderOptions, FilterOptions, filter_spec
 from ragidx.indexer.encoders.protocol import Encoder
+from ragidx.pipelines.index import Index
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.options import SearchKeywords
-from ragidx.retriever.retriever import Retriever
+from ragidx.retriever.options import Rerank, SearchKeywords
 
 try:
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
@@ -45,7 +45,7 @@ class RagidxRetriever(BaseRetriever):
         retriever = RagidxRetriever(index="index/", k=4)
         retriever.invoke("who signed the lease?", where="year >= 2020")
 
-    `k`, `where`, `instruction` and the options of `Retriever.search` can be given to `invoke` too, for one call.
+    `k`, `where`, `instruction` and the options of `Index.search` can be given to `invoke` too, for one call.
     """
 
     model_config = ConfigDict(extra="forbid")  # a misspelt option is an error, not silence
@@ -65,22 +65,18 @@ class RagidxRetriever(BaseRetriever):
     fold: bool = True
     mmr: float | None = None
     context: int = 0
-    rerank: str | None = None
-    rerank_top: int = 20
-    rerank_method: str = "auto"
+    rerank: Rerank | None = None
     model: str | None = None
     device: str = "auto"
     dtype: str = "auto"
     endpoint: str | None = None
 
-    _retriever: Retriever = PrivateAttr()
+    _index: Index = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
         """Open the index: a wrong folder is an error when the retriever is made."""
         super().model_post_init(context)
-        self._retriever = Retriever.open(
-            self.index, model=self.model, device=self.device, dtype=self.dtype, endpoint=self.endpoint
-        )
+        self._index = Index(self.index, model=self.model, device=self.device, dtype=self.dtype, endpoint=self.endpoint)
 
     def _get_relevant_documents(
         self,
@@ -93,7 +89,7 @@ class RagidxRetriever(BaseRetriever):
         **options: Unpack[SearchKeywords],
     ) -> list[Document]:
         own: SearchKeywords = {name: getattr(self, name) for name in SearchKeywords.__annotations__}  # type: ignore[assignment]
-        hits = self._retriever.search(
+        hits = self._index.search(
             query,
             k=self.k if k is None else k,
             instruction=self.instruction if instruction is None else instruction,

@@ -1,0 +1,570 @@
+"""`Index`: an index folder, open: asked, read, brought up to date, changed.
+
+    index = ragidx.build("docs/", "index/")        index = ragidx.Index("index/")
+    index.search("who signed the lease?", k=5)     index.build(); index.add_source("papers/")
+
+Every member calls the room that does the work; nothing is computed here. An `Index` shows one committed state, until
+`refresh` or a change of its own: a search that runs keeps the state that it began with.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+
+import numpy as np
+
+from ragidx.retriever.models import ModelPlace
+from ragidx.retriever.options import Rerank
+from ragidx.retriever.searcher import Searcher
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from ragidx.corpora.records import Chunk, Document, Scalar
+    from ragidx.indexer.ann.tuning import OnStage
+    from ragidx.indexer.specs import IndexSpec
+    from ragidx.indexer.store.manifest import Manifest
+    from ragidx.indexer.store.source_list import SourceEntry
+    from ragidx.pipelines.ingest.options import BuildKeywords
+    from ragidx.pipelines.ingest.report import BuildReport, OnProgress
+    from ragidx.pipelines.ingest.selection import Corpus
+    from ragidx.pipelines.maintain.delete import DeleteReport
+    from ragidx.pipelines.maintain.rewrite import ReshapeReport
+    from ragidx.pipelines.plan.plan import Plan
+    from ragidx.pipelines.vectors.build import VectorKeywords
+    from ragidx.retriever.hit import Hit
+
+Mode = Literal["dense", "lexical", "hybrid"]
+Fused = Literal["z", "rrf"]
+
+
+class Index:
+    """An index folder. Safe to use from several threads; a context manager.
+
+    Args:
+        path: the index folder.
+        model: where the index's model is now, if it has moved; it must have the same weights.
+        adapters: likewise, of its LoRA adapters; all of them, in their order.
+        pooler: likewise, of the weights of its trainable pooling.
+        device: of the encoder, as in `load_encoder`; `cuda` searches the index there, too.
+        dtype: of the encoder, as in `load_encoder`.
+        endpoint: where the server of the index's model is now; None: where it was, if that is this machine.
+
+    Attributes:
+        report: of the last build by this object; None where there was none.
+
+    Raises:
+        IndexFormatError: there is no index, or it is damaged, or of another format.
+        SpecError: there is no device of that name, or it is a GPU that is not on this machine.
+    """
+
+    def __init__(
+        self,
+        path: str | Path = "ragidx-index",
+        *,
+        model: str | None = None,
+        adapters: Sequence[str] | None = None,
+        pooler: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        endpoint: str | None = None,
+    ) -> None:
+        self.report: BuildReport | None = None
+        self._path = Path(path)
+        self._place = ModelPlace(
+            model=model, adapters=adapters, pooler=pooler, device=device, dtype=dtype, endpoint=endpoint
+        )
+        self._changing = threading.Lock()
+        self._open: Searcher | None = Searcher.open(self._path, self._place)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._open is None else f"generation {self.generation}, {len(self._open):,} chunks"
+        return f"<ragidx.Index {str(self._path)!r}: {state}>"
+
+    def __getstate__(self) -> tuple[Path, ModelPlace]:
+        """Its place: where it is unpickled, it opens the newest state."""
+        return self._path.absolute(), self._place
+
+    def __setstate__(self, state: tuple[Path, ModelPlace]) -> None:
+        self.report = None
+        self._path, self._place = state
+        self._changing = threading.Lock()
+        self._open = Searcher.open(self._path, self._place)
+
+    def close(self) -> None:
+        """Let go of the files and of the model, which is freed when no other index uses it."""
+        self._open = None
+
+    def refresh(self) -> bool:
+        """Show the newest committed state from now on; whether it is another than before. No model is loaded again.
+
+        Raises:
+            IndexFormatError: the index is gone, or damaged now.
+        """
+        from ragidx.indexer.store.generations import committed
+
+        with self._changing:
+            before = self._state
+            if committed(self._path) == before.store.manifest:
+                return False
+            self._open = Searcher.open(self._path, self._place)
+            self._open.inherit(before)
+            return True
+
+    # -- what it is -----------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> Path:
+        """The folder, as it was named."""
+        return self._path
+
+    @property
+    def generation(self) -> int:
+        """The number of the state: each commit of an index has a higher one."""
+        return self._state.store.manifest.generation
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """What conditions can ask for: metadata fields and their types, and `doc_id`, `heading` and `source`."""
+        return self._state.schema
+
+    @property
+    def spec(self) -> IndexSpec:
+        """How its vectors are made."""
+        return self._state.spec
+
+    def info(self) -> Manifest:
+        """Everything that the manifest of the state says."""
+        return self._state.store.manifest
+
+    def sources(self) -> tuple[SourceEntry, ...]:
+        """The folders and files that its documents come from."""
+        from ragidx.indexer.store.source_list import sources_of
+
+        manifest = self._state.store.manifest
+        return sources_of(manifest.notes, self._path, manifest.n_documents)
+
+    def history(self) -> list[Manifest]:
+        """The kept generations, the committed one first."""
+        from ragidx.indexer.writing.history import history
+
+        return history(self._path)
+
+    def verify(self) -> list[str]:
+        """Read the whole index and check it; one line for each fault, none where it is intact."""
+        from ragidx.indexer.store.verify import verify
+
+        return verify(self._path)
+
+    # -- questions ------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        query: str | None = None,
+        k: int = 10,
+        *,
+        vector: ArrayLike | None = None,
+        where: str | None = None,
+        instruction: str | None = None,
+        mode: Mode | None = None,
+        weight: float | None = None,
+        fusion: Fused | None = None,
+        dim: int | None = None,
+        rerank_dim: int | None = None,
+        min_score: float | None = None,
+        min_z: float | None = None,
+        per_document: int | None = None,
+        fold: bool = True,
+        mmr: float | None = None,
+        context: int = 0,
+        rerank: Rerank | None = None,
+    ) -> list[Hit]:
+        """The k best chunks for a question, best first; fewer only if the index, or the options, leave no more.
+
+        Args:
+            query: the question; it is text, and no query language: quotes, `+`, `-` and `field:value` mean nothing.
+            k: 1 or more.
+            vector: (dim,) numbers in place of a question.
+            where: a condition on metadata, such as `subject == "history" and year >= 1900`.
+            instruction: the task sentence put before the question for the model; None: the index's own; empty: none.
+            mode: dense (by vectors), lexical (by words) or hybrid; None: hybrid where the index has both.
+            weight: of the cosine in hybrid search, 0 to 1; None: 0.5.
+            fusion: of the two scores in hybrid search: z (z-scores) or rrf (places); None: z.
+            dim: compare only the first numbers of the vectors.
+            rerank_dim: compare the best again, by so many numbers.
+            min_score: leave out chunks with a smaller cosine.
+            min_z: leave out chunks with a smaller score of hybrid search.
+            per_document: hits of one document, at most.
+            fold: show equal and nearly equal passages once.
+            mmr: maximal marginal relevance: 1 is by score alone, 0 by unlikeness to the hits before.
+            context: chunks of the document on each side, in `hit.context`.
+            rerank: a model that reads the best with the question, and orders them again.
+
+        Raises:
+            QueryError: the question is empty, an option is out of range, or the condition is wrong.
+            ModelError: the index's model is not here, or is another.
+        """
+        options = _given(locals(), ("query", "k", "vector", "where", "instruction"))
+        if vector is not None:
+            if query is not None or instruction is not None:
+                raise TypeError("give a question or a vector, not both")
+            return self._state.search_vectors(np.asarray(vector)[None], k, where, **options)[0]
+        if query is None:
+            raise TypeError("give a question, or a vector")
+        return self._state.search([query], k, instruction, where, **options)[0]
+
+    def search_batch(
+        self,
+        queries: Sequence[str],
+        k: int = 10,
+        *,
+        where: str | None = None,
+        instruction: str | None = None,
+        mode: Mode | None = None,
+        weight: float | None = None,
+        fusion: Fused | None = None,
+        dim: int | None = None,
+        rerank_dim: int | None = None,
+        min_score: float | None = None,
+        min_z: float | None = None,
+        per_document: int | None = None,
+        fold: bool = True,
+        mmr: float | None = None,
+        context: int = 0,
+        rerank: Rerank | None = None,
+    ) -> list[list[Hit]]:
+        """As `search`, for many questions at once: they are encoded and searched in batches."""
+        options = _given(locals(), ("queries", "k", "where", "instruction"))
+        return self._state.search(queries, k, instruction, where, **options)
+
+    def search_vectors(
+        self,
+        vectors: ArrayLike,
+        k: int = 10,
+        *,
+        where: str | None = None,
+        dim: int | None = None,
+        rerank_dim: int | None = None,
+        min_score: float | None = None,
+        per_document: int | None = None,
+        fold: bool = True,
+        mmr: float | None = None,
+        context: int = 0,
+    ) -> list[list[Hit]]:
+        """As `search`, for vectors (q, dim), which are brought to unit length. A vector has no words."""
+        options = _given(locals(), ("vectors", "k", "where"))
+        return self._state.search_vectors(vectors, k, where, **options)
+
+    def rank_documents(
+        self,
+        queries: Sequence[str] | None = None,
+        k: int = 10,
+        *,
+        vectors: ArrayLike | None = None,
+        where: str | None = None,
+        instruction: str | None = None,
+        mode: Mode | None = None,
+        weight: float | None = None,
+        fusion: Fused | None = None,
+        dim: int | None = None,
+        rerank_dim: int | None = None,
+        min_score: float | None = None,
+        min_z: float | None = None,
+        rerank: Rerank | None = None,
+    ) -> list[list[tuple[str, float]]]:
+        """The k best documents for each question, or vector, as (document id, score): its best chunk counts."""
+        options = _given(locals(), ("queries", "k", "vectors", "where", "instruction"))
+        if vectors is not None:
+            return self._state.rank_documents_by(vectors, k, where, **options)
+        return self._state.rank_documents(queries or (), k, instruction, where, **options)
+
+    # -- what it holds --------------------------------------------------------------------------------------------
+
+    def get(self, ids: Sequence[str], *, missing: Literal["error", "skip"] = "error") -> list[Document]:
+        """Documents by their ids, in the order asked for.
+
+        A document of a folder has the text of its chunks; what lies between them, white space, is line ends.
+
+        Args:
+            ids: of documents.
+            missing: what to do with an id that the index has not: an error, or nothing.
+
+        Raises:
+            QueryError: the index has no such document.
+        """
+        from ragidx.retriever.contents import documents_by_id
+
+        return documents_by_id(self._state.store, ids, missing=missing)
+
+    def chunks(self, ids: Sequence[str] | None = None, *, document: str | None = None) -> list[Chunk]:
+        """Chunks by their ids, in the order asked for, or those of a document, in that of its text.
+
+        Raises:
+            QueryError: the index has no such chunk or document.
+        """
+        from ragidx.retriever.contents import chunk_of
+
+        return [chunk_of(row) for row in self._state.rows(ids, doc_id=document)]
+
+    def documents(self, *, where: str | None = None, source: str | None = None) -> Iterator[Document]:
+        """All documents, or those of which a chunk fulfils a condition, or of one source, in the order of the index."""
+        from ragidx.retriever.contents import documents
+
+        return documents(self._state.store, where, source)
+
+    def count(self, where: str | None = None) -> int:
+        """How many documents there are, or how many of them have a chunk that fulfils a condition."""
+        from ragidx.retriever.contents import count
+
+        return count(self._state.store, where)
+
+    def values(self, field: str, *, where: str | None = None, limit: int = 20) -> list[tuple[Scalar, int]]:
+        """The commonest values of a field of `schema`, each with the number of its chunks, the most frequent first.
+
+        Raises:
+            QueryError: there is no such field, or the condition is wrong.
+        """
+        from ragidx.retriever.contents import values
+
+        return values(self._state.store, field, where, limit)
+
+    def to_batches(self, columns: Sequence[str] | None = None, *, where: str | None = None) -> Iterator[Any]:
+        """The chunks as `pyarrow.RecordBatch`es, one at a time.
+
+        Args:
+            columns: chunk_id, doc_id, text, heading, start, end, line, page, `vector` (float16), and fields of
+                `schema`; None: all but the vector.
+            where: a condition on metadata.
+
+        Raises:
+            QueryError: there is no such column, or the condition is wrong.
+        """
+        from ragidx.retriever.contents import batches
+
+        return batches(self._state.store, columns, where)
+
+    # -- changes --------------------------------------------------------------------------------------------------
+
+    def build(
+        self,
+        sources: Corpus = None,
+        *,
+        vectors: str | Path | None = None,
+        on_progress: OnProgress | None = None,
+        **options: Unpack[BuildKeywords],
+    ) -> BuildReport:
+        """Bring the index up to date with its sources, or with one of them, or with a file of precomputed vectors.
+
+        Args:
+            sources: those that are read; None: all.
+            vectors: a file of precomputed vectors, or a folder of them, in place of sources.
+            on_progress: called a few times a second.
+            options: as for `ragidx.build`.
+
+        Raises:
+            RagidxError: of the subclass that says what to do; the committed state is then what it was.
+        """
+        with self._changed():
+            self.report = built(sources, self._path, vectors=vectors, on_progress=on_progress, **options)
+        return self.report
+
+    def add_source(
+        self,
+        path: str | Path | Sequence[str | Path],
+        *,
+        name: str | None = None,
+        on_progress: OnProgress | None = None,
+        **options: Unpack[BuildKeywords],
+    ) -> BuildReport:
+        """Put folders or files beside the sources of the index: they alone are read and encoded, in one commit.
+
+        Args:
+            path: of the new sources.
+            name: of the one new source; its documents' ids begin with it. None: the folder's own.
+            on_progress: called a few times a second.
+            options: as for `ragidx.build`.
+        """
+        from ragidx.pipelines.ingest.build import add
+
+        with self._changed():
+            self.report = add(path, self._path, name=name, on_progress=on_progress, **options)
+        return self.report
+
+    def remove_source(self, name: str) -> int:
+        """Take a source out of the index with all of its documents, whose number is returned; files are not touched."""
+        from ragidx.pipelines.maintain.sources import remove
+
+        with self._changed():
+            return remove(name, self._path)
+
+    def plan(
+        self, sources: Corpus = None, *, on_progress: OnProgress | None = None, **options: Unpack[BuildKeywords]
+    ) -> Plan:
+        """What `build` would do with the same arguments, and what it would take, without building."""
+        from ragidx.pipelines.plan.plan import plan
+
+        return plan(sources, self._path, on_progress=on_progress, **options)
+
+    def delete(
+        self, ids: Sequence[str] | None = None, *, where: str | None = None, dry_run: bool = False
+    ) -> DeleteReport:
+        """Delete documents by id or by a condition, in one commit; later builds leave out what was of a folder.
+
+        Args:
+            ids: of documents; of precomputed vectors, also of rows.
+            where: a condition as in a search. With ids, only what is theirs and fulfils it.
+            dry_run: say what would be deleted, and change nothing.
+        """
+        from ragidx.pipelines.maintain.delete import delete
+
+        with self._changed():
+            return delete(self._path, ids=() if ids is None else ids, where=where, dry_run=dry_run)
+
+    def rollback(self, generation: int) -> int:
+        """Commit the content of a kept generation as a new one, whose number is returned."""
+        from ragidx.indexer.writing.history import rollback
+
+        with self._changed():
+            return rollback(self._path, generation).generation
+
+    def compact(self, *, everything: bool = False, on_stage: OnStage | None = None) -> ReshapeReport:
+        """Merge small segments and drop dead rows; `everything`: of all segments where there is anything to gain."""
+        from ragidx.pipelines.maintain.rewrite import compact
+
+        with self._changed():
+            return compact(self._path, everything=everything, on_stage=on_stage or _silent)
+
+    def shrink(self, dim: int, *, on_stage: OnStage | None = None) -> ReshapeReport:
+        """Keep the first `dim` numbers of each vector; `rollback` brings the wide index back."""
+        from ragidx.pipelines.maintain.rewrite import shrink
+
+        with self._changed():
+            return shrink(self._path, dim=dim, on_stage=on_stage or _silent)
+
+    def reindex(
+        self,
+        target: str | Path,
+        *,
+        dim: int | None = None,
+        index_type: str | None = None,
+        target_recall: float | None = None,
+        max_memory: int | str | None = None,
+        on_stage: OnStage | None = None,
+    ) -> ReshapeReport:
+        """Make another index of the stored vectors in `target`: narrower, of another type, or both; this one stays."""
+        from ragidx.pipelines.maintain.rewrite import reindex
+
+        return reindex(
+            self._path,
+            target,
+            dim=dim,
+            index_type=index_type,
+            target_recall=target_recall,
+            max_memory=max_memory,
+            on_stage=on_stage or _silent,
+        )
+
+    @property
+    def searcher(self) -> Searcher:
+        """The state that is shown, for the rooms inside ragidx."""
+        return self._state
+
+    @property
+    def _state(self) -> Searcher:
+        found = self._open
+        if found is None:
+            raise ValueError(f"the index {str(self._path)!r} was closed; open it again with ragidx.Index")
+        return found
+
+    def _changed(self) -> _Refreshed:
+        _ = self._state
+        return _Refreshed(self)
+
+
+class _Refreshed:
+    """After a change: the index shows it, also where the change then failed in a later step."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, fault: object, trace: object) -> None:
+        if kind is None:
+            self._index.refresh()
+
+
+def build(
+    sources: Corpus = None,
+    index: str | Path = "ragidx-index",
+    *,
+    vectors: str | Path | None = None,
+    on_progress: OnProgress | None = None,
+    **options: Unpack[BuildKeywords],
+) -> Index:
+    """Make or update the index of a corpus, and open it.
+
+    Args:
+        sources: a folder, a file, a BEIR folder, or `-` for standard input; or several folders and files, the sources
+            of the index; or these by name. Of an index that exists: those of its sources that are read; None: all.
+        index: the index folder.
+        vectors: a file of precomputed vectors, or a folder of them, in place of sources.
+        on_progress: called a few times a second.
+        options: `BuildKeywords`: model, method, pooling, tau, dim, filter, chunk_size, device, strict ...
+            An option that is not given is what the index was built with, else the model's preset, else the default.
+
+    Returns:
+        The index, with what was done and skipped as `index.report`.
+
+    Raises:
+        RagidxError: of the subclass that says what to do; the committed state is then what it was.
+    """
+    report = built(sources, index, vectors=vectors, on_progress=on_progress, **options)
+    places: Mapping[str, Any] = {name: options[name] for name in ("endpoint",) if options.get(name)}
+    opened = Index(index, **places)
+    opened.report = report
+    return opened
+
+
+def built(
+    sources: Corpus,
+    index: str | Path,
+    *,
+    vectors: str | Path | None,
+    on_progress: OnProgress | None,
+    **options: Unpack[BuildKeywords],
+) -> BuildReport:
+    """The report of a build, of a corpus or of precomputed vectors."""
+    if vectors is None:
+        from ragidx.pipelines.ingest.build import build as build_corpus
+
+        return build_corpus(sources, index, on_progress=on_progress, **options)
+    from ragidx.pipelines.vectors.build import build_vectors
+
+    if sources is not None:
+        raise TypeError("give sources or vectors, not both")
+    given: VectorKeywords = options  # type: ignore[assignment]  # it checks the names
+    return build_vectors(vectors, index, on_progress=on_progress, **given)
+
+
+def _given(values: Mapping[str, Any], own: Sequence[str]) -> Any:
+    """The options of a search among a member's arguments, those that say something."""
+    left_out = {"self", *own}
+    return {name: value for name, value in values.items() if name not in left_out and (value is not None)}
+
+
+def _silent(stage: str, rows: int, done: int) -> None:
+    pass

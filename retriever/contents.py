@@ -1,0 +1,165 @@
+"""What an index holds, read back: documents, chunks, values of fields, columns.
+
+store, and a condition -> Documents, counts, values, record batches; one segment and one batch of it at a time
+
+A document of a folder is put together of its chunks: what lies between them is white space, and is given as line ends,
+so that offsets hold.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ragidx.corpora.errors import QueryError, unknown_name
+from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar
+from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.store import Store
+from ragidx.retriever.where.masks import columns_of, matching_rows, parse_for
+
+VECTOR = "vector"
+_FIXED = ("chunk_id", "doc_id", "text", "heading", "start", "end", "line", "page")
+_BLOCK = 256  # rows that are decoded at once
+
+
+def chunk_of(row: Row) -> Chunk:
+    """A row as the chunk that it is."""
+    return Chunk(row.doc_id, row.start, row.end, row.text, row.heading)
+
+
+def document_of(rows: Sequence[Row]) -> Document:
+    """The document of its rows, all of them."""
+    ordered = sorted(rows, key=lambda row: (row.start, row.end))
+    text, first = "", ordered[0]
+    for row in ordered:
+        text += "\n" * (row.start - len(text)) + row.text[max(0, len(text) - row.start) :]
+    metadata = {name: value for name, value in first.metadata.items() if name not in FILE_FIELDS}
+    return Document(first.doc_id, text, metadata, line=first.line)
+
+
+def documents(store: Store, where: str | None = None, source: str | None = None) -> Iterator[Document]:
+    """All documents, or those of which a chunk fulfils a condition, or of one source, in the order of the index."""
+    wanted = set(_ids(store, _with_source(where, source))) if where is not None or source is not None else None
+    seen: set[str] = set()
+    waiting: list[Row] = []
+    for row in _rows(store):
+        if waiting and waiting[-1].doc_id != row.doc_id:
+            yield document_of(waiting)
+            waiting = []
+        if wanted is None or row.doc_id in wanted:
+            assert row.doc_id not in seen or waiting, "the rows of a document are adjacent"
+            seen.add(row.doc_id)
+            waiting.append(row)
+    if waiting:
+        yield document_of(waiting)
+
+
+def documents_by_id(store: Store, ids: Sequence[str], *, missing: str = "error") -> list[Document]:
+    """Documents, in the order asked for.
+
+    Raises:
+        QueryError: the index has no such document, and `missing` is `error`.
+    """
+    if isinstance(ids, str):
+        raise TypeError("expected a list of ids, got one string")
+    if missing not in ("error", "skip"):
+        raise QueryError(f"missing={missing!r} is neither error nor skip", "give one of them", where="`missing`")
+    wanted = pa.array(list(dict.fromkeys(ids)), pa.large_string())
+    held: dict[str, list[Row]] = {}
+    for number, segment in enumerate(store.segments):
+        dead, first = store.dead[number], 0
+        found: list[int] = []
+        for batch in segment.batches(["doc_id"]):
+            mask = pc.is_in(batch.column(0), value_set=wanted).to_numpy(zero_copy_only=False)
+            found += (first + np.flatnonzero(mask)).tolist()
+            first += len(mask)
+        for row in segment.rows([row for row in found if dead is None or not dead[row]]):
+            held.setdefault(row.doc_id, []).append(row)
+    absent = [name for name in ids if name not in held]
+    if absent and missing == "error":
+        more = f", and {len(absent) - 1:,} more" if len(absent) > 1 else ""
+        raise QueryError(f"the index has no document '{absent[0]}'{more}", "ids are those that queries show")
+    return [document_of(held[name]) for name in ids if name in held]
+
+
+def count(store: Store, where: str | None = None) -> int:
+    """How many documents there are, or have a chunk that fulfils a condition."""
+    return store.manifest.n_documents if where is None else len(set(_ids(store, where)))
+
+
+def values(store: Store, field: str, where: str | None = None, limit: int = 20) -> list[tuple[Scalar, int]]:
+    """The commonest values of a field, with the number of their chunks."""
+    found: Counter[Scalar] = Counter()
+    for batch in batches(store, [field], where):
+        column = batch.column(0)
+        if pa.types.is_large_list(column.type):
+            column = pc.list_flatten(column)
+        for pair in pc.value_counts(pc.drop_null(column)).to_pylist():
+            found[pair["values"]] += pair["counts"]
+    return sorted(found.items(), key=lambda pair: (-pair[1], str(pair[0])))[:limit]
+
+
+def batches(store: Store, columns: Sequence[str] | None = None, where: str | None = None) -> Iterator[Any]:
+    """The chunks as record batches.
+
+    Raises:
+        QueryError: there is no such column, or the condition is wrong.
+    """
+    fields = {name: column for name, column in columns_of(store).items() if name not in _FIXED}
+    known = {name: name for name in _FIXED} | fields
+    asked = list(known) if columns is None else list(columns)
+    for name in asked:
+        if name not in known and name != VECTOR:
+            fault = unknown_name("column", name, [*known, VECTOR])
+            raise QueryError(fault.message, fault.hint, where="`columns`")
+    masks = store.masks(None if where is None else matching_rows(store, parse_for(store, where)))
+    return _batches(store, asked, [known.get(name, VECTOR) for name in asked], masks)
+
+
+def _batches(store: Store, names: Sequence[str], stored: Sequence[str], masks: Sequence[Any]) -> Iterator[Any]:
+    read = list(dict.fromkeys(name for name in stored if name != VECTOR)) or ["chunk_id"]
+    for segment, mask in zip(store.segments, masks, strict=True):
+        first = 0
+        for batch in segment.batches(read):
+            rows = np.arange(first, first + batch.num_rows)
+            first += batch.num_rows
+            kept = batch if mask is None else batch.filter(pa.array(mask[rows]))
+            rows = rows if mask is None else rows[mask[rows]]
+            if not len(rows):
+                continue
+            arrays = [
+                _vectors(segment.codes[rows]) if name == VECTOR else kept.column(read.index(name)) for name in stored
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
+def _vectors(codes: Any) -> Any:
+    flat = pa.array(np.ascontiguousarray(codes).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, codes.shape[1])
+
+
+def _rows(store: Store) -> Iterator[Row]:
+    """All live rows, in the order of the index."""
+    for number, segment in enumerate(store.segments):
+        dead = store.dead[number]
+        alive = np.arange(segment.entry.rows) if dead is None else np.flatnonzero(~dead)
+        for start in range(0, len(alive), _BLOCK):
+            yield from segment.rows(alive[start : start + _BLOCK].tolist())
+
+
+def _ids(store: Store, where: str) -> Iterator[str]:
+    return itertools.chain.from_iterable(batch.column(0).to_pylist() for batch in batches(store, ["doc_id"], where))
+
+
+def _with_source(where: str | None, source: str | None) -> str:
+    """A condition, on a source too."""
+    if source is None:
+        return where or ""
+    named = 'source == "' + source.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return named if where is None else f"({where}) and {named}"

@@ -1,0 +1,150 @@
+"""The model of an index: what it keeps of it, and loading it, once for all that use it.
+
+store, and where the model is now -> its filter; its encoder, checked by the content of the weights
+
+Whoever opens an index with the same weights, spec, device and number format shares one encoder, and whoever names the
+same reranker one of these. Models are freed when nobody holds them any more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ragidx.corpora.errors import ModelError
+from ragidx.indexer.specs import EncoderSpec, FilterSpec, IndexSpec
+from ragidx.indexer.store.store import Store
+
+if TYPE_CHECKING:
+    from ragidx.indexer.encoders.load import Kept
+    from ragidx.indexer.encoders.protocol import Encoder
+    from ragidx.indexer.filters.filter import Filter
+    from ragidx.indexer.models.locate import ModelFiles
+
+FILTER_FILE = "filter.safetensors"
+T = TypeVar("T")
+
+_shared: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
+_loading = threading.Lock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPlace:
+    """Where an index's model is now and how it runs; None: where it was, when the index was made.
+
+    Attributes:
+        model, adapters, pooler: the model, its LoRA adapters in their order, the weights of its trainable pooling.
+        device, dtype: as in `load_encoder`.
+        endpoint: the address of its server.
+    """
+
+    model: str | None = None
+    adapters: Sequence[str] | None = None
+    pooler: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    endpoint: str | None = None
+
+
+HERE = ModelPlace()
+"""Where the index says, on whatever is fastest here."""
+
+
+def shared(key: Hashable, load: Callable[[], T]) -> T:
+    """What `load` gives, loaded once for all who hold it; one model is loaded at a time."""
+    with _loading:
+        found: T | None = _shared.get(key)
+        if found is None:
+            found = _shared[key] = load()
+        return found
+
+
+def stored_filter(store: Store, spec: FilterSpec) -> Filter | None:
+    """The filter that an index keeps; None for `none`."""
+    from ragidx.indexer.filters.filter import Filter
+
+    return None if spec.name == "none" else Filter.from_bytes(store.blob(FILTER_FILE))
+
+
+def kept_endpoint(store: Store) -> Kept:
+    """What an index of an endpoint's model keeps of it."""
+    from ragidx.indexer.encoders.endpoint import CANARY_FILE
+    from ragidx.indexer.encoders.load import Kept
+    from ragidx.indexer.models.address import KEPT_AS
+
+    return Kept(store.manifest.notes.get(KEPT_AS), store.blob(CANARY_FILE), str(store.path))
+
+
+def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace) -> Encoder:
+    """The encoder of an index's questions.
+
+    Raises:
+        ModelError: the index holds vectors of an unknown model, its model is not here, or it is another.
+    """
+    asked = spec.encoder
+    if asked is None:
+        made_by = spec.precomputed.made_by if spec.precomputed else ""
+        by = f" by '{made_by}'" if made_by else ""
+        raise ModelError(
+            f"the index holds precomputed vectors{by}: no question in words can be encoded for it",
+            "ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that made them "
+            "when it is built: ragidx build --vectors FILE --model M --rebuild",
+            where=str(store.path),
+        )
+    from ragidx.indexer.encoders.endpoint import CANARY_FILE
+    from ragidx.indexer.encoders.load import encoder_of
+    from ragidx.indexer.models.fingerprint import weights_fingerprint
+    from ragidx.indexer.models.locate import find
+
+    files = find(
+        place.model or asked.model,
+        revision=asked.revision,
+        adapters=asked.adapters if place.adapters is None else place.adapters,
+        pooler=place.pooler or asked.pooler,
+    )
+    if weights_fingerprint(files, spec.weights) != spec.weights:
+        if files.served:
+            raise ModelError(
+                f"'{files.name}' is not the model this index was made with, which is '{asked.model}'",
+                "remove `model`, or build the index again with `rebuild=True`",
+                where=str(store.path),
+            )
+        raise ModelError(
+            f"'{files.name}'{_extras(files)} is not the model this index was made with: its files have changed",
+            f"name the right folder with `model`{_options(asked)}, or build the index again with `rebuild=True`",
+            where=str(store.path),
+        )
+    device = "auto" if files.served else place.device  # which is then that of the search
+
+    def load() -> Encoder:
+        kept = kept_endpoint(store) if files.served else None
+        encoder = encoder_of(files, asked, device=device, dtype=place.dtype, endpoint=place.endpoint, kept=kept)
+        if encoder.template_content() != spec.template:
+            raise ModelError(
+                f"the template '{asked.template}' of this version is not the one this index was made with",
+                f"query it with ragidx {store.manifest.ragidx}, or build it again with `rebuild=True`",
+                where=str(store.path),
+            )
+        return encoder
+
+    canary = store.manifest.files.get(CANARY_FILE) if files.served else None
+    placeless = dataclasses.replace(asked, model="", revision=None, adapters=(), pooler=None)
+    key = (spec.weights, spec.template, placeless, device, place.dtype, place.endpoint, canary and canary.sha256)
+    return shared(key, load)
+
+
+def _extras(files: ModelFiles) -> str:
+    """What belongs to the model beside its own folder, for messages."""
+    named = [f"{len(files.adapters)} adapter{'s' * (len(files.adapters) > 1)}"] if files.adapters else []
+    named += ["its pooler"] if files.pooler is not None else []
+    return f" with {' and '.join(named)}" if named else ""
+
+
+def _options(spec: EncoderSpec) -> str:
+    """The options that say where those are."""
+    adapters = " and its adapters, all of them in their order, with `adapters`" if spec.adapters else ""
+    return adapters + (" and its pooler with `pooler`" if spec.pooler else "")
