@@ -112,7 +112,7 @@ def choose_layer(encoder: Encoder, filter_: Filter | None, texts: Sequence[str])
 def _texts(resolved: Resolved, reading: Reading, progress: Progress, tell: Teller) -> list[str]:
     """The sample: chunks of documents with the lowest lots, whatever the order of files."""
     drawn = DocumentSample[Draft](0, n=4 * _SAMPLE, n_chars=4 * _SAMPLE * _CHARS_A_DOCUMENT)
-    cutter = Cutter(lambda: chunker_of(resolved.encoder, resolved.spec.chunk))
+    cutter = Cutter(lambda: chunker_of(resolved.encoder, resolved.spec.chunk), ahead=False)
     for draft in reading.drafts(cutter, Skips(strict=False).add):
         drawn.add(draft.id, draft.n_chars, draft)
         tell()

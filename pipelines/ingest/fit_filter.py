@@ -84,7 +84,7 @@ def fit_on_corpus(resolved: Resolved, reading: Reading, cutter: Cutter, ledger: 
     progress.stage = f"fitting filter {resolved.spec.filter.name}"
     ledger.tell(at_once=True)
     drawn = document_sample(resolved.spec)
-    for draft in reading.drafts(cutter, skips.add):
+    for draft in reading.drafts(Cutter(lambda: cutter.chunker, ahead=False), skips.add):
         drawn.add(draft.id, draft.n_chars, draft)
         ledger.tell()
     reading.check_something_was_read(drawn.n_added, skips)

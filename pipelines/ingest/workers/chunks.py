@@ -56,10 +56,11 @@ class Cutter:
     Args:
         make_chunker: called when the first text is cut: a build with nothing to cut loads no model.
         language: whether documents that name no language get one in their metadata.
+        ahead: whether workers cut all documents; False: few are wanted, and they are cut here.
     """
 
-    def __init__(self, make_chunker: Callable[[], Chunker], *, language: bool = False) -> None:
-        self._make_chunker, self.language = make_chunker, language
+    def __init__(self, make_chunker: Callable[[], Chunker], *, language: bool = False, ahead: bool = True) -> None:
+        self._make_chunker, self.language, self.ahead = make_chunker, language, ahead
 
     @functools.cached_property
     def chunker(self) -> Chunker:

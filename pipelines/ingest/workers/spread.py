@@ -183,7 +183,9 @@ class Spread(Files):
 
     def _chunker(self) -> Message:
         spec, limit, tokenizer = self.cutter.chunker.parts()
-        return {"kind": "chunker", "spec": spec.to_json(), "limit": limit}, (tokenizer or "").encode()
+        return {"kind": "chunker", "spec": spec.to_json(), "limit": limit}, (
+            tokenizer if tokenizer and self.cutter.ahead else ""
+        ).encode()
 
 
 def _task(source: Source, layouts: Mapping[str, Layout], part: Part | None) -> Message:
