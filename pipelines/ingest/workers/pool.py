@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
@@ -45,6 +46,7 @@ class Pool:
         self._n_workers, self._make, self._answers = n_workers, make, answers or {}
         self._wait = wait or self.lanes.changed.wait_for
         self._workers: list[Worker] = []
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="ragidx-start")
         self._tasks: dict[int, Message] = {}  # that are not done
         self._queue: deque[int] = deque()
         self._again: deque[int] = deque()  # that a worker died of
@@ -70,6 +72,7 @@ class Pool:
             self.lanes.changed.notify_all()
         for worker in workers:
             worker.close()
+        self._starter.shutdown()
         self.lanes.close()
 
     def add(self, header: dict[str, Any], body: bytes = b"") -> int:
@@ -198,34 +201,43 @@ class Pool:
     # -- with the lock held -------------------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
-        """Give tasks to workers that have room for them; start one if there is more to do."""
-        while self._again or self._queue:
+        """Give tasks to workers that have room for them; start one if none is free and there may be more."""
+        while (self._again or self._queue) and not self._closing:
             worker = self._free()
-            if worker is None:
-                if len(self._workers) == self._n_workers or self._closing or self.broken:
-                    return
-                if any(not worker.is_ready for worker in self._workers) and len(self._queue) < 2 * len(self._workers):
-                    return
-                try:
-                    worker = self._make(self._heard, self._ended)
-                except OSError as fault:
-                    self._no_more(f"cannot be run: {fault}")
+            if worker is None and len(self._workers) < self._n_workers:
+                worker = self._started()
+                if worker is None:
                     continue
-                self._workers.append(worker)
                 if self._again:
                     return
+            worker = worker or self._ahead()
+            if worker is None:
+                return
             number = (self._again or self._queue).popleft()
             worker.tasks.append(number)
             worker.send(*self._tasks[number])
 
+    def _started(self) -> Worker | None:
+        # Linux ends a worker with the thread that started it: this one lives as long as the pool.
+        try:
+            worker = self._starter.submit(self._make, self._heard, self._ended).result()
+        except OSError as fault:
+            self._no_more(f"cannot be run: {fault}")
+            return None
+        self._workers.append(worker)
+        return worker
+
     def _free(self) -> Worker | None:
-        """A worker that the next task can be sent to: a free one; or one whose pipe takes it, if nothing is retried."""
-        found = min(self._workers, key=lambda worker: len(worker.tasks), default=None)
-        if found is None or not found.tasks:
-            return found if found is None or found.is_ready or not self._again else None
-        small = len(self._tasks[self._queue[0]][1]) + 2048 if self._queue else _AHEAD_BYTES
+        """A worker without a task; one that has started, if a task is retried."""
+        return next((w for w in self._workers if not w.tasks and (w.is_ready or not self._again)), None)
+
+    def _ahead(self) -> Worker | None:
+        """A worker whose pipe takes one task more, if nothing is retried there."""
+        if self._again:
+            return None
+        size = len(self._tasks[self._queue[0]][1]) + 2048
         calm = [w for w in self._workers if not self._tried.intersection(w.tasks)]
         found = min(calm, key=lambda worker: len(worker.tasks), default=None)
-        if self._again or found is None or len(found.tasks) >= _AHEAD or small * len(found.tasks) > _AHEAD_BYTES:
+        if found is None or len(found.tasks) >= _AHEAD or size * len(found.tasks) > _AHEAD_BYTES:
             return None
         return found

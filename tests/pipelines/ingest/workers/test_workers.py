@@ -152,6 +152,27 @@ def test_a_worker_that_dies_costs_one_file_at_most(tmp_path: Path, kills: int) -
 
 
 @linux
+def test_two_large_files_have_a_worker_each_and_one_does_not_die_with_the_other(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.jsonl"):
+        lines(tmp_path / name, 6000)
+    files = Spread(ReadOptions(), Layouts(), Cutter(chunker), list[Skip]().append, workers=2)
+    pids, left, n_drafts = list[int](), list[int](), 0
+
+    for _, drafts in files.drafts(sources(tmp_path, on_skip=pytest.fail)):
+        for number, _ in enumerate(drafts):
+            n_drafts += 1
+            if number == 10 and not pids:
+                pids = sorted(children())
+                os.kill(pids[0], signal.SIGKILL)
+                time.sleep(0.5)
+                left = children()
+
+    assert len(pids) == 2
+    assert pids[1] in left
+    assert n_drafts == len(read(Files, tmp_path)[0])
+
+
+@linux
 @pytest.mark.parametrize("workers", [1, 2])
 def test_memory_and_time_that_a_file_may_not_have_are_one_line_each(tmp_path: Path, workers: int) -> None:
     (tmp_path / "a.html").write_text("<p>before")
