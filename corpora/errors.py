@@ -14,8 +14,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ragidx.corpora.limits import UnreadableError
-
 _CONDITIONS = {  # ENFILE first: the system's words for EMFILE are in its own
     errno.ENFILE: ("too many open files on this machine", "close other programs, and run it again"),
     errno.EMFILE: ("too many open files", "allow more with 'ulimit -n', and run it again"),
@@ -165,6 +163,8 @@ def _asks_too_much(fault: BaseException, path: Path) -> bool:
 
 def _condition(fault: BaseException) -> int | None:
     """The errno of a condition of the machine."""
+    from ragidx.corpora.limits import UnreadableError
+
     if isinstance(fault, UnreadableError):  # its text quotes the file; what the system said is its cause
         return None
     text = str(fault)

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ragidx.corpora.records import Scalar
+if TYPE_CHECKING:
+    from ragidx.corpora.records import Scalar
 
 
 class RerankWarning(UserWarning):

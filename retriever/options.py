@@ -7,15 +7,16 @@ before anything is encoded for it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 import numpy as np
 
 from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.indexer.store.store import Store, check_widths
 from ragidx.retriever.fusion import DENSE, FUSIONS, HYBRID, LEXICAL, MODES, WEIGHT, Fusion, Widths, Z
-from ragidx.retriever.where.conditions import Condition
-from ragidx.retriever.where.masks import parse_for
+
+if TYPE_CHECKING:
+    from ragidx.retriever.where.conditions import Condition
 
 
 class RankKeywords(TypedDict, total=False):
@@ -152,7 +153,11 @@ def search_options(
     k = _whole("k", k)
     if where is not None and not isinstance(where, str):
         raise QueryError(f"the condition is {where!r}, no text", "write one such as 'year >= 1900'", where="condition")
-    condition = None if where is None else parse_for(store, where)
+    condition = None
+    if where is not None:
+        from ragidx.retriever.where.masks import parse_for
+
+        condition = parse_for(store, where)
     dim, again = options.get("dim"), options.get("rerank_dim")
     widths = Widths(None if dim is None else _whole("dim", dim), None if again is None else _whole("rerank_dim", again))
     check_widths(store.manifest.dim, widths.dim, widths.rerank_dim)

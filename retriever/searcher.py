@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import QueryError, lone_surrogate
-from ragidx.indexer.devices import check_device
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
@@ -32,10 +31,8 @@ from ragidx.indexer.store.topk import Place
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.models import HERE, ModelPlace, encoder_for, shared, stored_filter
 from ragidx.retriever.options import ONE_A_DOCUMENT, RunKeywords, SearchKeywords, SearchOptions, search_options
-from ragidx.retriever.query_vectors import unit_queries
-from ragidx.retriever.ranking import Queries, Rank, needs_vectors, rank
+from ragidx.retriever.ranking import Queries, Rank, needs_vectors, rank, unit_queries
 from ragidx.retriever.shaping import shaped_hits
-from ragidx.retriever.where.masks import matching_rows, schema_of
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
@@ -65,7 +62,10 @@ class Searcher:
             IndexFormatError: there is no index, or it is damaged or newer.
             SpecError: there is no device of that name, or it is a GPU that is not on this machine.
         """
-        check_device(place.device)
+        if place.device != "auto":
+            from ragidx.indexer.devices import check_device
+
+            check_device(place.device)
         store = Store.open(path)
         store.move(place.device)
         return cls(store, place)
@@ -78,6 +78,8 @@ class Searcher:
     @property
     def schema(self) -> dict[str, str]:
         """What conditions can ask for: metadata fields and their types, and `doc_id` and `heading`."""
+        from ragidx.retriever.where.masks import schema_of
+
         return schema_of(self.store)
 
     def __len__(self) -> int:
@@ -280,7 +282,12 @@ class Searcher:
 
     def _rank(self, queries: Queries, options: SearchOptions) -> Rank:
         """The search for some of the queries, by their numbers, and k, with all else that the options say."""
-        masks = self.store.masks(None if options.where is None else matching_rows(self.store, options.where))
+        allowed = None
+        if options.where is not None:
+            from ragidx.retriever.where.masks import matching_rows
+
+            allowed = matching_rows(self.store, options.where)
+        masks = self.store.masks(allowed)
         return lambda numbers, k: rank(self.store, queries.of(numbers), k, masks, options)
 
     def _unit(self, vectors: ArrayLike) -> NDArray[np.float32]:

@@ -35,6 +35,8 @@ class DeviceVectors:
         devices: names as torch knows them; the rows are cut into as many runs.
     """
 
+    takes_conditions = True
+
     def __init__(self, codes: Halves, devices: Sequence[str]) -> None:
         import torch
 
@@ -73,6 +75,8 @@ class DeviceLists:
         codes: (rows, width), as they are stored; queries are as wide.
         devices: `cuda:0` ...; more than one hold the same lists each, and share the queries.
     """
+
+    takes_conditions = False
 
     def __init__(self, index: Any, recipe: Recipe, effort: Effort, codes: Halves, devices: Sequence[str]) -> None:
         module = faiss()

@@ -16,8 +16,7 @@ from pathlib import Path
 from ragidx.corpora.errors import BusyError
 from ragidx.indexer import atomic
 from ragidx.indexer.damage import check_name
-
-LOCK = "LOCK"
+from ragidx.indexer.store.manifest import LOCK
 
 
 class Lock:

@@ -33,6 +33,7 @@ FORMAT = 4
 KEPT = 3  # generations whose files are kept
 
 MANIFEST = "manifest.json"
+LOCK = "LOCK"  # see `ragidx.indexer.store.lock`
 SEGMENTS = "segments"
 DELETIONS = "deletions"
 FILES = "files"

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ragidx.indexer.ann.moments import Spread, merged_spread, spread_of
 from ragidx.indexer.arrays import Bools, Floats, Ints
-from ragidx.indexer.lexical import bm25
-from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.deletions import Masks
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.topk import Searched
+
+if TYPE_CHECKING:  # a search by vectors alone needs none of it
+    from ragidx.indexer.lexical import bm25
+    from ragidx.indexer.lexical.analyzer import Analyzer
 
 _BLOCK = 1 << 22  # scores held at once
 
@@ -82,6 +85,8 @@ class LexicalPart:
     @functools.cached_property
     def statistics(self) -> bm25.Statistics:
         """Of the live rows."""
+        from ragidx.indexer.lexical import bm25
+
         return bm25.statistics(self._postings, self._dead)
 
     @functools.cached_property
@@ -99,6 +104,8 @@ class LexicalPart:
 
     @functools.cached_property
     def _bm25(self) -> bm25.Bm25:
+        from ragidx.indexer.lexical import bm25
+
         return bm25.Bm25(self._postings, self._dead, self.statistics)
 
     def spread(self, scores: Sequence[Floats]) -> Spread:

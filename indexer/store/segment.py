@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,6 @@ from ragidx.indexer.ann.faiss_files import (
     map_ann,
     map_vectors,
 )
-from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments
 from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, open_prefixes, prefix_files
@@ -46,6 +45,9 @@ from ragidx.indexer.store.batches import BatchCache
 from ragidx.indexer.store.entries import CHUNKS, SegmentEntry, stored_width
 from ragidx.indexer.store.manifest import SEGMENTS, Manifest
 from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, Row, Schema
+
+if TYPE_CHECKING:
+    from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
 
 BATCH_ROWS = 256
 
@@ -94,7 +96,7 @@ class Segment:
             allowed: (rows,), the rows that may be found; None: all.
         """
         queries = _filled(queries, self.dim, self._width)
-        if self._moved is not None and (allowed is None or not isinstance(self._moved, DeviceLists)):
+        if self._moved is not None and (allowed is None or self._moved.takes_conditions):
             return self._moved.search(queries, k, allowed)
         if self.entry.ann is None:
             return ann.search_exact(self.exact_index, queries, k, allowed)
@@ -120,6 +122,8 @@ class Segment:
 
     def move(self, devices: Sequence[str]) -> None:
         """Search on these devices from now on: in lists if faiss can, else in all vectors by torch."""
+        from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
+
         made = self.entry.ann
         if made is not None and DeviceLists.fits(made.recipe):
             self._moved = DeviceLists(self.ann_index, made.recipe, made.effort, self._mapped, devices)

@@ -20,18 +20,16 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import IndexFormatError, QueryError, check_machine
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.gpu import gpus, room_on
 from ragidx.indexer.ann.prefixes import check_width, shortened
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.store.deletions import Masks, read_deletions
-from ragidx.indexer.store.generations import committed
+from ragidx.indexer.store.generations import check_files, committed, with_way_back
 from ragidx.indexer.store.manifest import Manifest, blob_path
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.scores import LexicalPart
 from ragidx.indexer.store.segment import Segment, segments_of
 from ragidx.indexer.store.topk import RERANKED, Found, Place, rescore, search_segments
-from ragidx.indexer.store.verify import check_files, verify, with_way_back
 
 __all__ = ["Found", "Place", "Row", "Store"]
 
@@ -135,6 +133,10 @@ class Store:
         Raises:
             SpecError: the named GPU is not on this machine.
         """
+        if not device.startswith("cuda"):
+            return 0
+        from ragidx.indexer.ann.gpu import gpus, room_on
+
         devices, moved = gpus(device), 0
         for segment in self.segments if devices else ():
             if 2 * self.manifest.dim * segment.entry.rows <= ROOM_SHARE * room_on(devices):
@@ -168,6 +170,8 @@ class Store:
 
     def verify(self) -> list[str]:
         """Read the whole index; one line for each fault."""
+        from ragidx.indexer.store.verify import verify
+
         return verify(self.path)
 
     def masks(self, allowed: Sequence[NDArray[np.bool_]] | None) -> Masks:

@@ -1,30 +1,19 @@
-"""Checking the files of an index against its manifest: quickly at open, fully on request.
-
-At open every size is compared. Checksums are compared too if the files together have at most 64 MiB: a flipped byte is
-found in a small index, and a large one is not read. `verify` reads every byte and every row of the committed state, and
-every byte of the kept generations before it.
-"""
+"""Checking an index fully: every byte and every row of the committed state, every byte of the kept ones before it."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from ragidx.corpora.errors import IndexFormatError, SpecError, check_machine
+from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.moments import spread_of
 from ragidx.indexer.ann.prefixes import is_whole, prefix_files
-from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.damage import PUT_BACK, damaged
+from ragidx.indexer.damage import damaged
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.deletions import read_deletions
-from ragidx.indexer.store.generations import UNTOUCHED, earlier, read_numbered
+from ragidx.indexer.store.generations import UNTOUCHED, check_file, earlier, read_numbered
 from ragidx.indexer.store.manifest import (
     MANIFEST,
     SEGMENTS,
@@ -35,41 +24,6 @@ from ragidx.indexer.store.manifest import (
 )
 from ragidx.indexer.store.rows import NORM_TOLERANCE
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment, segments_of
-
-HASHED_AT_OPEN = 64 << 20
-
-
-def check_files(folder: Path, manifest: Manifest) -> None:
-    """Compare all sizes, and all checksums if the files together have at most `HASHED_AT_OPEN` bytes.
-
-    Raises:
-        IndexFormatError: a file is missing or differs from the committed one.
-    """
-    files = files_of(manifest)
-    small = sum(entry.bytes for entry in files.values()) <= HASHED_AT_OPEN
-    for path, entry in files.items():
-        check_file(folder / path, entry, read=small)
-
-
-def check_file(path: Path, entry: FileEntry, *, read: bool) -> None:
-    """Compare one file's size and, where `read`, its checksum.
-
-    Raises:
-        IndexFormatError: it is missing, not a plain file, or differs.
-    """
-    try:
-        status = path.stat(follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode):
-            raise IndexFormatError("it is not a plain file", PUT_BACK, where=str(path))
-        if status.st_size != entry.bytes:
-            raise damaged(path, f"it has {status.st_size:,} bytes, not {entry.bytes:,}")
-        if read and _sha256(path) != entry.sha256:
-            raise damaged(path, "its checksum differs from the manifest's")
-    except FileNotFoundError as fault:
-        raise IndexFormatError("the file is missing", PUT_BACK, where=str(path)) from fault
-    except OSError as fault:
-        check_machine(fault, path)
-        raise IndexFormatError(f"the file cannot be read: {fault.strerror}", PUT_BACK, where=str(path)) from fault
 
 
 def verify(folder: Path) -> list[str]:
@@ -207,44 +161,3 @@ def _past_faults(folder: Path, manifest: Manifest) -> list[str]:
                     lost = f"without it there is no rollback to generation {past.generation}; {UNTOUCHED}"
                     lines.append(f"{fault.where}: {fault.message}; put it back from a copy; {lost}")
     return lines
-
-
-def _sha256(path: Path) -> str:
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextlib.contextmanager
-def with_way_back(folder: Path, manifest: Manifest) -> Iterator[None]:
-    """In the hint about a damaged file of the committed state, name a kept generation that is whole without it.
-
-    Its files are compared as at open: by size, and in a small index by checksum.
-    """
-    try:
-        yield
-    except IndexFormatError as fault:
-        whole = _whole_without(fault.where, folder, manifest)
-        if whole is None:
-            raise
-        hint = f"put it back from a copy, go back with 'ragidx rollback {whole}', or build again with `rebuild=True`"
-        raise IndexFormatError(fault.message, hint, where=fault.where) from fault
-
-
-def _whole_without(lost: str, folder: Path, manifest: Manifest) -> int | None:
-    """The newest kept generation that does not name the damaged file and is whole.
-
-    None if there is none, or if the file is not one of the committed state.
-    """
-    if lost not in _paths(folder, manifest):
-        return None
-    for past in reversed(earlier(folder, manifest.generation).manifests):
-        if lost not in _paths(folder, past):
-            with contextlib.suppress(IndexFormatError):
-                check_files(folder, past)
-                return past.generation
-    return None
-
-
-def _paths(folder: Path, manifest: Manifest) -> set[str]:
-    return {str(folder / path) for path in files_of(manifest)}

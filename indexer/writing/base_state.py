@@ -16,6 +16,7 @@ from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.index_types import AUTO, MIN_ROWS, IndexOptions
 from ragidx.indexer.ann.tuning import exact_answers, tune
 from ragidx.indexer.store.entries import AnnEntry, SegmentEntry, stored_width
+from ragidx.indexer.store.generations import check_files, with_way_back
 from ragidx.indexer.store.manifest import (
     SEGMENTS,
     Manifest,
@@ -23,7 +24,6 @@ from ragidx.indexer.store.manifest import (
     read_manifest,
 )
 from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.verify import check_files, with_way_back
 from ragidx.indexer.writing.merging import memory_bytes
 from ragidx.indexer.writing.vacuum import highest_generation
 

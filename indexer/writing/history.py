@@ -13,10 +13,9 @@ from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.store.deletions import read_deletions
-from ragidx.indexer.store.generations import committed, earlier
+from ragidx.indexer.store.generations import check_files, committed, earlier
 from ragidx.indexer.store.lock import Lock, now
 from ragidx.indexer.store.manifest import Manifest
-from ragidx.indexer.store.verify import check_files
 from ragidx.indexer.writing.commit import commit, write_deletions
 from ragidx.indexer.writing.vacuum import vacuum
 

@@ -27,9 +27,10 @@ from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.generations import committed
-from ragidx.indexer.store.lock import LOCK, Lock, now
+from ragidx.indexer.store.lock import Lock, now
 from ragidx.indexer.store.manifest import (
     JOURNAL,
+    LOCK,
     MANIFEST,
     PARTS,
     Manifest,

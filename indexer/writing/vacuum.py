@@ -20,11 +20,12 @@ from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.prefixes import is_foreign
 from ragidx.indexer.store.entries import generation_of_file, is_segment_id
 from ragidx.indexer.store.generations import earlier
-from ragidx.indexer.store.lock import LOCK, Lock
+from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import (
     DELETIONS,
     FILE_CACHE,
     FILES,
+    LOCK,
     MANIFEST,
     PARTS,
     SEGMENTS,

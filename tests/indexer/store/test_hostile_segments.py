@@ -11,8 +11,9 @@ import pytest
 from fault_reader import plant
 
 from ragidx.corpora.errors import IndexFormatError
-from ragidx.indexer.store import verify as verify_module
+from ragidx.indexer.store import generations
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.verify import verify
 
 from ...raising import message_of
 from .hostile_kit import PUT_BACK, SEGMENT, WAY_BACK, refused
@@ -49,7 +50,7 @@ def test_a_flipped_byte_in_any_file_is_found_at_open_and_by_verify(index):
 
             assert "damaged" in text
             assert text.startswith(f"{file}: ")
-            assert [line.split(": ")[0] for line in verify_module.verify(index)] == [str(file)]
+            assert [line.split(": ")[0] for line in verify(index)] == [str(file)]
         file.write_bytes(data)
     assert Store.open(index).verify() == []
 
@@ -62,7 +63,7 @@ def test_a_flipped_byte_reads_as_one_line(index):
 
     message = f"{path}: the file is damaged: its checksum differs from the manifest's"
     assert refused(index) == f"{message}\n{PUT_BACK}"
-    assert verify_module.verify(index) == [f"{message}; put it back from a copy, or build again with `rebuild=True`"]
+    assert verify(index) == [f"{message}; put it back from a copy, or build again with `rebuild=True`"]
 
 
 def test_verify_tells_every_damaged_file(index):
@@ -80,7 +81,7 @@ def test_verify_tells_every_damaged_file(index):
 
 
 def test_verify_of_no_index_says_so(tmp_path):
-    assert verify_module.verify(tmp_path) == [f"{tmp_path}: it holds no index; name another folder with `index`"]
+    assert verify(tmp_path) == [f"{tmp_path}: it holds no index; name another folder with `index`"]
 
 
 def test_a_file_that_is_a_link_is_not_followed(index):
@@ -214,7 +215,7 @@ def test_a_blob_that_is_not_there(index):
 
 
 def test_a_large_index_is_not_hashed_whole_when_it_is_opened(index, monkeypatch):
-    monkeypatch.setattr(verify_module, "HASHED_AT_OPEN", 10_000)
+    monkeypatch.setattr(generations, "HASHED_AT_OPEN", 10_000)
     path = index / SEGMENT / "ann.faiss"
     assert path.stat().st_size > 10_000
     data = bytearray(path.read_bytes())

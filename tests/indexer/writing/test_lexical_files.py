@@ -298,11 +298,11 @@ def test_going_back_brings_the_postings_of_before(index: Path, kit: Any) -> None
 
 
 @pytest.mark.parametrize("asked", ["english", "auto"])
-@pytest.mark.parametrize(("name", "value"), [("stemmer_version", lambda: "9.9"), ("VERSION", 2)])
+@pytest.mark.parametrize(("name", "value"), [("stemming.stemmer_version", lambda: "9.9"), ("analyzer.VERSION", 2)])
 def test_another_version_of_the_rules_remakes_postings_at_the_next_commit(
     index: Path, kit: Any, monkeypatch: pytest.MonkeyPatch, name: str, value: object, asked: str
 ) -> None:
-    monkeypatch.setattr(f"ragidx.indexer.lexical.spec.{name}", value)
+    monkeypatch.setattr(f"ragidx.indexer.lexical.{name}", value)
 
     manifest = rebuilt(kit, index, asked)
 
@@ -316,7 +316,7 @@ def test_the_stemmers_version_is_nothing_to_an_index_without_one(
     index: Path, kit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rebuilt(kit, index, "none")
-    monkeypatch.setattr("ragidx.indexer.lexical.spec.stemmer_version", lambda: "9.9")
+    monkeypatch.setattr("ragidx.indexer.lexical.stemming.stemmer_version", lambda: "9.9")
 
     assert rebuilt(kit, index, "none").generation == 2
 

@@ -1,0 +1,165 @@
+"""Index: what it imports, the state that it shows while others change the folder, and when models are loaded."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ragidx
+from ragidx.retriever import models
+
+from .conftest import Done
+
+SECONDS = float(os.environ.get("RAGIDX_TEST_SECONDS", "3"))  # and until so many states were seen:
+STATES = 4
+MOST_MODULES = 45
+# Arguments: the index; prints what a search with a vector imports.
+OPEN = """
+import json, sys
+import ragidx
+index = ragidx.Index("ragidx-index")
+assert len(index.search(vector=[1.0] * index.info().dim, k=3)) == 3
+print(json.dumps(sorted(name for name in sys.modules if name.startswith("ragidx."))))
+"""
+# Changes the index at random until it is told to stop: every committed state has the documents of one version.
+CHANGE = """
+import random, shutil, sys
+from pathlib import Path
+import ragidx
+
+def write(version):
+    for number in range(6):
+        text = f"Document {number} is of version v{version}x and tells of rivers.\\n"
+        Path("corpus", f"{number}.txt").write_text(text * (1 + (number + version) % 3))
+
+chance, version = random.Random(int(sys.argv[1])), 1
+index = ragidx.Index("ragidx-index")
+while not Path("stop").exists():
+    change = chance.choice(["build", "build", "delete", "compact", "rollback", "rebuild"])
+    if change in ("build", "rebuild"):
+        version += 1
+        write(version)
+        index.build(rebuild=change == "rebuild", dim=chance.choice([32, 48]) if change == "rebuild" else None)
+    elif change == "delete" and index.count() > 2:
+        index.delete([next(index.documents()).id])
+    elif change == "compact":
+        index.compact(everything=True)
+    elif change == "rollback":
+        kept = index.history()
+        index.rollback(kept[-1].generation) if len(kept) > 1 else None
+print(version, index.generation)
+"""
+
+
+def answers(index: ragidx.Index) -> list[list[tuple[str, str, float]]]:
+    """Hits of a question, by vectors, by words and by the first numbers of the vectors."""
+    ways: list[dict[str, object]] = [{"mode": "dense"}, {"mode": "lexical"}, {"mode": "dense", "dim": 24}, {}]
+    found = [index.search("who signed the lease?", k=3, **way) for way in ways]  # type: ignore[arg-type]
+    return [[(hit.chunk_id, hit.text, hit.score) for hit in hits] for hits in found]
+
+
+def test_opening_and_searching_with_a_vector_imports_few_modules_and_no_writer(
+    run_process: Callable[..., Done], mini_index: Path
+) -> None:
+    done = run_process(code=OPEN)
+
+    assert done.status == 0, done.err
+    imported = json.loads(done.out)
+    assert len(imported) <= MOST_MODULES, imported
+    assert [name for name in imported if "writ" in name or ".ingest" in name or ".encoders" in name] == []
+
+
+@pytest.mark.slow
+def test_an_open_index_answers_from_its_state_however_often_it_is_rebuilt_elsewhere(
+    mini_index: Path, tiny_model: Callable[..., Path]
+) -> None:
+    shutil.copytree(mini_index, "copy")
+    with ragidx.Index("copy") as index:
+        expected = answers(index)
+    opened = ragidx.Index(mini_index)
+    others: list[dict[str, object]] = [
+        {"model": str(tiny_model("llama")), "method": "classical"},
+        {"model": "mini", "dim": 32},
+        {"model": "mini", "filter": "none"},
+        {"model": "mini", "tau": 3.0},
+    ]
+    for number, options in enumerate(others):
+        Path("corpus", f"{number}.txt").write_text(f"The lease of house {number} was signed.")
+        ragidx.build(None, mini_index, rebuild=True, **options).close()  # type: ignore[arg-type]
+
+    before = opened.generation
+    assert not [path for path in mini_index.rglob("*") if "00000001-0000" in path.name]  # its files are gone
+    assert answers(opened) == expected
+    assert opened.refresh()
+    assert opened.generation == before + 4
+    with ragidx.Index(mini_index) as fresh:
+        assert answers(opened) == answers(fresh) != expected
+    assert not opened.refresh()
+
+
+def test_indexes_of_the_same_model_load_it_once_and_free_it_after_the_last_close(
+    mini_index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models._shared.clear()
+    one, other = ragidx.Index(mini_index), ragidx.Index(mini_index)
+    hits = one.search("who signed the lease?")
+    assert other.search("who signed the lease?") == hits
+    assert len(models._shared) == 1
+
+    encoder = one.searcher.encoder
+    Path("corpus", "more.txt").write_text("One more document.")
+    one.build()
+    other.refresh()
+    one.search("a river")
+    assert one.searcher.encoder is other.searcher.encoder is encoder
+
+    moved = pickle.dumps(one)
+    monkeypatch.chdir("/")
+    assert pickle.loads(moved).search("who signed the lease?") == one.search("who signed the lease?")
+    del encoder
+    one.close()
+    assert len(models._shared) == 1
+    other.close()
+    gc.collect()
+    assert len(models._shared) == 0
+
+
+@pytest.mark.slow
+def test_one_process_changes_an_index_while_another_searches_and_no_state_is_mixed(folder: Path) -> None:
+    (folder / "corpus").mkdir()
+    (folder / "corpus" / "0.txt").write_text("Document 0 is of version v1x and tells of rivers.\n")
+    index = ragidx.build("corpus", "ragidx-index")
+    changing = subprocess.Popen(
+        [sys.executable, "-c", CHANGE, "7"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        start, states, seen = time.monotonic(), 0, index.generation
+        while changing.poll() is None and (time.monotonic() - start < SECONDS or states < STATES):
+            states += index.refresh()
+            assert index.generation >= seen
+            seen = index.generation
+            versions = {hit.text.split()[5] for hit in index.search("version", k=100, fold=False)}
+            assert len(versions) == 1, versions
+            (version,) = versions
+            n = index.count()
+            assert len({hit.doc_id for hit in index.search(version, k=100, mode="lexical", fold=False)}) == n
+            assert len({hit.doc_id for hit in index.search("rivers", k=100, mode="dense", fold=False)}) == n
+            vector = np.ones(index.info().dim, np.float32)
+            assert len({hit.doc_id for hit in index.search(vector=vector, k=100, fold=False)}) == n
+            assert len({document.id for document in index.documents()}) == n
+    finally:
+        (folder / "stop").touch()
+        out, err = changing.communicate(timeout=60)
+    assert (changing.returncode, err) == (0, "")
+    assert states >= STATES, out
