@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shlex
@@ -15,7 +16,9 @@ from pathlib import Path
 import click
 import pytest
 
+import ragidx
 from ragidx.pipelines.cli.main import COMMANDS, cli
+from ragidx.pipelines.index import Index
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -133,6 +136,25 @@ def test_examples_run_and_print_what_the_page_shows(
 
     for line, shown, printed in TRANSCRIPTS["run"](page.read_text("utf-8"), tmp_path):
         assert TRANSCRIPTS["steady"](printed) == TRANSCRIPTS["steady"](shown), f"{line}: see docs/transcripts.py"
+
+
+@pytest.mark.slow
+def test_the_script_of_the_python_page_uses_every_member_of_an_index_and_its_types_hold(tmp_path: Path) -> None:
+    _, script = TRANSCRIPTS["examples"]((DOCS / "python.md").read_text("utf-8"))[0]
+    members = {name for name in [*vars(Index), "report"] if not name.startswith("_")} - {"searcher"}
+    (tmp_path / "script.py").write_text(script)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", str(tmp_path / "script.py")],  # strict, by the settings of ragidx itself
+        cwd=ROOT,
+        env=os.environ | {"MYPYPATH": str(Path(ragidx.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert members - set(re.findall(r"index\.(\w+)", script)) == set()
+    assert done.stdout == "Success: no issues found in 1 source file\n"
 
 
 # the site
