@@ -9,8 +9,9 @@ Every member calls the room that does the work; nothing is computed here. An `In
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.ingest.options import BuildKeywords
     from ragidx.pipelines.ingest.report import BuildReport, OnProgress
     from ragidx.pipelines.ingest.selection import Corpus
+    from ragidx.pipelines.ingest.upsert import Batch
     from ragidx.pipelines.maintain.delete import DeleteReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.pipelines.plan.plan import Plan
@@ -79,6 +81,7 @@ class Index:
             model=model, adapters=adapters, pooler=pooler, device=device, dtype=dtype, endpoint=endpoint
         )
         self._changing = threading.Lock()
+        self._batch: Batch | None = None
         self._open: Searcher | None = Searcher.open(self._path, self._place)
 
     def __enter__(self) -> Self:
@@ -101,6 +104,7 @@ class Index:
         self.report = None
         self._path, self._place = state
         self._changing = threading.Lock()
+        self._batch = None
         self._open = Searcher.open(self._path, self._place)
 
     def close(self) -> None:
@@ -137,7 +141,7 @@ class Index:
 
     @property
     def schema(self) -> dict[str, str]:
-        """What conditions can ask for: metadata fields and their types, and `doc_id`, `heading` and `source`."""
+        """What conditions can ask for: metadata fields and their types, and `doc_id`, `heading` and `file.source`."""
         return self._state.schema
 
     @property
@@ -476,6 +480,116 @@ class Index:
             on_stage=on_stage or _silent,
         )
 
+    @classmethod
+    def create(
+        cls,
+        path: str | Path = "ragidx-index",
+        *,
+        exist_ok: bool = False,
+        **options: Unpack[BuildKeywords],
+    ) -> Self:
+        """An empty index, committed and open, for `add`; with `dim` alone for `add_vectors`.
+
+        Args:
+            path: a folder that is empty or does not exist.
+            exist_ok: open the index that is there already, as it is.
+            options: as for `ragidx.build`: model, method, filter, chunk_size ...; `dim` alone: the dimensions of the
+                vectors that will be given.
+
+        Raises:
+            SpecError: there is an index, or an option is wrong.
+        """
+        from ragidx.pipelines.ingest.create import create, is_free
+
+        if is_free(Path(path), exist_ok=exist_ok):
+            dim = options.get("dim")
+            if dim is not None and len(options) == 1:
+                from ragidx.pipelines.vectors.writer import IndexWriter
+
+                with IndexWriter(path, dim) as writer:
+                    writer.commit()
+            else:
+                create(Path(path), options)
+        return cls(path)
+
+    def add(self, documents: Iterable[Document], *, timeout: float = 60.0) -> int:
+        """Add a program's documents, or replace those of the same ids, in one commit; unchanged ones make none.
+
+        They are stored whole, and read again like files when the index is rebuilt.
+
+        Args:
+            documents: texts with ids of your own.
+            timeout: seconds to wait for another writer.
+
+        Returns:
+            How many were new or changed.
+
+        Raises:
+            CorpusError: a document has no id or no text, or what an index cannot hold; nothing is added then.
+            BusyError: another writer held the index for so long.
+        """
+        with self.batch(timeout=timeout) as batch:
+            batch.add(documents)
+        return batch.n_added + batch.n_changed
+
+    def add_vectors(
+        self,
+        ids: Iterable[str | int],
+        vectors: ArrayLike,
+        *,
+        texts: Sequence[str | None] | None = None,
+        metadata: Sequence[Mapping[str, object]] | None = None,
+        doc_ids: Iterable[str | int] | None = None,
+    ) -> None:
+        """Add rows of an index of given vectors, or replace those of the same ids, in one commit.
+
+        Args:
+            ids: n.
+            vectors: (n, dim) numbers; brought to length 1.
+            texts: n, shown with a hit; None: none.
+            metadata: n, values by name, for conditions; None: none.
+            doc_ids: n; rows of one document share its id. None: each row is a document of its own.
+
+        Raises:
+            SpecError: the index holds encoded texts.
+            CorpusError: a vector is zero or not finite, an id is repeated, or a value is nothing that metadata can be.
+        """
+        from ragidx.corpora.errors import SpecError
+        from ragidx.pipelines.vectors.writer import IndexWriter
+
+        given = self.spec.precomputed
+        if given is None:
+            raise SpecError("the index holds encoded texts", "give it documents: `add`", where=str(self._path))
+        with self._changed(), IndexWriter(self._path, given.given_dim or self.info().dim) as writer:
+            writer.add(ids, vectors, texts, metadata, doc_ids)
+            writer.commit()
+
+    @contextlib.contextmanager
+    def batch(self, *, timeout: float = 60.0) -> Iterator[Batch]:
+        """Many changes of a program's documents in one commit, or none where the block is left by an exception.
+
+            with index.batch() as batch:
+                batch.add(documents)
+                batch.delete(["faq-1"])
+
+        The index is locked for other writers until the end of the block. Of two changes of one document the later wins.
+
+        Args:
+            timeout: seconds to wait for another writer.
+
+        Raises:
+            BusyError: another writer held the index for so long.
+        """
+        from ragidx.pipelines.ingest.upsert import Batch
+
+        with self._changed():
+            self._batch = Batch(self._path, self._place, timeout)
+            try:
+                with self._batch:
+                    yield self._batch
+            finally:
+                self._batch = None
+
     @property
     def searcher(self) -> Searcher:
         """The state that is shown, for the rooms inside ragidx."""
@@ -490,6 +604,8 @@ class Index:
 
     def _changed(self) -> _Refreshed:
         _ = self._state
+        if self._batch is not None:
+            raise ValueError("a batch of this index is open: call its members, or end it first")
         return _Refreshed(self)
 
 

@@ -21,6 +21,7 @@ from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.whole import document_from
 from ragidx.retriever.where.masks import columns_of, matching_rows, parse_for
 
 VECTOR = "vector"
@@ -36,6 +37,8 @@ def chunk_of(row: Row) -> Chunk:
 def document_of(rows: Sequence[Row]) -> Document:
     """The document of its rows, all of them."""
     ordered = sorted(rows, key=lambda row: (row.start, row.end))
+    if (whole := next((row.whole for row in rows if row.whole), None)) is not None:
+        return document_from(ordered[0].doc_id, whole)
     text, first = "", ordered[0]
     for row in ordered:
         text += "\n" * (row.start - len(text)) + row.text[max(0, len(text) - row.start) :]
@@ -161,5 +164,5 @@ def _with_source(where: str | None, source: str | None) -> str:
     """A condition, on a source too."""
     if source is None:
         return where or ""
-    named = 'source == "' + source.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    named = 'file.source == "' + source.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return named if where is None else f"({where}) and {named}"

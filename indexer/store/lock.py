@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,16 +19,22 @@ from ragidx.indexer import atomic
 from ragidx.indexer.damage import check_name
 from ragidx.indexer.store.manifest import LOCK
 
+_POLL_S = 0.02  # between looks at a lock that is held
+
 
 class Lock:
     """The lock of an index folder, held from its creation until `release`.
+
+    Args:
+        folder: of the index.
+        timeout: seconds to wait while another writer holds it.
 
     Raises:
         BusyError: another writer holds it; the message says which process, and since when.
         RagidxError: the folder cannot be written, or its name is not UTF-8.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, timeout: float = 0.0) -> None:
         import fcntl  # POSIX only: reading an index needs no lock
 
         check_name(folder)
@@ -36,10 +43,15 @@ class Lock:
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             with atomic.writing(path):
-                try:
-                    fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError as fault:
-                    raise _busy(folder, os.pread(self._handle, 1000, 0)) from fault
+                until = time.monotonic() + timeout
+                while True:
+                    try:
+                        fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        break
+                    except BlockingIOError as fault:
+                        if time.monotonic() >= until:
+                            raise _busy(folder, os.pread(self._handle, 1000, 0)) from fault
+                    time.sleep(_POLL_S)
                 os.ftruncate(self._handle, 0)
                 holder = {"pid": os.getpid(), "since": now()}
                 atomic.write_all(self._handle, json.dumps(holder).encode() + b"\n")

@@ -29,6 +29,7 @@ _RUN = np.dtype(
         ("first", "<i4"),
         ("count", "<i4"),
         ("kept", "?"),
+        ("program", "?"),
         ("dead", "?"),
     ]
 )
@@ -43,20 +44,30 @@ class Documents:
         self._table = DigestTable()
         self._asked: tuple[str | None, list[int]] = (None, [])  # a document is looked up, and then kept or popped
 
-    def add(self, doc_id: str, doc_hash: bytes, segment: int, first: int, count: int, *, kept: bool = False) -> None:
+    def add(
+        self,
+        doc_id: str,
+        doc_hash: bytes,
+        segment: int,
+        first: int,
+        count: int,
+        *,
+        kept: bool = False,
+        program: bool = False,
+    ) -> None:
         """Note that `count` rows of a segment, by its number, from row `first` on, are of this document."""
         if self._count == len(self._runs):
             self._runs = np.concatenate([self._runs, np.zeros(max(1024, len(self._runs)), _RUN)])
         key = digest(doc_id)
         self._asked = (None, [])
-        self._runs[self._count] = (key, doc_hash, segment, first, count, kept, False)
+        self._runs[self._count] = (key, doc_hash, segment, first, count, kept, program, False)
         self._table.add(key, self._count)
         self._count += 1
 
     def load(self, number: int, segment: Segment, dead: Bools | None) -> None:
         """Note all documents of a segment that are alive."""
         first, found = 0, []
-        for batch in segment.batches(["doc_id", "doc_hash"]):
+        for batch in segment.batches(["doc_id", "doc_hash", "whole"]):
             ids, hashes = batch.column(0), batch.column(1)
             gone = np.zeros(len(ids), np.bool_) if dead is None else dead[first : first + len(ids)]
             changes = np.zeros(len(ids), np.bool_)
@@ -69,6 +80,8 @@ class Documents:
             runs["hash"] = numbers_of(hashes, "V16")[starts]
             runs["segment"], runs["first"] = number, first + starts
             runs["count"] = np.diff(starts, append=len(ids))
+            if batch.column(2).null_count < len(ids):
+                runs["program"] = batch.column(2).is_valid().to_numpy(zero_copy_only=False)[starts]
             found.append(runs[~gone[starts]])
             first += len(ids)
         self._extend(np.concatenate(found))
@@ -92,6 +105,15 @@ class Documents:
         runs = self._alive(doc_id)
         return self._runs[runs[0]]["hash"].tobytes() if runs else None
 
+    def is_of_program(self, doc_id: str) -> bool:
+        """Whether the document is a program's, and of no source."""
+        return any(bool(self._runs["program"][number]) for number in self._alive(doc_id))
+
+    def count_of_program(self) -> int:
+        """How many documents are a program's."""
+        runs = self._runs[: self._count]
+        return len(np.unique(runs["document"][runs["program"] & ~runs["dead"]]))
+
     def __len__(self) -> int:
         """The number of runs added, popped ones included."""
         return self._count
@@ -110,7 +132,7 @@ class Documents:
             yield self._pop(number)
 
     def pop_others(self) -> Iterator[tuple[int, int, int]]:
-        """Forget all documents that were not kept: their runs, as (segment, first, count)."""
+        """Forget all documents of sources that were not kept: their runs, as (segment, first, count)."""
         for number in self._others().tolist():
             yield self._pop(number)
 
@@ -136,7 +158,7 @@ class Documents:
 
     def _others(self) -> Ints:
         runs = self._runs[: self._count]
-        return np.flatnonzero(~runs["kept"] & ~runs["dead"])
+        return np.flatnonzero(~runs["kept"] & ~runs["dead"] & ~runs["program"])
 
     def _alive(self, doc_id: str) -> list[int]:
         if self._asked[0] != doc_id:

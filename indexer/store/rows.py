@@ -4,6 +4,8 @@
     start, end                         int64, characters of the document, end excluded
     text_hash, doc_hash                fixed_size_binary(16): of what was encoded; of the document as it was read
     line, page                         int32, of the first character in its file, from 1; null where there is none
+    whole                              large_string: of a program's document, the document as JSON in its first row and
+                                       empty in the others; null where the document comes from a source
     meta.<field>                       bool, int64, double, large_string, large_list<large_string>, timestamp[us] (UTC);
                                        null where a document lacks the field
 
@@ -63,8 +65,8 @@ FIXED = pa.schema(
 )
 
 
-PLACES = pa.schema([pa.field("line", pa.int32()), pa.field("page", pa.int32())])  # of format 3 on
-COLUMNS = pa.schema([*FIXED, *PLACES])
+NULLABLE = pa.schema([pa.field("line", pa.int32()), pa.field("page", pa.int32()), pa.field("whole", pa.large_string())])
+COLUMNS = pa.schema([*FIXED, *NULLABLE])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class Row:
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
     line: int | None = None
     page: int | None = None
+    whole: str | None = None
 
 
 def kind_of(value: Scalar) -> str | None:

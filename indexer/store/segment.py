@@ -302,8 +302,8 @@ class Segment:
         return pa.record_batch([self._column(columns, name, expected) for name in wanted], names=wanted)
 
     def _column(self, columns: Mapping[str, Any], name: str, rows: int) -> Any:
-        if name in _NAMES:  # an index of an older format has no places
-            return columns[name] if name in columns else pa.nulls(rows, pa.int32())
+        if name in _NAMES:
+            return columns[name] if name in columns else pa.nulls(rows, COLUMNS.field(name).type)
         field = name.removeprefix(META)
         if not name.startswith(META) or field not in self.schema:
             raise ValueError(f"the index has no column {name!r}")

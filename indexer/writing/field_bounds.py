@@ -42,6 +42,10 @@ class FieldBounds:
         self.n_left_out = 0
         self.mixed: dict[str, set[str]] = {}
 
+    def kind(self, name: str) -> str | None:
+        """The kind of a field's values so far; None: it has none."""
+        return self._kinds.get(name)
+
     def bounded(self, rows: Sequence[Row]) -> Sequence[Row]:
         """The rows with the metadata that the index keeps."""
         found = [(row, self._kept(row.metadata)) for row in rows]

@@ -74,6 +74,7 @@ class StoreWriter:
         replace: the new state has only what this writer adds; the old state stays until the commit.
         journal: whether vectors are written to the journal as soon as they are added. False for precomputed vectors;
             the journal of an interrupted build then stays.
+        timeout: seconds to wait for another writer.
         on_stage: called during the commit with the progress of the indexes of large segments.
 
     Raises:
@@ -94,6 +95,7 @@ class StoreWriter:
         blobs: Mapping[str, bytes] | None = None,
         replace: bool = False,
         journal: bool = True,
+        timeout: float = 0.0,
         on_stage: OnStage = lambda stage, rows, done: None,
     ) -> None:
         self.path = Path(path)
@@ -104,7 +106,7 @@ class StoreWriter:
         load_faiss()  # a missing faiss is reported before anything is encoded
         check_folder(self.path)
         atomic.make_folder(self.path)
-        self._lock = Lock(self.path)
+        self._lock = Lock(self.path, timeout)
         try:
             self.base, self._generation = read_base(
                 self.path, fingerprint=fingerprint, dim=dim, index_type=index.index_type, replace=replace
@@ -194,7 +196,8 @@ class StoreWriter:
                 number = len(self._segments) + len(self._finished)
                 first = segment.n_rows
                 segment.add(members, vectors[start : start + len(members)])
-                self._documents.add(doc_id, doc_hash, number, first, len(members), kept=True)
+                of_program = members[0].whole is not None
+                self._documents.add(doc_id, doc_hash, number, first, len(members), kept=True, program=of_program)
                 start += len(members)
 
     def add_rows(self, rows: Sequence[Row], vectors: NDArray[np.float32]) -> None:

@@ -10,8 +10,9 @@ reads it once more, before. Each stage is a module of its own; this one joins th
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
@@ -21,9 +22,11 @@ from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.digests import as_digests, digest
+from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import Manifest, files_of
 from ragidx.indexer.store.source_list import SOURCES, SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.whole import program_documents
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.changes import Change, Decisions, Kind
@@ -39,7 +42,7 @@ from ragidx.pipelines.ingest.removal import DELETED_FILE, SHOWN, Missing, delete
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Skips, Teller, doing, n_truncated
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, Selection, added, as_paths, reading_of, with_globs
-from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead, program_draft
 
 
 def build(
@@ -119,9 +122,10 @@ def _run(
         before = _Before.of(resolved, reading, writer)
         reread = options.reread or before.looks_again or before.relabels
         seen = SeenFiles(index, reading.read_options, writer.known_documents(), reread=reread)
-        changes = _changes(reading, cutter, before, seen, writer, ledger)
+        again = _of_program(reading, cutter)
+        changes = _changes(reading, cutter, before, seen, writer, ledger, {draft.id for draft in again})
         with Vectors(resolved, writer, fitted.vectors, ledger) as vectors:
-            drafts = _new_drafts(changes, cutter, before, writer, vectors)
+            drafts = itertools.chain(again, _new_drafts(changes, cutter, before, writer, vectors))
             for window in windows(_counted(drafts, ledger)):
                 vectors.add(window)
         seen.keep()
@@ -131,7 +135,8 @@ def _run(
         notes = _notes(resolved, reading, before, entries, ledger)
         changed = before.relabels or (before.is_updated and rules(before.sources) != rules(entries))
         check_model(resolved, writer, every=1)
-        manifest = writer.commit(notes, sum(entry.n_documents for entry in entries), changed=changed)
+        n_documents = sum(entry.n_documents for entry in entries) + writer.known_documents().count_of_program()
+        manifest = writer.commit(notes, n_documents, changed=changed)
         committed = writer.base is None or manifest.generation != writer.base.generation
         seen.write()
         forget_sample(resolved, index)
@@ -176,7 +181,13 @@ class _Before:
 
 
 def _changes(
-    reading: Reading, cutter: Cutter, before: _Before, seen: SeenFiles, writer: StoreWriter, ledger: Ledger
+    reading: Reading,
+    cutter: Cutter,
+    before: _Before,
+    seen: SeenFiles,
+    writer: StoreWriter,
+    ledger: Ledger,
+    taken: Collection[str],
 ) -> Iterator[Change]:
     """What is decided about each document; a file that did not change is not opened."""
 
@@ -186,7 +197,7 @@ def _changes(
             seen.skipped(skip)
 
     deleted = deleted_ids(writer.blobs.get(DELETED_FILE))
-    decisions = Decisions(writer.known_documents(), deleted, anew=before.relabels, seen=seen)
+    decisions = Decisions(writer.known_documents(), deleted, anew=before.relabels, seen=seen, taken=taken)
     anew = before.relabels or before.looks_again or not before.is_updated
     known = None if anew else writer.known_documents().records()
     files = reading.files(cutter, skip, ledger.progress.add_bytes, known)
@@ -201,6 +212,13 @@ def _changes(
         for change in decisions.changes(drafts):
             ledger.change(change)
             yield change
+
+
+def _of_program(reading: Reading, cutter: Cutter) -> list[Draft]:
+    """A program's documents, where the index is made anew: they are read again like files."""
+    if not reading.options.rebuild or committed_or_none(reading.index) is None:
+        return []
+    return [program_draft(document, cutter) for document in program_documents(Store.open(reading.index))]
 
 
 def _new_drafts(

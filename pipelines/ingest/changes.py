@@ -28,6 +28,7 @@ class Kind(enum.Enum):
     SAME = "same"
     KEPT_OUT = "kept out"  # it was deleted by hand
     REPEATED = "repeated"  # another document of this build has its id
+    TAKEN = "taken"  # a program's document has its id
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +52,35 @@ class Decisions:
         deleted: ids that were deleted by hand.
         anew: whether unchanged documents are cut again, too.
         seen: the cache of files; None: every file is read.
+        taken: ids of a program's documents that the build writes again.
     """
 
     def __init__(
-        self, documents: Documents, deleted: Collection[str], *, anew: bool = False, seen: SeenFiles | None = None
+        self,
+        documents: Documents,
+        deleted: Collection[str],
+        *,
+        anew: bool = False,
+        seen: SeenFiles | None = None,
+        taken: Collection[str] = (),
     ) -> None:
         self._documents, self._deleted, self._anew, self._seen = documents, deleted, anew, seen
+        self._of_program = taken
         self._taken = DigestTable()
 
     def changes(self, drafts: Iterator[Draft]) -> Iterator[Change]:
         """What becomes of the documents of a file."""
         for draft in drafts:
             kind = self._kind(draft)
-            if self._seen is not None and kind in (Kind.KEPT_OUT, Kind.REPEATED):
+            if self._seen is not None and kind in (Kind.KEPT_OUT, Kind.REPEATED, Kind.TAKEN):
                 self._seen.read_again()  # so that it is counted the next time, too
             yield Change(kind, draft)
 
     def _kind(self, draft: Draft) -> Kind:
         if draft.id in self._deleted:
             return Kind.KEPT_OUT
+        if draft.id in self._of_program or self._documents.is_of_program(draft.id):
+            return Kind.TAKEN
         key, had = digest(draft.id), self._documents.get(draft.id)
         if self._taken.find(key) or (self._seen is not None and not self._seen.takes(key, draft.hash)):
             return Kind.REPEATED

@@ -24,6 +24,7 @@ from ragidx.pipelines.ingest.workers.chunks import Item
 
 REPEATED = "its id is another document's"
 """Why a document is skipped whose id another one had before it in the same build."""
+OF_PROGRAM = "a program's document has its id"
 
 
 @dataclass
@@ -105,8 +106,8 @@ class Ledger:
         if change.kind is Kind.KEPT_OUT:
             self.n_kept_out += 1
             return
-        if change.kind is Kind.REPEATED:
-            self.skip(Skip(change.draft.id, REPEATED))
+        if change.kind in (Kind.REPEATED, Kind.TAKEN):
+            self.skip(Skip(change.draft.id, REPEATED if change.kind is Kind.REPEATED else OF_PROGRAM))
             return
         of = self._of(change.draft.id)
         of.n_new += change.kind is Kind.NEW

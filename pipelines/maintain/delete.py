@@ -31,6 +31,7 @@ from ragidx.corpora.spec import Json
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.source_list import SOURCES, owner_of, sources_of
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.whole import program_ids
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
@@ -104,12 +105,14 @@ def delete(
         return _choose(store, ids, where)[1]
     masks, report = _choose(store, ids, where)
     blobs = {name: store.blob(name) for name in store.manifest.files}
-    if report.every:
-        blobs[DELETED_FILE] = deleted_file(deleted_ids(blobs.get(DELETED_FILE)) | set(report.every))
+    of_program = program_ids(store)
+    of_sources = [name for name in report.every if name not in of_program]
+    if of_sources:
+        blobs[DELETED_FILE] = deleted_file(deleted_ids(blobs.get(DELETED_FILE)) | set(of_sources))
     with writer_of(index, store, blobs) as writer:
         for number, mask in enumerate(masks):
             writer.delete_rows((number, first, count) for first, count in _runs(mask))
-        notes = _notes(store, index, report.every)
+        notes = _notes(store, index, of_sources)
         manifest = writer.commit(notes, max(0, report.left_documents - report.n_documents))
     return dataclasses.replace(
         report,

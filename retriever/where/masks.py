@@ -68,7 +68,9 @@ def matching_rows(store: Store, condition: Condition) -> list[NDArray[np.bool_]]
         table = segment.columns([_DOC_ID if name == _SOURCE else name for name in columns] or [_DOC_ID])
         for place, name in enumerate(columns):
             if name == _SOURCE:
-                table = table.set_column(place, name, _source_names(store, table.column(place)))
+                is_of_program = segment.columns(["whole"]).column(0).is_valid()
+                found = pc.if_else(is_of_program, None, _source_names(store, table.column(place)))
+                table = table.set_column(place, name, found)
         masks.append(condition.mask(table.rename_columns(names or [_DOC_ID])))
     return masks
 

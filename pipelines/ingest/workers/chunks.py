@@ -7,6 +7,7 @@ bounded, by number and by characters.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,7 @@ from ragidx.corpora.language import LANGUAGE, language_finder
 from ragidx.corpora.records import Document
 from ragidx.indexer.digests import digest
 from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.whole import hash_of, whole_of
 
 _WAITING = 64
 _WAITING_CHARS = 8 << 20
@@ -48,6 +50,20 @@ class Draft:
     n_chars: int
     cut: Callable[[], list[Item]]
     at: str = ""
+
+
+def program_draft(document: Document, cutter: Cutter) -> Draft:
+    """A program's document; its rows keep it whole."""
+    whole = whole_of(document)
+    doc_hash = hash_of(whole)
+
+    def cut() -> list[Item]:
+        return [
+            dataclasses.replace(item, row=dataclasses.replace(item.row, whole="" if number else whole))
+            for number, item in enumerate(cutter.cut(document, doc_hash))
+        ]
+
+    return Draft(document.id, doc_hash, len(document.text), cut)
 
 
 class Cutter:

@@ -1,0 +1,247 @@
+"""A program's documents into an index: added, changed and deleted by id, many in one commit.
+
+Documents -> those that differ from what the index has -> chunks -> vectors -> rows -> one commit, or none
+
+The lock is held from the first change to the commit. Documents are encoded in windows, and go to the writer at once, so
+memory does not grow with their number. Of two changes of one document the later one wins. What a batch was left by an
+exception for, or by a kill, is not in the index; what a kill left encoded is in the journal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from ragidx.corpora.errors import CorpusError, SpecError, lone_surrogate, printable
+from ragidx.corpora.limits import MIB
+from ragidx.corpora.records import Document
+from ragidx.corpora.spec import Json
+from ragidx.indexer.arrays import Floats
+from ragidx.indexer.store.generations import committed
+from ragidx.indexer.store.rows import kind_of
+from ragidx.indexer.store.source_list import SOURCES, owner_of, sources_of
+from ragidx.indexer.writing.history import ROLLED_BACK
+from ragidx.indexer.writing.writer import StoreWriter
+from ragidx.pipelines.ingest.corpus import chunker_of
+from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS
+from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Item, program_draft
+from ragidx.retriever.models import ModelPlace
+from ragidx.retriever.searcher import Searcher
+
+MAX_TEXT_CHARS = 64 * MIB
+"""Of a program's document: as long as a line of JSON Lines."""
+
+TIMEOUT_S = 60.0
+
+
+class Batch:
+    """Changes of a program's documents, made visible together by the end of the block. A context manager.
+
+        with index.batch() as batch:
+            batch.add(documents)
+            batch.delete(["old"])
+
+    Args:
+        path: the index folder.
+        place: where its model is and runs.
+        timeout: seconds to wait for another writer.
+
+    Attributes:
+        n_added, n_changed, n_unchanged, n_deleted: documents so far.
+
+    Raises:
+        BusyError: another writer held the index for so long.
+        IndexFormatError: there is no index, or it is damaged.
+        SpecError: the index holds precomputed vectors.
+    """
+
+    def __init__(self, path: Path, place: ModelPlace, timeout: float = TIMEOUT_S) -> None:
+        self.n_added = self.n_changed = self.n_unchanged = self.n_deleted = 0
+        self._state, self._writer = _opened(path, place, timeout)
+        state, self._open = self._state, True
+        self._documents = self._writer.known_documents()
+        self._cutter = Cutter(lambda: chunker_of(state.encoder, state.spec.chunk), language=False)
+        self._gone: list[str] = []  # documents of sources that were deleted
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.commit()
+        finally:
+            self.close()
+
+    def add(self, documents: Iterable[Document]) -> None:
+        """Add documents, or replace those of the same ids; one that is as before is left alone.
+
+        Raises:
+            CorpusError: a document has no id or no text, is too long, has metadata that an index cannot hold, or the
+                id of a document of a source.
+            ModelError: the model is not here, or makes nothing of a text.
+        """
+        self._check_open()
+        window: dict[str, list[Item]] = {}
+        n_chunks = n_chars = 0
+        for document in documents:
+            self._check(document)
+            if document.id in window or n_chunks >= WINDOW_CHUNKS or n_chars >= WINDOW_CHARS:
+                self._write(list(itertools.chain(*window.values())))  # of two of one id the later wins
+                window, n_chunks, n_chars = {}, 0, 0
+            window[document.id] = items = self._items(document)
+            n_chunks, n_chars = n_chunks + len(items), n_chars + len(document.text)
+        self._write(list(itertools.chain(*window.values())))
+
+    def delete(self, ids: Sequence[str], *, missing: str = "error") -> None:
+        """Delete documents by id; a program's for good, one of a source until `build` with `restore`.
+
+        Raises:
+            CorpusError: the index has no such document, and `missing` is `error`.
+        """
+        self._check_open()
+        if isinstance(ids, str):
+            raise TypeError("expected a list of ids, got one string")
+        unknown = [name for name in ids if name not in self._documents]
+        if unknown and missing == "error":
+            raise CorpusError(f"the index has no document '{printable(unknown[0])}'", "ids are those that queries show")
+        for name in ids:
+            if name in self._documents:
+                self._gone += [] if self._documents.is_of_program(name) else [name]
+                self._writer.delete_document(name)
+                self.n_deleted += 1
+
+    def commit(self) -> None:
+        """Make the changes visible; where nothing differs, no commit is made."""
+        self._check_open()
+        base = self._state.store.manifest
+        notes: dict[str, Json] = {}
+        entries = sources_of(base.notes, self._state.store.path, base.n_documents)
+        if self._gone:
+            blobs = self._writer.blobs
+            blobs[DELETED_FILE] = deleted_file(deleted_ids(blobs.get(DELETED_FILE)) | set(self._gone))
+            owners = [owner_of(entries, name) for name in self._gone]
+            left = [dataclasses.replace(one, n_documents=one.n_documents - owners.count(one)) for one in entries]
+            notes = {SOURCES: [entry.to_json() for entry in left]}
+        kept = {name: note for name, note in base.notes.items() if name != ROLLED_BACK}
+        n_documents = base.n_documents + self.n_added - self.n_deleted
+        self._writer.commit({**kept, **notes}, n_documents)
+        self.close()
+
+    def close(self) -> None:
+        """Let the next writer in; what was not committed is not in the index."""
+        self._open = False
+        self._writer.close()
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ValueError("the batch has ended; begin another one")
+
+    def _items(self, document: Document) -> list[Item]:
+        """The chunks of a document that is new or changed; none of one that is as before."""
+        draft, had = program_draft(document, self._cutter), self._documents.get(document.id)
+        if had is not None and not self._documents.is_of_program(document.id):
+            raise CorpusError(
+                f"the document is one of {self._owner(document.id)}, and cannot be a program's too",
+                "give it another id, or delete that one from its source",
+                where=printable(document.id),
+            )
+        if had == draft.hash:
+            self.n_unchanged += 1
+            return []
+        items = draft.cut()
+        if not items:
+            raise CorpusError("the document has no text", "leave it out", where=printable(document.id))
+        if had is not None:
+            self._writer.delete_document(document.id)
+        self.n_changed += had is not None
+        self.n_added += had is None
+        return items
+
+    def _owner(self, doc_id: str) -> str:
+        manifest = self._state.store.manifest
+        found = owner_of(sources_of(manifest.notes, self._state.store.path, manifest.n_documents), doc_id)
+        return "a source" if found is None else f"the source '{found.name}'"
+
+    def _check(self, document: Document) -> None:
+        """Whether an index can hold the document."""
+        if not isinstance(document, Document):
+            raise TypeError(f"expected a Document, got {document!r:.80}")
+        if not isinstance(document.id, str) or not document.id:
+            raise CorpusError("a document has no id", "give each one a text of its own as id")
+        where = printable(document.id)
+        if len(document.text) > MAX_TEXT_CHARS:
+            raise CorpusError(
+                f"the document has {len(document.text):,} characters, more than {MAX_TEXT_CHARS:,}",
+                "divide it",
+                where=where,
+            )
+        if lone_surrogate(f"{document.id}{document.text}") is not None:
+            raise CorpusError("holds half of a surrogate pair, which no UTF-8 file can", "repair the text", where=where)
+        fields = self._writer.fields
+        for name, value in document.metadata.items():
+            try:
+                kind = kind_of(value)
+            except TypeError as fault:
+                raise CorpusError(f"the field '{name}': {fault}", "give a text or a number", where=where) from fault
+            known = fields.kind(name)
+            if None not in (kind, known) and kind != known and {kind, known} != {"int", "float"}:
+                raise CorpusError(
+                    f"the field '{name}' holds values of the type {known} in this index, and this is a {kind}",
+                    "give it the same type, or another name",
+                    where=where,
+                )
+
+    def _write(self, window: Sequence[Item]) -> None:
+        """Encode what has no vector yet, and give the rows to the writer."""
+        if not window:
+            return
+        vectors: dict[bytes, Floats] = dict(self._writer.reuse(list({item.row.text_hash for item in window})))
+        missing = {key: item for item in window if (key := item.row.text_hash) not in vectors}
+        if missing:
+            names = [item.row.chunk_id for item in missing.values()]
+            keys = list(missing)
+            for batch in self._state.embedder.batches([item.text for item in missing.values()], names=names):
+                for row, vector in zip(batch.rows, batch.vectors, strict=True):
+                    if not vector.any():
+                        raise CorpusError("the model makes nothing of the text", "leave it out", where=names[row])
+                    vectors[keys[row]] = vector
+        rows = [item.row for item in window]
+        self._writer.add(rows, np.stack([vectors[row.text_hash] for row in rows]))
+
+
+def _opened(path: Path, place: ModelPlace, timeout: float) -> tuple[Searcher, StoreWriter]:
+    """The committed state and a writer that goes on with it; the wait for other writers is over then."""
+    until = time.monotonic() + timeout
+    while True:
+        state = Searcher.open(path, place)
+        manifest = state.store.manifest
+        if state.spec.precomputed is not None:
+            raise SpecError("the index holds precomputed vectors", "give it vectors: `add_vectors`", where=str(path))
+        try:
+            writer = StoreWriter(
+                path,
+                spec=manifest.spec,
+                fingerprint=manifest.fingerprint,
+                dim=manifest.dim,
+                index=manifest.index,
+                blobs={name: state.store.blob(name) for name in manifest.files},
+                timeout=max(0.0, until - time.monotonic()),
+            )
+        except SpecError:  # another spec was committed while this one waited
+            if committed(path) == manifest:
+                raise
+            continue
+        if writer.base == manifest:
+            return state, writer
+        writer.close()

@@ -1,0 +1,248 @@
+"""A program's documents: added, changed and deleted by id, whole, in one commit or none; and what is refused."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ragidx
+from ragidx import BusyError, CorpusError, Document, Index, IndexFormatError, QueryError, SpecError
+from ragidx.indexer.store.lock import Lock
+
+from ..raising import message_of
+
+WORDS = ["mill", "river", "lease", "bees", "lake", "tower", "letter", "copper", "engine", "violin", "glacier", "senate"]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Index:
+    return Index.create(tmp_path / "index", chunk_size=16)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in (("bees", "Bees dance for each other."), ("mill", "The old mill stands by the river.")):
+        (tmp_path / "docs").mkdir(exist_ok=True)
+        (tmp_path / "docs" / f"{name}.txt").write_text(text)
+    return tmp_path / "docs"
+
+
+def test_documents_are_found_and_given_back_whole(index: Index) -> None:
+    metadata = {"n": 1, "x": 0.5, "tags": ["a", "b"], "when": datetime(2026, 5, 4, 3, tzinfo=UTC), "none": None}
+    first = Document("faq-1", "  How do bees dance?\n\n\n" + "In circles, they say. " * 20, metadata)
+    second = Document("faq-2", "# Mills\n\nThe mill stands by the river.", {"n": 2}, markdown=True, heading="Mills")
+
+    assert index.add([first, second]) == 2
+
+    assert index.get(["faq-2", "faq-1"]) == [second, first]
+    assert list(index.documents()) == [first, second]
+    assert index.search("where does the mill stand?", k=1)[0].doc_id == "faq-2"
+    assert (index.count(), index.count("n == 2"), index.values("n")) == (
+        2,
+        1,
+        [(1, len(index.chunks(document="faq-1"))), (2, 1)],
+    )
+    assert (index.generation, index.verify()) == (2, [])
+
+
+def test_an_unchanged_document_makes_no_commit_and_a_changed_one_replaces_it(index: Index) -> None:
+    index.add([Document("a", "The mill."), Document("b", "The lake.")])
+
+    assert (index.add([Document("a", "The mill.")]), index.generation) == (0, 2)
+    assert (index.add([Document("a", "The mill.", {"n": 1})]), index.generation) == (1, 3)
+    assert [(one.id, one.metadata) for one in index.get(["a", "b"])] == [("a", {"n": 1}), ("b", {})]
+    assert index.delete(["a"]).n_documents == 1
+    assert (index.count(), [hit.doc_id for hit in index.search("mill")]) == (1, ["b"])
+    assert index.add([Document("a", "The mill.")]) == 1  # a program's deletion is final, not a rule for builds
+
+
+def test_a_batch_is_one_commit_and_its_later_calls_win(index: Index) -> None:
+    with index.batch() as batch:
+        batch.add([Document("a", "one mill"), Document("b", "two lakes"), Document("c", "three bees")])
+        batch.add([Document("a", "four towers")])
+        batch.delete(["b"])
+        batch.delete(["nothing"], missing="skip")
+        assert index.count() == 0
+
+    assert (index.generation, index.count()) == (2, 2)
+    assert {one.id: one.text for one in index.documents()} == {"a": "four towers", "c": "three bees"}
+
+
+def test_a_batch_that_is_left_by_an_exception_changes_nothing(index: Index) -> None:
+    index.add([Document("a", "The mill.")])
+
+    with pytest.raises(RuntimeError, match="halt"), index.batch() as batch:  # noqa: PT012  # a block is what is tested
+        batch.add([Document("b", "The lake.")])
+        batch.delete(["a"])
+        raise RuntimeError("halt")
+
+    assert (index.generation, [one.id for one in index.documents()], index.verify()) == (2, ["a"], [])
+    assert index.add([Document("b", "The lake.")]) == 1
+
+
+def test_another_change_inside_ones_own_batch_is_an_error_and_no_deadlock(index: Index) -> None:
+    with index.batch() as batch:
+        for change in (
+            lambda: index.add([Document("b", "x")]),
+            lambda: index.delete(["b"]),
+            index.compact,
+            index.batch().__enter__,
+        ):
+            with pytest.raises(ValueError, match="a batch of this index is open"):
+                change()
+        batch.add([Document("a", "The mill.")])
+    with pytest.raises(ValueError, match="the batch has ended"):
+        batch.add([Document("c", "x")])
+
+    assert index.count() == 1
+
+
+def test_a_writer_waits_for_another_one_and_then_gives_up(index: Index) -> None:
+    lock = Lock(index.path)
+    with pytest.raises(BusyError, match="is being written by process"):
+        index.add([Document("a", "The mill.")], timeout=0.1)
+    threading.Timer(0.3, lock.release).start()
+
+    assert index.add([Document("a", "The mill.")], timeout=30) == 1
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (Document("", "x"), "a document has no id\n  hint: give each one a text of its own as id"),
+        (Document("a", " \n"), "a: the document has no text\n  hint: leave it out"),
+        (Document("a", "x", {"n": "one"}), "a: the field 'n' holds values of the type int in this index, and this is a "
+         "string\n  hint: give it the same type, or another name"),
+        (Document("a", "x", {"m": {"deep": 1}}), "a: the field 'm': metadata value {'deep': 1} is a dict, not a "
+         "scalar\n  hint: give a text or a number"),
+        (Document("a", "x\ud800"), "a: holds half of a surrogate pair, which no UTF-8 file can\n"
+         "  hint: repair the text"),
+        (Document("a", "x" * (64 * 2**20 + 1)), "a: the document has 67,108,865 characters, more than 67,108,864\n"
+         "  hint: divide it"),
+    ],
+    ids=["no id", "no text", "another type", "a dict", "no unicode", "too long"],
+)  # fmt: skip
+def test_what_an_index_cannot_hold_is_refused_and_nothing_is_added(
+    document: Document, message: str, index: Index
+) -> None:
+    index.add([Document("known", "The mill.", {"n": 1})])
+
+    assert message_of(CorpusError, lambda: index.add([Document("new", "The lake."), document])) == message
+    assert (index.generation, index.count()) == (2, 1)
+
+
+def test_documents_of_a_folder_and_of_a_program_live_side_by_side(folder: Path, tmp_path: Path) -> None:
+    index = ragidx.build(folder, tmp_path / "index")
+    index.add([Document("faq-1", "Who signed the lease?")])
+
+    assert message_of(CorpusError, lambda: index.add([Document("bees.txt", "x")])) == (
+        "bees.txt: the document is one of the source 'docs', and cannot be a program's too\n"
+        "  hint: give it another id, or delete that one from its source"
+    )
+    (folder / "mill.txt").unlink()
+    (folder / "faq-1").write_text("A file with the id of a program's document.")
+    report = index.build(allow_removal=True)
+    assert (report.n_removed, report.skipped) == (1, {"a program's document has its id": 1})
+    assert (index.count(), sorted(one.id for one in index.documents())) == (2, ["bees.txt", "faq-1"])
+    assert [one.id for one in index.documents(source="docs")] == ["bees.txt"]
+    index.compact(everything=True)
+    index.build(rebuild=True, sources=folder, chunk_size=8)
+    assert (index.spec.chunk.size, index.get(["faq-1"])[0].text) == (8, "Who signed the lease?")
+    assert (index.remove_source("docs"), [one.id for one in index.documents()]) == (1, ["faq-1"])
+
+
+def test_an_index_holds_texts_or_vectors_and_the_wrong_one_names_the_other(index: Index, tmp_path: Path) -> None:
+    given = Index.create(tmp_path / "given", dim=3)
+    given.add_vectors(["a", "b"], np.eye(2, 3), texts=["one", "two"])
+
+    assert given.search(vector=[0, 1, 0], k=1)[0].chunk_id == "b"
+    with pytest.raises(SpecError, match="give it vectors: `add_vectors`"):
+        given.add([Document("a", "x")])
+    with pytest.raises(SpecError, match="give it documents: `add`"):
+        index.add_vectors(["a"], [[1.0]])
+    with pytest.raises(SpecError, match="there is an index already"):
+        Index.create(index.path)
+    assert Index.create(index.path, exist_ok=True).count() == 0
+
+
+def test_a_closed_index_and_a_path_that_is_none_are_errors(index: Index, tmp_path: Path) -> None:
+    index.close()
+
+    for use in (lambda: index.search("x"), lambda: index.add([]), index.refresh, index.count):
+        with pytest.raises(ValueError, match="was closed"):
+            use()
+    with pytest.raises(IndexFormatError, match="there is no such folder"):
+        Index(tmp_path / "nowhere")
+    with pytest.raises(QueryError, match="the index has no document 'z'"):
+        Index(index.path).get(["z"])
+
+
+@pytest.mark.slow
+def test_a_killed_add_loses_itself_alone(index: Index) -> None:
+    index.add([Document("a", "The mill.")])
+    code = (
+        "import os, signal, sys, ragidx\n"
+        "with ragidx.Index(sys.argv[1]).batch() as batch:\n"
+        "    batch.add([ragidx.Document('b', 'The lake.')]); batch.delete(['a'])\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code, str(index.path)], check=False)
+
+    assert done.returncode == -signal.SIGKILL
+    assert (index.refresh(), [one.id for one in index.documents()], index.verify()) == (False, ["a"], [])
+    assert index.add([Document("b", "The lake.")]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_any_sequence_of_changes_is_what_a_dictionary_holds(seed: int, folder: Path, tmp_path: Path) -> None:
+    draw, held = random.Random(seed), dict[str, Document]()
+    index = ragidx.build(folder, tmp_path / "index", chunk_size=8)
+    states = {index.generation: dict(held)}
+    for step in range(24):
+        some = [
+            Document(f"d{draw.randrange(12)}", " ".join(draw.choices(WORDS, k=draw.randint(1, 40))), {"step": step})
+            for _ in range(draw.randint(1, 4))
+        ]
+        gone = draw.sample(sorted(held), min(len(held), 2))
+        match draw.choice(["add", "add", "delete", "batch", "build", "compact", "rollback"]):
+            case "add":
+                index.add(some)
+                held |= {one.id: one for one in some}
+            case "delete" if gone:
+                index.delete(gone)
+                held = {name: one for name, one in held.items() if name not in gone}
+            case "batch":
+                with index.batch() as batch:
+                    batch.delete(gone)
+                    batch.add(some)
+                held = {name: one for name, one in held.items() if name not in gone} | {one.id: one for one in some}
+            case "build":
+                (folder / "bees.txt").write_text(f"Bees dance {step}.")
+                index.build()
+            case "compact":
+                index.compact(everything=True)
+            case "rollback":
+                target = draw.choice([state.generation for state in index.history() if state.generation in states])
+                index.rollback(target)
+                held = dict(states[target])
+        states[index.generation] = dict(held)
+        of_folder = {one.id: one for one in index.documents(source="docs")}
+        assert {one.id: one for one in index.documents()} == of_folder | held
+        assert index.count() == len(held) + 2
+
+    fresh = Index.create(tmp_path / "fresh", chunk_size=8)
+    fresh.add([*held.values(), *(Document(one.id, one.text) for one in of_folder.values())])
+    for question in WORDS:
+        ours, theirs = (one.search(question, k=5, mode="dense", fold=False) for one in (index, fresh))
+        assert [(hit.chunk_id, hit.dense) for hit in ours] == [(hit.chunk_id, hit.dense) for hit in theirs]
+    assert index.verify() == []
