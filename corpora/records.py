@@ -27,7 +27,7 @@ def as_text(values: list[str]) -> str:
 
 
 def plain(metadata: Mapping[str, Scalar]) -> dict[str, bool | int | float | str | None]:
-    """Metadata without lists and times, which are text instead: as older versions had them, and hashed them."""
+    """Metadata without lists and times, which are text instead."""
     return {
         name: as_text(value) if isinstance(value, list) else value.isoformat() if isinstance(value, datetime) else value
         for name, value in metadata.items()

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from ragidx.pipelines.ingest.options import BuildKeywords
     from ragidx.pipelines.ingest.report import BuildReport, OnProgress
     from ragidx.pipelines.ingest.selection import Corpus
-    from ragidx.pipelines.ingest.upsert import Batch
     from ragidx.pipelines.maintain.delete import DeleteReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
+    from ragidx.pipelines.maintain.upsert import Batch
     from ragidx.pipelines.plan.plan import Plan
     from ragidx.pipelines.vectors.build import VectorKeywords
     from ragidx.retriever.hit import Hit
@@ -499,7 +499,7 @@ class Index:
         Raises:
             SpecError: there is an index, or an option is wrong.
         """
-        from ragidx.pipelines.ingest.create import create, is_free
+        from ragidx.pipelines.maintain.create import create, is_free
 
         if is_free(Path(path), exist_ok=exist_ok):
             dim = options.get("dim")
@@ -580,7 +580,7 @@ class Index:
         Raises:
             BusyError: another writer held the index for so long.
         """
-        from ragidx.pipelines.ingest.upsert import Batch
+        from ragidx.pipelines.maintain.upsert import Batch
 
         with self._changed():
             self._batch = Batch(self._path, self._place, timeout)

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar
+from ragidx.corpora.whole import document_from
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.store.whole import document_from
 from ragidx.retriever.where.masks import columns_of, matching_rows, parse_for
 
 VECTOR = "vector"

@@ -219,7 +219,7 @@ def _mode(store: Store, asked: str | None, *, in_words: bool, encodes: bool) -> 
         raise QueryError(f"a vector has no words for {mode} search", "ask in words", where="`mode`")
     if mode != DENSE and store.lexical is None and store.manifest.n_chunks:
         off = store.manifest.index.lexical == "off"
-        why = "it was built without one" if off else "it is of an older version, or has no texts"
+        why = "it was built without one" if off else "it has no texts"
         hint = "build again, which encodes nothing anew" + (", with `lexical=True`" if off else "")
         raise QueryError(
             f"the index has no lexical part: {why}", f"{hint}; or search with `mode=dense`", where=str(store.path)

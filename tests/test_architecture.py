@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipelines.vectors": {"pipelines", "pipelines.ingest"},
     "pipelines.plan": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers"},
     "pipelines.sweep": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers", "pipelines.evaluate"},
-    "pipelines.maintain": {"pipelines", "pipelines.ingest"},
+    "pipelines.maintain": {"pipelines", "pipelines.ingest", "pipelines.ingest.workers"},
     "pipelines.lens": {"pipelines"},
     "pipelines.doctor": {"pipelines"},
     "pipelines.frameworks": {"pipelines"},

@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ragidx.corpora.records import Document
+from ragidx.corpora.whole import document_from
 from ragidx.indexer.arrays import Bools, Floats, Ints, numbers_of
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
 from ragidx.indexer.store.deletions import Masks
 from ragidx.indexer.store.rows import places_of, true_places
 from ragidx.indexer.store.segment import Segment
+
+if TYPE_CHECKING:
+    from ragidx.indexer.store.store import Store
 
 _DIGEST = f"S{DIGEST_BYTES}"
 _RUN = np.dtype(
@@ -299,3 +305,27 @@ def document_numbers(keys: Digests) -> NDArray[np.uint64]:
     True
     """
     return np.frombuffer(keys.tobytes(), "<u8").reshape(len(keys), 2)[:, 0].astype(np.uint64)
+
+
+def program_documents(store: Store) -> Iterator[Document]:
+    """The documents of a program, in the order of the index."""
+    for doc_id, whole in _wholes(store):
+        if whole:
+            yield document_from(doc_id, whole)
+
+
+def program_ids(store: Store) -> set[str]:
+    """The ids of a program's documents."""
+    return {doc_id for doc_id, _ in _wholes(store)}
+
+
+def _wholes(store: Store) -> Iterator[tuple[str, str]]:
+    for segment, dead in zip(store.segments, store.dead, strict=True):
+        first = 0
+        for batch in segment.batches(["doc_id", "whole"]):
+            column = batch.column(1)
+            if column.null_count < len(column):
+                for row in pc.indices_nonzero(column.is_valid()).to_pylist():
+                    if dead is None or not dead[first + row]:
+                        yield batch.column(0)[row].as_py(), column[row].as_py()
+            first += len(column)

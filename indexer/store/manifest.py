@@ -29,7 +29,11 @@ from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.entries import MAX_BYTES, SegmentEntry, check_width, parse_file, parse_segment
 from ragidx.indexer.store.json_checks import fields_of, integer, list_of, mapping, refuse, share, string
 
-FORMAT = 4
+FORMAT = 5
+KNOWN: frozenset[str] = frozenset()
+"""What this version can read that an index may require; later versions add to it."""
+
+_UPGRADE = "upgrade: pip install --upgrade ragidx"
 KEPT = 3  # generations whose files are kept
 
 MANIFEST = "manifest.json"
@@ -79,6 +83,7 @@ class Manifest:
     n_chunks: int  # rows that are not dead
     n_documents: int
     notes: Mapping[str, Json] = field(default_factory=dict)  # what the build reports; opaque here
+    requires: tuple[str, ...] = ()  # what a reader must know to read it, beyond this format
     format: int = FORMAT
     ragidx: str = ragidx.__version__
 
@@ -99,7 +104,7 @@ class Manifest:
         Raises:
             ValueError: a field is wrong; the text says which.
         """
-        found = fields_of(_upgraded(data), "manifest", {column.name for column in fields(cls)})
+        found = fields_of(data, "manifest", {column.name for column in fields(cls)})
         segments = tuple(parse_segment(item) for item in list_of(found["segments"], "segments"))
         if len({segment.id for segment in segments}) != len(segments):
             refuse("segments", "two have the same id")
@@ -131,6 +136,9 @@ class Manifest:
             n_chunks=integer(found["n_chunks"], "n_chunks", 0, total),
             n_documents=integer(found["n_documents"], "n_documents", 0, MAX_BYTES),
             notes=mapping(found["notes"], "notes"),
+            requires=tuple(
+                string(name, "requires", KNOWN.__contains__) for name in list_of(found["requires"], "requires")
+            ),
             format=integer(found["format"], "format", FORMAT, FORMAT),
             ragidx=string(found["ragidx"], "ragidx", lambda text: len(text) < 100),
         )
@@ -209,8 +217,8 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
             reason = f"the manifest is missing, but {numbered_path(newest)} is there"
             raise IndexFormatError(reason, _GO_BACK, where=str(path)) from fault
         raise
-    except NewerFormatError as fault:
-        raise NewerFormatError(fault.message, fault.hint, where=str(path)) from fault
+    except IndexFormatError as fault:
+        raise type(fault)(fault.message, fault.hint, where=str(path)) from fault
     except OSError as fault:
         check_machine(fault, path)
         reason = f"the manifest cannot be read: {fault.strerror}"
@@ -243,18 +251,22 @@ def parse_manifest(data: bytes) -> Manifest:
     Raises:
         ValueError: they are not a manifest; the text says why.
         NewerFormatError: they were written by a later version.
+        IndexFormatError: they were written by an older one.
     """
     found = json.loads(data, parse_constant=lambda name: refuse("manifest", f"{name} is not JSON"))
     if not isinstance(found, dict):
         refuse("manifest", "it is not an object")
     version = integer(found.get("format"), "format", 1, MAX_BYTES)
+    writer = found.get("ragidx")
+    by = f" (written by ragidx {writer[:20]!a})" if isinstance(writer, str) else ""
+    reads = f"ragidx {ragidx.__version__} reads format {FORMAT}"
     if version > FORMAT:
-        writer = found.get("ragidx")
-        by = f" (written by ragidx {writer[:20]!a})" if isinstance(writer, str) else ""
-        raise NewerFormatError(
-            f"the index has the format {version}{by}; ragidx {ragidx.__version__} reads up to format {FORMAT}",
-            "upgrade: pip install --upgrade ragidx",
-        )
+        raise NewerFormatError(f"the index has the format {version}{by}; {reads}", _UPGRADE)
+    if version < FORMAT:
+        raise IndexFormatError(f"the index has the format {version}{by}; {reads}", "build it again with `rebuild=True`")
+    wanted = [name for name in list_of(found.get("requires"), "requires") if name not in KNOWN]
+    if wanted:
+        raise NewerFormatError(f"the index needs a reader that knows {str(wanted[0])[:40]!a}{by}", _UPGRADE)
     rest = {name: value for name, value in found.items() if name != "checksum"}
     if _with_checksum(rest) != data:
         refuse("checksum", "it does not fit the rest")
@@ -275,40 +287,6 @@ def _with_checksum(data: Mapping[str, Any]) -> bytes:
 
 def _canonical(data: Mapping[str, Any]) -> bytes:
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
-
-
-def _upgraded(data: object) -> object:
-    """A manifest of an older format in the present one; other faults are found when it is parsed."""
-    while isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] in _UPGRADES:
-        data = {**_UPGRADES[data["format"]](data), "format": data["format"] + 1}
-    return data
-
-
-def _from_1(data: dict[str, Any]) -> dict[str, Any]:
-    """One index type for all segments becomes options of the index, and each segment says what it has."""
-    graph = {"factory": "HNSW32", "beam": 64, "lists": 0, "factor": 1, "recall": None, "sample": 0}
-    found = {**data, "index": {**asdict(IndexOptions()), "index_type": data.get("index_type")}}
-    found.pop("index_type", None)
-    made = graph if data.get("index_type") == "hnsw" else None
-    if isinstance(segments := data.get("segments"), list):
-        found["segments"] = [{**one, "ann": made} if isinstance(one, dict) else one for one in segments]
-    return found
-
-
-def _from_2(data: dict[str, Any]) -> dict[str, Any]:
-    """There was no lexical part."""
-    found = {**data, "lexical": None}
-    if isinstance(options := data.get("index"), dict):
-        found["index"] = {**options, "lexical": IndexOptions().lexical}
-    return found
-
-
-def _from_3(data: dict[str, Any]) -> dict[str, Any]:
-    """A schema had no lists and no timestamps: nothing to change."""
-    return data
-
-
-_UPGRADES = {1: _from_1, 2: _from_2, 3: _from_3}
 
 
 def _options(data: object) -> IndexOptions:

@@ -47,7 +47,7 @@ KINDS = {
     "int": pa.int64(),
     "float": pa.float64(),
     "string": pa.large_string(),
-    "list": pa.large_list(pa.large_string()),  # of format 4 on, as the next
+    "list": pa.large_list(pa.large_string()),
     "timestamp": pa.timestamp("us"),  # in UTC; a type with a zone needs the machine's table of zones to be read
 }
 

@@ -22,6 +22,7 @@ from ragidx.pipelines.cli.help import error_text, nearest
 COMMANDS = {
     "build": "Make or update the index of a corpus.",
     "init": "Write a file of settings, ragidx.toml.",
+    "add": "Add documents from JSON Lines to an index, by their ids.",
     "add-source": "Add a folder or file to the sources of an index.",
     "remove-source": "Remove a source from an index.",
     "sources": "List the sources of an index.",

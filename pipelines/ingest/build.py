@@ -23,10 +23,10 @@ from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.digests import as_digests, digest
 from ragidx.indexer.store.generations import committed_or_none
+from ragidx.indexer.store.lookup import program_documents
 from ragidx.indexer.store.manifest import Manifest, files_of
 from ragidx.indexer.store.source_list import SOURCES, SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.store.whole import program_documents
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.changes import Change, Decisions, Kind

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import BusyError, QueryError, lone_surrogate, printable
 from ragidx.corpora.spec import Json
 from ragidx.indexer.specs import holds_precomputed
+from ragidx.indexer.store.lookup import program_ids
 from ragidx.indexer.store.source_list import SOURCES, owner_of, sources_of
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.store.whole import program_ids
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -12,10 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import ragidx
 from ragidx import BusyError, CorpusError, Document, Index, IndexFormatError, QueryError, SpecError
 from ragidx.indexer.store.lock import Lock
+from ragidx.pipelines.cli.add import command
 
 from ..raising import message_of
 
@@ -246,3 +249,39 @@ def test_any_sequence_of_changes_is_what_a_dictionary_holds(seed: int, folder: P
         ours, theirs = (one.search(question, k=5, mode="dense", fold=False) for one in (index, fresh))
         assert [(hit.chunk_id, hit.dense) for hit in ours] == [(hit.chunk_id, hit.dense) for hit in theirs]
     assert index.verify() == []
+
+
+def test_the_command_adds_what_the_member_adds(index: Index, tmp_path: Path) -> None:
+    lines = ['{"id": "a", "text": "The mill.", "n": 1}', "", '{"id": "b", "text": "# Lake", "markdown": true}']
+    (tmp_path / "faq.jsonl").write_text("\n".join(lines))
+    other = Index.create(tmp_path / "other", chunk_size=16)
+    other.add([Document("a", "The mill.", {"n": 1}), Document("b", "# Lake", markdown=True)])
+
+    done = CliRunner().invoke(command, [str(tmp_path / "faq.jsonl"), "--index", str(index.path), "--json"])
+    again = CliRunner().invoke(command, ["-", "--index", str(index.path)], input=lines[0])
+
+    assert json.loads(done.stdout) == {
+        "index": str(index.path), "generation": 2, "added": 2, "changed": 0, "unchanged": 0
+    }  # fmt: skip
+    assert (again.exit_code, again.stderr) == (0, "0 added, 0 changed, 1 unchanged; generation 2\n")
+    assert index.refresh()
+    assert list(index.documents()) == list(other.documents())
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "is no JSON: "),
+        ("[]", "is no JSON object"),
+        ('{"text": "x"}', "the field 'id' is no text"),
+        ('{"id": "a", "text": 1}', "the field 'text' is no text"),
+    ],
+)
+def test_a_line_that_is_no_document_is_named(line: str, message: str, index: Index, tmp_path: Path) -> None:
+    (tmp_path / "faq.jsonl").write_text(f'{{"id": "z", "text": "The mill."}}\n{line}\n')
+
+    done = CliRunner().invoke(command, [str(tmp_path / "faq.jsonl"), "--index", str(index.path)])
+
+    assert isinstance(done.exception, CorpusError)
+    assert str(done.exception).startswith(f"{tmp_path / 'faq.jsonl'}:2: {message}")
+    assert not index.refresh()

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.language import LANGUAGE, language_finder
 from ragidx.corpora.records import Document
+from ragidx.corpora.whole import whole_of
 from ragidx.indexer.digests import digest
 from ragidx.indexer.store.rows import Row
-from ragidx.indexer.store.whole import hash_of, whole_of
 
 _WAITING = 64
 _WAITING_CHARS = 8 << 20
@@ -55,7 +55,7 @@ class Draft:
 def program_draft(document: Document, cutter: Cutter) -> Draft:
     """A program's document; its rows keep it whole."""
     whole = whole_of(document)
-    doc_hash = hash_of(whole)
+    doc_hash = digest(whole)
 
     def cut() -> list[Item]:
         return [

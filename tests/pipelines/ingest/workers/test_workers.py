@@ -187,12 +187,13 @@ def test_memory_and_time_that_a_file_may_not_have_are_one_line_each(tmp_path: Pa
 
 
 @linux
+@pytest.mark.slow  # ten times the time that a document may take has to pass, and a new worker must start within it
 def test_a_worker_that_says_nothing_is_ended(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text("<p>before")
     os.mkfifo(tmp_path / "fifo")  # skipped by the walk
     lines(tmp_path / "b.jsonl", 3000)
     said, names = list[Skip](), set[str]()
-    files = Spread(ReadOptions(limits=Limits(office_timeout_s=0.2)), Layouts(), Cutter(chunker), said.append, workers=2)
+    files = Spread(ReadOptions(limits=Limits(office_timeout_s=1.5)), Layouts(), Cutter(chunker), said.append, workers=2)
 
     def stop() -> None:
         time.sleep(0.2)

@@ -1,6 +1,6 @@
 """A program's documents, stored whole beside their chunks: the column `whole`.
 
-Document <-> JSON text; store -> its documents, in the order of the index
+Document <-> JSON text
 
 The text is in the first row of a document, and empty in its others; rows of documents from a source have null. So a
 document is written, deleted, merged and rolled back with its rows.
@@ -9,18 +9,10 @@ document is written, deleted, merged and rolled back with its rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
-
-import pyarrow.compute as pc
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.corpora.records import Document
-from ragidx.indexer.digests import digest
-
-if TYPE_CHECKING:
-    from ragidx.indexer.store.store import Store
 
 _TIME = "time"
 _DAMAGED = "go back with `ragidx rollback`"
@@ -57,32 +49,3 @@ def document_from(doc_id: str, whole: str) -> Document:
         raise IndexFormatError(
             f"the document '{doc_id}' is damaged: {fault}", "go back with `ragidx rollback`"
         ) from fault
-
-
-def hash_of(whole: str) -> bytes:
-    """The hash of a program's document."""
-    return digest(whole)
-
-
-def program_documents(store: Store) -> Iterator[Document]:
-    """The documents of a program, in the order of the index."""
-    for doc_id, whole in _wholes(store):
-        if whole:
-            yield document_from(doc_id, whole)
-
-
-def program_ids(store: Store) -> set[str]:
-    """The ids of a program's documents."""
-    return {doc_id for doc_id, _ in _wholes(store)}
-
-
-def _wholes(store: Store) -> Iterator[tuple[str, str]]:
-    for segment, dead in zip(store.segments, store.dead, strict=True):
-        first = 0
-        for batch in segment.batches(["doc_id", "whole"]):
-            column: Any = batch.column(1)
-            if column.null_count < len(column):
-                for row in pc.indices_nonzero(column.is_valid()).to_pylist():
-                    if dead is None or not dead[first + row]:
-                        yield batch.column(0)[row].as_py(), column[row].as_py()
-            first += len(column)
