@@ -102,7 +102,7 @@ def _quality(row: SweepRow) -> list[str]:
 
 def _words(report: SweepReport) -> tuple[list[str], list[list[str]]]:
     """Head and rows of search by words."""
-    head = ["search", "filter", "dim", "bytes", "disk", "made", "ms", "nDCG@10", "vs words", "vs widest"]
+    head = ["search", "filter", "dim", "bytes", "disk", "made", "ms", "nDCG@10", "vs words", "vs best"]
     return head, [
         [
             row.mode,
@@ -113,7 +113,7 @@ def _words(report: SweepReport) -> tuple[list[str], list[list[str]]]:
             "" if row.build_seconds is None else f"{row.build_seconds:.2f} s",
             f"{row.single.p50_ms:.2f}",
             _interval(row.ndcg),
-            *(_moved(one) for one in (row.against_lexical, row.against_widest)),
+            *(_moved(one) for one in (row.against_lexical, row.against_best)),
         ]
         for row in report.words
     ]
@@ -127,7 +127,7 @@ def _moved(apart: Difference | None) -> str:
 
 _WORDS_EXPLAINED = (
     "With words: bytes and disk are of postings and vectors together; every vector is compared. vs words: difference "
-    "of nDCG@10 from BM25 alone; vs widest: from hybrid search at the filter's widest width."
+    "of nDCG@10 from BM25 alone; vs best: from the best row of hybrid search."
 )
 
 

@@ -128,7 +128,7 @@ class Sweep:
         for series in self._with_words:
             self._tell(f"{series.name} with words")
             found += words.rows(series)
-        return found
+        return words.compared(found)
 
     def _rows(self, series: Series, width: int) -> Iterator[SweepRow]:
         """One for each index type that can be made."""

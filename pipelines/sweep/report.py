@@ -102,7 +102,7 @@ class WordRow:
         single: one query at a time, one thread, without encoding it.
         ndcg: nDCG@10 of documents with its interval.
         against_lexical: the difference from words alone; None in their own row.
-        against_widest: the difference from hybrid search at the filter's widest width; None likewise.
+        against_best: the difference from the best row of hybrid search, of any filter; None likewise.
     """
 
     mode: str
@@ -114,12 +114,12 @@ class WordRow:
     single: Times
     ndcg: Interval
     against_lexical: Difference | None = None
-    against_widest: Difference | None = None
+    against_best: Difference | None = None
 
     def to_json(self) -> dict[str, Any]:
         """All fields; each difference with its verdict."""
         fields = dataclasses.asdict(self)
-        for name in ("against_lexical", "against_widest"):
+        for name in ("against_lexical", "against_best"):
             found: Difference | None = getattr(self, name)
             if found is not None:
                 fields[name]["verdict"] = found.verdict
@@ -204,8 +204,8 @@ class SweepReport:
 
     @property
     def recommended_hybrid(self) -> WordRow | None:
-        """The row of hybrid search with the fewest dimensions that loses less than `MAX_LOSS` to its widest one."""
-        good = [row for row in self.words if row.against_widest is not None and row.against_widest.low > -MAX_LOSS]
+        """The row of hybrid search with the fewest dimensions that loses less than `MAX_LOSS` to the best one."""
+        good = [row for row in self.words if row.against_best is not None and row.against_best.low > -MAX_LOSS]
         return min(good, key=lambda row: (row.dim, -row.ndcg.mean), default=None)
 
     def hybrid_recommendation(self) -> str:
@@ -219,7 +219,7 @@ class SweepReport:
         )
         return (
             f"In hybrid search take {row.dim:,} dimension{'s' * (row.dim > 1)}, {row.filter}: the smallest width that "
-            f"loses less than {MAX_LOSS} of nDCG@10 to the widest ({row.ndcg.mean:.3f}); that is {better} words alone "
+            f"loses less than {MAX_LOSS} of nDCG@10 to the best ({row.ndcg.mean:.3f}); that is {better} words alone "
             f"({lexical.ndcg.mean:.3f})."
         )
 

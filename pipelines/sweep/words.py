@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,16 @@ class Words:
         self._vectors = questions.vectors
         self._doc_ids = source.doc_ids()
         self._lexical: Doubles | None = None
+        self._hybrids: list[Doubles] = []  # nDCG@10 by question, of each row of hybrid search
+
+    def compared(self, rows: Sequence[WordRow]) -> list[WordRow]:
+        """All rows of the sweep, those of hybrid search with their difference from the best of them."""
+        best = max(self._hybrids, key=lambda values: float(values.mean()), default=None)
+        found = iter(self._hybrids)
+        return [
+            row if best is None or row.mode != "hybrid" else replace(row, against_best=difference(next(found), best))
+            for row in rows
+        ]
 
     def rows(self, series: Series) -> Iterator[WordRow]:
         """BM25, once for a sweep; then hybrid search at the widths of a series, the widest first."""
@@ -61,11 +72,10 @@ class Words:
             yield self._lexical_row(store, sum(sizes))
         assert self._lexical is not None
         queries = series.narrow(self._vectors, series.widths[0])
-        widest: Doubles | None = None
         for width in series.widths:
             rank = self._hybrid(store, queries, Widths(None if width == series.widths[0] else width))
             values = self._ndcg(store, rank)
-            widest = values if widest is None else widest
+            self._hybrids.append(values)
             vectors = 2 * padded(width) * self._source.n_rows
             yield WordRow(
                 mode="hybrid",
@@ -76,7 +86,6 @@ class Words:
                 single=timed_singly(rank, len(self._texts), K),
                 ndcg=interval(values),
                 against_lexical=difference(values, self._lexical),
-                against_widest=difference(values, widest),
             )
 
     def _hybrid(self, store: Store, queries: Floats, widths: Widths) -> Rank:

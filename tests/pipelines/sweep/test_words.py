@@ -34,9 +34,9 @@ def test_rows_of_words_have_the_quality_of_an_index(tmp_path: Path) -> None:
         values = [ndcg([name for name, _ in one], qrels[query]) for one, query in zip(found, queries, strict=True)]
         assert row.ndcg.mean == pytest.approx(sum(values) / len(values), abs=0.005)  # vectors of a sweep are not stored
     lexical, wide, narrow = report.words
-    assert (lexical.against_lexical, lexical.against_widest) == (None, None)
-    assert wide.against_widest is not None
-    assert wide.against_widest.mean == 0
+    assert (lexical.against_lexical, lexical.against_best) == (None, None)
+    assert wide.against_best is not None
+    assert wide.against_best.mean == 0
     assert narrow.against_lexical is not None
     assert narrow.against_lexical.mean == pytest.approx(narrow.ndcg.mean - lexical.ndcg.mean)
     assert wide.bytes_per_chunk - narrow.bytes_per_chunk == 2 * (256 - 64)
@@ -48,12 +48,17 @@ def test_rows_of_words_have_the_quality_of_an_index(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_index_is_searched_by_its_own_texts(tmp_path: Path) -> None:
-    ragidx.build(SAMPLE / "documents", tmp_path / "index")
+    ragidx.build(SAMPLE / "documents", tmp_path / "index", filter="none")
 
-    report = sweep(tmp_path / "index", dims=[255, 32], queries=QUERIES, qrels=QRELS)
+    filters = ["embedfilter", "truncation"]
+    report = sweep(tmp_path / "index", dims=[255, 32], filters=filters, queries=QUERIES, qrels=QRELS)
 
-    assert [(row.mode, row.dim) for row in report.words] == [("lexical", 0), ("hybrid", 255), ("hybrid", 32)]
+    found = [(row.mode, row.filter, row.dim) for row in report.words]
+    assert found == [("lexical", "", 0), *(("hybrid", name, dim) for name in filters for dim in (255, 32))]
     assert report.words[0].ndcg.mean > 0.8
+    hybrid = [(row.ndcg.mean, row.against_best) for row in report.words[1:]]
+    best = max(mean for mean, _ in hybrid)  # of all filters: each narrow width is compared with it
+    assert all(one is not None and one.mean == pytest.approx(mean - best) for mean, one in hybrid)
 
 
 @pytest.mark.slow
