@@ -94,9 +94,7 @@ def passage(text: str, query: str, stem: Stem | None = None, length: int = _PASS
     short = stem or simple_stem
     wanted = _stems(query, stem)
     stems = {word: short(word.lower()) for word in set(_WORD.findall(whole))}
-    found = [
-        (match.start(), match.end(), stems[match[0]]) for match in _WORD.finditer(whole) if stems[match[0]] in wanted
-    ]
+    found = [(match.start(), stems[match[0]]) for match in _WORD.finditer(whole) if stems[match[0]] in wanted]
     starts = [match.end() for match in _START.finditer(whole)] or [0]
     best = _best_start(starts, found, length)
     end = best + length
@@ -107,19 +105,7 @@ def passage(text: str, query: str, stem: Stem | None = None, length: int = _PASS
     else:
         end = max(whole.rfind(" ", best, end), whole.rfind("\n", best, end))
         end = end if end > best else best + length
-    if found and not any(best <= start and stop <= end for start, stop, _ in found):
-        best, end = _around(whole, found[0][0], found[0][1], length)
     return f"{'… ' if best else ''}{whole[best:end].rstrip()}{' …' if end < len(whole) else ''}"
-
-
-def _around(text: str, start: int, stop: int, length: int) -> tuple[int, int]:
-    """A window with a word in its middle, whole words where there are spaces."""
-    best = max(0, start - max(0, length - (stop - start)) // 2)
-    space = _SPACE.search(text, best, start) if best else None
-    best = best if space is None else space.end()
-    end = min(len(text), max(best + length, stop))
-    cut = max(text.rfind(" ", stop, end), text.rfind("\n", stop, end)) if end < len(text) else end
-    return best, cut if cut >= stop else end
 
 
 def printable_text(text: str) -> str:
@@ -194,26 +180,26 @@ def _also(hit: Hit) -> str:
     return f"also in {shown}" + (f" and {console.plural(more, 'more document')}" if more > 0 else "")
 
 
-def _best_start(starts: Sequence[int], found: Sequence[tuple[int, int, str]], length: int) -> int:
+def _best_start(starts: Sequence[int], found: Sequence[tuple[int, str]], length: int) -> int:
     """The first of the starts with the most letters of different words in the `length` characters from there.
 
     One pass, since a passage may have a hundred thousand sentences.
 
     Args:
         starts: rising.
-        found: starts, ends and stems of words, rising.
+        found: places and words, rising.
         length: of the window.
     """
     best, most, letters, first, last = starts[0], -1, 0, 0, 0
     inside = Counter[str]()
     for start in starts:
-        while last < len(found) and found[last][1] <= start + length:
-            word = found[last][2]
+        while last < len(found) and found[last][0] < start + length:
+            word = found[last][1]
             letters += 0 if inside[word] else len(word)
             inside[word] += 1
             last += 1
         while first < last and found[first][0] < start:
-            word = found[first][2]
+            word = found[first][1]
             inside[word] -= 1
             letters -= 0 if inside[word] else len(word)
             first += 1

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import click
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ragidx.corpora.records import FILE_FIELDS
 from ragidx.indexer.lexical.stemming import stemmer
@@ -221,22 +219,6 @@ def test_lines_of_prose_are_joined_to_paragraphs() -> None:
     )
     assert passages.passage(f"{long}\n- a point", "") == f"{long}\n- a point"
     assert passages.passage(f"    {long}\nnext", "") == f"    {long}\nnext"
-
-
-@settings(max_examples=300)
-@given(
-    st.lists(st.text("ab_0.,;\n ", min_size=1, max_size=40), max_size=30),
-    st.sampled_from(["PAY_DECLINED_0x3F", "zurück", "w" * 90]),
-    st.lists(st.text("cd_0.,;\n ", min_size=1, max_size=40), max_size=30),
-    st.sampled_from(["", " ", "\n", ". ", ", "]),
-)
-def test_a_word_of_the_question_is_in_the_passage(before: list[str], word: str, after: list[str], joint: str) -> None:
-    text = f"{joint.join(before)} {word}. {joint.join(after)}"
-
-    shown = passages.passage(text, f"what is {word}?", length=60)
-
-    assert word in shown
-    assert len(shown) <= max(60, len(word)) + len("… ") + len(" …")
 
 
 def test_tabs_and_runs_of_empty_lines_are_narrow_and_controls_are_gone() -> None:
