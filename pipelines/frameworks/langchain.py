@@ -1,9 +1,9 @@
 """LangChain: an index as a retriever, and its encoder as embeddings. Extra `langchain`.
 
 Only translates: a `Hit` becomes a `Document` whose id is the chunk's id and whose metadata are the document's own,
-with `source` (the document's id), `start`, `end`, `score`, and where they have a value `dense`, `bm25`, `line`, `page`,
-`context` and `also` beside them where the names are free. Async calls run in a thread: searching and encoding release
-the interpreter's lock.
+with `source` (the document's id), `start`, `end`, `score`, and where they have a value `heading`, `dense`, `bm25`,
+`line`, `page`, `context` and `also` beside them where the names are free. Async calls run in a thread: searching and
+encoding release the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _document(hit: Hit) -> Document:
     ours = {"source": hit.doc_id, "start": hit.start, "end": hit.end, "score": hit.score}
     ours |= {
         name: found[name]
-        for name in ("dense", "bm25", "line", "page", "context", "also")
-        if found[name] not in (None, [])
+        for name in ("heading", "dense", "bm25", "line", "page", "context", "also")
+        if found[name] not in (None, "", [])
     }
     return Document(page_content=hit.text, id=hit.chunk_id, metadata=ours | found["metadata"])

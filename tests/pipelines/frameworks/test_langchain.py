@@ -119,6 +119,16 @@ def test_a_document_carries_its_id_source_offsets_scores_and_metadata(facts_inde
     }
 
 
+@pytest.mark.slow
+def test_a_document_carries_its_heading(tmp_path: Path) -> None:
+    (tmp_path / "mill.md").write_text("# The mill\n\nIt turned for nine years.\n")
+    ragidx.build(tmp_path / "mill.md", tmp_path / "index")
+
+    document = RagidxRetriever(index=tmp_path / "index", k=1).invoke("how long did it turn?")[0]
+
+    assert document.metadata["heading"] == "The mill"
+
+
 def test_a_wrong_condition_is_the_retrievers_own_error(facts_index: Path) -> None:
     with pytest.raises(QueryError, match="unknown field 'yaer'; did you mean 'year'"):
         RagidxRetriever(index=facts_index, where="yaer > 3").invoke("x")
