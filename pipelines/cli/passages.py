@@ -48,18 +48,19 @@ def show_hits(
         hits: best first.
         query: the question; empty for vectors.
         stem: a word to its stem, as the index has it; None: without a plural s.
-        full: the whole passage, not the part that is nearest to the question.
+        full: the whole passage, not the part that is nearest to the question; a hit's context is always whole.
         fields: metadata to show.
     """
     from rich.cells import cell_len  # loaded where there are hits to show
 
     room = console.width(sys.stdout) - _INDENT
-    both = any(hit.dense is not None and hit.bm25 is not None for hit in hits)
-    head = " #  score  cosine   bm25  source" if both else " #  score  source"
+    cosine = any(hit.dense not in (None, hit.score) for hit in hits)
+    bm25 = any(hit.bm25 not in (None, hit.score) for hit in hits)
+    head = f" #  score{'  cosine' * cosine}{'   bm25' * bm25}  source"
     click.echo(click.style(head, bold=True))
     wanted = _stems(query, stem)
     for hit in hits:
-        parts = f"  {hit.dense:6.3f}  {hit.bm25:5.2f}" if both else ""
+        parts = _number(hit.dense, "6.3f") * cosine + _number(hit.bm25, "5.2f") * bm25
         place, heading = _source(hit), console.printable(hit.heading)
         head = f"{hit.rank:>2}  {hit.score:5.3f}{parts}  "
         fits = cell_len(f"{head}{place}  › {heading}") <= room + _INDENT
@@ -69,11 +70,18 @@ def show_hits(
         shown = [f"{name}: {console.printable(_value(hit.metadata[name]))}" for name in fields if name in hit.metadata]
         if shown:
             click.echo(" " * _INDENT + click.style("  ".join(shown), dim=True))
-        text = printable_text(hit.text).strip("\n") if full else passage(hit.text, query, stem)
+        whole = hit.text if full and hit.context is None else hit.context
+        text = passage(hit.text, query, stem) if whole is None else printable_text(whole).strip("\n")
         for line in wrapped(text, room) if text else ():
             click.echo((" " * _INDENT + highlighted(line, wanted, stem)).rstrip())
         if hit.also:
             click.echo(" " * _INDENT + click.style(_also(hit), dim=True))
+
+
+def _number(value: float | None, form: str) -> str:
+    """A number in its column, which is empty where there is none."""
+    shown = format(value or 0, form)
+    return "  " + (" " * len(shown) if value is None else shown)
 
 
 def _value(value: Scalar) -> str:
@@ -86,7 +94,7 @@ def _value(value: Scalar) -> str:
 def passage(text: str, query: str, stem: Stem | None = None, length: int = _PASSAGE) -> str:
     """The part of a chunk that shares the most words with the query, about `length` characters, whole words.
 
-    It begins with a line or a sentence.
+    It begins with a line or a sentence, if any such part has a word of the query, and holds one whole if it fits.
     """
     whole = printable_text(_LEADING_HEADINGS.sub("", text)).strip("\n")
     if len(whole) <= length:
@@ -94,17 +102,24 @@ def passage(text: str, query: str, stem: Stem | None = None, length: int = _PASS
     short = stem or simple_stem
     wanted = _stems(query, stem)
     stems = {word: short(word.lower()) for word in set(_WORD.findall(whole))}
-    found = [(match.start(), stems[match[0]]) for match in _WORD.finditer(whole) if stems[match[0]] in wanted]
+    found = [(*match.span(), stems[match[0]]) for match in _WORD.finditer(whole) if stems[match[0]] in wanted]
     starts = [match.end() for match in _START.finditer(whole)] or [0]
     best = _best_start(starts, found, length)
     end = best + length
+    if found and not any(best <= first and last <= end for first, last, _ in found):  # in a long line or sentence
+        first = found[0][0]
+        earliest = max(0, first - length // 2)
+        best = next((match.end() for match in _SPACE.finditer(whole, earliest, first)), min(earliest, first))
+        end = best + length
     if end >= len(whole):  # its end: from the first line or sentence that lets all of it be shown, else from a word
         end, earliest = len(whole), len(whole) - length
-        best = next((start for start in starts if earliest <= start <= earliest + length // 2), 0)
-        best = best or next((match.end() for match in _SPACE.finditer(whole, earliest)), earliest)
+        nearest = min(best, earliest + length // 2)
+        word = next((match.end() for match in _SPACE.finditer(whole, earliest, best)), earliest)
+        best = next((start for start in starts if earliest <= start <= nearest), word)
     else:
-        end = max(whole.rfind(" ", best, end), whole.rfind("\n", best, end))
-        end = end if end > best else best + length
+        inside = [last for first, last, _ in found if best <= first and last <= end]
+        cut = max(whole.rfind(" ", best, end), whole.rfind("\n", best, end), *inside[-1:])
+        end = cut if cut > best else end
     return f"{'… ' if best else ''}{whole[best:end].rstrip()}{' …' if end < len(whole) else ''}"
 
 
@@ -180,26 +195,26 @@ def _also(hit: Hit) -> str:
     return f"also in {shown}" + (f" and {console.plural(more, 'more document')}" if more > 0 else "")
 
 
-def _best_start(starts: Sequence[int], found: Sequence[tuple[int, str]], length: int) -> int:
+def _best_start(starts: Sequence[int], found: Sequence[tuple[int, int, str]], length: int) -> int:
     """The first of the starts with the most letters of different words in the `length` characters from there.
 
     One pass, since a passage may have a hundred thousand sentences.
 
     Args:
         starts: rising.
-        found: places and words, rising.
+        found: starts, ends and words, rising.
         length: of the window.
     """
     best, most, letters, first, last = starts[0], -1, 0, 0, 0
     inside = Counter[str]()
     for start in starts:
-        while last < len(found) and found[last][0] < start + length:
-            word = found[last][1]
+        while last < len(found) and found[last][1] <= start + length:
+            word = found[last][2]
             letters += 0 if inside[word] else len(word)
             inside[word] += 1
             last += 1
         while first < last and found[first][0] < start:
-            word = found[first][1]
+            word = found[first][2]
             inside[word] -= 1
             letters -= 0 if inside[word] else len(word)
             first += 1

@@ -73,6 +73,22 @@ def test_a_hit_of_one_part_shows_its_score(capsys: pytest.CaptureFixture[str]) -
     )
 
 
+@pytest.mark.parametrize(
+    ("scores", "head", "line"),
+    [
+        ({"dense": 0.25}, " #  score  cosine  source", " 1  1.250   0.250  a.txt"),  # hybrid, no known word: a z
+        ({"dense": 1.25}, " #  score  source", " 1  1.250  a.txt"),  # dense
+        ({"bm25": 7.5}, " #  score   bm25  source", " 1  1.250   7.50  a.txt"),  # lexical, reranked
+    ],
+)
+def test_a_part_whose_value_is_not_the_score_has_a_column(
+    scores: dict[str, float], head: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passages.show_hits([hit("A mill.", **scores)], "mill")
+
+    assert capsys.readouterr().out.splitlines()[:2] == [head, line]
+
+
 def test_a_page_stands_in_the_place_of_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     passages.show_hits([hit("A mill.", doc_id="a.pdf", chunk_id="a.pdf:0-9", page=4, line=90)], "mill")
 
@@ -157,12 +173,16 @@ def test_a_long_passage_is_shown_in_part_or_whole(run: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("parts")
-def test_context_is_a_field_for_machines(run: Run) -> None:
-    (found,) = hits_of(run("query", "river number 9", "-k", "1", "--context", "1", "--json"))
+@pytest.mark.parametrize("full", [(), ("--full",)])
+def test_context_is_shown_and_a_field_for_machines(run: Run, full: tuple[str, ...]) -> None:
+    asked = ("query", "river number 9", "-k", "1", "--context", "1")
+    (found,) = hits_of(run(*asked, "--json"))
+    shown = run(*asked, *full).out.splitlines()[2:]
 
     texts = Path("corpus/story.md").read_text().split("---\n")[2].split("\n\n")
     assert found["text"] == texts[3]
     assert found["context"] == "\n".join(texts[2:5])
+    assert [line.strip() for line in shown] == texts[2:5]
     assert found["line"] == 10
 
 
@@ -229,6 +249,18 @@ def test_the_heading_that_stands_beside_the_source_is_not_shown_again() -> None:
     assert passages.passage("# The mill\n\n## Old\n\nIt stands.", "mill") == "It stands."
 
 
+@pytest.mark.parametrize("gap", ["", " ", ". ", "\n"])  # one word, one sentence, many, lines
+@pytest.mark.parametrize("after", ["", ". End" * 9, ". End" * 200])
+def test_a_word_of_the_question_is_whole_inside_the_passage(gap: str, after: str) -> None:
+    for before in (*range(280, 330), 700):  # characters, across the end of the first window
+        text = f"{(('y' + gap) * before)[:before]} PAY_DECLINED_0x3F{after}"
+
+        shown = passages.passage(text, "PAY_DECLINED_0x3F")
+
+        assert "PAY_DECLINED_0x3F" in shown, before
+        assert len(shown) <= 320 + len("…  …"), before
+
+
 def test_a_line_longer_than_the_terminal_is_wrapped_and_others_are_not() -> None:
     assert passages.wrapped("one two three\n    x = 1", 8) == ["one two", "three", "    x =", "1"]
     assert passages.wrapped("one two\n\n  x = 1", 8) == ["one two", "", "  x = 1"]
@@ -290,7 +322,7 @@ def test_a_question_without_a_known_word_is_answered_by_the_vectors_alone(run: R
     done = run("query", "zebra", "-k", "2")
 
     assert (done.status, done.err) == (0, "No word of the question is in the index: only the vectors count.\n")
-    assert done.out.startswith(" #  score  source\n")
+    assert done.out.startswith(" #  score  cosine  source\n")
 
 
 @pytest.mark.usefixtures("mini_index")
