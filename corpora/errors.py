@@ -11,6 +11,7 @@ import difflib
 import errno
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -163,10 +164,9 @@ def _asks_too_much(fault: BaseException, path: Path) -> bool:
 
 def _condition(fault: BaseException) -> int | None:
     """The errno of a condition of the machine."""
-    from ragidx.corpora.limits import UnreadableError
-
-    if isinstance(fault, UnreadableError):  # its text quotes the file; what the system said is its cause
-        return None
+    limits = sys.modules.get("ragidx.corpora.limits")  # importing it now would need a file, and there may be no more
+    if limits is not None and isinstance(fault, limits.UnreadableError):
+        return None  # its text quotes the file; what the system said is its cause
     text = str(fault)
     if isinstance(fault, MemoryError):
         asked = _ASKED.search(text)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ragidx.corpora.chunking import Chunker
+from ragidx.corpora.errors import IndexFormatError
 from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
@@ -216,9 +217,15 @@ def _changes(
 
 def _of_program(reading: Reading, cutter: Cutter) -> list[Draft]:
     """A program's documents, where the index is made anew: they are read again like files."""
-    if not reading.options.rebuild or committed_or_none(reading.index) is None:
+    if not reading.options.rebuild:
         return []
-    return [program_draft(document, cutter) for document in program_documents(Store.open(reading.index))]
+    try:
+        if committed_or_none(reading.index) is None:
+            return []
+        documents = list(program_documents(Store.open(reading.index)))
+    except IndexFormatError:  # it is damaged, or of another format: what a rebuild mends
+        return []
+    return [program_draft(document, cutter) for document in documents]
 
 
 def _new_drafts(

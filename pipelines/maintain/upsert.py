@@ -66,7 +66,8 @@ class Batch:
     def __init__(self, path: Path, place: ModelPlace, timeout: float = TIMEOUT_S) -> None:
         self.n_added = self.n_changed = self.n_unchanged = self.n_deleted = 0
         self._state, self._writer = _opened(path, place, timeout)
-        state, self._open = self._state, True
+        state, self._open, self._failed = self._state, True, False
+        self._kinds: dict[str, str] = {}  # of fields that the index did not have
         self._documents = self._writer.known_documents()
         self._cutter = Cutter(lambda: chunker_of(state.encoder, state.spec.chunk), language=False)
         self._gone: list[str] = []  # documents of sources that were deleted
@@ -92,6 +93,7 @@ class Batch:
             ModelError: the model is not here, or makes nothing of a text.
         """
         self._check_open()
+        self._failed, is_whole = True, self._failed  # unless all of it is done: what a failure left is never committed
         window: dict[str, list[Item]] = {}
         n_chunks = n_chars = 0
         for document in documents:
@@ -102,6 +104,7 @@ class Batch:
             window[document.id] = items = self._items(document)
             n_chunks, n_chars = n_chunks + len(items), n_chars + len(document.text)
         self._write(list(itertools.chain(*window.values())))
+        self._failed = is_whole
 
     def delete(self, ids: Sequence[str], *, missing: str = "error") -> None:
         """Delete documents by id; a program's for good, one of a source until `build` with `restore`.
@@ -124,6 +127,8 @@ class Batch:
     def commit(self) -> None:
         """Make the changes visible; where nothing differs, no commit is made."""
         self._check_open()
+        if self._failed:
+            raise ValueError("a change of this batch failed, so none of it is committed; begin another one")
         base = self._state.store.manifest
         notes: dict[str, Json] = {}
         entries = sources_of(base.notes, self._state.store.path, base.n_documents)
@@ -180,6 +185,10 @@ class Batch:
         if not isinstance(document.id, str) or not document.id:
             raise CorpusError("a document has no id", "give each one a text of its own as id")
         where = printable(document.id)
+        if not isinstance(document.text, str):
+            raise CorpusError(
+                f"the text of the document is a {type(document.text).__name__}", "give a str", where=where
+            )
         if len(document.text) > MAX_TEXT_CHARS:
             raise CorpusError(
                 f"the document has {len(document.text):,} characters, more than {MAX_TEXT_CHARS:,}",
@@ -194,13 +203,15 @@ class Batch:
                 kind = kind_of(value)
             except TypeError as fault:
                 raise CorpusError(f"the field '{name}': {fault}", "give a text or a number", where=where) from fault
-            known = fields.kind(name)
+            known = fields.kind(name) or self._kinds.get(name)
             if None not in (kind, known) and kind != known and {kind, known} != {"int", "float"}:
                 raise CorpusError(
                     f"the field '{name}' holds values of the type {known} in this index, and this is a {kind}",
                     "give it the same type, or another name",
                     where=where,
                 )
+            if kind is not None:
+                self._kinds.setdefault(name, kind)
 
     def _write(self, window: Sequence[Item]) -> None:
         """Encode what has no vector yet, and give the rows to the writer."""

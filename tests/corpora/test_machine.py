@@ -25,8 +25,9 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise pa.ArrowMemoryError(LIE)
 
-    monkeypatch.setattr("ragidx.corpora.readers.records.columnar.open_arrow", refuse)
+    # In this order: the second module is imported when it is patched, and takes its name from the first.
     monkeypatch.setattr("ragidx.corpora.vectors.columnar.open_arrow", refuse)
+    monkeypatch.setattr("ragidx.corpora.readers.records.columnar.open_arrow", refuse)
 
 
 @pytest.mark.usefixtures("refused")

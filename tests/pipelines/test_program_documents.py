@@ -18,7 +18,7 @@ from click.testing import CliRunner
 import ragidx
 from ragidx import BusyError, CorpusError, Document, Index, IndexFormatError, QueryError, SpecError
 from ragidx.indexer.store.lock import Lock
-from ragidx.pipelines.cli.add import command
+from ragidx.pipelines.cli.main import cli
 
 from ..raising import message_of
 
@@ -91,6 +91,21 @@ def test_a_batch_that_is_left_by_an_exception_changes_nothing(index: Index) -> N
     assert index.add([Document("b", "The lake.")]) == 1
 
 
+def test_a_failure_that_is_caught_inside_a_batch_commits_nothing(index: Index) -> None:
+    index.add([Document("a", "The mill."), Document("b", "The lake.")])
+
+    with pytest.raises(ValueError, match="a change of this batch failed"), index.batch() as batch:  # noqa: PT012
+        with pytest.raises(CorpusError, match="a document has no id"):
+            batch.add([Document("a", "Another mill."), Document("new", "Bees."), Document("", "x")])
+        batch.delete(["b"])
+
+    assert ([one.text for one in index.documents()], index.count(), index.generation) == (
+        ["The mill.", "The lake."],
+        2,
+        2,
+    )
+
+
 def test_another_change_inside_ones_own_batch_is_an_error_and_no_deadlock(index: Index) -> None:
     with index.batch() as batch:
         for change in (
@@ -126,12 +141,13 @@ def test_a_writer_waits_for_another_one_and_then_gives_up(index: Index) -> None:
          "string\n  hint: give it the same type, or another name"),
         (Document("a", "x", {"m": {"deep": 1}}), "a: the field 'm': metadata value {'deep': 1} is a dict, not a "
          "scalar\n  hint: give a text or a number"),
+        (Document("a", None), "a: the text of the document is a NoneType\n  hint: give a str"),  # type: ignore[arg-type]
         (Document("a", "x\ud800"), "a: holds half of a surrogate pair, which no UTF-8 file can\n"
          "  hint: repair the text"),
         (Document("a", "x" * (64 * 2**20 + 1)), "a: the document has 67,108,865 characters, more than 67,108,864\n"
          "  hint: divide it"),
     ],
-    ids=["no id", "no text", "another type", "a dict", "no unicode", "too long"],
+    ids=["no id", "no text", "another type", "a dict", "none", "no unicode", "too long"],
 )  # fmt: skip
 def test_what_an_index_cannot_hold_is_refused_and_nothing_is_added(
     document: Document, message: str, index: Index
@@ -257,8 +273,8 @@ def test_the_command_adds_what_the_member_adds(index: Index, tmp_path: Path) -> 
     other = Index.create(tmp_path / "other", chunk_size=16)
     other.add([Document("a", "The mill.", {"n": 1}), Document("b", "# Lake", markdown=True)])
 
-    done = CliRunner().invoke(command, [str(tmp_path / "faq.jsonl"), "--index", str(index.path), "--json"])
-    again = CliRunner().invoke(command, ["-", "--index", str(index.path)], input=lines[0])
+    done = CliRunner().invoke(cli, ["add", str(tmp_path / "faq.jsonl"), "--index", str(index.path), "--json"])
+    again = CliRunner().invoke(cli, ["add", "-", "--index", str(index.path)], input=lines[0])
 
     assert json.loads(done.stdout) == {
         "index": str(index.path), "generation": 2, "added": 2, "changed": 0, "unchanged": 0
@@ -280,7 +296,7 @@ def test_the_command_adds_what_the_member_adds(index: Index, tmp_path: Path) -> 
 def test_a_line_that_is_no_document_is_named(line: str, message: str, index: Index, tmp_path: Path) -> None:
     (tmp_path / "faq.jsonl").write_text(f'{{"id": "z", "text": "The mill."}}\n{line}\n')
 
-    done = CliRunner().invoke(command, [str(tmp_path / "faq.jsonl"), "--index", str(index.path)])
+    done = CliRunner().invoke(cli, ["add", str(tmp_path / "faq.jsonl"), "--index", str(index.path)])
 
     assert isinstance(done.exception, CorpusError)
     assert str(done.exception).startswith(f"{tmp_path / 'faq.jsonl'}:2: {message}")

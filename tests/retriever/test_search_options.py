@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,19 +84,6 @@ def make(tmp_path: Path) -> Callable[..., Store]:
     return call
 
 
-def as_format_2(path: Path) -> Store:
-    """The index as the version of before wrote it, which knew no lexical part."""
-    data = json.loads((path / "manifest.json").read_text()) | {"format": 2}
-    del data["checksum"], data["lexical"], data["index"]["lexical"]
-    whole = data | {"checksum": hashlib.sha256(_canonical(data)).hexdigest()}
-    (path / "manifest.json").write_bytes(_canonical(whole) + b"\n")
-    return Store.open(path)
-
-
-def _canonical(data: dict[str, object]) -> bytes:
-    return json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
-
-
 @pytest.mark.parametrize(
     ("in_words", "encodes", "mode"),
     [(True, True, "hybrid"), (True, False, "lexical"), (False, True, "dense"), (False, False, "dense")],
@@ -115,51 +100,25 @@ def test_an_index_without_a_lexical_part_is_searched_by_its_vectors(make: Callab
     off = make(lexical=False)
 
     assert search_options(off, 3, None, in_words=True).mode == "dense"
-    assert search_options(as_format_2(off.path), 3, None, in_words=True).mode == "dense"
 
 
 def test_lexical_search_without_a_lexical_part_is_refused_with_the_reason(make: Callable[..., Store]) -> None:
     off = make(lexical=False)
-    messages = []
-    for store in (off, as_format_2(off.path)):
-        for mode in ("lexical", "hybrid"):
-            with pytest.raises(QueryError) as fault:
-                search_options(store, 3, None, in_words=True, mode=mode)
-            messages.append(str(fault.value))
-
-    place = f"{off.path}: the index has no lexical part: "
-    assert (
-        messages
-        == [
-            f"{place}it was built without one\n"
+    for mode in ("lexical", "hybrid"):
+        with pytest.raises(QueryError) as fault:
+            search_options(off, 3, None, in_words=True, mode=mode)
+        assert str(fault.value) == (
+            f"{off.path}: the index has no lexical part: it was built without one\n"
             "  hint: build again, which encodes nothing anew, with `lexical=True`; or search with `mode=dense`"
-        ]
-        * 2
-        + [
-            f"{place}it is of an older version, or has no texts\n"
-            "  hint: build again, which encodes nothing anew; or search with `mode=dense`"
-        ]
-        * 2
-    )
+        )
 
 
 def test_texts_without_a_word_are_no_lexical_part(make: Callable[..., Store]) -> None:
     store = make(("...", "---", None))
 
     assert search_options(store, 3, None, in_words=True).mode == "dense"
-    with pytest.raises(QueryError, match="it is of an older version, or has no texts"):
+    with pytest.raises(QueryError, match="it has no texts"):
         search_options(store, 3, None, in_words=True, mode="lexical")
-
-
-def test_an_index_of_format_2_gets_its_words_by_the_next_commit(make: Callable[..., Store]) -> None:
-    old = as_format_2(make(lexical=False).path)
-    with IndexWriter(old.path, 3) as writer:
-        report = writer.commit()
-
-    hits = ragidx.Index(old.path).search("mill")
-
-    assert (report.committed, report.n_unchanged, report.n_added) == (True, 0, 0)
-    assert [(hit.chunk_id, hit.text) for hit in hits] == [("a", "the mill")]
 
 
 @pytest.mark.parametrize(

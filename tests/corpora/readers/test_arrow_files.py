@@ -160,11 +160,15 @@ def file(kind: str, tmp_path: Path) -> Path:
     return tmp_path / name
 
 
+_POOLS: list[pa.MemoryPool] = []
+
+
 @pytest.fixture
 def pool(file: Path) -> Iterator[pa.MemoryPool]:
     """What Arrow allocates from here on, counted apart from all before."""
     before = pa.default_memory_pool()
     counted = pa.proxy_memory_pool(before)
+    _POOLS.append(counted)  # what it has given may be freed later than the test ends
     pa.set_memory_pool(counted)
     yield counted
     pa.set_memory_pool(before)

@@ -50,11 +50,15 @@ BOMBS = {
 }
 
 
+_POOLS: list[pa.MemoryPool] = []
+
+
 @pytest.fixture
 def pool() -> Iterator[pa.MemoryPool]:
     """What Arrow allocates from here on, counted apart from all before."""
     before = pa.default_memory_pool()
     counted = pa.proxy_memory_pool(before)
+    _POOLS.append(counted)  # what it has given may be freed later than the test ends
     pa.set_memory_pool(counted)
     yield counted
     pa.set_memory_pool(before)

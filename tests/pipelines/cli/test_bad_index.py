@@ -66,7 +66,7 @@ def test_a_build_touches_no_folder_that_is_something_else(run: Run, small_corpus
     "args", [["query", "x"], ["info"], ["build", "corpus"], ["build", "corpus", *TINY, "--rebuild"]]
 )
 def test_an_index_of_a_newer_format_is_left_alone(run: Run, index: Path, args: list[str]) -> None:
-    manifest = json.loads((index / "manifest.json").read_text()) | {"format": 5, "ragidx": "9.9.9"}
+    manifest = json.loads((index / "manifest.json").read_text()) | {"format": 6, "ragidx": "9.9.9"}
     (index / "manifest.json").write_text(json.dumps(manifest))
     before = {path: path.read_bytes() for path in index.rglob("*") if path.is_file() and path.name != "LOCK"}
 
@@ -75,8 +75,8 @@ def test_an_index_of_a_newer_format_is_left_alone(run: Run, index: Path, args: l
     assert done == (
         2,
         "",
-        "Error: ragidx-index/manifest.json: the index has the format 5 (written by ragidx '9.9.9'); "
-        f"ragidx {ragidx.__version__} reads up to format 4\n  hint: upgrade: pip install --upgrade ragidx\n",
+        "Error: ragidx-index/manifest.json: the index has the format 6 (written by ragidx '9.9.9'); "
+        f"ragidx {ragidx.__version__} reads format 5\n  hint: upgrade: pip install --upgrade ragidx\n",
     )
     assert {path: path.read_bytes() for path in before} == before
 

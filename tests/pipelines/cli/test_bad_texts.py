@@ -112,7 +112,8 @@ def test_of_two_documents_with_one_id_the_second_is_left_out_and_the_next_build_
     strict = run("build", "corpus", *TINY, "--strict")
 
     told = "Skipped: 1 x its id is another document's\n    a.jsonl#x.md\n"
-    assert (documents_of(first), first.err, again.err) == (7, told, told)
+    assert (documents_of(first), first.err) == (7, told)
+    assert again.err == "Skipped: 1 x its id is another document's\n"  # nothing changed: a count is enough
     assert "documents  7: 7 new, 0 changed, 0 unchanged\n" in plan.out
     assert "skipped    1 x its id is another document's\n" in plan.out
     assert again.out.startswith("index      ragidx-index (generation 1, unchanged)\n")

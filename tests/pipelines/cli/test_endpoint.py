@@ -171,9 +171,6 @@ def test_a_plan_counts_tokens(run: Run, server: EmbeddingServer, small_corpus: P
     assert (done.status, done.err) == (0, "")
     assert re.search(r"^tokens +\d+, \d+ a chunk$", done.out, re.MULTILINE)
     assert re.search(r"^filter +none: 16 raw coordinates$", done.out, re.MULTILINE)
-    option = re.search(r"^8 +16 .*  (--.*)$", done.out, re.MULTILINE)
-    assert option is not None
-    assert run("build", "corpus", *MODEL, "--endpoint", server.url, *option[1].split()).status == 0
 
 
 @pytest.mark.usefixtures("built")

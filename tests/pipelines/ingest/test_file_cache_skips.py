@@ -115,17 +115,17 @@ def test_a_source_that_is_not_built_keeps_what_was_skipped_of_it(corpus: Path, i
     assert (report.n_unopened, report.skipped) == (3, {"binary file": 1, "not valid JSON": 1})
 
 
-@pytest.mark.parametrize("reason", ["cannot be read: No such device", "conversion takes more than 120 s"])
+@pytest.mark.parametrize("reason", ["cannot be read: No such device", "the reader takes more than 120 s"])
 def test_a_file_of_which_the_next_reading_may_take_more_is_read_again(
     reason: str, corpus: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(file: source_file.SourceFile) -> Any:
-        file.skip(reason, "/bad.txt")
-        yield readers.Document("a.zip/good.txt", "Ants march.")
+        file.skip(reason, "#2")
+        yield readers.Document("b.jsonl#1", "Ants march.")
 
     with monkeypatch.context() as other:
         other.setattr(readers, "_reader", lambda file: read)
-        (corpus / "a.zip").touch()
+        (corpus / "b.jsonl").touch()
         time.sleep(0.05)
         assert ragidx.build(corpus, index).report.n_unopened == 1
 

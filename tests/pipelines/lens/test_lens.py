@@ -123,8 +123,8 @@ def test_a_text_lens_goes_to_json(tiny: Encoder) -> None:
 def test_the_parts_of_all_tokens_add_up_to_the_score(retriever: Searcher) -> None:
     seen = lens_hit(QUERY, retriever, k=ALL)
 
-    files = retriever.searcher.encoder.files
-    vectors = retriever.searcher.encode([QUERY]), _unit(retriever, TEXT)
+    files = retriever.encoder.files
+    vectors = retriever.encode([QUERY]), _unit(retriever, TEXT)
     wide = [vector @ _matrix(retriever).T for vector in vectors]
     parts = np.prod(token_coordinates(find_unembedding(files), spectrum_of(files), np.concatenate(wide)), axis=0)
     assert (seen.hit.doc_id, seen.written.text) == ("lease.txt", TEXT)
@@ -210,7 +210,7 @@ def test_numbers_below_one_are_refused(retriever: Searcher) -> None:
     with pytest.raises(SpecError) as no_hit:
         lens_hit(QUERY, retriever, 0)
     with pytest.raises(SpecError) as no_token:
-        lens_text(QUERY, retriever.searcher.encoder, k=0)
+        lens_text(QUERY, retriever.encoder, k=0)
 
     assert str(no_hit.value) == "`hit`: hit 0 is none: the best hit is number 1\n  hint: give 1 or more"
     assert str(no_token.value) == "`k`: k=0 names no token\n  hint: give 1 or more"
@@ -250,11 +250,11 @@ def _by_id(tokens: Any) -> np.ndarray:
 
 
 def _unit(retriever: Searcher, text: str) -> np.ndarray:
-    kept = retriever.searcher.encoder.encode_document([text]) @ _matrix(retriever)
+    kept = retriever.encoder.encode_document([text]) @ _matrix(retriever)
     return kept / np.linalg.norm(kept)
 
 
 def _matrix(retriever: Searcher) -> np.ndarray:
-    made = make_filter(retriever.spec.filter, retriever.searcher.encoder)
+    made = make_filter(retriever.spec.filter, retriever.encoder)
     assert made is not None
     return made.matrix

@@ -239,7 +239,7 @@ def test_upserts_end_with_what_was_given_last(states: list[dict[str, Any]], tmp_
 def test_neither_building_nor_searching_loads_torch(write: Callable[..., Path], tmp_path: Path) -> None:
     path = write(table_of(text=["a", "b", "c", "d"]))
     code = (
-        "import sys, numpy, ragidx\n"
+        "import sys, numpy, ragidx\nfrom ragidx.pipelines.vectors.build import build_vectors\n"
         f"build_vectors({str(path)!r}, {str(tmp_path / 'index')!r})\n"
         f"print(len(ragidx.Index({str(tmp_path / 'index')!r}).search_vectors(numpy.eye(4), k=2)))\n"
         "print(sorted({'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)))"

@@ -40,8 +40,8 @@ def test_a_text_finds_its_given_vector() -> None:
     assert report.queries.least_cosine == pytest.approx(1, abs=1e-5)
     assert (report.model, report.method, report.n_encoded, report.dim) == ("tiny", "vectors", 0, 32)
     assert (spec.precomputed, spec.filter.name, len(spec.weights)) == (Precomputed(), "none", 64)
-    assert spec.searcher.encoder is not None
-    assert (spec.searcher.encoder.method, spec.searcher.encoder.model) == ("classical", "tiny")
+    assert spec.encoder is not None
+    assert (spec.encoder.method, spec.encoder.model) == ("classical", "tiny")
     assert Store.open(INDEX).manifest.fingerprint == spec.fingerprint()
 
 
@@ -55,7 +55,7 @@ def test_a_question_and_its_instruction_are_encoded_as_those_of_a_corpus_are(
     for instruction in (None, "Find the mill", ""):
         raw = made.encode_query(["a mill"], "Find the answer" if instruction is None else instruction)
         np.testing.assert_allclose(
-            given.encode(["a mill"], instruction), raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6
+            given.searcher.encode(["a mill"], instruction), raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6
         )
 
 
@@ -135,7 +135,7 @@ def test_a_model_that_has_moved_is_named_and_one_that_has_changed_is_refused(fol
 def test_the_next_build_keeps_the_model_and_loads_no_torch() -> None:
     build_with_tiny()
     code = (
-        "import sys, ragidx\n"
+        "import sys, ragidx\nfrom ragidx.pipelines.vectors.build import build_vectors\n"
         f"report = build_vectors('v.parquet', {INDEX!r})\n"
         "print(report.committed, report.queries.n_checked, report.queries.encoder)\n"
         "print(sorted({'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)))"
@@ -143,7 +143,7 @@ def test_the_next_build_keeps_the_model_and_loads_no_torch() -> None:
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stdout == f"False None {ragidx.Index(INDEX).spec.searcher.encoder}\n[]\n"
+    assert done.stdout == f"False None {ragidx.Index(INDEX).spec.encoder}\n[]\n"
 
 
 def test_what_changed_is_replaced_and_questions_go_on(
@@ -169,7 +169,7 @@ def test_the_same_model_again_is_checked_and_commits_nothing(folder: Path) -> No
 
     assert (again.committed, again.queries.n_checked) == (False, 6)
     assert moved.n_unchanged == 6
-    assert ragidx.Index(INDEX).spec.searcher.encoder.model == "copy"
+    assert ragidx.Index(INDEX).spec.encoder.model == "copy"
 
 
 @pytest.mark.usefixtures("v")
@@ -192,7 +192,7 @@ def test_another_model_or_method_is_an_error_and_rebuild_replaces_it(tiny_model:
             "`filter` is 'none' in the index, 'truncation' now; `dim` is not set in the index, 24 now",
         )
     ]
-    assert ragidx.Index(INDEX).spec.searcher.encoder is None
+    assert ragidx.Index(INDEX).spec.encoder is None
 
 
 @pytest.mark.usefixtures("v")
