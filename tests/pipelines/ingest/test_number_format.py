@@ -67,8 +67,13 @@ def test_later_builds_compute_as_the_first_one_did(
 
 
 def test_a_build_that_was_interrupted_goes_on_in_its_format(
-    corpus: Path, tmp_path: Path, tiny_model: Callable[..., Path], measures: Callable[[str, str], None]
+    corpus: Path,
+    tmp_path: Path,
+    tiny_model: Callable[..., Path],
+    measures: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("ragidx.pipelines.ingest.report._TELL_EVERY_S", 0.0)  # it is stopped after its first batch
     model = str(tiny_model("llama"))
     options: dict[str, Any] = {"model": model, "method": "classical", "device": "cpu", "filter": "none"}
 

@@ -212,7 +212,8 @@ def test_a_worker_that_says_nothing_is_ended(tmp_path: Path) -> None:
 
 
 _BUILD = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from pathlib import Path
 from ragidx.pipelines.ingest.workers.spread import Spread
 sys.path.insert(0, {here!r})
