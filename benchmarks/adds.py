@@ -1,6 +1,6 @@
 """Single documents added to an index that exists: the time of one, what a thousand leave behind, beside two rivals.
 
-    python benchmarks/adds.py [--chunks 100000] [--adds 1000] [--singles 50] [--rivals]
+    python benchmarks/adds.py [--chunks 100000] [--adds 1000] [--singles 50] [--rivals lancedb chromadb]
 
 All three get the same vectors of the bundled model's width. ragidx also encodes the text, indexes its words and stores
 it whole; the rivals get the vector made beforehand. The packages are no dependency: pip install lancedb chromadb.
@@ -98,13 +98,14 @@ def main():
     parser.add_argument("--chunks", type=int, default=100_000)
     parser.add_argument("--adds", type=int, default=1_000)
     parser.add_argument("--singles", type=int, default=50)
-    parser.add_argument("--rivals", action="store_true")
+    parser.add_argument("--rivals", nargs="*", default=[], choices=["lancedb", "chromadb"])
     arguments = parser.parse_args()
     first, more = texts(arguments.chunks, 1), texts(arguments.adds, 2)
     given = [
         (f"b{n}", text, vector) for n, (text, vector) in enumerate(zip(more, vectors_of(len(more), 2), strict=True))
     ]
-    makers = {"ragidx": ours} | ({"lancedb": lance, "chromadb": chroma} if arguments.rivals else {})
+    known = {"lancedb": lance, "chromadb": chroma}
+    makers = {"ragidx": ours} | {name: known[name] for name in arguments.rivals}
     values = {}
     with tempfile.TemporaryDirectory() as folder:
         adders = {name: make(folder, first) for name, make in makers.items()}
