@@ -32,7 +32,7 @@ index = ragidx.Index("ragidx-index")
 assert len(index.search(vector=[1.0] * index.info().dim, k=3)) == 3
 print(json.dumps(sorted(name for name in sys.modules if name.startswith("ragidx."))))
 """
-# Changes the index at random until it is told to stop: every committed state has the documents of one version.
+# Changes the index at random until it is stopped: every committed state has the documents of one version.
 CHANGE = """
 import random, shutil, sys
 from pathlib import Path

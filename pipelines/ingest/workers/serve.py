@@ -1,4 +1,4 @@
-"""What a worker does: it reads the files that it is told, and says what is in them, until its build ends.
+"""What a worker does: it reads files for its build, and says what is in them, until the build ends.
 
     stdin   {"kind": "job", ...} once, then {"kind": "task", "task": n, "source": [...]}
     stdout  {"kind": "ready"}; for each task {"kind": "open", "name": ...}, messages of events, {"kind": "end"}

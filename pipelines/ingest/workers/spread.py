@@ -149,7 +149,7 @@ class Spread(Files):
             raise DefectError("a document that the index has is wanted as a new one", "report it", where=sent.id)
         return list(sent.items)
 
-    # -- what workers are told ------------------------------------------------------------------------------------
+    # -- what workers are sent ------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _pool(self, count: int) -> Iterator[Pool]:
