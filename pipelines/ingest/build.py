@@ -129,6 +129,7 @@ def _run(
             drafts = itertools.chain(again, _new_drafts(changes, cutter, before, writer, vectors))
             for window in windows(_counted(drafts, ledger)):
                 vectors.add(window)
+        ledger.tell(at_once=True)  # all is encoded, however lately it was last told
         seen.keep()
         gone = _remove_others(reading, before, seen, writer, ledger)
         total = ledger.total
