@@ -1,4 +1,4 @@
-"""The segments of a commit: those that stay, those that are new, and small ones merged into one.
+"""The segments of a commit: those that stay, those that are new, and small ones of similar size merged into one.
 
 A part is a segment with its dead rows. `merged` copies the live rows of many small parts into new segments: columns in
 batches, vectors in blocks. `derived` makes the indexes of new segments, and postings where they are missing. The caller
@@ -86,21 +86,40 @@ def is_full(entry: SegmentEntry, dim: int) -> bool:
 
 
 def merged(folder: Path, parts: Sequence[SegmentState], copier: Copier, dim: int, schema: Schema) -> list[SegmentState]:
-    """The parts, with all small ones merged if there are more than `MAX_SMALL` of them.
+    """The parts; if more than `MAX_SMALL` of them are small, the smallest of these are merged.
 
-    Each sixteenth small build copies at most sixteen small segments, 64 MiB of vectors each.
+    So a row of 100,000 that came one by one is copied some six times, and a commit of one row does not copy a segment
+    of many: that waits until those below it have as many rows.
     """
     small = [part for part in parts if is_small(part.entry, dim)]
     if len(small) <= MAX_SMALL:
         return list(parts)
-    sources = [(Segment(folder / SEGMENTS / part.entry.id, part.entry, dim, schema), part.dead) for part in small]
-    made = copier.run(sources)
-    for part in small:
+    ordered = sorted(small, key=_live)
+    chosen = {part.entry.id for part in ordered[: similar([_live(part) for part in ordered])]}
+    sources = [part for part in parts if part.entry.id in chosen]
+    made = copier.run(
+        [(Segment(folder / SEGMENTS / part.entry.id, part.entry, dim, schema), part.dead) for part in sources]
+    )
+    for part in sources:
         if part.fresh:
             atomic.remove(folder / SEGMENTS / part.entry.id)
-    return [part for part in parts if not is_small(part.entry, dim)] + [
-        SegmentState(entry, None, True) for entry in made
-    ]
+    return [part for part in parts if part.entry.id not in chosen] + [SegmentState(entry, None, True) for entry in made]
+
+
+def similar(rows: Sequence[int]) -> int:
+    """How many of some segments, by their rows in ascending order, are merged: two, and each no larger than all before.
+
+    >>> similar([1, 1, 2, 5, 90]), similar([1, 1, 1, 1, 4, 8, 90])
+    (3, 6)
+    """
+    count, total = 2, sum(rows[:2])
+    while count < len(rows) and rows[count] <= total:
+        count, total = count + 1, total + rows[count]
+    return count
+
+
+def _live(part: SegmentState) -> int:
+    return part.entry.rows - (0 if part.dead is None else int(part.dead.sum()))
 
 
 def derived(

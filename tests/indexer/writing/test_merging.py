@@ -132,17 +132,22 @@ def test_a_reader_from_before_a_merging_commit_goes_on(full: Path, kit: Any) -> 
 
 
 @pytest.mark.slow
-def test_large_segments_are_left_as_they_are(tmp_path: Path, kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("rows", "small_bytes"), [(10, 2 * 8 * 10), (20, assembly.SMALL_BYTES)])
+def test_large_segments_and_those_larger_than_all_new_ones_are_left_as_they_are(
+    rows: int, small_bytes: int, tmp_path: Path, kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index = tmp_path / "index"
-    monkeypatch.setattr(assembly, "SMALL_BYTES", 2 * 8 * 20)
-    large = {f"large {n}": [f"large text {n}"] for n in range(20)}
+    monkeypatch.setattr(assembly, "SMALL_BYTES", small_bytes)
+    large = {f"large {n}": [f"large text {n}"] for n in range(rows)}
     kit.build(index, large)
     content = {name: data for name, data in files_of(index).items() if name.startswith("segments/00000001-0000/")}
 
     for number in range(1, MAX_SMALL + 2):
         kit.build(index, large | {f"d{n}": [f"text {n}"] for n in range(number)})
 
-    assert segments_of(index) == [("00000001-0000", 20), ("00000018-0001", 17)]
+    assert segments_of(index)[0] == ("00000001-0000", rows)
+    assert sum(count for _, count in segments_of(index)) == rows + MAX_SMALL + 1
+    assert len(segments_of(index)) < 4
     assert files_of(index).items() >= content.items()
 
 
@@ -160,7 +165,7 @@ def test_however_often_is_merged_the_index_is_that_of_its_last_build(
 ) -> None:
     folder = tmp_path_factory.mktemp("merged")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assembly.merged, "__kwdefaults__", {"most": 2})
+        patch.setattr(assembly, "MAX_SMALL", 2)
         for state in states:
             kit.build(folder / "index", state)
             assert len(segments_of(folder / "index")) <= 2
