@@ -89,7 +89,7 @@ def compact(arguments, options):
                 "peak MiB": round(peak),
                 "bytes before": report["bytes_before"],
                 "bytes after": report["bytes_after"],
-                "made": report["made"],
+                "made": report["segment_types"],
             },
             rows=report["n_chunks"] + report["n_dropped"],
             dim=report["dim"],

@@ -79,7 +79,7 @@ def process(*arguments):
 def build(arguments):
     report, seconds, peak = process(arguments.corpus, "--index", arguments.index, "--chunk-size", "none", "--rebuild")
     values = {"rows": report["n_chunks"], "CPU s": round(seconds, 1), "peak MiB": round(peak)}
-    record("build with words", values, model="mini", index=",".join(sorted(set(report["made"]))))
+    record("build with words", values, model="mini", index=",".join(sorted(set(report["segment_types"]))))
 
 
 def words(arguments):

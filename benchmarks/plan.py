@@ -64,8 +64,8 @@ def main():
                 plan, plan_seconds, _ = run(*place, "--plan", *chosen)
                 made, seconds, peak = run(*place, *chosen)
             pairs = {
-                "chunks": (plan["chunks"], made["n_chunks"]),
-                "tokens": (plan["tokens"], made["n_tokens"]),
+                "chunks": (plan["n_chunks"], made["n_chunks"]),
+                "tokens": (plan["n_tokens"], made["n_tokens"]),
                 "seconds": (round(plan["seconds"], 1), round(made["seconds"], 1)),
                 "seconds encoding": (round(plan["encode_seconds"], 1), round(made["encode_seconds"], 1)),
                 "index bytes": (plan["footprint"]["index_bytes"], made["index_bytes"]),

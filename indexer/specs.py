@@ -214,7 +214,7 @@ class Precomputed(Spec):
     """Precomputed vectors: the index was built from vectors, not from texts."""
 
     made_by: str = ""  # the model that made them, in the user's words; never looked up
-    given_dim: int | None = None  # their full width, if the index keeps only the first numbers
+    input_dim: int | None = None  # their full width, if the index keeps only the first numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,8 +248,8 @@ class IndexSpec(Spec):
         """The inverse of `to_json`; errors as of every spec."""
         if isinstance(data, dict) and holds_precomputed(data):
             stored = EncoderSpec.from_json(data["encoder"], where=where)
-            precomputed = {"made_by": stored.model, "given_dim": data.get("given_dim")}
-            rest = {name: value for name, value in data.items() if name not in ("query_encoder", "given_dim")}
+            precomputed = {"made_by": stored.model, "input_dim": data.get("input_dim")}
+            rest = {name: value for name, value in data.items() if name not in ("query_encoder", "input_dim")}
             data = rest | {"encoder": data.get("query_encoder"), "precomputed": precomputed}
         return super().from_json(data, where=where)
 
@@ -263,7 +263,7 @@ class IndexSpec(Spec):
         """The fields as JSON by `own`, each encoder by `form`.
 
         Precomputed vectors are stored as an encoder with the method `vectors`, as the first indexes had them, with
-        `query_encoder` and `given_dim` beside it if set. Only this function and `from_json` know that form.
+        `query_encoder` and `input_dim` beside it if set. Only this function and `from_json` know that form.
         """
         fields = own(self)
         fields.pop("precomputed", None)
@@ -271,8 +271,8 @@ class IndexSpec(Spec):
             fields["encoder"] = form(stored_encoder(self.precomputed.made_by))
             if self.encoder is not None:
                 fields["query_encoder"] = form(self.encoder)
-            if self.precomputed.given_dim is not None:
-                fields["given_dim"] = self.precomputed.given_dim
+            if self.precomputed.input_dim is not None:
+                fields["input_dim"] = self.precomputed.input_dim
         return fields
 
     def fingerprint(self) -> str:

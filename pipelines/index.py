@@ -560,7 +560,7 @@ class Index:
         given = self.spec.precomputed
         if given is None:
             raise SpecError("the index holds encoded texts", "give it documents: `add`", where=str(self._path))
-        with self._changed(), IndexWriter(self._path, given.given_dim or self.info().dim) as writer:
+        with self._changed(), IndexWriter(self._path, given.input_dim or self.info().dim) as writer:
             writer.add(ids, vectors, texts, metadata, doc_ids)
             writer.commit()
 

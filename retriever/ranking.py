@@ -51,14 +51,14 @@ class Queries:
 
 
 def unit_queries(
-    vectors: ArrayLike, dim: int, given_dim: int | None, *, index: str | Path, file: str | Path = ""
+    vectors: ArrayLike, dim: int, input_dim: int | None, *, index: str | Path, file: str | Path = ""
 ) -> NDArray[np.float32]:
     """(q, dim) of length 1: what the rows of an index are compared with.
 
     Args:
-        vectors: (q, dim) numbers, or (q, given_dim): cut as the rows were.
+        vectors: (q, dim) numbers, or (q, input_dim): cut as the rows were.
         dim: width of the index.
-        given_dim: what its vectors were cut from; None: they were not.
+        input_dim: what its vectors were cut from; None: they were not.
         index: its folder, for messages.
         file: that holds the vectors, for messages; "": in none.
 
@@ -72,8 +72,8 @@ def unit_queries(
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu" or matrix.dtype.itemsize > 8:
         raise ValueError(f"query vectors have the shape {matrix.shape} and hold {matrix.dtype}, not (q, {dim})")
     width = matrix.shape[1]
-    if width not in (dim, given_dim):
-        before = "" if given_dim is None else f", and had {given_dim:,} as they were given"
+    if width not in (dim, input_dim):
+        before = "" if input_dim is None else f", and had {input_dim:,} as they were given"
         raise QueryError(
             f"the query's vector has {width:,} numbers, those of the index have {dim:,}{before}",
             "make it as the vectors of the index were made",

@@ -293,8 +293,8 @@ class Searcher:
     def _unit(self, vectors: ArrayLike) -> NDArray[np.float32]:
         """(q, dim) of length 1."""
         precomputed = self.spec.precomputed
-        given_dim = None if precomputed is None else precomputed.given_dim
-        return unit_queries(vectors, self.dim, given_dim, index=self.store.path)
+        input_dim = None if precomputed is None else precomputed.input_dim
+        return unit_queries(vectors, self.dim, input_dim, index=self.store.path)
 
     def _places(self, column: str, names: Sequence[str]) -> Iterator[tuple[Place, str]]:
         """Where the rows are that are alive and have one of these names in a column, in the order of the index."""

@@ -104,7 +104,7 @@ class EndpointEncoder(Encoder):
     @property
     def usage(self) -> Usage:
         """What was asked so far, the canary included."""
-        self._usage.n_requests, self._usage.n_again = self._client.counts.n_requests, self._client.counts.n_again
+        self._usage.n_requests, self._usage.n_retries = self._client.counts.n_requests, self._client.counts.n_retries
         return self._usage
 
     @functools.cached_property

@@ -58,7 +58,7 @@ class Usage:
     Attributes:
         url: its address.
         n_requests: that were answered.
-        n_again: that were sent once more.
+        n_retries: that were sent once more.
         n_tokens: that it says it read; None: it does not say.
         n_cut: documents' texts that the server cut, as its count of tokens says; None: nothing can be said, since it
             does not count, or its tokenizer is not here.
@@ -67,7 +67,7 @@ class Usage:
 
     url: str
     n_requests: int = 0
-    n_again: int = 0
+    n_retries: int = 0
     n_tokens: int | None = None
     n_cut: int | None = None
     counted_by: str = ""

@@ -124,7 +124,7 @@ class Counts:
     """What was sent: requests that were answered, and those that were sent once more."""
 
     n_requests: int = 0
-    n_again: int = 0
+    n_retries: int = 0
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Client:
             delay = max(asked, wait * random.uniform(0.75, 1.25))
             wait = min(2 * wait, self._patience.most_s)
             with self._lock:
-                self.counts.n_again += 1
+                self.counts.n_retries += 1
             calls.ending.wait(delay)
 
     def _tell_silence(self) -> None:

@@ -55,7 +55,8 @@ def command(file: str, index: Path, timeout: float, as_json: bool) -> None:
         counts = {"added": batch.n_added, "changed": batch.n_changed, "unchanged": batch.n_unchanged}
         generation = opened.generation
     if as_json:
-        console.print_json({"index": str(index), "generation": generation, **counts})
+        named = {f"n_{what}": number for what, number in counts.items()}
+        console.print_json({"index": str(index), "generation": generation, **named})
         return
     console.note(", ".join(f"{number:,} {what}" for what, number in counts.items()) + f"; generation {generation}")
 

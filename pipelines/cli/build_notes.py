@@ -42,7 +42,7 @@ def tell_memory(r: BuildReport) -> None:
     """On stderr: a search needs more than --max-memory."""
     if r.over_memory is not None:
         least = f"{MIN_ROWS:,} vectors"
-        remedy = f"; `ragidx compact` merges the {len(r.made)} segments" if len(r.made) > 1 else ""
+        remedy = f"; `ragidx compact` merges the {len(r.segment_types)} segments" if len(r.segment_types) > 1 else ""
         console.note(
             f"Over --max-memory: a search reads {console.n_bytes(r.over_memory.search_bytes)} of vectors, more than "
             f"{console.n_bytes(r.over_memory.max_memory)}; segments of fewer than {least} are searched exactly{remedy}."
@@ -109,7 +109,7 @@ def tell_fields(r: BuildReport) -> None:
     if r.n_shared_fields:
         from ragidx.indexer.writing.field_bounds import MAX_FIELDS, SHARED  # pyarrow, which no --help needs
 
-        left_out = f" {r.n_values_left_out:,} values had no room there." if r.n_values_left_out else ""
+        left_out = f" {r.n_values_dropped:,} values had no room there." if r.n_values_dropped else ""
         console.note(
             f"Fields: an index has at most {MAX_FIELDS:,}; {r.n_shared_fields:,} more share "
             f"'{SHARED}', as JSON.{left_out}"

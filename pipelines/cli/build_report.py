@@ -17,7 +17,7 @@ def tell_report(report: BuildReport) -> None:
         (others - r.n_unreadable, "in other sources"),
     )
     more = "".join(f", {count:,} {what}" for count, what in counts if count > 0)
-    unopened = f", {console.plural(r.n_unopened, 'file')} not opened" if r.n_unopened else ""
+    unopened = f", {console.plural(r.n_files_unopened, 'file')} not opened" if r.n_files_unopened else ""
     fitted = f", fitted on {console.plural(r.n_fitted, 'chunk')} of the corpus" if r.n_fitted else ""
     console.print_fields(
         [
@@ -30,8 +30,8 @@ def tell_report(report: BuildReport) -> None:
                 f"{more}{unopened}",
             ),
             ("chunks", f"{r.n_chunks:,}: {_chunks(r)}"),
-            *describe.searched_field(r.index_type, r.made, r.recall),
-            ("words", describe.words(r.lexical, r.lexical_asked)),
+            *describe.searched_field(r.index_type, r.segment_types, r.recall),
+            ("words", describe.words(r.lexical, r.lexical_setting)),
             ("size", describe.size(r.index_bytes, r.n_chunks, "chunk")),
             *_endpoint(r),
             ("time", f"{r.seconds:.1f} s{_encoding(r)}"),
@@ -63,7 +63,7 @@ def _endpoint(r: BuildReport) -> list[tuple[str, str]]:
     if used is None:
         return []
     tokens = "tokens not counted by it" if used.n_tokens is None else f"{console.plural(used.n_tokens, 'token')} read"
-    again = f", {used.n_again:,} sent again" if used.n_again else ""
+    again = f", {used.n_retries:,} sent again" if used.n_retries else ""
     return [("endpoint", f"{used.url}: {console.plural(used.n_requests, 'request')}{again}, {tokens}")]
 
 
@@ -77,7 +77,7 @@ def _encoding(r: BuildReport) -> str:
 
 def _chunks(r: BuildReport) -> str:
     """How the chunks came about; unchanged documents were not cut again."""
-    if r.n_chunks_unchanged and not r.n_encoded and not r.n_reused:
+    if r.n_chunks_unchanged and not r.n_encoded and not r.n_chunks_reused:
         return f"{r.n_chunks_unchanged:,} unchanged"
     kept = f", {r.n_chunks_unchanged:,} unchanged" if r.n_chunks_unchanged else ""
-    return f"{r.n_encoded:,} encoded, {r.n_reused:,} reused{kept}"
+    return f"{r.n_encoded:,} encoded, {r.n_chunks_reused:,} reused{kept}"

@@ -82,14 +82,14 @@ def _tell(r: BuildReport) -> None:
                 f"{r.n_chunks:,}: {r.n_added:,} new, {r.n_changed:,} changed, {r.n_unchanged:,} unchanged{gone}",
             ),
             ("documents", f"{r.n_documents:,}"),
-            *describe.searched_field(r.index_type, r.made, r.recall),
-            ("words", describe.words(r.lexical, r.lexical_asked)),
+            *describe.searched_field(r.index_type, r.segment_types, r.recall),
+            ("words", describe.words(r.lexical, r.lexical_setting)),
             ("size", describe.size(r.index_bytes, r.n_chunks, "row")),
             ("time", f"{seconds:.1f} s{_rate(r, seconds)}{checking}"),
         ]
     )
-    if r.given_dim is not None:
-        console.note(f"Cut: the vectors of the file have {r.given_dim:,} numbers, the index keeps the first {r.dim:,}.")
+    if r.input_dim is not None:
+        console.note(f"Cut: the vectors of the file have {r.input_dim:,} numbers, the index keeps the first {r.dim:,}.")
     tell_removed(r)
     tell_kept(r, "row")
     tell_memory(r)

@@ -52,9 +52,9 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
         return
     rows = [("would be deleted" if dry_run else "deleted", _what(report))]
     if report.documents:
-        n_touched = report.n_documents + report.n_partly
+        n_touched = report.n_documents + report.n_documents_partly
         rows.append(("which", ", ".join(report.documents[:3]) + (" ..." if n_touched > 3 else "")))
-    left = f"{console.plural(report.left_documents, 'document')}, {console.plural(report.left_chunks, 'chunk')}"
+    left = f"{console.plural(report.n_documents_left, 'document')}, {console.plural(report.n_chunks_left, 'chunk')}"
     unchanged = "" if report.committed else ", unchanged"
     rows.append(("index", f"{index} (generation {report.generation}{unchanged}): {left}"))
     console.print_fields(rows)
@@ -68,8 +68,8 @@ def _what(r: DeleteReport) -> str:
     """How many documents and chunks are deleted, and how many of these match."""
     chunks = console.plural(r.n_chunks, "chunk")
     whole = console.plural(r.n_documents, "document")
-    if r.n_partly:
-        parts = f"a part of {console.plural(r.n_partly, 'document')}"
+    if r.n_documents_partly:
+        parts = f"a part of {console.plural(r.n_documents_partly, 'document')}"
         return f"{chunks}: " + (f"{whole} whole, {parts}" if r.n_documents else parts)
     match = "1 matches" if r.n_matched == 1 else f"{r.n_matched:,} match"
     also = f": {match}; documents are deleted whole" if r.n_matched < r.n_chunks else ""

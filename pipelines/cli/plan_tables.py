@@ -58,7 +58,7 @@ def advice(p: Plan) -> list[str]:
             )
         if spec.layer != 0 and p.speed is not None and p.speed.device == "cpu":
             lines.append("To make it faster: use a GPU; --device auto takes one if there is one.")
-    if p.truncated:
+    if p.n_truncated:
         lines.append("To lose no text: --chunk-size cuts documents into parts that the model reads whole.")
     return lines
 
@@ -102,25 +102,25 @@ def _fields(p: Plan) -> list[tuple[str, str]]:
     size = p.footprint
     everything = p.share_read >= 1
     read = "read whole" if everything else f"{100 * p.share_read:.2g} % read, a sample; the rest is estimated"
-    gone = f", {p.removed:,} removed" if p.removed else ""
+    gone = f", {p.n_removed:,} removed" if p.n_removed else ""
     fields = [
         ("corpus", f"{p.corpus}: {console.plural(p.n_files, 'file')}, {console.n_bytes(p.corpus_bytes)}, {read}"),
         ("model", f"{p.model}: {describe.encoder(p.encoder)}"),
         ("filter", describe.filter_(p.filter, p.dim)),
         (
             "documents",
-            f"{p.documents:,}: {p.added:,} new, {p.changed:,} changed, {p.unchanged:,} unchanged{gone}",
+            f"{p.n_documents:,}: {p.n_added:,} new, {p.n_changed:,} changed, {p.n_unchanged:,} unchanged{gone}",
         ),
         (
             "chunks",
-            f"{p.chunks:,}: {p.to_encode:,} to encode, {p.chunks - p.to_encode:,} reused",
+            f"{p.n_chunks:,}: {p.n_to_encode:,} to encode, {p.n_chunks - p.n_to_encode:,} reused",
         ),
-        ("tokens", f"{p.tokens:,}, {p.tokens / max(1, p.to_encode):,.0f} a chunk"),
+        ("tokens", f"{p.n_tokens:,}, {p.n_tokens / max(1, p.n_to_encode):,.0f} a chunk"),
     ]
-    if p.truncated:
-        fields.append(("cut", f"{p.truncated:,} longer than the model reads"))
-    if p.empty:
-        fields.append(("empty", f"{p.empty:,} without text"))
+    if p.n_truncated:
+        fields.append(("cut", f"{p.n_truncated:,} longer than the model reads"))
+    if p.n_empty:
+        fields.append(("empty", f"{p.n_empty:,} without text"))
     skipped = reasons({reason: count for reason, count in p.skipped.items() if reason not in BY_RULE})
     fields += [("skipped", f"{count:,} x {reason}") for reason, count in skipped.items()]
     fields.append(("speed", _speed(p)))
@@ -155,7 +155,7 @@ def _speed(p: Plan) -> str:
     s = p.speed
     if s is None:
         return "nothing to encode"
-    is_small = p.to_encode < TUNE_FROM
+    is_small = p.n_to_encode < TUNE_FROM
     untuned = "" if s.tuned or s.device != "cpu" or is_small else "; the build tunes, and may be faster"
     return (
         f"{s.tokens_per_s:,.0f} tokens/s ({s.device}, {s.dtype}), measured on "

@@ -78,7 +78,7 @@ def tell(report: ReshapeReport, *, as_json: bool) -> None:
     rows = [
         ("index", f"{r.index} (generation {r.generation}{unchanged})"),
         ("holds", f"{console.plural(r.n_chunks, 'chunk')} in {console.plural(r.n_segments, 'segment')}"),
-        ("vectors", f"{r.dim} numbers, {describe.searched(r.index_type, r.made, r.recall)}"),
+        ("vectors", f"{r.dim} numbers, {describe.searched(r.index_type, r.segment_types, r.recall)}"),
     ]
     if r.committed:
         dropped = f", {console.plural(r.n_dropped, 'dead row')} dropped" if r.n_dropped else ""

@@ -117,7 +117,7 @@ class Vectors(contextlib.ExitStack):
             part = [item.row for item in items[start : start + _ROWS]]
             self._writer.add(part, np.stack([vectors[row.text_hash] for row in part]))
         ledger.n_rows += len(items)
-        ledger.n_reused += len(items) - sum(key in vectors for key in missing)  # less what is zero
+        ledger.n_chunks_reused += len(items) - sum(key in vectors for key in missing)  # less what is zero
         ledger.progress.n_chunks = done
         ledger.tell()
 

@@ -58,10 +58,10 @@ class Ledger:
         skips: what was skipped.
         sources: documents, by the name of the source.
         unreadable: files and folders that could not be read this time.
-        n_unopened: files that did not change.
+        n_files_unopened: files that did not change.
         n_kept_out: documents that were deleted by hand.
         n_empty, n_truncated: new and changed documents without a chunk, and documents longer than the model reads.
-        n_rows, n_reused: chunks that were added, and those of them whose vector was known.
+        n_rows, n_chunks_reused: chunks that were added, and those of them whose vector was known.
     """
 
     selection: Selection
@@ -70,12 +70,12 @@ class Ledger:
     skips: Skips
     sources: defaultdict[str, Count] = field(default_factory=lambda: defaultdict(Count))
     unreadable: set[str] = field(default_factory=set)
-    n_unopened: int = 0
+    n_files_unopened: int = 0
     n_kept_out: int = 0
     n_empty: int = 0
     n_truncated: int = 0
     n_rows: int = 0
-    n_reused: int = 0
+    n_chunks_reused: int = 0
     _file: str = ""  # that is being read
 
     @property
@@ -97,7 +97,7 @@ class Ledger:
     def pass_over(self, source: Source, n_documents: int) -> None:
         """Note a file that did not change."""
         self.progress.add_bytes(source.size)
-        self.n_unopened += 1
+        self.n_files_unopened += 1
         self._of(source.name).n_same += n_documents
         self._count(n_documents)
 

@@ -30,8 +30,8 @@ PLANNING = "planning"
 DERIVING = "making the index"
 
 _SOMETIMES = (
-    *("queries", "given_dim", "over_memory", "endpoint", "layer_scores"),
-    *("fields", "mixed_fields", "n_shared_fields", "n_values_left_out"),
+    *("queries", "input_dim", "over_memory", "endpoint", "layer_scores"),
+    *("fields", "mixed_fields", "n_shared_fields", "n_values_dropped"),
 )
 _EXAMPLES = 5
 _REASONS = 5
@@ -210,10 +210,10 @@ class BuildReport:
     """What a build did.
 
     `n_added`, `n_changed`, `n_unchanged`, `n_removed` count documents; `n_encoded` chunks that went through the model
-    and `n_reused` chunks of new or changed documents whose vector was known already. `n_fitted` is how many
+    and `n_chunks_reused` chunks of new or changed documents whose vector was known already. `n_fitted` is how many
     chunks the filter was fitted on, 0 where it was not; they went through the model once, for both. How the index is
-    searched: `index_type` was asked for, `made` is what each segment has (flat, or a factory string), and `recall` the
-    least ann_recall@10 that was measured, None where every vector is compared.
+    searched: `index_type` was asked for, `segment_types` is what each segment has (flat, or a factory string), and
+    `recall` the least ann_recall@10 that was measured, None where every vector is compared.
     """
 
     index: str
@@ -226,14 +226,14 @@ class BuildReport:
     n_added: int = 0
     n_changed: int = 0
     n_unchanged: int = 0
-    n_unopened: int = 0  # files that did not change since they were read
+    n_files_unopened: int = 0  # files that did not change since they were read
     n_removed: int = 0
     n_unreadable: int = 0  # documents of files that could not be read this time; they are as before
     n_deleted_before: int = 0  # documents that were deleted by hand
     removed: list[str] = field(default_factory=list)  # the first ten
     unreadable: list[str] = field(default_factory=list)  # the first ten
     n_encoded: int = 0
-    n_reused: int = 0
+    n_chunks_reused: int = 0
     n_chunks_unchanged: int = 0  # chunks of documents that are as before
     n_fitted: int = 0
     layer_scores: list[float] = field(default_factory=list)  # of layers 1 to the last, where one was chosen
@@ -246,18 +246,18 @@ class BuildReport:
     encode_seconds: float = 0.0
     index_bytes: int = 0
     index_type: str = ""
-    made: list[str] = field(default_factory=list)
+    segment_types: list[str] = field(default_factory=list)
     recall: float | None = None
     lexical: LexicalSpec | None = None  # how words are searched; None: no lexical part
-    lexical_asked: str = ""  # auto, none, a language, or off
+    lexical_setting: str = ""  # auto, none, a language, or off
     device: str = ""
     dtype: str = ""
     queries: Queries | None = None  # of precomputed vectors, where a model encodes questions for them
-    given_dim: int | None = None  # numbers of a vector as it was given, where only the first `dim` are kept
+    input_dim: int | None = None  # numbers of a vector as it was given, where only the first `dim` are kept
     fields: dict[str, dict[str, Any]] = field(default_factory=dict)  # by file: text, title, new
     mixed_fields: dict[str, list[str]] = field(default_factory=dict)  # text, because their values have these types
     n_shared_fields: int = 0  # beyond the 1,000 of an index, in one field as JSON
-    n_values_left_out: int = 0  # of them, that had no room there
+    n_values_dropped: int = 0  # of them, that had no room there
     endpoint: Usage | None = None  # what a server was asked, where the model is one of a server
     over_memory: OverMemory | None = None  # where a search needs a MiB more than was allowed, or more
 
@@ -307,15 +307,15 @@ class BuildReport:
             if one.text is not None or one.id is not None
         }
         self.mixed_fields = {name: sorted(kinds) for name, kinds in sorted(bounds.mixed.items())}
-        self.n_shared_fields, self.n_values_left_out = len(bounds.shared), bounds.n_left_out
+        self.n_shared_fields, self.n_values_dropped = len(bounds.shared), bounds.n_left_out
 
     def take_index(self, manifest: Manifest) -> None:
         """Note how the committed index is searched, and whether that is in the memory that was allowed."""
         from ragidx.indexer.writing.merging import memory_bytes  # numpy and pyarrow, which no --help needs
 
         self.index_type = manifest.index.index_type
-        self.lexical, self.lexical_asked = manifest.lexical, manifest.index.lexical
-        self.made, self.recall = made_in(manifest)
+        self.lexical, self.lexical_setting = manifest.lexical, manifest.index.lexical
+        self.segment_types, self.recall = made_in(manifest)
         needed, allowed = sum(map(memory_bytes, manifest.segments)), manifest.index.max_memory
         if allowed is not None and needed > allowed + _MEMORY_MARGIN:
             self.over_memory = OverMemory(needed, allowed)

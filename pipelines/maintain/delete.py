@@ -48,26 +48,26 @@ class DeleteReport:
 
     Attributes:
         n_documents: of which nothing is left, or with `dry_run` would be.
-        n_partly: documents that lost some of their chunks; 0 for an index of a corpus.
+        n_documents_partly: documents that lost some of their chunks; 0 for an index of a corpus.
         n_chunks: deleted, or with `dry_run` what would be.
         n_matched: of these chunks, those that the ids and the condition chose; the others went with their documents.
         documents: the first ten ids of documents that lost anything, in the order of the index.
         generation: of the committed state.
         committed: whether this made it.
-        left_documents, left_chunks: what the index holds now.
+        n_documents_left, n_chunks_left: what the index holds now.
         every: the ids of all documents that went, or of all rows of precomputed vectors; builds leave them out. Not in
             the JSON.
     """
 
     n_documents: int
-    n_partly: int
+    n_documents_partly: int
     n_chunks: int
     n_matched: int
     documents: list[str]
     generation: int
     committed: bool
-    left_documents: int
-    left_chunks: int
+    n_documents_left: int
+    n_chunks_left: int
     every: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -113,13 +113,13 @@ def delete(
         for number, mask in enumerate(masks):
             writer.delete_rows((number, first, count) for first, count in _runs(mask))
         notes = _notes(store, index, of_sources)
-        manifest = writer.commit(notes, max(0, report.left_documents - report.n_documents))
+        manifest = writer.commit(notes, max(0, report.n_documents_left - report.n_documents))
     return dataclasses.replace(
         report,
         generation=manifest.generation,
         committed=manifest.generation != report.generation,
-        left_documents=manifest.n_documents,
-        left_chunks=manifest.n_chunks,
+        n_documents_left=manifest.n_documents,
+        n_chunks_left=manifest.n_chunks,
     )
 
 
@@ -184,14 +184,14 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> tuple[list[N
     manifest = store.manifest
     return np.split(chosen, ends) if store.segments else [], DeleteReport(
         n_documents=n_whole,
-        n_partly=len(touched) - n_whole,
+        n_documents_partly=len(touched) - n_whole,
         n_chunks=int(chosen.sum()),
         n_matched=n_matched,
         documents=names[:_SHOWN],
         generation=manifest.generation,
         committed=False,
-        left_documents=manifest.n_documents,
-        left_chunks=manifest.n_chunks,
+        n_documents_left=manifest.n_documents,
+        n_chunks_left=manifest.n_chunks,
         every=tuple(_column(store, "chunk_id").filter(pa.array(chosen)).to_pylist() if is_given else names),
     )
 

@@ -37,7 +37,7 @@ class ReshapeReport:
         committed: whether anything was done.
         dim: numbers a vector.
         index_type: as asked for.
-        made: what each segment has: flat, or a factory string.
+        segment_types: what each segment has: flat, or a factory string.
         recall: the least ann_recall@10 that was measured; None: every vector is compared.
         n_chunks: in it.
         n_segments: in it; `n_rewritten` is how many of the old ones were rewritten.
@@ -52,7 +52,7 @@ class ReshapeReport:
     committed: bool
     dim: int
     index_type: str
-    made: list[str]
+    segment_types: list[str]
     recall: float | None
     n_chunks: int
     n_segments: int
@@ -172,7 +172,7 @@ def _narrower(spec: IndexSpec, blobs: dict[str, bytes], stored: int, dim: int) -
             where="`dim`",
         )
     if spec.precomputed is not None:
-        given = dataclasses.replace(spec.precomputed, given_dim=spec.precomputed.given_dim or stored)
+        given = dataclasses.replace(spec.precomputed, input_dim=spec.precomputed.input_dim or stored)
         spec = dataclasses.replace(spec, precomputed=given)  # a build cuts those of the same file
     if spec.encoder is None:
         return spec, blobs
@@ -198,7 +198,7 @@ def _report(index: Path, done: Rewritten) -> ReshapeReport:
         committed=done.committed,
         dim=manifest.dim,
         index_type=manifest.index.index_type,
-        made=made,
+        segment_types=made,
         recall=recall,
         n_chunks=manifest.n_chunks,
         n_segments=len(manifest.segments),

@@ -71,11 +71,11 @@ class Plan:
         target_recall: that it is tuned to; which recall it has is measured when it is made.
         n_files, corpus_bytes: of the corpus.
         share_read: of its bytes that were read. 1: all, and counts are exact; else they are estimates.
-        documents: of the corpus; `added`, `changed`, `unchanged` against the index, and `removed`, which of the
-            sources that are planned are in the index alone (None where not all of them was read).
-        chunks: of new and changed documents; `to_encode` of them go through the model, the others are known.
-        tokens: that the model reads for them.
-        truncated, empty: documents longer than the model reads, and without text.
+        n_documents: of the corpus; `n_added`, `n_changed`, `n_unchanged` against the index, and `n_removed`, which of
+            the sources that are planned are in the index alone (None where not all of them was read).
+        n_chunks: of new and changed documents; `n_to_encode` of them go through the model, the others are known.
+        n_tokens: that the model reads for them.
+        n_truncated, n_empty: documents longer than the model reads, and without text.
         skipped: what is skipped, by reason.
         speed: None where there is nothing to encode.
         load_seconds, encode_seconds, lexical_seconds: of loading the model, encoding, and making the lexical part.
@@ -96,16 +96,16 @@ class Plan:
     n_files: int
     corpus_bytes: int
     share_read: float
-    documents: int
-    added: int
-    changed: int
-    unchanged: int
-    removed: int | None
-    chunks: int
-    to_encode: int
-    tokens: int
-    truncated: int
-    empty: int
+    n_documents: int
+    n_added: int
+    n_changed: int
+    n_unchanged: int
+    n_removed: int | None
+    n_chunks: int
+    n_to_encode: int
+    n_tokens: int
+    n_truncated: int
+    n_empty: int
     skipped: dict[str, int]
     speed: Speed | None
     load_seconds: float
@@ -330,16 +330,16 @@ def _made(counts: _Counts, files: Sequence[Source], removed: int | None) -> Plan
         n_files=len(files),
         corpus_bytes=sum(file.size for file in files),
         share_read=counts.share_read,
-        documents=of["documents"],
-        added=of[Kind.NEW.value],
-        changed=of[Kind.CHANGED.value],
-        unchanged=of[Kind.SAME.value],
-        removed=removed,
-        chunks=n_new,
-        to_encode=of["to_encode"],
-        tokens=of["tokens"],
-        truncated=of["truncated"],
-        empty=of["empty"],
+        n_documents=of["documents"],
+        n_added=of[Kind.NEW.value],
+        n_changed=of[Kind.CHANGED.value],
+        n_unchanged=of[Kind.SAME.value],
+        n_removed=removed,
+        n_chunks=n_new,
+        n_to_encode=of["to_encode"],
+        n_tokens=of["tokens"],
+        n_truncated=of["truncated"],
+        n_empty=of["empty"],
         skipped=dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
         speed=speed,
         load_seconds=counts.load_seconds,

@@ -307,8 +307,8 @@ class IndexSource(SweepSource):
         """Query vectors of unit length; of the width that was given before a shrink, they are cut as the rows were."""
         found = read_query_vectors(path)
         precomputed = self.spec.precomputed
-        given_dim = None if precomputed is None else precomputed.given_dim
-        return unit_queries(found, self.dim, given_dim, index=self.name, file=path)
+        input_dim = None if precomputed is None else precomputed.input_dim
+        return unit_queries(found, self.dim, input_dim, index=self.name, file=path)
 
     def _all(self) -> Iterator[Floats]:
         for segment, rows in zip(self._store.segments, self._rows, strict=True):

@@ -101,7 +101,7 @@ class _Build:
         started = time.perf_counter()
         o = self.options
         old = None if o.rebuild else committed_or_none(self.index)
-        cut_from = None if old is None else check_given(old, str(self.index))[1].given_dim
+        cut_from = None if old is None else check_given(old, str(self.index))[1].input_dim
         self.progress.total_bytes = vector_bytes(
             self.vectors, include=o.include, exclude=o.exclude, indexes=self._indexes
         )
@@ -148,7 +148,7 @@ class _Build:
             done = writer.commit({"corpus": str(self.vectors), "skipped": dict(self.skips.counts)})
         r, r.spec = self.report, writer.spec
         r.dim, r.generation, r.committed = writer.stored_dim, done.generation, done.committed
-        r.given_dim = None if dim == r.dim else dim
+        r.input_dim = None if dim == r.dim else dim
         r.n_documents, r.n_chunks = done.n_documents, done.n_rows
         r.n_added, r.n_changed, r.n_unchanged = done.n_added, done.n_changed, done.n_unchanged
         r.n_removed = done.n_removed

@@ -57,7 +57,7 @@ def spec_of_vectors(
     if have is None or old is None:
         return want
     changes = _changes(have, want)
-    if dim not in (old.dim, given.given_dim):
+    if dim not in (old.dim, given.input_dim):
         words = f"vectors have {old.dim:,} numbers in the index, {dim:,} now"
         changes.insert(0, Difference("dim", old.dim, dim, words))
     if changes:
@@ -92,9 +92,9 @@ def check_given(manifest: Manifest, where: str) -> tuple[IndexSpec, Precomputed]
             "choose another `index`, or replace it with `rebuild=True`",
             where=where,
         )
-    if given.given_dim is not None and given.given_dim <= manifest.dim:
+    if given.input_dim is not None and given.input_dim <= manifest.dim:
         raise IndexFormatError(
-            f"the index cannot hold the first {manifest.dim:,} of {given.given_dim:,} numbers",
+            f"the index cannot hold the first {manifest.dim:,} of {given.input_dim:,} numbers",
             "put the manifest back, or replace the index with `rebuild=True`",
             where=where,
         )

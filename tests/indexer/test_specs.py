@@ -55,7 +55,7 @@ given_indexes = st.builds(
     encoder=st.none() | encoders,
     filter=filters,
     chunk=chunks,
-    precomputed=st.builds(Precomputed, made_by=st.text(max_size=9), given_dim=st.none() | st.integers(1, 4096)),
+    precomputed=st.builds(Precomputed, made_by=st.text(max_size=9), input_dim=st.none() | st.integers(1, 4096)),
 )
 
 
@@ -100,7 +100,7 @@ def test_the_fingerprint_of_given_vectors_knows_how_questions_are_encoded_and_no
 
     renamed = dataclasses.replace(asks, model="b", instruction="two")
 
-    other = IndexSpec(encoder=renamed, precomputed=Precomputed(made_by="me", given_dim=64))
+    other = IndexSpec(encoder=renamed, precomputed=Precomputed(made_by="me", input_dim=64))
     assert other.fingerprint() == spec.fingerprint()
     assert dataclasses.replace(spec, encoder=dataclasses.replace(asks, layer=2)).fingerprint() != spec.fingerprint()
     assert dataclasses.replace(spec, encoder=None).fingerprint() != spec.fingerprint()
@@ -117,15 +117,15 @@ def test_precomputed_vectors_are_stored_and_known_as_the_first_indexes_have_them
         chunk=ChunkSpec(size=None),
         weights="1",
         template="t",
-        precomputed=Precomputed(given_dim=64),
+        precomputed=Precomputed(input_dim=64),
     )
 
     stand_in = EncoderSpec(model="mine", method="vectors", template="", pooling="own").to_json()
     assert alone.to_json() == IndexSpec(filter=none, chunk=ChunkSpec(size=None)).to_json() | {"encoder": stand_in}
-    assert {name: asked.to_json()[name] for name in ("encoder", "query_encoder", "given_dim")} == {
+    assert {name: asked.to_json()[name] for name in ("encoder", "query_encoder", "input_dim")} == {
         "encoder": stand_in | {"model": ""},
         "query_encoder": EncoderSpec(model="a", method="echo", template="echo").to_json(),
-        "given_dim": 64,
+        "input_dim": 64,
     }
     # as version 0.1.0 computed them
     assert alone.fingerprint() == "4ff9be3eb1084e4ac44dad2c566d07537fa9da921e552ba884393d77bccfc952"
@@ -137,7 +137,7 @@ def test_an_index_without_an_encoder_holds_precomputed_vectors() -> None:
 
 
 def test_an_index_of_a_corpus_says_nothing_of_given_vectors() -> None:
-    assert not {"query_encoder", "given_dim", "precomputed"} & set(IndexSpec().to_json())
+    assert not {"query_encoder", "input_dim", "precomputed"} & set(IndexSpec().to_json())
 
 
 def test_fields_that_came_later_leave_older_fingerprints_as_they_were() -> None:
@@ -171,10 +171,10 @@ def test_differences_name_the_field_in_the_users_words() -> None:
 
 def test_a_field_that_the_index_does_not_store_is_a_difference() -> None:
     have = IndexSpec(encoder=None, precomputed=Precomputed())
-    want = dataclasses.replace(have, precomputed=Precomputed(given_dim=8))
+    want = dataclasses.replace(have, precomputed=Precomputed(input_dim=8))
 
-    assert differences(have, want) == [Difference("given_dim", None, 8)]
-    assert differences(want, have) == [Difference("given_dim", 8, None)]
+    assert differences(have, want) == [Difference("input_dim", None, 8)]
+    assert differences(want, have) == [Difference("input_dim", 8, None)]
 
 
 @pytest.mark.parametrize(

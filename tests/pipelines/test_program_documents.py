@@ -277,7 +277,7 @@ def test_the_command_adds_what_the_member_adds(index: Index, tmp_path: Path) -> 
     again = CliRunner().invoke(cli, ["add", "-", "--index", str(index.path)], input=lines[0])
 
     assert json.loads(done.stdout) == {
-        "index": str(index.path), "generation": 2, "added": 2, "changed": 0, "unchanged": 0
+        "index": str(index.path), "generation": 2, "n_added": 2, "n_changed": 0, "n_unchanged": 0
     }  # fmt: skip
     assert (again.exit_code, again.stderr) == (0, "0 added, 0 changed, 1 unchanged; generation 2\n")
     assert index.refresh()

@@ -159,7 +159,7 @@ def test_an_encoder_counts_what_it_asked_for(server: EmbeddingServer) -> None:
     encoder.encode_document(["one two", "three"])
 
     usage = encoder.usage
-    assert (usage.url, usage.n_requests, usage.n_again) == (f"{server.url}/embeddings", 2, 1)
+    assert (usage.url, usage.n_requests, usage.n_retries) == (f"{server.url}/embeddings", 2, 1)
     assert usage.n_tokens == len(CANARY.split()) + 3
     assert (usage.n_cut, usage.counted_by) == (None, "")
 

@@ -49,7 +49,7 @@ def test_a_request_is_answered_over_one_connection(server: EmbeddingServer) -> N
     assert server.messages == [{"model": "m", "input": ["a b"]}] * 3
     assert server.paths == ["/v1/embeddings"] * 3
     assert "Authorization" not in server.headers[0]
-    assert (client.counts.n_requests, client.counts.n_again) == (3, 0)
+    assert (client.counts.n_requests, client.counts.n_retries) == (3, 0)
 
 
 @pytest.mark.parametrize("number", [408, 429, 500, 502, 503, 504, 529])

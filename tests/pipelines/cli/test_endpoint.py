@@ -52,7 +52,7 @@ def test_json_has_what_the_server_was_asked(run: Run, server: EmbeddingServer, s
     assert found["endpoint"] == {
         "url": f"{server.url}/embeddings",
         "n_requests": 3,
-        "n_again": 0,
+        "n_retries": 0,
         "n_tokens": sum(len(text.split()) for text in server.asked),
         "n_cut": None,
         "counted_by": "",

@@ -68,7 +68,7 @@ def test_a_plan_for_machines_is_one_json_object(run: Run) -> None:
     found = json.loads(done.out)
     assert done.status == 0
     assert list(found) == [field.name for field in dataclasses.fields(Plan)]
-    assert found["chunks"] == 6
+    assert found["n_chunks"] == 6
     assert found["speed"]["device"] == "cpu"
     assert found["footprint"]["index_types"][0]["index_type"] == found["index_type"]
     steps = [json.loads(line)["progress"] for line in done.err.splitlines()]
@@ -172,7 +172,7 @@ def test_advice_where_it_is_slow(found: Plan) -> None:
 
 
 def test_an_estimate_is_shown_as_one(found: Plan, capsys: pytest.CaptureFixture[str]) -> None:
-    sampled = dataclasses.replace(found, share_read=0.1, chunks=4000, removed=None)
+    sampled = dataclasses.replace(found, share_read=0.1, n_chunks=4000, n_removed=None)
     plan_tables.print_plan(sampled)
 
     out = capsys.readouterr().out
@@ -220,7 +220,7 @@ def test_a_plan_with_little_memory_for_a_small_index_says_whether_its_vectors_fi
 
 
 def test_a_speed_that_tuning_may_better_says_so(found: Plan, capsys: pytest.CaptureFixture[str]) -> None:
-    many = dataclasses.replace(found, to_encode=4000)
+    many = dataclasses.replace(found, n_to_encode=4000)
     assert many.speed is not None
     plan_tables.print_plan(dataclasses.replace(many, speed=dataclasses.replace(many.speed, tuned=False)))
 

@@ -193,8 +193,8 @@ def test_a_build_that_is_ended_loses_nothing_and_the_next_goes_on(
     assert json.loads(run("info", "--json").out)["n_documents"] == 6
     assert [hit["doc_id"] for hit in hits_of(run("query", QUESTION, "-k", "1", "--json"))] == ["lease.txt"]
     again = json.loads(run("build", "corpus", "--exclude", "!*", "--json").out)
-    assert again["n_reused"] > 0
-    assert again["n_encoded"] + again["n_reused"] == 1200
+    assert again["n_chunks_reused"] > 0
+    assert again["n_encoded"] + again["n_chunks_reused"] == 1200
     assert run("verify").out == "ragidx-index: intact\n"
 
 

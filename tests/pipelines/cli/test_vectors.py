@@ -231,7 +231,7 @@ def test_an_index_that_does_not_know_that_it_was_shrunk_says_what_to_do_with_the
     run("build", "--vectors", "wide.npy")
     run("shrink", "--dim", "1100")
     manifest = read_manifest(folder / "ragidx-index")
-    spec = {name: value for name, value in manifest.spec.items() if name != "given_dim"}
+    spec = {name: value for name, value in manifest.spec.items() if name != "input_dim"}
     assert len(spec) < len(manifest.spec)
     (folder / "ragidx-index" / MANIFEST).write_bytes(manifest_bytes(dataclasses.replace(manifest, spec=spec)))
 

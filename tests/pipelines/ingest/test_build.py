@@ -51,7 +51,7 @@ def _times(index: Path) -> dict[str, int]:
 
 def _counts(report: BuildReport) -> tuple[int, int, int, int, int, int]:
     r = report
-    return r.n_added, r.n_changed, r.n_unchanged, r.n_removed, r.n_encoded, r.n_reused
+    return r.n_added, r.n_changed, r.n_unchanged, r.n_removed, r.n_encoded, r.n_chunks_reused
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def test_equal_texts_are_encoded_once(tmp_path: Path) -> None:
 
     report = ragidx.build(tmp_path / "corpus", tmp_path / "index").report
 
-    assert (report.n_chunks, report.n_encoded, report.n_reused) == (3, 1, 2)
+    assert (report.n_chunks, report.n_encoded, report.n_chunks_reused) == (3, 1, 2)
 
 
 @pytest.mark.slow
@@ -322,8 +322,8 @@ def test_a_build_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(tmp_path:
     done = subprocess.run([*build, "--index", str(index), "--json"], capture_output=True, text=True, check=True)
 
     report = json.loads(done.stdout)
-    assert report["n_reused"] > 0
-    assert report["n_encoded"] + report["n_reused"] == 600
+    assert report["n_chunks_reused"] > 0
+    assert report["n_encoded"] + report["n_chunks_reused"] == 600
     ragidx.build(corpus, tmp_path / "whole", method="echo", dim=64, dtype="float32")
     _same(index, tmp_path / "whole")
 

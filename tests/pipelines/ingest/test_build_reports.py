@@ -114,9 +114,9 @@ def test_a_text_that_the_model_makes_nothing_of_is_in_no_count_of_chunks(tmp_pat
     (docs / "c.txt").write_text("Cats sleep all day.", "utf-8")
     second = ragidx.build(docs, tmp_path / "index").report
 
-    assert (first.n_chunks, first.n_reused, first.n_chunks_unchanged) == (1, 0, 0)
+    assert (first.n_chunks, first.n_chunks_reused, first.n_chunks_unchanged) == (1, 0, 0)
     assert first.skipped == {"the model makes nothing of the text": 1}
-    assert (second.n_chunks, second.n_reused, second.n_chunks_unchanged) == (2, 0, 1)
+    assert (second.n_chunks, second.n_chunks_reused, second.n_chunks_unchanged) == (2, 0, 1)
 
 
 @pytest.mark.slow

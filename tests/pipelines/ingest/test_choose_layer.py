@@ -151,8 +151,8 @@ def test_a_plan_takes_the_last_layer_or_that_of_the_index(
 
     after = plan(corpus, index, layer="auto", **tiny)
 
-    assert (before.encoder.layer, before.to_encode) == (-1, 20)
-    assert (after.encoder.layer, after.to_encode) == (1, 0)
+    assert (before.encoder.layer, before.n_to_encode) == (-1, 20)
+    assert (after.encoder.layer, after.n_to_encode) == (1, 0)
 
 
 @pytest.mark.slow

@@ -216,7 +216,7 @@ def test_a_process_that_is_killed_ends_the_build_and_the_next_one_goes_on(
     )
     again = ragidx.build("corpus", "index", model=model, device="cpu", **OPTIONS).report
     assert 0 < again.n_encoded < N
-    assert again.n_encoded + again.n_reused == N
+    assert again.n_encoded + again.n_chunks_reused == N
     ragidx.build("corpus", "one", model=model, device="cpu", **OPTIONS)
     np.testing.assert_allclose(vectors("index"), vectors("one"), atol=2e-4)
 

@@ -56,7 +56,7 @@ def test_every_chunk_without_a_vector_is_reported(tmp_path: Path) -> None:
 
     report = ragidx.build(tmp_path / "c.jsonl", tmp_path / "index").report
 
-    assert (report.n_chunks, report.n_encoded, report.n_reused) == (1, 2, 0)
+    assert (report.n_chunks, report.n_encoded, report.n_chunks_reused) == (1, 2, 0)
     assert report.skipped_places == {
         "the model makes nothing of the text": [f"c.jsonl#d{n}:0-1: its vector is zero" for n in (1, 2)]
     }

@@ -192,7 +192,7 @@ def test_a_build_that_failed_goes_on_without_asking_twice(server: EmbeddingServe
     report = build(server, many, tmp_path / "index")
 
     assert report.n_encoded < 300
-    assert report.n_encoded + report.n_reused == 300
+    assert report.n_encoded + report.n_chunks_reused == 300
     asked = Counter(server.asked)
     del asked[CANARY]
     assert set(asked) >= answered - {CANARY}
@@ -242,7 +242,7 @@ def test_a_build_that_was_killed_goes_on_without_asking_twice(
 
     assert answered
     assert not answered & set(server.asked)
-    assert report.n_reused == len(answered)
+    assert report.n_chunks_reused == len(answered)
     assert report.n_encoded == 300 - len(answered) == len(server.asked) - 2
 
 
@@ -314,7 +314,7 @@ def test_a_sweep_asks_for_each_text_once(server: EmbeddingServer, many: Path, in
 def test_a_plan_knows_the_width_and_builds_nothing(server: EmbeddingServer, many: Path, tmp_path: Path) -> None:
     found = plan(many, tmp_path / "index", model="openai:m", endpoint=server.url)
 
-    assert (found.dim, found.to_encode, found.method) == (16, 300, "endpoint")
+    assert (found.dim, found.n_to_encode, found.method) == (16, 300, "endpoint")
     assert found.speed is not None
     assert found.footprint.filter_bytes == 0  # the canary is none
     assert not (tmp_path / "index").exists()

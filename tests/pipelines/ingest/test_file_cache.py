@@ -46,7 +46,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def index(corpus: Path, tmp_path: Path) -> Path:
     """Of the corpus, built once."""
     report = ragidx.build(corpus, tmp_path / "index").report
-    assert (report.n_added, report.n_unopened) == (3, 0)
+    assert (report.n_added, report.n_files_unopened) == (3, 0)
     return tmp_path / "index"
 
 
@@ -66,7 +66,7 @@ def _settle() -> None:
 
 def _counts(report: BuildReport) -> tuple[int, int, int, int, int]:
     r = report
-    return r.n_unopened, r.n_unchanged, r.n_added, r.n_changed, r.n_removed
+    return r.n_files_unopened, r.n_unchanged, r.n_added, r.n_changed, r.n_removed
 
 
 def _texts(index: Path) -> dict[str, str]:
@@ -91,7 +91,7 @@ def test_reread_opens_every_file(corpus: Path, index: Path, run: Callable[..., D
     assert _counts(ragidx.build(corpus, index, reread=True).report) == (0, 3, 0, 0, 0)
     for options, unopened in ((["--reread"], 0), ([], 3)):
         told = run("build", str(corpus), "--index", str(index), "--json", *options)
-        assert json.loads(told.out)["n_unopened"] == unopened
+        assert json.loads(told.out)["n_files_unopened"] == unopened
 
 
 def test_the_progress_ends_at_all_bytes_when_nothing_is_read(corpus: Path, index: Path, closed: None) -> None:
@@ -143,7 +143,7 @@ def test_new_renamed_and_removed_files_beside_those_passed_over(corpus: Path, in
     (corpus / "c.txt").rename(corpus / "d.txt")
     (corpus / "deep" / "b.txt").unlink()
     report = ragidx.build(corpus, index).report
-    assert (_counts(report), report.n_reused) == ((1, 1, 2, 0, 2), 1)
+    assert (_counts(report), report.n_chunks_reused) == ((1, 1, 2, 0, 2), 1)
     assert _texts(index) == {"a.txt:0-11": "Ants build.", "b.txt:0-10": "Birds fly.", "d.txt:0-11": "Cats sleep."}
 
 
@@ -324,7 +324,7 @@ def test_a_damaged_cache_costs_reading_and_nothing_else(corpus: Path, index: Pat
 def test_standard_input_is_never_known(index: Path, run: Callable[..., Done]) -> None:
     for _ in range(2):
         told = run("build", "-", "--index", str(index), "--json", stdin=b'{"text": "One."}\n')
-        assert json.loads(told.out)["n_unopened"] == 0, told.err
+        assert json.loads(told.out)["n_files_unopened"] == 0, told.err
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -70,7 +70,7 @@ def test_neither_is_opened_and_each_skip_is_reported_with_its_place(corpus: Path
     for _ in range(2):
         report = ragidx.build(corpus, index).report
 
-        assert (report.n_unopened, report.n_unchanged, report.committed) == (2, 2, False)
+        assert (report.n_files_unopened, report.n_unchanged, report.committed) == (2, 2, False)
         assert report.skipped == {"binary file": 1, "not valid JSON": 1}
         assert _told(report)["binary file"] == ["a.zip/bad.txt"]
         assert _told(report)["not valid JSON"][0].startswith("b.jsonl:2: ")
@@ -90,7 +90,8 @@ def test_the_documents_of_a_member_that_cannot_be_read_now_stay(corpus: Path, in
 
     for unopened, added in ((1, 1), (2, 0)):
         report = ragidx.build(corpus, index).report
-        assert (report.n_unopened, report.n_added, report.n_removed, report.n_unreadable) == (unopened, added, 0, 1)
+        assert (report.n_files_unopened, report.n_added) == (unopened, added)
+        assert (report.n_removed, report.n_unreadable) == (0, 1)
     assert "a.zip/good.txt" in document_ids(Store.open(index))
 
 
@@ -112,7 +113,7 @@ def test_a_source_that_is_not_built_keeps_what_was_skipped_of_it(corpus: Path, i
 
     report = ragidx.build(index=index).report
 
-    assert (report.n_unopened, report.skipped) == (3, {"binary file": 1, "not valid JSON": 1})
+    assert (report.n_files_unopened, report.skipped) == (3, {"binary file": 1, "not valid JSON": 1})
 
 
 @pytest.mark.parametrize("reason", ["cannot be read: No such device", "the reader takes more than 120 s"])
@@ -127,10 +128,10 @@ def test_a_file_of_which_the_next_reading_may_take_more_is_read_again(
         other.setattr(readers, "_reader", lambda file: read)
         (corpus / "b.jsonl").touch()
         time.sleep(0.05)
-        assert ragidx.build(corpus, index).report.n_unopened == 1
+        assert ragidx.build(corpus, index).report.n_files_unopened == 1
 
     report = ragidx.build(corpus, index).report
-    assert (report.n_unopened, report.n_changed) == (1, 1)
+    assert (report.n_files_unopened, report.n_changed) == (1, 1)
 
 
 def test_more_skips_than_are_noted_are_reported_by_reading(
@@ -143,7 +144,7 @@ def test_more_skips_than_are_noted_are_reported_by_reading(
 
     for _ in range(2):
         report = ragidx.build(corpus, index).report
-        assert (report.n_unopened, report.skipped) == (1, {"binary file": 1, "not valid JSON": 9})
+        assert (report.n_files_unopened, report.skipped) == (1, {"binary file": 1, "not valid JSON": 9})
 
 
 def test_a_member_that_was_deleted_by_hand_is_counted_at_every_build(corpus: Path, index: Path) -> None:
@@ -151,4 +152,4 @@ def test_a_member_that_was_deleted_by_hand_is_counted_at_every_build(corpus: Pat
 
     for _ in range(2):
         report = ragidx.build(corpus, index).report
-        assert (report.n_unopened, report.n_deleted_before, sum(report.skipped.values())) == (1, 1, 2)
+        assert (report.n_files_unopened, report.n_deleted_before, sum(report.skipped.values())) == (1, 1, 2)

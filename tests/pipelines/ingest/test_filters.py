@@ -49,7 +49,7 @@ def test_an_index_of_any_filter_answers(name: str, corpus: Path, tmp_path: Path,
 
     text = json.loads(corpus.read_text().splitlines()[7])["text"]
     hit = ragidx.Index(tmp_path / "index").search(text, k=1, mode="dense")[0]
-    assert (report.n_chunks, report.n_encoded, report.n_reused, report.dim) == (60, 60, 0, 12)
+    assert (report.n_chunks, report.n_encoded, report.n_chunks_reused, report.dim) == (60, 60, 0, 12)
     assert report.n_fitted == (60 if name in FITTED else 0)
     assert Store.open(tmp_path / "index").manifest.dim == 12
     assert (hit.doc_id, hit.text) == ("corpus.jsonl#r7", text)
@@ -133,7 +133,7 @@ def test_equal_texts_count_in_the_sample_and_are_encoded_once(tmp_path: Path, ti
 
     report = ragidx.build(tmp_path / "corpus.jsonl", tmp_path / "index", **tiny, filter="pca", dim=3).report
 
-    assert (report.n_fitted, report.n_chunks, report.n_encoded, report.n_reused) == (20, 20, 5, 15)
+    assert (report.n_fitted, report.n_chunks, report.n_encoded, report.n_chunks_reused) == (20, 20, 5, 15)
 
 
 # later builds
@@ -212,7 +212,7 @@ def test_a_build_that_was_killed_fits_the_same_filter_and_goes_on(
 
     report = ragidx.build(corpus, tmp_path / "index", **options).report
 
-    assert report.n_reused >= 25  # of those that are not in the sample
+    assert report.n_chunks_reused >= 25  # of those that are not in the sample
     ragidx.build(corpus, tmp_path / "whole", **options)
     ours, theirs = _vectors(tmp_path / "index"), _vectors(tmp_path / "whole")
     assert ours.keys() == theirs.keys()
@@ -229,7 +229,7 @@ def test_vectors_of_another_fit_are_never_taken_from_the_journal(
 
     report = ragidx.build(corpus, tmp_path / "index", **options).report
 
-    assert (report.n_reused, report.n_encoded) == (0, 50)
+    assert (report.n_chunks_reused, report.n_encoded) == (0, 50)
     ragidx.build(corpus, tmp_path / "whole", **options)
     for key, vector in _vectors(tmp_path / "index").items():
         np.testing.assert_allclose(vector, _vectors(tmp_path / "whole")[key], atol=2e-3)

@@ -87,7 +87,7 @@ def test_the_setting_is_kept_and_a_change_writes_all_documents_again_but_encodes
     named = languages(index)
     removed = ragidx.build(corpus, index, language=False).report
 
-    assert (added.n_changed, added.n_encoded, added.n_reused) == (5, 0, 5)
+    assert (added.n_changed, added.n_encoded, added.n_chunks_reused) == (5, 0, 5)
     assert not same.committed
     assert (more.n_added, more.n_unchanged) == (1, 5)
     assert (named["en"], named["more"]) == ("en", "de")

@@ -215,7 +215,7 @@ def test_a_touched_file_encodes_and_writes_nothing(corpus: Path, tmp_path: Path)
 
     report = ragidx.build(corpus, tmp_path / "index").report
 
-    assert (report.n_unchanged, report.n_encoded, report.n_reused, report.committed) == (3, 0, 0, False)
+    assert (report.n_unchanged, report.n_encoded, report.n_chunks_reused, report.committed) == (3, 0, 0, False)
     assert metadata_of(tmp_path / "index") == before
 
 
@@ -231,7 +231,7 @@ def test_an_archive_with_hidden_members_is_not_opened_again(corpus: Path, tmp_pa
     second = ragidx.build(corpus, tmp_path / "index").report
 
     assert first.skipped == {"hidden": 1}
-    assert (second.n_unopened, second.n_unchanged) == (3, 3)
+    assert (second.n_files_unopened, second.n_unchanged) == (3, 3)
 
 
 @pytest.mark.slow

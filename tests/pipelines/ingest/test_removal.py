@@ -97,7 +97,7 @@ def test_with_allow_removal_the_same_build_takes_what_was_encoded_from_the_journ
 
     report = json.loads(done.out)
     assert (done.status, report["n_added"], report["n_removed"]) == (0, 5, 12)
-    assert (report["n_encoded"], report["n_reused"]) == (0, 5)
+    assert (report["n_encoded"], report["n_chunks_reused"]) == (0, 5)
 
 
 @pytest.mark.slow

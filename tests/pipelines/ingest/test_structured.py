@@ -74,7 +74,7 @@ def test_an_idle_build_keeps_it_and_a_new_row_is_read_as_those_before(corpus: Pa
     ragidx.build(corpus, tmp_path / "index")
 
     idle = ragidx.build(corpus, tmp_path / "index").report
-    assert (idle.n_unopened, idle.committed) == (3, False)
+    assert (idle.n_files_unopened, idle.committed) == (3, False)
     assert idle.fields == {"a.csv": A | {"title": None, "new": False}, "b.jsonl": B | {"new": False}}
 
     short = "".join(f"K-{n},Oslo,{'x' if n else sentence(0)}\n" for n in range(9))
@@ -92,13 +92,12 @@ def test_another_setting_reads_the_files_again_that_it_is_about(corpus: Path, tm
     report = ragidx.build(corpus, tmp_path / "index", text_field=["*.csv=city+note"], id_field="*.csv=key").report
 
     # The ids stay: they are of the column that is taken without being asked, too.
-    assert (report.n_unopened, report.n_unchanged, report.n_changed, report.n_removed) == (2, 9, 8, 0)
+    assert (report.n_files_unopened, report.n_unchanged, report.n_changed, report.n_removed) == (2, 9, 8, 0)
     assert texts(tmp_path / "index")["a.csv#K-1"] == f"city: Oslo\n\nnote: {sentence(1)}"
-    assert (
-        ragidx.build(corpus, tmp_path / "index", text_field="*.csv=city+note", id_field="*.csv=key").report.n_unopened
-        == 3
-    )
-    assert ragidx.build(corpus, tmp_path / "index", text_field="summary", id_field="*.csv=key").report.n_unopened == 1
+    same = ragidx.build(corpus, tmp_path / "index", text_field="*.csv=city+note", id_field="*.csv=key")
+    assert same.report.n_files_unopened == 3
+    other = ragidx.build(corpus, tmp_path / "index", text_field="summary", id_field="*.csv=key")
+    assert other.report.n_files_unopened == 1
 
 
 def test_another_setting_of_fields_reads_the_files_again_that_it_is_about(corpus: Path, tmp_path: Path) -> None:
@@ -107,14 +106,14 @@ def test_another_setting_of_fields_reads_the_files_again_that_it_is_about(corpus
 
     report = ragidx.build(corpus, tmp_path / "index", fields=fields).report
 
-    assert (report.n_unopened, report.n_changed, report.n_unchanged) == (2, 8, 9)
+    assert (report.n_files_unopened, report.n_changed, report.n_unchanged) == (2, 8, 9)
     assert report.fields == {"a.csv": A | {"title": "key", "new": False}, "b.jsonl": B | {"new": False}}
     assert texts(tmp_path / "index")["a.csv#K-1"] == f"city: Oslo\n{sentence(1)}"
-    assert ragidx.build(corpus, tmp_path / "index", fields=fields).report.n_unopened == 3
+    assert ragidx.build(corpus, tmp_path / "index", fields=fields).report.n_files_unopened == 3
     other = ragidx.build(corpus, tmp_path / "index", fields=fields | {"metadata": "*.jsonl=tags"}).report
-    assert (other.n_unopened, other.n_changed, other.n_encoded) == (2, 8, 0)
+    assert (other.n_files_unopened, other.n_changed, other.n_encoded) == (2, 8, 0)
     without = ragidx.build(corpus, tmp_path / "index").report
-    assert (without.n_unopened, without.n_changed) == (1, 16)
+    assert (without.n_files_unopened, without.n_changed) == (1, 16)
     assert without.fields == {"a.csv": A | {"title": None, "new": False}, "b.jsonl": B | {"new": False}}
 
 
@@ -179,4 +178,4 @@ def test_a_wrong_setting_is_refused_before_anything_is_read(corpus: Path, tmp_pa
 
 
 def test_a_plan_reads_as_a_build_does(corpus: Path, tmp_path: Path) -> None:
-    assert plan(corpus, tmp_path / "index").documents == 17
+    assert plan(corpus, tmp_path / "index").n_documents == 17

@@ -143,4 +143,4 @@ def test_a_build_that_is_refused_after_it_has_encoded_keeps_what_it_encoded(
             ragidx.build(small_corpus, tmp_path / "index")
     report = ragidx.build(small_corpus, tmp_path / "index").report
 
-    assert (report.n_encoded, report.n_reused) == (0, 6)
+    assert (report.n_encoded, report.n_chunks_reused) == (0, 6)

@@ -132,7 +132,7 @@ def test_the_language_of_the_texts_or_the_one_that_is_named_is_stemmed(
     report = ragidx.build(corpus, "index", **options).report  # type: ignore[arg-type]
 
     assert report.lexical == LexicalSpec.of(stemmer)
-    assert report.lexical_asked == options.get("stemmer", "auto")
+    assert report.lexical_setting == options.get("stemmer", "auto")
     assert Store.open("index").manifest.lexical == report.lexical
 
 
@@ -218,7 +218,7 @@ def test_the_lexical_part_goes_and_comes_without_encoding(corpus: Path) -> None:
         for options in ({}, {"lexical": False}, {}, {"lexical": True})
     )
 
-    assert [(one.lexical is None, one.lexical_asked, one.committed) for one in (built, off, still, on)] == [
+    assert [(one.lexical is None, one.lexical_setting, one.committed) for one in (built, off, still, on)] == [
         (False, "auto", True),
         (True, "off", True),
         (True, "off", False),
@@ -233,7 +233,7 @@ def test_a_named_stemmer_stays_where_the_lexical_part_is_asked_for_again(corpus:
     (corpus / "a.txt").write_text(ENGLISH)
     ragidx.build(corpus, "index", stemmer="german")
 
-    assert ragidx.build(corpus, "index", lexical=True).report.lexical_asked == "german"
+    assert ragidx.build(corpus, "index", lexical=True).report.lexical_setting == "german"
 
 
 def test_a_stemmer_without_a_lexical_part_is_refused(run: Run, corpus: Path) -> None:
@@ -284,7 +284,7 @@ def test_the_row_of_words_says_how_they_are_searched(
 
     assert f"words      {words}\n" in built.out
     assert f"words        {words}\n" in info.out
-    assert report["lexical_asked"] == asked
+    assert report["lexical_setting"] == asked
     assert (report["lexical"] is None) == (asked == "off")
 
 

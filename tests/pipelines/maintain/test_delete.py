@@ -39,7 +39,7 @@ def test_a_document_goes_by_its_id_and_is_found_no_more() -> None:
     report = delete(ids=["lease.txt"])
 
     assert (report.n_documents, report.n_chunks, report.documents) == (1, 1, ["lease.txt"])
-    assert (report.generation, report.committed, report.left_documents, report.left_chunks) == (2, True, 5, 5)
+    assert (report.generation, report.committed, report.n_documents_left, report.n_chunks_left) == (2, True, 5, 5)
     assert "lease.txt" not in documents()
     hits = ragidx.Index("ragidx-index").search("who signed the lease?", k=10)
     assert len(hits) == 5
@@ -84,7 +84,7 @@ def test_a_dry_run_says_what_would_go_and_leaves_the_index_as_it_is() -> None:
 
     report = delete(where=HISTORY, dry_run=True)
 
-    assert (report.n_documents, report.committed, report.generation, report.left_documents) == (2, False, 1, 6)
+    assert (report.n_documents, report.committed, report.generation, report.n_documents_left) == (2, False, 1, 6)
     assert documents() == before
 
 
@@ -97,7 +97,7 @@ def test_a_condition_that_nothing_fulfils_commits_nothing() -> None:
 
 @pytest.mark.usefixtures("index")
 def test_an_index_can_lose_all_its_documents_and_get_them_again() -> None:
-    assert delete(where='doc_id != ""').left_chunks == 0
+    assert delete(where='doc_id != ""').n_chunks_left == 0
     assert documents() == []
     assert ragidx.Index("ragidx-index").search("bees", k=3) == []
 
@@ -165,7 +165,7 @@ def test_the_command_tells_what_went_and_what_is_left(run: Run) -> None:
     ]
     assert done.out.splitlines()[0] == "deleted  2 documents, 2 chunks"
     assert done.out.splitlines()[2] == "index    ragidx-index (generation 2): 4 documents, 4 chunks"
-    assert json.loads(run("delete", "--id", "lease.txt", "--json").out)["left_documents"] == 3
+    assert json.loads(run("delete", "--id", "lease.txt", "--json").out)["n_documents_left"] == 3
     assert run("delete") == (2, "", "Error: nothing says what to delete\n  hint: give --id or --where\n")
 
 
@@ -245,9 +245,9 @@ def test_of_given_vectors_just_the_rows_go_that_match(given: Path) -> None:
     tried = delete(where="year >= 2", dry_run=True)
     report = delete(where="year >= 2")
 
-    assert dataclasses.replace(tried, generation=2, committed=True, left_documents=1, left_chunks=2) == report
-    assert (report.n_chunks, report.n_matched, report.n_documents, report.n_partly) == (4, 4, 2, 1)
-    assert (report.documents, report.left_documents, report.left_chunks) == (["d", "r4", "e"], 1, 2)
+    assert dataclasses.replace(tried, generation=2, committed=True, n_documents_left=1, n_chunks_left=2) == report
+    assert (report.n_chunks, report.n_matched, report.n_documents, report.n_documents_partly) == (4, 4, 2, 1)
+    assert (report.documents, report.n_documents_left, report.n_chunks_left) == (["d", "r4", "e"], 1, 2)
     assert rows(given) == ["r0", "r1"]
     assert Store.open(given).verify() == []
 
@@ -362,8 +362,8 @@ def test_what_is_deleted_is_what_a_list_comprehension_says(
     before, after = {owners[n] for n in live}, {owners[n] for n in left}
     assert rows(path) == [names[n] for n in left]
     assert (report.n_chunks, report.n_documents) == (len(expected), len(before - after))
-    assert (report.left_chunks, report.left_documents) == (len(left), len(after))
-    assert report.n_partly == len({owners[n] for n in expected} & after)
+    assert (report.n_chunks_left, report.n_documents_left) == (len(left), len(after))
+    assert report.n_documents_partly == len({owners[n] for n in expected} & after)
 
 
 def test_the_command_says_where_nothing_matches(given: Path, run: Run) -> None:

@@ -60,7 +60,7 @@ def test_what_is_restored_keeps_its_vector_bit_for_bit_and_nothing_is_encoded() 
 
     report = ragidx.build("corpus", "ragidx-index", restore=True).report
 
-    assert (report.n_added, report.n_encoded, report.n_reused) == (2, 0, 2)
+    assert (report.n_added, report.n_encoded, report.n_chunks_reused) == (2, 0, 2)
     assert _bytes() == before
 
 

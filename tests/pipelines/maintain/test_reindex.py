@@ -59,7 +59,8 @@ def test_another_index_type_is_made_of_the_same_vectors(given: np.ndarray, monke
     )  # fmt: skip
 
     store = Store.open("graph")
-    assert (report.index, report.generation, report.index_type, report.made) == ("graph", 1, "hnsw", ["HNSW16"])
+    assert (report.index, report.generation) == ("graph", 1)
+    assert (report.index_type, report.segment_types) == ("hnsw", ["HNSW16"])
     assert (report.n_segments, report.n_rewritten, report.n_chunks, report.dim) == (1, 2, 400, 16)
     assert store.manifest.index.target_recall == 0.9
     assert store.manifest.segments[0].ann is not None
@@ -81,7 +82,7 @@ def test_narrower_and_of_another_type_at_once(given: np.ndarray, monkeypatch: py
 
     report = reindex(INDEX, "small", dim=8, index_type="SQ8", max_memory=10_000)
 
-    assert (report.dim, report.made) == (8, ["SQ8"])
+    assert (report.dim, report.segment_types) == (8, ["SQ8"])
     assert Store.open("small").manifest.index.max_memory == 10_000
     assert report.bytes_after < report.bytes_before
 

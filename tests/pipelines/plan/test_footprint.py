@@ -121,7 +121,7 @@ def test_an_index_of_known_vectors_alone_is_named_as_well(records: Path, tmp_pat
 
     found = plan(records, tmp_path / "index", allow_removal=True)
 
-    assert (found.to_encode, found.speed, found.index_recipe) == (0, None, "SQ8")
+    assert (found.n_to_encode, found.speed, found.index_recipe) == (0, None, "SQ8")
     assert found.target_recall == 0.5
 
 

@@ -44,10 +44,10 @@ def test_a_small_corpus_is_counted_as_the_build_counts_it(
     report = ragidx.build(small_corpus, tmp_path / "index", **tiny).report
 
     assert found.share_read == 1.0
-    assert (found.documents, found.added) == (report.n_documents, report.n_added)
-    assert found.chunks == report.n_chunks
-    assert (found.to_encode, found.tokens) == (report.n_encoded, report.n_tokens)
-    assert (found.empty, found.skipped) == (report.n_empty, report.skipped)
+    assert (found.n_documents, found.n_added) == (report.n_documents, report.n_added)
+    assert found.n_chunks == report.n_chunks
+    assert (found.n_to_encode, found.n_tokens) == (report.n_encoded, report.n_tokens)
+    assert (found.n_empty, found.skipped) == (report.n_empty, report.skipped)
     assert (found.model, found.encoder, found.filter, found.dim) == (
         report.model,
         report.encoder,
@@ -68,7 +68,7 @@ def test_documents_longer_than_the_model_reads_are_counted(
     report = ragidx.build(small_corpus, tmp_path / "index", **options).report
 
     assert report.n_truncated >= 3
-    assert (found.truncated, found.tokens) == (report.n_truncated, report.n_tokens)
+    assert (found.n_truncated, found.n_tokens) == (report.n_truncated, report.n_tokens)
 
 
 @pytest.mark.parametrize("changed", [{}, {"tau": 1}, {"filter": "none", "tau": None}, {"filter": "pca", "dim": 8}])
@@ -93,7 +93,7 @@ def test_a_plan_of_a_model_with_its_own_modules(
     found = plan(small_corpus, tmp_path / "index", model=str(tiny_sentence_transformer))
     report = ragidx.build(small_corpus, tmp_path / "index", model=str(tiny_sentence_transformer)).report
 
-    assert (found.chunks, found.tokens) == (report.n_chunks, report.n_tokens)
+    assert (found.n_chunks, found.n_tokens) == (report.n_chunks, report.n_tokens)
 
 
 def test_the_speed_is_of_real_chunks_and_says_how_many(records: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ def test_the_times_add_up(records: Path, tmp_path: Path, tiny: dict[str, Any]) -
     found = plan(records, tmp_path / "index", **tiny)
 
     assert found.speed is not None
-    assert found.encode_seconds == pytest.approx(found.tokens / found.speed.tokens_per_s)
+    assert found.encode_seconds == pytest.approx(found.n_tokens / found.speed.tokens_per_s)
     assert found.encode_seconds < found.seconds
 
 
@@ -162,8 +162,8 @@ def test_an_index_that_is_up_to_date_leaves_nothing_to_encode(
 
     found = plan(small_corpus, tmp_path / "index")
 
-    assert (found.unchanged, found.added, found.changed, found.removed) == (6, 0, 0, 0)
-    assert (found.chunks, found.to_encode, found.tokens, found.speed) == (0, 0, 0, None)
+    assert (found.n_unchanged, found.n_added, found.n_changed, found.n_removed) == (6, 0, 0, 0)
+    assert (found.n_chunks, found.n_to_encode, found.n_tokens, found.speed) == (0, 0, 0, None)
     assert found.encode_seconds == 0
     assert found.footprint.index_bytes == report.index_bytes
     assert _files(tmp_path / "index") == before
@@ -180,14 +180,14 @@ def test_what_came_changed_and_went_is_told_as_the_build_tells_it(
     found = plan(small_corpus, tmp_path / "index")
     report = ragidx.build(small_corpus, tmp_path / "index").report
 
-    assert (found.added, found.changed, found.unchanged, found.removed) == (
+    assert (found.n_added, found.n_changed, found.n_unchanged, found.n_removed) == (
         report.n_added,
         report.n_changed,
         report.n_unchanged,
         report.n_removed,
     )
-    assert (found.to_encode, found.tokens) == (report.n_encoded, report.n_tokens)
-    assert found.chunks - found.to_encode == report.n_reused > 0
+    assert (found.n_to_encode, found.n_tokens) == (report.n_encoded, report.n_tokens)
+    assert found.n_chunks - found.n_to_encode == report.n_chunks_reused > 0
 
 
 def test_what_an_interrupted_build_encoded_is_known_and_its_journal_left_alone(
@@ -206,7 +206,7 @@ def test_what_an_interrupted_build_encoded_is_known_and_its_journal_left_alone(
 
     found = plan(small_corpus, tmp_path / "index", **tiny)
 
-    assert (found.chunks > 0, found.to_encode) == (True, 0)
+    assert (found.n_chunks > 0, found.n_to_encode) == (True, 0)
     assert _files(tmp_path / "index") == before
 
 
@@ -234,8 +234,8 @@ def test_a_rebuild_counts_everything_as_new(small_corpus: Path, tmp_path: Path, 
 
     found = plan(small_corpus, tmp_path / "index", rebuild=True, **(tiny | {"tau": 4}))
 
-    assert (found.added, found.unchanged) == (6, 0)
-    assert found.to_encode == found.chunks > 0
+    assert (found.n_added, found.n_unchanged) == (6, 0)
+    assert found.n_to_encode == found.n_chunks > 0
 
 
 # refused as the build refuses it

@@ -32,7 +32,7 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def counts(found: Plan) -> tuple[float, float, float, int | None]:
-    return found.added, found.changed, found.unchanged, found.removed
+    return found.n_added, found.n_changed, found.n_unchanged, found.n_removed
 
 
 @pytest.mark.usefixtures("two")
@@ -67,7 +67,7 @@ def test_what_a_build_of_a_source_refuses_is_refused_in_its_words(change: Callab
     words = [_refusal(call) for call in (plan, ragidx.build)]
 
     assert words[0] == words[1] != ""
-    assert plan(None, "index", allow_removal=True).removed == {remove_docs: 3, remove_most_papers: 8}[change]
+    assert plan(None, "index", allow_removal=True).n_removed == {remove_docs: 3, remove_most_papers: 8}[change]
 
 
 def _refusal(call: Callable[..., Any]) -> str:

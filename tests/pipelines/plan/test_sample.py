@@ -42,10 +42,10 @@ def test_a_large_file_is_estimated_by_its_beginning(
 
     if not is_packed:  # its bytes are read in one block
         assert found.share_read < 0.9
-        assert found.removed is None
-    assert found.documents == pytest.approx(report.n_documents, rel=0.1)
-    assert found.chunks == pytest.approx(report.n_chunks, rel=0.1)
-    assert found.tokens == pytest.approx(report.n_tokens, rel=0.1)
+        assert found.n_removed is None
+    assert found.n_documents == pytest.approx(report.n_documents, rel=0.1)
+    assert found.n_chunks == pytest.approx(report.n_chunks, rel=0.1)
+    assert found.n_tokens == pytest.approx(report.n_tokens, rel=0.1)
     assert found.skipped == {}
     assert found.footprint.index_bytes == pytest.approx(report.index_bytes, rel=0.25)
 
@@ -64,9 +64,9 @@ def test_files_that_are_drawn_stand_for_the_others_and_are_the_same_every_time(
 
     assert 0.3 < found.share_read < 0.7
     assert found.n_files == 161
-    assert found.documents == pytest.approx(160, rel=0.1)
-    assert found.tokens == pytest.approx(report.n_tokens, rel=0.05)
-    assert (found.documents, found.chunks, found.tokens) == (again.documents, again.chunks, again.tokens)
+    assert found.n_documents == pytest.approx(160, rel=0.1)
+    assert found.n_tokens == pytest.approx(report.n_tokens, rel=0.05)
+    assert (found.n_documents, found.n_chunks, found.n_tokens) == (again.n_documents, again.n_chunks, again.n_tokens)
 
 
 def test_long_texts_that_are_not_cut_are_one_chunk_each(tmp_path: Path, tiny: dict[str, Any]) -> None:
@@ -80,6 +80,6 @@ def test_long_texts_that_are_not_cut_are_one_chunk_each(tmp_path: Path, tiny: di
     report = ragidx.build(corpus, tmp_path / "index", **options).report
 
     assert found.share_read < 0.9
-    assert found.chunks == pytest.approx(report.n_chunks, abs=1)
-    assert found.truncated == pytest.approx(report.n_truncated, abs=1)
-    assert found.tokens == pytest.approx(report.n_tokens, rel=0.1)
+    assert found.n_chunks == pytest.approx(report.n_chunks, abs=1)
+    assert found.n_truncated == pytest.approx(report.n_truncated, abs=1)
+    assert found.n_tokens == pytest.approx(report.n_tokens, rel=0.1)

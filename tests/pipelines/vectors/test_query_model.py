@@ -231,7 +231,7 @@ def test_after_a_shrink_questions_are_asked_at_that_width_and_the_same_file_is_k
 
     assert [hit.chunk_id for hit in after] == [hit.chunk_id for hit in before]
     assert [hit.score for hit in after] == pytest.approx([hit.score for hit in before], abs=1e-3)
-    assert (again.committed, again.n_unchanged, again.dim, again.to_json()["given_dim"]) == (False, 6, 12, width)
+    assert (again.committed, again.n_unchanged, again.dim, again.to_json()["input_dim"]) == (False, 6, 12, width)
     assert (checked.committed, checked.queries.n_checked) == (False, 6)
     assert checked.queries.least_cosine == pytest.approx(1, abs=1e-5)
     assert [first_hit(text, "eight") for text in TEXTS] == [(f"d{n}", 1.0) for n in range(len(TEXTS))]
@@ -248,7 +248,7 @@ def test_after_a_shrink_narrow_vectors_are_taken_too_and_no_others(
     with pytest.raises(CorpusError) as fault:
         build_vectors(write_texts(encode(TEXTS)[:, :20], name="other.parquet"), INDEX)
 
-    assert (narrow.n_changed, narrow.dim, narrow.given_dim) == (6, 12, None)
+    assert (narrow.n_changed, narrow.dim, narrow.input_dim) == (6, 12, None)
     assert first_hit(TEXTS[2]) == ("d2", 1.0)
     assert str(fault.value) == (
         "other.parquet: the file holds vectors of 20 numbers; those of the index, or of the files before, have 12\n"
