@@ -39,8 +39,10 @@ class Chunker:
         tokenizer: the encoder's own; it is copied, without truncation and padding, and reads special tokens as text. Or
             what makes a `Counter`, which then knows the words of the chunks; it is called when the first text is cut.
         limit: the most tokens of text that fit the encoder beside special tokens, prompt and copies.
+        takes_ids: whether the encoder reads ids that were worked out elsewhere.
 
     Attributes:
+        takes_ids: as it was given; False for whole documents, which may be longer than what is read of them.
         capacity: the most tokens of `encoded_text(chunk)`, special tokens excluded: `min(spec.size, limit)`. Two
             exceptions: one character that alone is longer (it cannot be cut), and whole documents (`spec.size` None),
             which the encoder truncates.
@@ -49,7 +51,14 @@ class Chunker:
         SpecError: `limit` leaves no room for a token of text.
     """
 
-    def __init__(self, spec: ChunkSpec, tokenizer: tokenizers.Tokenizer | Callable[[], Counter], *, limit: int) -> None:
+    def __init__(
+        self,
+        spec: ChunkSpec,
+        tokenizer: tokenizers.Tokenizer | Callable[[], Counter],
+        *,
+        limit: int,
+        takes_ids: bool = False,
+    ) -> None:
         if limit < 1:
             raise SpecError(
                 f"the model leaves room for {limit} tokens of text after its prompt and special tokens",
@@ -57,6 +66,7 @@ class Chunker:
                 where="`max_length`",
             )
         self.capacity = limit if spec.size is None else min(spec.size, limit)
+        self.takes_ids = takes_ids and spec.size is not None
         self._spec = spec
         self._tokenizer = _plain_copy(tokenizer) if isinstance(tokenizer, tokenizers.Tokenizer) else tokenizer
         self._prefix = functools.lru_cache(maxsize=1024)(self._make_prefix)
@@ -94,6 +104,10 @@ class Chunker:
         if not self._spec.headings or self._spec.size is None:
             return chunk.text
         return self._prefix(chunk.heading)[0] + chunk.text
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of encoded texts, as the encoder's tokenizer gives them."""
+        return self._counter.ids(texts)
 
     def parts(self) -> tuple[ChunkSpec, int, str | None]:
         """What makes an equal one elsewhere: spec, limit, and the tokenizer as JSON; None: it has none."""

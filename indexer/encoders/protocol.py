@@ -86,6 +86,7 @@ class Encoder(ABC):
     tokenizer: TextTokenizer
     device: str
     dtype: str
+    takes_ids = False  # whether much of its time is the tokenizer's, so that `tokenizer.know` pays
 
     @property
     def usage(self) -> Usage | None:

@@ -32,6 +32,7 @@ class StaticEncoder(Prompted, Encoder):
 
     device = "cpu"
     dtype = "float32"
+    takes_ids = True
 
     def __init__(self, files: ModelFiles, spec: EncoderSpec) -> None:
         self.files, self.spec = files, spec

@@ -8,11 +8,12 @@ Two readings of one tokenizer: a *text* can never become a special token, howeve
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from ragidx.corpora.chunking import Counter
@@ -73,6 +74,7 @@ class TextTokenizer:
         self.pieces = _plain(backend if owned else _copy(backend))
         self.texts = _copy(self.pieces)
         self.texts.encode_special_tokens = True
+        self._known: Mapping[str, bytes] = {}
         self._counter: Counter | None = None  # opening one takes some milliseconds, which a query can do without
         added = self.pieces.get_added_tokens_decoder().items()
         special = {number: token.content for number, token in added if token.special}
@@ -119,6 +121,15 @@ class TextTokenizer:
         """Counts the tokens of texts. Once it is there, `ids` need not tokenise the words that it has seen."""
         self._counter = self._counter or Counter(self.texts)
         return self._counter
+
+    def know(self, ids: Mapping[str, bytes]) -> None:
+        """Take ids of texts that `ids` need not work out, 4 bytes each, until the next call.
+
+        They are those of this tokenizer, worked out elsewhere. Where one is none of its ids, all are worked out here.
+        """
+        every = np.frombuffer(b"".join(ids.values()), "<u4")
+        size = self.texts.get_vocab_size(with_added_tokens=False)
+        self._known = ids if every.max(initial=0) < size else {}
 
     def spells_special(self, text: str) -> bool:
         """Whether a special token's spelling occurs in it."""
@@ -176,6 +187,11 @@ class TextTokenizer:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """As `batch`, the ids alone: no offsets are worked out."""
+        found = [self._known.get(text) for text in texts]
+        left = iter(self._ids([text for text, known in zip(texts, found, strict=True) if known is None]))
+        return [next(left) if known is None else np.frombuffer(known, "<u4").tolist() for known in found]
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         if self._counter is not None:
             return self._counter.ids(texts)
         return [list(one.ids) for one in self.texts.encode_batch_fast(list(texts), add_special_tokens=False)]

@@ -216,4 +216,5 @@ def index_in(corpus: str | Path, index: Path) -> tuple[str, ...]:
 def chunker_of(encoder: Encoder, spec: ChunkSpec) -> Chunker:
     """What cuts documents so that the encoder reads each chunk whole."""
     limit = encoder.text_limit()
-    return Chunker(spec, encoder.tokenizer.counter, limit=_UNLIMITED if limit is None else limit)
+    limit = _UNLIMITED if limit is None else limit
+    return Chunker(spec, encoder.tokenizer.counter, limit=limit, takes_ids=encoder.takes_ids)

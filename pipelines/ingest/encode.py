@@ -72,13 +72,27 @@ def encode(
         with doing("measuring what is fastest", progress, tell):
             embedder.encoder.tune(texts)
     started, before = time.perf_counter(), progress.seconds
-    for batch in embedder.batches(texts, names=names, raw=raw, tune=tune):
-        kept = np.flatnonzero(batch.vectors.any(axis=1))
-        yield [different[batch.rows[row]].row.text_hash for row in kept.tolist()], batch.vectors[kept]
-        progress.n_encoded += len(batch.rows)
-        progress.n_tokens += batch.n_tokens
-        progress.seconds = before + time.perf_counter() - started
-        tell()
+    with _knowing(different, embedder.encoder):
+        for batch in embedder.batches(texts, names=names, raw=raw, tune=tune):
+            kept = np.flatnonzero(batch.vectors.any(axis=1))
+            yield [different[batch.rows[row]].row.text_hash for row in kept.tolist()], batch.vectors[kept]
+            progress.n_encoded += len(batch.rows)
+            progress.n_tokens += batch.n_tokens
+            progress.seconds = before + time.perf_counter() - started
+            tell()
+
+
+@contextlib.contextmanager
+def _knowing(items: Sequence[Item], encoder: Encoder) -> Iterator[None]:
+    """The encoder takes the token ids that workers gave."""
+    if not encoder.takes_ids:
+        yield
+        return
+    encoder.tokenizer.know({item.text: item.ids for item in items if item.ids is not None})
+    try:
+        yield
+    finally:
+        encoder.tokenizer.know({})
 
 
 def with_vector(items: Sequence[Item], hashes: Collection[bytes], skips: Skips) -> list[Item]:

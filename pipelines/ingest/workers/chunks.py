@@ -27,10 +27,11 @@ _WAITING_CHARS = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A chunk on its way: its row, and the text that is encoded."""
+    """A chunk on its way: its row, the text that is encoded, and its token ids, 4 bytes each, if a worker gave them."""
 
     row: Row
     text: str
+    ids: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ _ROWS = pa.schema(
         *(pa.field("text", pa.large_string()), pa.field("heading", pa.large_string())),
         *(pa.field("text_hash", pa.binary(16)), pa.field("line", pa.int32()), pa.field("page", pa.int32())),
         pa.field("encoded", pa.large_string()),  # null where it is the text
+        pa.field("ids", pa.large_binary()),  # null where they are not wanted
     ]
 )
 _TIME = "time"
@@ -95,7 +96,7 @@ def _said(sent: Sent, rows: _Rows) -> list[Any]:
     own = ["draft", sent.id, sent.hash.hex(), sent.n_chars, sent.at]
     if sent.document is not None:
         d = sent.document
-        rows.add(0, 0, d.text, d.heading, None, None, None, None)
+        rows.add(0, 0, d.text, d.heading, *[None] * 5)
         fields = [_json(d.metadata), d.markdown, d.line, d.places, _json(d.file), d.parts]
         return [*own, "document", fields]
     if sent.items is None:
@@ -104,7 +105,7 @@ def _said(sent: Sent, rows: _Rows) -> list[Any]:
         r = item.row
         rows.add(
             *(r.start, r.end, r.text, r.heading, r.text_hash, r.line, r.page),
-            None if item.text == r.text else item.text,
+            *(None if item.text == r.text else item.text, item.ids),
         )
     return [*own, "items", [len(sent.items), _json(sent.items[0].row.metadata) if sent.items else {}]]
 
@@ -161,7 +162,9 @@ def _sent(
     count, metadata = values
     shared, items = _values(metadata), []
     for _ in range(count):
-        start, end, text, heading, text_hash, line, page, longer = next(rows)
+        start, end, text, heading, text_hash, line, page, longer, ids = next(rows)
+        if ids is not None and len(ids) % 4:
+            raise ValueError("ids of another length")
         row = Row(
             chunk_id=f"{own}:{start}-{end}",
             doc_id=own,
@@ -175,7 +178,7 @@ def _sent(
             line=line,
             page=page,
         )
-        items.append(Item(row, text if longer is None else longer))
+        items.append(Item(row, text if longer is None else longer, ids))
     return Sent(own, hashed, int(n_chars), items, at=_text(at))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import math
 import os
 import resource
@@ -23,6 +24,8 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import RagidxError
@@ -120,7 +123,8 @@ class _Worker:
             raise _StaysError
         from tokenizers import Tokenizer
 
-        return Chunker(ChunkSpec.from_json(header["spec"]), Tokenizer.from_str(body.decode()), limit=header["limit"])
+        spec, tokenizer = ChunkSpec.from_json(header["spec"]), Tokenizer.from_str(body.decode())
+        return Chunker(spec, tokenizer, limit=header["limit"], takes_ids=header["ids"])
 
     def _send(self, header: dict[str, Any], body: bytes = b"") -> None:
         frames.write(self._out, header, body)
@@ -178,14 +182,20 @@ class _Cutter(Cutter):
     _stays = False
 
     def cut(self, document: Document, doc_hash: bytes) -> list[Item]:
-        """The chunks, or none."""
+        """The chunks, with their ids where the encoder takes them; or none."""
         if not self._stays:
             try:
-                return super().cut(document, doc_hash)
+                items = super().cut(document, doc_hash)
+                return self._with_ids(items) if self.chunker.takes_ids else items
             except _StaysError:
                 self._stays = True
         self.left = document
         return []
+
+    def _with_ids(self, items: list[Item]) -> list[Item]:
+        rows = self.chunker.ids([item.text for item in items])
+        ids = (np.array(row, "<u4").tobytes() for row in rows)
+        return [dataclasses.replace(item, ids=one) for item, one in zip(items, ids, strict=True)]
 
 
 class _StaysError(Exception):

@@ -182,8 +182,9 @@ class Spread(Files):
         return {own: known[own]} if own in known else {}
 
     def _chunker(self) -> Message:
-        spec, limit, tokenizer = self.cutter.chunker.parts()
-        return {"kind": "chunker", "spec": spec.to_json(), "limit": limit}, (
+        chunker = self.cutter.chunker
+        spec, limit, tokenizer = chunker.parts()
+        return {"kind": "chunker", "spec": spec.to_json(), "limit": limit, "ids": chunker.takes_ids}, (
             tokenizer if tokenizer and self.cutter.ahead else ""
         ).encode()
 

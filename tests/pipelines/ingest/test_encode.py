@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,6 +48,18 @@ def test_each_text_goes_through_the_model_once_and_a_zero_vector_is_left_out() -
     assert (progress.n_encoded, progress.n_chunks, told) == (3, 0, [progress])
     assert progress.n_tokens > 0
     assert progress.seconds > 0
+
+
+def test_ids_that_a_worker_gave_are_taken_and_such_as_no_text_has_are_not() -> None:
+    embedder, progress = Embedder(ragidx.load_encoder("mini")), Progress()
+    tokenizer, mill = embedder.encoder.tokenizer, embedder.embed_document(["a mill"])
+
+    def vector(ids: list[int]) -> Any:
+        item = dataclasses.replace(_item(0, "the sea"), ids=np.array(ids, "<u4").tobytes())
+        return np.concatenate([found for _, found in encode([item], embedder, progress, Teller(None, progress))])
+
+    np.testing.assert_array_equal(vector(tokenizer.ids(["a mill"])[0]), mill)
+    np.testing.assert_array_equal(vector([2**32 - 1]), embedder.embed_document(["the sea"]))
 
 
 @pytest.mark.slow

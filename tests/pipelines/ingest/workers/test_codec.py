@@ -1,5 +1,6 @@
 """What a worker says of documents comes back as it was."""
 
+import dataclasses
 import datetime
 
 import pytest
@@ -43,7 +44,9 @@ CUTTER = cutter()
 
 def sent(document: Document, form: str) -> codec.Sent:
     own = document_hash(document)
-    items = CUTTER.cut(document, own) if form == "items" else None
+    items = CUTTER.cut(document, own) if form in ("items", "ids") else None
+    if items and form == "ids":
+        items = [dataclasses.replace(item, ids=bytes(4 * number)) for number, item in enumerate(items)]
     return codec.Sent(document.id, own, len(document.text), items, document if form == "document" else None, ":7")
 
 
@@ -54,7 +57,7 @@ EVENTS = st.one_of(
     st.builds(
         codec.Decided, TEXTS, st.builds(Layout, st.none() | st.lists(TEXTS).map(tuple), st.none() | TEXTS.filter(bool))
     ),
-    st.builds(sent, DOCUMENTS, st.sampled_from(["items", "document", "known"])),
+    st.builds(sent, DOCUMENTS, st.sampled_from(["items", "ids", "document", "known"])),
 )
 
 

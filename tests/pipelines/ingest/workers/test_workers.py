@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -35,10 +36,10 @@ WORDS = ["the", "river", "rises", "in", "hills", "and", "flows", "past", "old", 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc are those of Linux")
 
 
-def chunker() -> Chunker:
+def chunker(**more: Any) -> Chunker:
     tokenizer = Tokenizer(models.WordLevel({"the": 1, "[UNK]": 0}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return Chunker(ChunkSpec(size=8, overlap=2), tokenizer, limit=64)
+    return Chunker(ChunkSpec(size=8, overlap=2), tokenizer, limit=64, **more)
 
 
 def read(
@@ -122,6 +123,19 @@ def test_a_document_that_is_known_comes_without_its_text(tmp_path: Path) -> None
         drafts[0].cut()
 
 
+def test_the_ids_of_chunks_come_with_them_where_the_encoder_takes_them(tmp_path: Path) -> None:
+    lines(tmp_path / "a.jsonl", 50)
+    skips = list[Skip]()
+    files = Spread(ReadOptions(), Layouts(), Cutter(lambda: chunker(takes_ids=True)), skips.append, workers=2)
+
+    found = [
+        item for _, drafts in files.drafts(sources(tmp_path, on_skip=skips.append)) for d in drafts for item in d.cut()
+    ]
+
+    expected = chunker().ids([item.text for item in found])
+    assert [item.ids for item in found] == [np.array(ids, "<u4").tobytes() for ids in expected]
+
+
 @linux
 @pytest.mark.parametrize("kills", [1, 2])
 def test_a_worker_that_dies_costs_one_file_at_most(tmp_path: Path, kills: int) -> None:
@@ -191,14 +205,13 @@ def test_memory_and_time_that_a_file_may_not_have_are_one_line_each(tmp_path: Pa
 def test_a_worker_that_says_nothing_is_ended(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text("<p>before")
     os.mkfifo(tmp_path / "fifo")  # skipped by the walk
-    lines(tmp_path / "b.jsonl", 3000)
+    lines(tmp_path / "b.jsonl", 20_000)
     said, names = list[Skip](), set[str]()
     files = Spread(ReadOptions(limits=Limits(office_timeout_s=1.5)), Layouts(), Cutter(chunker), said.append, workers=2)
 
     def stop() -> None:
         time.sleep(0.2)
-        for pid in children():
-            os.kill(pid, signal.SIGSTOP)
+        os.kill(max(children()), signal.SIGSTOP)  # the one that began last; the other reads the file once more
 
     thread = threading.Thread(target=stop)
     for source, drafts in files.drafts(sources(tmp_path, on_skip=said.append)):
