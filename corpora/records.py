@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -97,6 +98,14 @@ class Document:
             if line is not None and not self.parts:
                 line, at = line + self.text.count("\n", at, offset), offset
             yield line, page
+
+    def turns(self) -> list[Place]:
+        """Where line or page change, if not by the newlines of the text alone, by rising offsets."""
+        begins = {place.offset for place in self.places or self.parts}
+        if self.line is not None or any(place.line is not None for place in self.places):
+            begins |= {newline.end() for newline in re.finditer("\n", self.text)}
+        offsets = sorted(begins)
+        return [Place(at, page, line) for at, (line, page) in zip(offsets, self.positions(offsets), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

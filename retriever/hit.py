@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from ragidx.corpora.records import Scalar
+    from ragidx.corpora.records import Place, Scalar
 
 
 class RerankWarning(UserWarning):
@@ -39,7 +40,7 @@ class Hit:
         metadata: the document's; lists of str are lists, times are `datetime` in UTC.
         dense: cosine of query and chunk; None in lexical search.
         bm25: BM25 of the chunk; None in dense search, and where no word of the question is in the index.
-        line: of `start` in the file, from 1; None where the text is not that of a file.
+        line: of `start` in the file, from 1; None where the text is not that of a file. `position` has those of others.
         page: of `start` in the file, from 1; None where it has no pages.
         context: the text with the chunks of the document around it; None unless it was asked for.
         also: where else the same passage is, or nearly the same: hits that were folded into this one.
@@ -60,9 +61,17 @@ class Hit:
     page: int | None = None
     context: str | None = None
     also: tuple[Span, ...] = ()
+    turns: Sequence[Place] | None = field(default=None, repr=False)
+
+    def position(self, offset: int) -> tuple[int | None, int | None]:
+        """Line and page of a character of `text` in the file, from 1; None as for `line` and `page`."""
+        if self.turns is None:
+            return None if self.line is None else self.line + self.text.count("\n", 0, offset), self.page
+        passed = bisect.bisect_right([turn.offset for turn in self.turns], offset)
+        return (self.turns[passed - 1].line, self.turns[passed - 1].page) if passed else (self.line, self.page)
 
     def to_json(self) -> dict[str, Any]:
         """All fields; stable, documented in docs/query.md. Times are text in ISO form."""
-        found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "turns"}
         metadata = {name: v.isoformat() if isinstance(v, datetime) else v for name, v in self.metadata.items()}
         return found | {"metadata": metadata, "also": [span._asdict() for span in self.also]}

@@ -175,6 +175,7 @@ def _hit(store: Store, rank: int, one: _Candidate, shape: Shape) -> Hit:
         bm25=scored.bm25,
         line=row.line,
         page=row.page,
+        turns=row.turns,
         context=_context(store, scored.place, shape.context) if shape.context else None,
         also=tuple(one.also),
     )

@@ -4,6 +4,8 @@
     start, end                         int64, characters of the document, end excluded
     text_hash, doc_hash                fixed_size_binary(16): of what was encoded; of the document as it was read
     line, page                         int32, of the first character in its file, from 1; null where there is none
+    turns                              list of (offset, page, line): where in `text` these change; null where its
+                                       newlines say so, and the page stays
     whole                              large_string: of a program's document, the document as JSON in its first row and
                                        empty in the others; null where the document comes from a source
     meta.<field>                       bool, int64, double, large_string, large_list<large_string>, timestamp[us] (UTC);
@@ -30,7 +32,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import CorpusError, lone_surrogate
-from ragidx.corpora.records import Scalar, as_text, plain
+from ragidx.corpora.records import Place, Scalar, as_text, plain
 from ragidx.indexer.arrays import numbers_of
 
 Schema: TypeAlias = Mapping[str, str]
@@ -65,7 +67,13 @@ FIXED = pa.schema(
 )
 
 
-NULLABLE = pa.schema([pa.field("line", pa.int32()), pa.field("page", pa.int32()), pa.field("whole", pa.large_string())])
+TURNS = pa.list_(pa.list_(pa.int32(), 3))
+NULLABLE = pa.schema(
+    [
+        *(pa.field("line", pa.int32()), pa.field("page", pa.int32()), pa.field("turns", TURNS)),
+        pa.field("whole", pa.large_string()),
+    ]
+)
 COLUMNS = pa.schema([*FIXED, *NULLABLE])
 
 
@@ -84,6 +92,7 @@ class Row:
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
     line: int | None = None
     page: int | None = None
+    turns: tuple[Place, ...] | None = None
     whole: str | None = None
 
 
@@ -200,11 +209,16 @@ def rows_of(batch: Any) -> list[Row]:
     names = [name for name in batch.schema.names if name.startswith(META)]
     return [
         Row(
-            **{column: record[column] for column in COLUMNS.names},
+            **{column: record[column] for column in COLUMNS.names} | {"turns": turns_of(record["turns"])},
             metadata={name.removeprefix(META): _value(record[name]) for name in names if record[name] is not None},
         )
         for record in batch.to_pylist()
     ]
+
+
+def turns_of(stored: Sequence[Sequence[Any]] | None) -> tuple[Place, ...] | None:
+    """The places of what Arrow gives."""
+    return None if stored is None else tuple(Place(*turn) for turn in stored)
 
 
 def _value(stored: Any) -> Scalar:

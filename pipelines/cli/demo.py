@@ -11,7 +11,7 @@ import click
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import offline_option
-from ragidx.pipelines.cli.passages import passage, wrapped
+from ragidx.pipelines.cli.passages import nearest, wrapped
 from ragidx.pipelines.cli.progress import ProgressLine
 
 
@@ -56,7 +56,7 @@ def command(keep: Path | None, model: str | None) -> None:
         for one in found:
             places = f"{_place(one.dense_place):>10}  {_place(one.lexical_place):>8}"
             click.echo(f"  {one.hit.rank}  {one.hit.score:5.2f}  {places}  {console.printable(one.hit.doc_id)}")
-        lines = wrapped(passage(found[0].hit.text, question, length=180), 94)
+        lines = wrapped(nearest(found[0].hit.text, question, length=180)[0], 94)
         click.echo("\n" + "\n".join(f"    {line}" for line in lines))
     if qualities:
         click.echo("\nnDCG@10 of the sample's 60 questions\n")

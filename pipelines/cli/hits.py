@@ -7,10 +7,10 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ragidx.pipelines.cli import console
-from ragidx.pipelines.cli.passages import Stem, show_hits
+from ragidx.pipelines.cli.passages import Stem, nearest, show_hits
 from ragidx.retriever.hit import Hit, RerankWarning
 
 if TYPE_CHECKING:
@@ -81,6 +81,16 @@ def show_vector_answer(hits: Sequence[Hit], asked: Asked, *, is_empty: bool) -> 
         return
     show_hits(hits, asked.text, full=asked.full, fields=asked.fields)
     _tell_fewer(hits, asked.options, "dense")
+
+
+def hits_json(index: Index, hits: Sequence[Hit], query: str) -> list[dict[str, Any]]:
+    """The hits, each with the part that is nearest to the question and where that begins in the file."""
+    found, stem = [], _stem(index)
+    for hit in hits:
+        text, begin = nearest(hit.text, query, stem)
+        line, page = hit.position(begin)
+        found.append(hit.to_json() | {"passage": {"text": text, "line": line, "page": page}})
+    return found
 
 
 def _stem(index: Index) -> Stem | None:

@@ -6,6 +6,7 @@ are highlighted where the output is a terminal.
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 import textwrap
@@ -61,7 +62,9 @@ def show_hits(
     wanted = _stems(query, stem)
     for hit in hits:
         parts = _number(hit.dense, "6.3f") * cosine + _number(hit.bm25, "5.2f") * bm25
-        place, heading = _source(hit), console.printable(hit.heading)
+        whole = hit.text if full and hit.context is None else hit.context
+        text, begin = nearest(hit.text, query, stem) if whole is None else (printable_text(whole).strip("\n"), 0)
+        place, heading = _source(hit, begin), console.printable(hit.heading)
         head = f"{hit.rank:>2}  {hit.score:5.3f}{parts}  "
         fits = cell_len(f"{head}{place}  › {heading}") <= room + _INDENT
         click.echo(head + click.style(f"{place}  › {heading}" if heading and fits else place, fg="cyan"))
@@ -70,8 +73,6 @@ def show_hits(
         shown = [f"{name}: {console.printable(_value(hit.metadata[name]))}" for name in fields if name in hit.metadata]
         if shown:
             click.echo(" " * _INDENT + click.style("  ".join(shown), dim=True))
-        whole = hit.text if full and hit.context is None else hit.context
-        text = passage(hit.text, query, stem) if whole is None else printable_text(whole).strip("\n")
         for line in wrapped(text, room) if text else ():
             click.echo((" " * _INDENT + highlighted(line, wanted, stem)).rstrip())
         if hit.also:
@@ -91,14 +92,22 @@ def _value(value: Scalar) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def passage(text: str, query: str, stem: Stem | None = None, length: int = _PASSAGE) -> str:
+def passage(text: str, query: str, stem: Stem | None = None) -> str:
+    """The part of a chunk that `nearest` finds."""
+    return nearest(text, query, stem)[0]
+
+
+def nearest(text: str, query: str, stem: Stem | None = None, length: int = _PASSAGE) -> tuple[str, int]:
     """The part of a chunk that shares the most words with the query, about `length` characters, whole words.
 
     It begins with a line or a sentence, if any such part has a word of the query, and holds one whole if it fits.
+
+    Returns:
+        It, and where in the text it begins; 0 where all of the text is shown.
     """
     whole = printable_text(_LEADING_HEADINGS.sub("", text)).strip("\n")
     if len(whole) <= length:
-        return whole
+        return whole, 0
     short = stem or simple_stem
     wanted = _stems(query, stem)
     stems = {word: short(word.lower()) for word in set(_WORD.findall(whole))}
@@ -120,7 +129,15 @@ def passage(text: str, query: str, stem: Stem | None = None, length: int = _PASS
         inside = [last for first, last, _ in found if best <= first and last <= end]
         cut = max(whole.rfind(" ", best, end), whole.rfind("\n", best, end), *inside[-1:])
         end = cut if cut > best else end
-    return f"{'… ' if best else ''}{whole[best:end].rstrip()}{' …' if end < len(whole) else ''}"
+    shown = f"{'… ' if best else ''}{whole[best:end].rstrip()}{' …' if end < len(whole) else ''}"
+    return shown, _begin(text, sum(1 for _ in _WORD.finditer(whole, 0, best))) if best else 0
+
+
+def _begin(text: str, n_words: int) -> int:
+    """Where the word after so many begins; what is printed differs from the text between words alone."""
+    headings = _LEADING_HEADINGS.match(text)
+    words = _WORD.finditer(text, headings.end() if headings else 0)
+    return next((word.start() for word in itertools.islice(words, n_words, None)), 0)
 
 
 def printable_text(text: str) -> str:
@@ -171,13 +188,14 @@ def simple_stem(word: str) -> str:
     return word.lower().removesuffix("s")
 
 
-def _source(hit: Hit) -> str:
-    """Document and place in it; of precomputed vectors the row's own id, too."""
+def _source(hit: Hit, begin: int) -> str:
+    """Document and place of what is shown of it; of precomputed vectors the row's own id, too."""
     source = console.printable(hit.doc_id)
-    if hit.page is not None:
-        source += f"#page={hit.page}"
-    elif hit.line is not None:
-        source += f":{hit.line}"
+    line, page = hit.position(begin)
+    if page is not None:
+        source += f"#page={page}"
+    elif line is not None:
+        source += f":{line}"
     elif hit.start:
         source += f"  {hit.start:,}-{hit.end:,}"
     if hit.chunk_id not in (hit.doc_id, f"{hit.doc_id}:{hit.start}-{hit.end}"):

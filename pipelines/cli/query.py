@@ -14,7 +14,7 @@ import click
 from ragidx.corpora.errors import QueryError
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.help import GroupedCommand
-from ragidx.pipelines.cli.hits import PER_DOCUMENT, Asked, show_answer, show_vector_answer, warnings_as_notes
+from ragidx.pipelines.cli.hits import PER_DOCUMENT, Asked, hits_json, show_answer, show_vector_answer, warnings_as_notes
 from ragidx.pipelines.cli.options import (
     device_option,
     dtype_option,
@@ -211,7 +211,7 @@ def _answer(
     if as_json:
         hits = index.search(text, instruction=instruction, **asked)
         found = {"query": text, "where": asked["where"], "k": asked["k"], "mode": index.searcher.options(**asked).mode}
-        console.print_json(found | {"hits": [hit.to_json() for hit in hits]})
+        console.print_json(found | {"hits": hits_json(index, hits, text)})
         return
     if asked["per_document"] is None:
         asked["per_document"] = PER_DOCUMENT
@@ -313,7 +313,7 @@ def _answer_lines(index: Index, queries: Path, instruction: str | None, asked: Q
     while block := list(itertools.islice(waiting, _BLOCK)):
         found = index.search_batch([text for _, text in block], instruction=instruction, **asked)
         for (name, text), hits in zip(block, found, strict=True):
-            click.echo(json.dumps({"id": name, "query": text, "hits": [hit.to_json() for hit in hits]}))
+            click.echo(json.dumps({"id": name, "query": text, "hits": hits_json(index, hits, text)}))
 
 
 def _answer_file(

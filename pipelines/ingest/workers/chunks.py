@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.language import LANGUAGE, language_finder
-from ragidx.corpora.records import Document
+from ragidx.corpora.records import Chunk, Document, Place
 from ragidx.corpora.whole import whole_of
 from ragidx.indexer.digests import digest
 from ragidx.indexer.store.rows import Row
@@ -96,7 +97,8 @@ class Cutter:
         if self._find_language is not None:
             metadata.setdefault(LANGUAGE, self._find_language(document.text))
         positions = document.positions(chunk.start for chunk in chunks)
-        for chunk, (line, page) in zip(chunks, positions, strict=True):
+        turns = _turns(document, chunks)
+        for chunk, (line, page), turned in zip(chunks, positions, turns, strict=True):
             text = self.chunker.encoded_text(chunk)
             row = Row(
                 chunk_id=chunk.id,
@@ -110,9 +112,25 @@ class Cutter:
                 metadata=metadata,
                 line=line,
                 page=page,
+                turns=turned,
             )
             items.append(Item(row, text))
         return items
+
+
+def _turns(document: Document, chunks: Sequence[Chunk]) -> list[tuple[Place, ...] | None]:
+    """Where in each chunk line and page change; None where its newlines say so, and the page stays."""
+    offsets = [place.offset for place in document.places]
+    counted = [
+        not document.parts and bisect_right(offsets, chunk.start) == bisect_left(offsets, chunk.end) for chunk in chunks
+    ]
+    turns = [] if all(counted) else document.turns()
+    begins = [turn.offset for turn in turns]
+    spans = [slice(bisect_right(begins, chunk.start), bisect_left(begins, chunk.end)) for chunk in chunks]
+    return [
+        None if by_newlines else tuple(turn._replace(offset=turn.offset - chunk.start) for turn in turns[span])
+        for chunk, span, by_newlines in zip(chunks, spans, counted, strict=True)
+    ]
 
 
 def cut_ahead(drafts: Iterable[Draft]) -> Iterator[list[Item]]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ragidx.corpora.readers.layouts import Layout
 from ragidx.corpora.records import Document, Place, Scalar, Skip
-from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.rows import TURNS, Row, turns_of
 from ragidx.pipelines.ingest.workers.chunks import Item
 from ragidx.pipelines.ingest.workers.frames import FrameError
 from ragidx.pipelines.ingest.workers.lanes import Message
@@ -29,6 +29,7 @@ _ROWS = pa.schema(
         *(pa.field("start", pa.int64()), pa.field("end", pa.int64())),
         *(pa.field("text", pa.large_string()), pa.field("heading", pa.large_string())),
         *(pa.field("text_hash", pa.binary(16)), pa.field("line", pa.int32()), pa.field("page", pa.int32())),
+        pa.field("turns", TURNS),
         pa.field("encoded", pa.large_string()),  # null where it is the text
         pa.field("ids", pa.large_binary()),  # null where they are not wanted
     ]
@@ -96,7 +97,7 @@ def _said(sent: Sent, rows: _Rows) -> list[Any]:
     own = ["draft", sent.id, sent.hash.hex(), sent.n_chars, sent.at]
     if sent.document is not None:
         d = sent.document
-        rows.add(0, 0, d.text, d.heading, *[None] * 5)
+        rows.add(0, 0, d.text, d.heading, *[None] * 6)
         fields = [_json(d.metadata), d.markdown, d.line, d.places, _json(d.file), d.parts]
         return [*own, "document", fields]
     if sent.items is None:
@@ -104,7 +105,7 @@ def _said(sent: Sent, rows: _Rows) -> list[Any]:
     for item in sent.items:
         r = item.row
         rows.add(
-            *(r.start, r.end, r.text, r.heading, r.text_hash, r.line, r.page),
+            *(r.start, r.end, r.text, r.heading, r.text_hash, r.line, r.page, r.turns),
             *(None if item.text == r.text else item.text, item.ids),
         )
     return [*own, "items", [len(sent.items), _json(sent.items[0].row.metadata) if sent.items else {}]]
@@ -162,7 +163,7 @@ def _sent(
     count, metadata = values
     shared, items = _values(metadata), []
     for _ in range(count):
-        start, end, text, heading, text_hash, line, page, longer, ids = next(rows)
+        start, end, text, heading, text_hash, line, page, turns, longer, ids = next(rows)
         if ids is not None and len(ids) % 4:
             raise ValueError("ids of another length")
         row = Row(
@@ -177,6 +178,7 @@ def _sent(
             metadata=shared,
             line=line,
             page=page,
+            turns=turns_of(turns),
         )
         items.append(Item(row, text if longer is None else longer, ids))
     return Sent(own, hashed, int(n_chars), items, at=_text(at))

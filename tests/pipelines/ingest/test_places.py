@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import time
 import zipfile
@@ -10,15 +11,21 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 import ragidx
+from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.readers import registry
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Place
-from ragidx.indexer.store.rows import Row
+from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer.store.rows import COLUMNS, Row, fixed_arrays, rows_of
 from ragidx.indexer.store.store import Store
+from ragidx.pipelines.ingest.workers.chunks import Cutter
 from ragidx.pipelines.ingest.workers.files import document_hash
+from ragidx.retriever.hit import Hit
 
 from ...corpora.readers.test_pdf import pdf
 from ..conftest import Done
@@ -48,11 +55,56 @@ def test_a_hit_knows_the_page_on_which_it_begins(tmp_path: Path) -> None:
     (hit,) = ragidx.Index(tmp_path / "index").search("Vostok lake", 1, mode="lexical")
     assert (hit.page, hit.line) == (2, None)
 
+    ragidx.build(corpus, tmp_path / "index", chunk_size=200, rebuild=True)
+
+    (hit,) = ragidx.Index(tmp_path / "index").search("Vostok lake", 1)
+    assert (hit.page, hit.position(hit.text.index("Vostok"))) == (1, (None, 2))
+    assert hit.position(hit.text.index("Tahoe")) == (None, 3)
+
 
 def test_the_place_of_a_chunk_is_that_of_its_first_character() -> None:
     document = Document("a", "one\ntwo\nthree\nfour", line=5, places=(Place(4, page=2), Place(8, line=40)))
 
     assert list(document.positions([0, 3, 4, 8, 14])) == [(5, None), (5, None), (6, 2), (40, 2), (41, 2)]
+
+
+PLACED = (
+    Document("a", "one\ntwo\nthree\nfour", line=5, places=(Place(4, page=2), Place(8, line=40))),
+    Document("a", "one\ntwo\nthree\nfour", line=5),
+    Document("a", "one\ntwo\nthree\nfour", places=(Place(0, page=1), Place(8, page=2), Place(14, page=4))),
+    Document("a", "one\ntwo\nthree\nfour", parts=(Place(0, line=5), Place(8, line=9, page=2))),
+    Document("a", "one\ntwo\nthree\nfour"),
+)
+
+
+@pytest.mark.parametrize("document", PLACED)
+@pytest.mark.parametrize("size", [1, 2, 3, 200])
+def test_a_hit_knows_the_place_of_each_of_its_characters(document: Document, size: int) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    cutter = Cutter(lambda: Chunker(ChunkSpec(size=size), tokenizer, limit=200))
+
+    for item in cutter.cut(document, b"h" * 16):
+        row = rows_of(pa.record_batch(fixed_arrays([item.row]), COLUMNS))[0]
+        hit = Hit(1, 1.0, row.text, "a", "a:0", row.start, row.end, line=row.line, page=row.page, turns=row.turns)
+        offsets = range(len(row.text))
+        assert [hit.position(at) for at in offsets] == list(document.positions(row.start + at for at in offsets))
+        assert "turns" not in hit.to_json()
+
+
+def test_the_place_that_is_shown_is_that_of_the_passage(tmp_path: Path, run: Run) -> None:
+    quiet = [f"10:0{n}:00 INFO nothing to report from the worker of part {n}" for n in range(10)]
+    (tmp_path / "app.log").write_text("\n".join([*quiet, "11:00:00 ERROR PAY_DECLINED_0x3F", *quiet]))
+    ragidx.build(tmp_path / "app.log", tmp_path / "index")
+
+    shown = run("query", "PAY_DECLINED_0x3F", "--index", tmp_path / "index").out
+    hit = json.loads(run("query", "PAY_DECLINED_0x3F", "--index", tmp_path / "index", "--json").out)["hits"][0]
+
+    line = hit["passage"]["line"]
+    assert hit["line"] == 1
+    assert f"  app.log:{line}\n" in shown
+    assert hit["passage"]["text"].startswith(f"… {[*quiet, '11:00:00 ERROR PAY_DECLINED_0x3F'][line - 1]}")
+    assert hit["passage"]["page"] is None
 
 
 def test_a_document_is_another_one_when_its_pages_move() -> None:
