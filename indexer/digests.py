@@ -51,11 +51,11 @@ class DigestTable:
             self._settle()
         self._waiting[key] = number
 
-    def extend(self, keys: Digests, numbers: NDArray[np.int64]) -> None:
-        """Enter many at once."""
+    def extend(self, keys: Digests, numbers: NDArray[np.int64], *, ordered: bool = False) -> None:
+        """Enter many at once; `ordered`: the keys are in order."""
         if not len(keys):
             return
-        order = np.argsort(keys, kind="stable")
+        order = slice(None) if ordered else np.argsort(keys, kind="stable")
         self._levels.append((keys[order], numbers[order]))
         while len(self._levels) > 1 and 2 * len(self._levels[-1][0]) >= len(self._levels[-2][0]):
             (old_keys, old_numbers), (new_keys, new_numbers) = self._levels[-2:]

@@ -117,15 +117,10 @@ class Index:
         Raises:
             IndexFormatError: the index is gone, or damaged now.
         """
-        from ragidx.indexer.store.generations import committed
-
         with self._changing:
             before = self._state
-            if committed(self._path) == before.store.manifest:
-                return False
-            self._open = Searcher.open(self._path, self._place)
-            self._open.inherit(before)
-            return True
+            self._open = Searcher.open(self._path, self._place, before)
+            return self._open is not before
 
     # -- what it is -----------------------------------------------------------------------------------------------
 
@@ -583,7 +578,7 @@ class Index:
         from ragidx.pipelines.maintain.upsert import Batch
 
         with self._changed():
-            self._batch = Batch(self._path, self._place, timeout)
+            self._batch = Batch(self._state, timeout)
             try:
                 with self._batch:
                     yield self._batch

@@ -79,6 +79,15 @@ def kept_endpoint(store: Store) -> Kept:
     return Kept(store.manifest.notes.get(KEPT_AS), store.blob(CANARY_FILE), str(store.path))
 
 
+def model_of(store: Store, spec: IndexSpec) -> Hashable:
+    """What its encoder is made of; the encoders of two states with equal ones are the same."""
+    from ragidx.indexer.encoders.endpoint import CANARY_FILE
+    from ragidx.indexer.models.address import KEPT_AS
+
+    canary = store.manifest.files.get(CANARY_FILE)
+    return spec.encoder, spec.weights, spec.template, canary and canary.sha256, store.manifest.notes.get(KEPT_AS)
+
+
 def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace) -> Encoder:
     """The encoder of an index's questions.
 

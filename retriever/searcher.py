@@ -25,11 +25,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import QueryError, lone_surrogate
 from ragidx.indexer.specs import IndexSpec
+from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.topk import Place
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.models import HERE, ModelPlace, encoder_for, shared, stored_filter
+from ragidx.retriever.models import HERE, ModelPlace, encoder_for, model_of, shared, stored_filter
 from ragidx.retriever.options import ONE_A_DOCUMENT, RunKeywords, SearchKeywords, SearchOptions, search_options
 from ragidx.retriever.ranking import Queries, Rank, needs_vectors, rank, unit_queries
 from ragidx.retriever.shaping import shaped_hits
@@ -52,11 +53,16 @@ class Searcher:
         self.store, self.place = store, place
         self.spec = IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
         self._rerankers: dict[tuple[str, str], Reranker] = {}
-        self._before: Encoder | None = None
 
     @classmethod
-    def open(cls, path: str | Path, place: ModelPlace = HERE) -> Searcher:
+    def open(cls, path: str | Path, place: ModelPlace = HERE, before: Searcher | None = None) -> Searcher:
         """The index in a folder. No model is loaded yet.
+
+        Args:
+            path: of the index.
+            place: where its model is, and where it and the search run.
+            before: a state of this index that is open, with this place. It is returned if it is still the committed
+                one; else what both have stays open, its models too.
 
         Raises:
             IndexFormatError: there is no index, or it is damaged or newer.
@@ -66,9 +72,14 @@ class Searcher:
             from ragidx.indexer.devices import check_device
 
             check_device(place.device)
-        store = Store.open(path)
+        if before is not None and committed(Path(path)) == before.store.manifest:
+            return before
+        store = Store.open(path, None if before is None else before.store)
         store.move(place.device)
-        return cls(store, place)
+        found = cls(store, place)
+        if before is not None:
+            found._inherit(before)
+        return found
 
     @property
     def dim(self) -> int:
@@ -206,12 +217,6 @@ class Searcher:
         asked = dataclasses.replace(search_options(self.store, k, where, **options), shape=ONE_A_DOCUMENT)
         return ranked_documents(self.hits(Queries(vectors=self._unit(vectors)), asked))
 
-    def inherit(self, before: Searcher) -> None:
-        """Take over the models of the state before, as far as they are the same: they stay loaded."""
-        self._rerankers = before._rerankers
-        if "encoder" in vars(before) and before.spec.encoder == self.spec.encoder:
-            self._before = before.encoder  # alive until it is asked for again
-
     # -- what the index holds -------------------------------------------------------------------------------------
 
     def rows(self, chunk_ids: Sequence[str] | None = None, *, doc_id: str | None = None) -> list[Row]:
@@ -239,6 +244,12 @@ class Searcher:
             more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
             raise QueryError(f"the index has no chunk '{missing[0]}'{more}", "ids are those that queries show")
         return self.store.rows([found[name] for name in chunk_ids])
+
+    def _inherit(self, before: Searcher) -> None:
+        """Take over the models of the state before that are the same."""
+        self._rerankers = before._rerankers
+        if "encoder" in vars(before) and model_of(before.store, before.spec) == model_of(self.store, self.spec):
+            self.encoder = before.encoder
 
     def _reranked_hits(
         self, queries: Sequence[str], instruction: str | None, options: SearchOptions

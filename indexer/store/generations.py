@@ -11,17 +11,19 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, MachineError, check_machine
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.damage import PUT_BACK, check_name, damaged
+from ragidx.indexer.store.batches import BatchCache
 from ragidx.indexer.store.manifest import (
     KEPT,
     LOCK,
     MANIFEST,
+    SEGMENTS,
     Manifest,
     NewerFormatError,
     UnavailableError,
@@ -29,6 +31,7 @@ from ragidx.indexer.store.manifest import (
     numbered_path,
     read_manifest,
 )
+from ragidx.indexer.store.segment import Segment
 
 HASHED_AT_OPEN = 64 << 20
 UNTOUCHED = "the committed state is not touched"  # the end of each message about an earlier generation
@@ -133,16 +136,18 @@ def read_numbered(folder: Path, generation: int) -> Manifest:
     return found
 
 
-def check_files(folder: Path, manifest: Manifest) -> None:
+def check_files(folder: Path, manifest: Manifest, before: Manifest | None = None) -> None:
     """Compare all sizes, and all checksums if the files together have at most `HASHED_AT_OPEN` bytes.
+
+    The files of a state that was opened before are not read again.
 
     Raises:
         IndexFormatError: a file is missing or differs from the committed one.
     """
-    files = files_of(manifest)
+    files, known = files_of(manifest), {} if before is None else files_of(before)
     small = sum(entry.bytes for entry in files.values()) <= HASHED_AT_OPEN
     for path, entry in files.items():
-        check_file(folder / path, entry, read=small)
+        check_file(folder / path, entry, read=small and known.get(path) != entry)
 
 
 def check_file(path: Path, entry: FileEntry, *, read: bool) -> None:
@@ -164,6 +169,22 @@ def check_file(path: Path, entry: FileEntry, *, read: bool) -> None:
     except OSError as fault:
         check_machine(fault, path)
         raise IndexFormatError(f"the file cannot be read: {fault.strerror}", PUT_BACK, where=str(path)) from fault
+
+
+def segments_of(folder: Path, manifest: Manifest, before: Sequence[Segment] = ()) -> list[Segment]:
+    """The segments a manifest names, in its order; no file is opened yet.
+
+    Those of a state before, which are open, are taken over if all of their files have the same checksums: an id is no
+    identity, since an index may be removed and another made in its place.
+    """
+    dim, schema, cache, found = manifest.dim, manifest.schema, BatchCache(), []
+    known = {segment.entry.id: segment for segment in before if (segment.dim, segment.schema) == (dim, schema)}
+    for entry in manifest.segments:
+        segment = known.get(entry.id)
+        if segment is None or segment.entry != entry:
+            segment = Segment(folder / SEGMENTS / entry.id, entry, dim, schema, cache)
+        found.append(segment)
+    return found
 
 
 @contextlib.contextmanager

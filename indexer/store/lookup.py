@@ -1,15 +1,17 @@
 """Lookup in an index: rows by document, rows by chunk id, vectors by the hash of their text.
 
-Ids and texts are found by digest, so memory does not depend on their lengths: 70 bytes a run of adjacent rows
-(`Documents`), some 70 bytes a row (`KnownRows`), 24 bytes a row (`CommittedVectors`). Documents and
-chunk ids are those of live rows; vectors are those of dead rows too.
+Ids and texts are found by digest, so memory does not depend on their lengths: 90 bytes a run of adjacent rows
+(`Documents`), some 70 bytes a row (`KnownRows`), 44 bytes a row (`CommittedVectors`). The larger part of these is kept
+with an open segment, for the next change. Documents and chunk ids are those of live rows; vectors are those of dead
+rows too.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -27,26 +29,24 @@ if TYPE_CHECKING:
     from ragidx.indexer.store.store import Store
 
 _DIGEST = f"S{DIGEST_BYTES}"
-_RUN = np.dtype(
-    [
-        ("document", "S16"),
-        ("hash", "V16"),
-        ("segment", "<i4"),
-        ("first", "<i4"),
-        ("count", "<i4"),
-        ("kept", "?"),
-        ("program", "?"),
-        ("dead", "?"),
-    ]
-)
+_RUN = np.dtype([("document", "S16"), ("hash", "V16"), ("first", "<i4"), ("count", "<i4")])
+_ADDED = np.dtype([*_RUN.descr, ("segment", "<i4"), ("program", "?")])
+_FLAGS = np.dtype([("kept", "?"), ("dead", "?")])
 
 
 class Documents:
-    """Runs of rows by document. `get(doc_id)` is the hash of the document as it was added."""
+    """Runs of rows by document. `get(doc_id)` is the hash of the document as it was added.
+
+    Runs are numbered: first those of the segments that were loaded, then those that were added. What is read of a
+    segment stays with it, so that a second table of the same open segments costs nothing that grows with their rows.
+    """
 
     def __init__(self) -> None:
-        self._runs = np.zeros(0, _RUN)
-        self._count = 0
+        self._loaded: list[tuple[int, Segment, NDArray[np.void]]] = []  # number, segment, runs
+        self._starts: list[int] = []  # of their numbers
+        self._n_loaded = self._count = 0
+        self._added = np.zeros(0, _ADDED)
+        self._flags = np.zeros(0, _FLAGS)
         self._table = DigestTable()
         self._asked: tuple[str | None, list[int]] = (None, [])  # a document is looked up, and then kept or popped
 
@@ -62,63 +62,57 @@ class Documents:
         program: bool = False,
     ) -> None:
         """Note that `count` rows of a segment, by its number, from row `first` on, are of this document."""
-        if self._count == len(self._runs):
-            self._runs = np.concatenate([self._runs, np.zeros(max(1024, len(self._runs)), _RUN)])
+        place = self._count - self._n_loaded
+        if place == len(self._added):
+            more = max(1024, place)
+            self._added = np.concatenate([self._added, np.zeros(more, _ADDED)])
+            self._flags = np.concatenate([self._flags, np.zeros(more, _FLAGS)])
         key = digest(doc_id)
         self._asked = (None, [])
-        self._runs[self._count] = (key, doc_hash, segment, first, count, kept, program, False)
+        self._added[place] = (key, doc_hash, first, count, segment, program)
+        self._flags[self._count] = (kept, False)
         self._table.add(key, self._count)
         self._count += 1
 
     def load(self, number: int, segment: Segment, dead: Bools | None) -> None:
-        """Note all documents of a segment that are alive."""
-        first, found = 0, []
-        for batch in segment.batches(["doc_id", "doc_hash", "whole"]):
-            ids, hashes = batch.column(0), batch.column(1)
-            gone = np.zeros(len(ids), np.bool_) if dead is None else dead[first : first + len(ids)]
-            changes = np.zeros(len(ids), np.bool_)
-            changes[0] = True
-            changes[1 + true_places(pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)))] = True
-            changes[1:] |= gone[1:] != gone[:-1]
-            starts = np.flatnonzero(changes)
-            runs = np.zeros(len(starts), _RUN)
-            runs["document"] = as_digests([digest(doc_id) for doc_id in ids.take(places_of(starts)).to_pylist()])
-            runs["hash"] = numbers_of(hashes, "V16")[starts]
-            runs["segment"], runs["first"] = number, first + starts
-            runs["count"] = np.diff(starts, append=len(ids))
-            if batch.column(2).null_count < len(ids):
-                runs["program"] = batch.column(2).is_valid().to_numpy(zero_copy_only=False)[starts]
-            found.append(runs[~gone[starts]])
-            first += len(ids)
-        self._extend(np.concatenate(found))
+        """Note all documents of a segment that are alive; all segments are loaded before anything is added."""
+        runs, keys, order = segment.kept(document_runs)
+        flags = np.zeros(len(runs), _FLAGS)
+        if dead is not None:
+            flags["dead"] = np.logical_and.reduceat(dead, runs["first"])
+            alive = ~flags["dead"][order]
+            keys, order = keys[alive], order[alive]
+        self._table.extend(keys, self._count + order.astype(np.int64), ordered=True)
+        self._loaded.append((number, segment, runs))
+        self._starts.append(self._count)
+        self._flags = np.concatenate([self._flags, flags])
+        self._count = self._n_loaded = self._count + len(runs)
+        self._asked = (None, [])
 
     def match(self, documents: Digests, hashes: NDArray[np.void]) -> Bools:
         """Which of these documents (digests of their ids, V16) are here with exactly these hashes."""
         runs = self._table.first(documents)
         same = np.zeros(len(documents), np.bool_)
         here = np.flatnonzero(runs >= 0)
-        found = self._runs[runs[here]]
-        same[here] = (found["hash"] == hashes[here]) & ~found["dead"]
+        same[here] = (self._column("hash")[runs[here]] == hashes[here]) & ~self._flags["dead"][runs[here]]
         return same
 
     def keep_all(self, documents: Digests) -> None:
         """Mark these documents, by the digests of their ids, as `keep` does."""
-        runs = self._runs[: self._count]
-        runs["kept"] |= np.isin(runs["document"], documents)
+        self._flags["kept"][: self._count] |= np.isin(self._column("document"), documents)
 
     def get(self, doc_id: str) -> bytes | None:
         """The hash of the document, None where it has no row that is alive."""
         runs = self._alive(doc_id)
-        return self._runs[runs[0]]["hash"].tobytes() if runs else None
+        return self._run(runs[0])[1]["hash"].tobytes() if runs else None
 
     def is_of_program(self, doc_id: str) -> bool:
         """Whether the document is a program's, and of no source."""
-        return any(bool(self._runs["program"][number]) for number in self._alive(doc_id))
+        return any(self._is_of_program(number) for number in self._alive(doc_id))
 
     def count_of_program(self) -> int:
         """How many documents are a program's."""
-        runs = self._runs[: self._count]
-        return len(np.unique(runs["document"][runs["program"] & ~runs["dead"]]))
+        return len(np.unique(self._column("document")[self._of_program() & ~self._flags["dead"][: self._count]]))
 
     def __len__(self) -> int:
         """The number of runs added, popped ones included."""
@@ -130,7 +124,7 @@ class Documents:
 
     def keep(self, doc_id: str) -> None:
         """Mark the document, so that `pop_others` leaves it."""
-        self._runs["kept"][self._alive(doc_id)] = True
+        self._flags["kept"][self._alive(doc_id)] = True
 
     def pop(self, doc_id: str) -> Iterator[tuple[int, int, int]]:
         """Forget a document: its runs, as (segment, first, count)."""
@@ -148,33 +142,86 @@ class Documents:
 
     def others(self) -> Digests:
         """The digests of the ids of documents that `pop_others` would forget, each once."""
-        return np.unique(self._runs["document"][self._others()])
+        return np.unique(self._column("document")[self._others()])
 
     def records(self) -> NDArray[np.void]:
         """The digests of all ids with the hashes of their documents: fields `document` (S16) and `hash` (V16)."""
-        runs = self._runs[: self._count]
-        found: NDArray[np.void] = runs[~runs["dead"]][["document", "hash"]]
+        alive = ~self._flags["dead"][: self._count]
+        found = np.zeros(int(alive.sum()), [("document", "S16"), ("hash", "V16")])
+        for name in ("document", "hash"):
+            found[name] = self._column(name)[alive]
         return found
 
-    def _extend(self, runs: NDArray[np.void]) -> None:
-        self._runs = np.concatenate([self._runs[: self._count], runs])
-        self._table.extend(runs["document"], self._count + np.arange(len(runs)))
-        self._count += len(runs)
-        self._asked = (None, [])
+    def _column(self, name: str) -> Any:
+        """One field of all runs."""
+        added = self._added[name][: self._count - self._n_loaded]
+        return np.concatenate([*(runs[name] for _, _, runs in self._loaded), added])
+
+    def _of_program(self) -> Bools:
+        added = self._added["program"][: self._count - self._n_loaded]
+        return np.concatenate([*(segment.kept(program_runs) for _, segment, _ in self._loaded), added])
+
+    def _is_of_program(self, number: int) -> bool:
+        if number >= self._n_loaded:
+            return bool(self._added["program"][number - self._n_loaded])
+        place = bisect.bisect_right(self._starts, number) - 1
+        return bool(self._loaded[place][1].kept(program_runs)[number - self._starts[place]])
 
     def _others(self) -> Ints:
-        runs = self._runs[: self._count]
-        return np.flatnonzero(~runs["kept"] & ~runs["dead"] & ~runs["program"])
+        flags = self._flags[: self._count]
+        return np.flatnonzero(~flags["kept"] & ~flags["dead"] & ~self._of_program())
 
     def _alive(self, doc_id: str) -> list[int]:
         if self._asked[0] != doc_id:
             self._asked = doc_id, self._table.find(digest(doc_id))
-        return [number for number in self._asked[1] if not self._runs[number]["dead"]]
+        return [number for number in self._asked[1] if not self._flags["dead"][number]]
+
+    def _run(self, number: int) -> tuple[int, Any]:
+        """The number of its segment, and the run."""
+        if number >= self._n_loaded:
+            run = self._added[number - self._n_loaded]
+            return int(run["segment"]), run
+        place = bisect.bisect_right(self._starts, number) - 1
+        return self._loaded[place][0], self._loaded[place][2][number - self._starts[place]]
 
     def _pop(self, number: int) -> tuple[int, int, int]:
-        run = self._runs[number]
-        run["dead"] = True
-        return int(run["segment"]), int(run["first"]), int(run["count"])
+        segment, run = self._run(number)
+        self._flags["dead"][number] = True
+        return segment, int(run["first"]), int(run["count"])
+
+
+def document_runs(segment: Segment) -> tuple[NDArray[np.void], Digests, NDArray[np.int32]]:
+    """The runs of adjacent rows of one document, dead or alive, and their digests in order with their numbers."""
+    first, found = 0, []
+    for batch in segment.batches(["doc_id", "doc_hash"]):
+        ids, hashes = batch.column(0), numbers_of(batch.column(1), "V16")
+        changes = np.ones(len(ids), np.bool_)
+        changes[1:] = hashes[1:] != hashes[:-1]  # a document that one writer added twice
+        changes[1 + true_places(pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)))] = True
+        starts = np.flatnonzero(changes)
+        runs = np.zeros(len(starts), _RUN)
+        runs["document"] = as_digests([digest(doc_id) for doc_id in ids.take(places_of(starts)).to_pylist()])
+        runs["hash"], runs["first"] = hashes[starts], first + starts
+        runs["count"] = np.diff(starts, append=len(ids))
+        found.append(runs)
+        first += len(ids)
+    every = np.concatenate(found)
+    order = np.argsort(every["document"], kind="stable").astype(np.int32)
+    return every, every["document"][order], order
+
+
+def program_runs(segment: Segment) -> Bools:
+    """Which runs of `document_runs` are of a program's documents."""
+    filled = [batch.column(0).is_valid().to_numpy(zero_copy_only=False) for batch in segment.batches(["whole"])]
+    found: Bools = np.concatenate(filled)[segment.kept(document_runs)[0]["first"]]
+    return found
+
+
+def text_rows(segment: Segment) -> tuple[Digests, NDArray[np.int32]]:
+    """The hashes of the texts in order, with their rows."""
+    hashes = np.concatenate([numbers_of(batch.column(0), _DIGEST) for batch in segment.batches(["text_hash"])])
+    order = np.argsort(hashes, kind="stable").astype(np.int32)
+    return hashes[order], order
 
 
 class CommittedVectors:
@@ -211,16 +258,15 @@ class CommittedVectors:
     def _table(self) -> DigestTable:
         """Text hash -> row, counted through all segments: the first one that is alive, else the first."""
         table, dead_rows = DigestTable(), []
-        for number, segment in enumerate(self._segments):
-            batches = segment.batches(["text_hash"])
-            hashes = np.concatenate([numbers_of(batch.column(0), _DIGEST) for batch in batches])
-            dead = self._dead[number]
-            alive = np.ones(len(hashes), np.bool_) if dead is None else ~dead
-            rows = self._starts[number] + np.arange(len(hashes))
-            table.extend(hashes[alive], rows[alive])
-            dead_rows.append((hashes[~alive], rows[~alive]))
-        for hashes, rows in dead_rows:
-            table.extend(hashes, rows)
+        for start, segment, dead in zip(self._starts[:-1], self._segments, self._dead, strict=True):
+            hashes, rows = segment.kept(text_rows)
+            if dead is not None:
+                gone = dead[rows]
+                dead_rows.append((hashes[gone], start + rows[gone]))
+                hashes, rows = hashes[~gone], rows[~gone]
+            table.extend(hashes, start + rows, ordered=True)
+        for hashes, numbers in dead_rows:
+            table.extend(hashes, numbers, ordered=True)
         return table
 
 

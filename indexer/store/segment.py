@@ -14,10 +14,10 @@ from __future__ import annotations
 import functools
 import mmap
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -43,13 +43,13 @@ from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.store import rows as columns_of
 from ragidx.indexer.store.batches import BatchCache
 from ragidx.indexer.store.entries import CHUNKS, SegmentEntry, stored_width
-from ragidx.indexer.store.manifest import SEGMENTS, Manifest
 from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, Row, Schema
 
 if TYPE_CHECKING:
     from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
 
 BATCH_ROWS = 256
+T = TypeVar("T")
 
 _NAMES, _FILLED = frozenset(COLUMNS.names), frozenset(FIXED.names)
 
@@ -70,12 +70,13 @@ class Segment:
     ) -> None:
         self.folder = folder
         self.entry = entry
-        self._cache = cache or BatchCache()
+        self._cache, self._token = cache or BatchCache(), object()
         self.dim = dim
         self._width = stored_width(entry, dim)
         self.schema = schema
         self._moved: DeviceVectors | DeviceLists | None = None
         self._narrow: dict[int, Prefixes] = {}
+        self._kept: dict[Callable[[Segment], Any], Any] = {}
 
     def map(self) -> None:
         """Map all files now and check their shape.
@@ -107,9 +108,14 @@ class Segment:
         """The k best scores (q, k) as of an exact search; with k = rows those of all rows, in no useful order."""
         return ann.search_exact(self.exact_index, _filled(queries, self.dim, self._width), k, allowed)[0]
 
+    def kept(self, read: Callable[[Segment], T]) -> T:
+        """What `read` makes of the segment; read once, since its files never change."""
+        found: T = self._kept[read] if read in self._kept else self._kept.setdefault(read, read(self))
+        return found
+
     def is_exact(self) -> bool:
         """Whether a search compares every row, and gives a row the same score for every k."""
-        return self.entry.ann is None and self._moved is None  # a GPU adds in an order that depends on the batch
+        return self.entry.ann is None and not self.is_moved  # a GPU adds in an order that depends on the batch
 
     def narrowed(self, width: int) -> Segment | Prefixes:
         """A view of the same rows with the first numbers of their vectors, for a search; itself at full width."""
@@ -122,6 +128,8 @@ class Segment:
 
     def move(self, devices: Sequence[str]) -> None:
         """Search on these devices from now on: in lists if faiss can, else in all vectors by torch."""
+        if self.is_moved:
+            return
         from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
 
         made = self.entry.ann
@@ -129,6 +137,11 @@ class Segment:
             self._moved = DeviceLists(self.ann_index, made.recipe, made.effort, self._mapped, devices)
         else:
             self._moved = DeviceVectors(self._mapped, devices)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether it is searched on a GPU."""
+        return self._moved is not None
 
     @property
     def codes(self) -> Halves:
@@ -329,7 +342,7 @@ class Segment:
 
     def _cached(self, number: int, names: Sequence[str] | None) -> Any:
         """One record batch, as `_batch` reads it."""
-        key = (self.entry.id, number, None if names is None else tuple(names))
+        key = (self._token, number, None if names is None else tuple(names))
         return self._cache.get(key, lambda: self._batch(self._reader(names), number, names))
 
     def _checked(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
@@ -384,12 +397,3 @@ def _filled(queries: NDArray[np.float32], dim: int, width: int) -> NDArray[np.fl
     """Queries (q, dim), checked, with zeros up to the stored width."""
     checked = ann.checked_queries(queries, dim)
     return checked if width == dim else np.pad(checked, ((0, 0), (0, width - dim)))
-
-
-def segments_of(folder: Path, manifest: Manifest) -> list[Segment]:
-    """The segments a manifest names, in its order; no file is opened yet."""
-    cache = BatchCache()
-    return [
-        Segment(folder / SEGMENTS / entry.id, entry, manifest.dim, manifest.schema, cache)
-        for entry in manifest.segments
-    ]

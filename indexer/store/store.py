@@ -24,11 +24,11 @@ from ragidx.indexer.ann.prefixes import check_width, shortened
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.store.deletions import Masks, read_deletions
-from ragidx.indexer.store.generations import check_files, committed, with_way_back
+from ragidx.indexer.store.generations import check_files, committed, segments_of, with_way_back
 from ragidx.indexer.store.manifest import Manifest, blob_path
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.scores import LexicalPart
-from ragidx.indexer.store.segment import Segment, segments_of
+from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.topk import RERANKED, Found, Place, rescore, search_segments
 
 __all__ = ["Found", "Place", "Row", "Store"]
@@ -51,8 +51,12 @@ class Store:
         self._blobs = blobs
 
     @classmethod
-    def open(cls, path: str | Path) -> Store:
+    def open(cls, path: str | Path, before: Store | None = None) -> Store:
         """The committed state in the folder `path`. Needs no write access.
+
+        Args:
+            path: of the index.
+            before: a state of this index that is open: the segments that both have are opened and checked no more.
 
         Raises:
             IndexFormatError: there is no index, it is of a newer format, or a file is missing or damaged.
@@ -62,8 +66,8 @@ class Store:
             manifest = committed(folder)
             try:
                 with with_way_back(folder, manifest):
-                    check_files(folder, manifest)
-                    segments = segments_of(folder, manifest)
+                    check_files(folder, manifest, None if before is None else before.manifest)
+                    segments = segments_of(folder, manifest, () if before is None else before.segments)
                     for segment in segments:
                         segment.map()
                     blobs = {name: _mapped(folder, name, entry) for name, entry in manifest.files.items()}
@@ -139,7 +143,8 @@ class Store:
 
         devices, moved = gpus(device), 0
         for segment in self.segments if devices else ():
-            if 2 * self.manifest.dim * segment.entry.rows <= ROOM_SHARE * room_on(devices):
+            room = ROOM_SHARE * room_on(devices)
+            if segment.is_moved or 2 * self.manifest.dim * segment.entry.rows <= room:
                 segment.move(devices)
                 moved += 1
         return moved

@@ -13,7 +13,7 @@ from ragidx.indexer.ann.prefixes import is_whole, prefix_files
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.deletions import read_deletions
-from ragidx.indexer.store.generations import UNTOUCHED, check_file, earlier, read_numbered
+from ragidx.indexer.store.generations import UNTOUCHED, check_file, earlier, read_numbered, segments_of
 from ragidx.indexer.store.manifest import (
     MANIFEST,
     SEGMENTS,
@@ -23,7 +23,7 @@ from ragidx.indexer.store.manifest import (
     read_manifest,
 )
 from ragidx.indexer.store.rows import NORM_TOLERANCE
-from ragidx.indexer.store.segment import BATCH_ROWS, Segment, segments_of
+from ragidx.indexer.store.segment import BATCH_ROWS, Segment
 
 
 def verify(folder: Path) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
@@ -29,16 +30,15 @@ from ragidx.indexer.writing.vacuum import highest_generation
 
 
 def read_base(
-    folder: Path, *, fingerprint: str, dim: int, index_type: str, replace: bool
+    folder: Path, asked: Mapping[str, str | int], *, replace: bool, opened: Manifest | None = None
 ) -> tuple[Manifest | None, int]:
     """The committed state, None if there is none to read, and the generation that a writer makes.
 
     Args:
         folder: of the index, its lock held.
-        fingerprint: of the vectors to be added.
-        dim: their width.
-        index_type: the requested one.
+        asked: `fingerprint` of the vectors to be added, their `dim`, and the `index_type`.
         replace: whether the writer replaces the state instead of adding to it.
+        opened: a state whose files were checked already.
 
     Raises:
         SpecError: the state has another fingerprint, width or index type.
@@ -55,9 +55,9 @@ def read_base(
             raise
         return None, highest_generation(folder) + 1
     if not replace:
-        _check_same(base, folder, {"fingerprint": fingerprint, "dim": dim, "index_type": index_type})
+        _check_same(base, folder, asked)
         with with_way_back(folder, base):
-            check_files(folder, base)
+            check_files(folder, base, opened)
     return base, base.generation + 1
 
 
@@ -80,7 +80,7 @@ def retuned(folder: Path, base: Manifest, options: IndexOptions) -> tuple[Segmen
     return tuple(_tuned(folder, entry, base.dim, options) for entry in base.segments)
 
 
-def _check_same(base: Manifest, folder: Path, asked: dict[str, str | int]) -> None:
+def _check_same(base: Manifest, folder: Path, asked: Mapping[str, str | int]) -> None:
     has = {"fingerprint": base.fingerprint, "dim": base.dim, "index_type": base.index.index_type}
     for name, value in asked.items():
         if has[name] != value:

@@ -36,6 +36,7 @@ from ragidx.indexer.lexical.spec import OFF, decided
 from ragidx.indexer.lexical.stemming import check_stemmer
 from ragidx.indexer.store.deletions import Masks, read_deletions
 from ragidx.indexer.store.entries import SegmentEntry
+from ragidx.indexer.store.generations import segments_of
 from ragidx.indexer.store.lock import Lock, now
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import (
@@ -49,7 +50,8 @@ from ragidx.indexer.store.manifest import (
     segment_id,
 )
 from ragidx.indexer.store.rows import Row, union
-from ragidx.indexer.store.segment import Segment, segments_of
+from ragidx.indexer.store.segment import Segment
+from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.base_state import read_base, retuned
 from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
 from ragidx.indexer.writing.field_bounds import FieldBounds
@@ -75,6 +77,7 @@ class StoreWriter:
         journal: whether vectors are written to the journal as soon as they are added. False for precomputed vectors;
             the journal of an interrupted build then stays.
         timeout: seconds to wait for another writer.
+        opened: a state of this index that is open: what both have of segments is not read again.
         on_stage: called during the commit with the progress of the indexes of large segments.
 
     Raises:
@@ -96,6 +99,7 @@ class StoreWriter:
         replace: bool = False,
         journal: bool = True,
         timeout: float = 0.0,
+        opened: Store | None = None,
         on_stage: OnStage = lambda stage, rows, done: None,
     ) -> None:
         self.path = Path(path)
@@ -109,10 +113,13 @@ class StoreWriter:
         self._lock = Lock(self.path, timeout)
         try:
             self.base, self._generation = read_base(
-                self.path, fingerprint=fingerprint, dim=dim, index_type=index.index_type, replace=replace
+                self.path,
+                {"fingerprint": fingerprint, "dim": dim, "index_type": index.index_type},
+                replace=replace,
+                opened=None if opened is None else opened.manifest,
             )
             vacuum(self.path)
-            self._segments = [] if self.base is None or replace else self._tuned_segments(self.base)
+            self._segments = [] if self.base is None or replace else self._tuned_segments(self.base, opened)
             self._dead: Masks = [] if self.base is None or replace else read_deletions(self.path, self.base)
         except BaseException:
             self._lock.release()
@@ -284,8 +291,9 @@ class StoreWriter:
         if self._index.lexical != OFF:
             check_stemmer(self._index.lexical)
 
-    def _tuned_segments(self, base: Manifest) -> list[Segment]:
-        return segments_of(self.path, dataclasses.replace(base, segments=retuned(self.path, base, self._index)))
+    def _tuned_segments(self, base: Manifest, opened: Store | None) -> list[Segment]:
+        tuned = dataclasses.replace(base, segments=retuned(self.path, base, self._index))
+        return segments_of(self.path, tuned, () if opened is None else opened.segments)
 
     def _check_running(self) -> None:
         if self._ended:

@@ -147,6 +147,7 @@ def writer_of(index: str | Path, store: Store, blobs: Mapping[str, bytes]) -> It
         dim=manifest.dim,
         index=manifest.index,
         blobs=blobs,
+        opened=store,
         journal=False,  # nothing is encoded: what an interrupted build has encoded stays for the next one
     ) as writer:
         if writer.base is None or writer.base.generation != manifest.generation:

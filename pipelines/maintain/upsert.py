@@ -13,7 +13,6 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -33,7 +32,6 @@ from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Item, program_draft
-from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.searcher import Searcher
 
 MAX_TEXT_CHARS = 64 * MIB
@@ -50,8 +48,7 @@ class Batch:
             batch.delete(["old"])
 
     Args:
-        path: the index folder.
-        place: where its model is and runs.
+        shown: a state of the index.
         timeout: seconds to wait for another writer.
 
     Attributes:
@@ -63,9 +60,9 @@ class Batch:
         SpecError: the index holds precomputed vectors.
     """
 
-    def __init__(self, path: Path, place: ModelPlace, timeout: float = TIMEOUT_S) -> None:
+    def __init__(self, shown: Searcher, timeout: float = TIMEOUT_S) -> None:
         self.n_added = self.n_changed = self.n_unchanged = self.n_deleted = 0
-        self._state, self._writer = _opened(path, place, timeout)
+        self._state, self._writer = _opened(shown, timeout)
         state, self._open, self._failed = self._state, True, False
         self._kinds: dict[str, str] = {}  # of fields that the index did not have
         self._documents = self._writer.known_documents()
@@ -231,11 +228,11 @@ class Batch:
         self._writer.add(rows, np.stack([vectors[row.text_hash] for row in rows]))
 
 
-def _opened(path: Path, place: ModelPlace, timeout: float) -> tuple[Searcher, StoreWriter]:
+def _opened(shown: Searcher, timeout: float) -> tuple[Searcher, StoreWriter]:
     """The committed state and a writer that goes on with it; the wait for other writers is over then."""
-    until = time.monotonic() + timeout
+    until, path, state = time.monotonic() + timeout, shown.store.path, shown
     while True:
-        state = Searcher.open(path, place)
+        state = Searcher.open(path, shown.place, state)
         manifest = state.store.manifest
         if state.spec.precomputed is not None:
             raise SpecError("the index holds precomputed vectors", "give it vectors: `add_vectors`", where=str(path))
@@ -248,6 +245,7 @@ def _opened(path: Path, place: ModelPlace, timeout: float) -> tuple[Searcher, St
                 index=manifest.index,
                 blobs={name: state.store.blob(name) for name in manifest.files},
                 timeout=max(0.0, until - time.monotonic()),
+                opened=state.store,
             )
         except SpecError:  # another spec was committed while this one waited
             if committed(path) == manifest:

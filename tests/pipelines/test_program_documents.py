@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -226,6 +227,7 @@ def test_a_killed_add_loses_itself_alone(index: Index) -> None:
 def test_any_sequence_of_changes_is_what_a_dictionary_holds(seed: int, folder: Path, tmp_path: Path) -> None:
     draw, held = random.Random(seed), dict[str, Document]()
     index = ragidx.build(folder, tmp_path / "index", chunk_size=8)
+    handles = [index, Index(index.path)]  # each change is made by one that may show an older state
     states = {index.generation: dict(held)}
     for step in range(24):
         some = [
@@ -233,6 +235,7 @@ def test_any_sequence_of_changes_is_what_a_dictionary_holds(seed: int, folder: P
             for _ in range(draw.randint(1, 4))
         ]
         gone = draw.sample(sorted(held), min(len(held), 2))
+        index = draw.choice(handles)
         match draw.choice(["add", "add", "delete", "batch", "build", "compact", "rollback"]):
             case "add":
                 index.add(some)
@@ -254,6 +257,7 @@ def test_any_sequence_of_changes_is_what_a_dictionary_holds(seed: int, folder: P
                 target = draw.choice([state.generation for state in index.history() if state.generation in states])
                 index.rollback(target)
                 held = dict(states[target])
+        index.refresh()
         states[index.generation] = dict(held)
         of_folder = {one.id: one for one in index.documents(source="docs")}
         assert {one.id: one for one in index.documents()} == of_folder | held
@@ -265,6 +269,22 @@ def test_any_sequence_of_changes_is_what_a_dictionary_holds(seed: int, folder: P
         ours, theirs = (one.search(question, k=5, mode="dense", fold=False) for one in (index, fresh))
         assert [(hit.chunk_id, hit.dense) for hit in ours] == [(hit.chunk_id, hit.dense) for hit in theirs]
     assert index.verify() == []
+
+
+def test_an_index_that_another_one_replaced_shows_nothing_of_the_old_one(index: Index, tmp_path: Path) -> None:
+    index.add([Document("a", "The mill stands by the river.")])
+    shutil.rmtree(index.path)
+    other = Index.create(index.path, chunk_size=16)
+    other.add([Document("b", "Bees dance for each other.")])
+    assert [one.id for one in index.info().segments] == [one.id for one in other.info().segments]
+
+    assert index.add([Document("a", "The mill stands by the river."), Document("b", "Bees dance.")]) == 2
+
+    assert sorted((one.id, one.text) for one in index.documents()) == [
+        ("a", "The mill stands by the river."),
+        ("b", "Bees dance."),
+    ]
+    assert {hit.doc_id for hit in index.search("bees")} == {"a", "b"}
 
 
 def test_the_command_adds_what_the_member_adds(index: Index, tmp_path: Path) -> None:
