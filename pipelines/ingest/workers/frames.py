@@ -7,6 +7,7 @@ Nothing is unpickled: a worker parses files that anyone may have written. Length
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 from collections.abc import Callable
@@ -37,6 +38,18 @@ def write(stream: BinaryIO, header: dict[str, Any], body: bytes = b"") -> None:
     stream.flush()
 
 
+def nested(body: bytes) -> tuple[dict[str, Any], bytes]:
+    """The message that is the body of another.
+
+    Raises:
+        FrameError: it is none.
+    """
+    try:
+        return read(reader(io.BytesIO(body)))
+    except EOFError as fault:
+        raise FrameError("a message that is cut short") from fault
+
+
 def read(exactly: Callable[[int], bytes | bytearray]) -> tuple[dict[str, Any], bytes]:
     """The next message.
 
@@ -63,9 +76,12 @@ def reader(stream: BinaryIO) -> Callable[[int], bytes]:
     """What reads exactly so many bytes of a stream."""
 
     def exactly(count: int) -> bytes:
-        data = stream.read(count) if count else b""
-        if len(data) < count:
-            raise EOFError
-        return data
+        data = bytearray()
+        while len(data) < count:
+            block = stream.read(count - len(data))
+            if not block:
+                raise EOFError
+            data += block
+        return bytes(data)
 
     return exactly

@@ -2,6 +2,10 @@
 
     add(header, body) -> number; messages(number) in that order -> headers and bodies
 
+A worker that reads a long file gives pieces of it to those that have nothing to do: {"kind": "piece"}, documents that
+nobody cut, becomes a task of its own, and {"kind": "piece", "task": n} takes its place among the messages. What no
+worker has begun when its turn comes is given as it is.
+
 A worker has a few tasks ahead of it. When one dies, what it worked on is tried once more by another that has nothing
 else to do; what it had begun to say is then said again, after a message {"kind": "again"}. A second death is its last
 message, {"kind": "died", "why": ...}. The other tasks of the worker go to others.
@@ -9,17 +13,19 @@ message, {"kind": "died", "why": ...}. The other tasks of the worker go to other
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
 from ragidx.corpora.errors import MachineError
+from ragidx.pipelines.ingest.workers import frames
 from ragidx.pipelines.ingest.workers.lanes import Lanes, Message
 from ragidx.pipelines.ingest.workers.process import Worker
 
 _AHEAD = 8  # tasks that a worker has at most
+_PIECES = 2  # for each worker without a task that may wait
 _AHEAD_BYTES = 1 << 15  # of messages that may be in its pipe while it works: less than any system's pipe holds
 
 
@@ -50,6 +56,9 @@ class Pool:
         self._tasks: dict[int, Message] = {}  # that are not done
         self._queue: deque[int] = deque()
         self._again: deque[int] = deque()  # that a worker died of
+        self._pieces: deque[int] = deque()  # that no worker has begun
+        self._pieces_of: dict[int, list[int]] = {}
+        self._n_promised: Counter[int] = Counter()  # pieces that the reader of a task was asked for
         self._tried: set[int] = set()
         self._cancelled: set[int] = set()
         self._questions: deque[tuple[Worker, str]] = deque()
@@ -92,11 +101,14 @@ class Pool:
             MachineError: no worker starts here.
         """
         lanes = self.lanes
-        with lanes.changed:
-            lanes.head = number
-            lanes.changed.notify_all()
         while True:
             with lanes.changed:
+                lanes.head = number
+                lanes.changed.notify_all()
+                if number in self._pieces:
+                    self._pieces.remove(number)
+                    lanes.put(number, frames.nested(self._tasks[number][1]), self._until)
+                    self._done(number)
                 self._wait(lambda: lanes.is_ready(number) or bool(self._questions or self.broken))
                 questions, self._questions = self._questions, deque()
                 if not questions and not lanes.is_ready(number):
@@ -113,14 +125,17 @@ class Pool:
     def cancel(self, number: int) -> None:
         """Nobody wants more of a task, if it is not done: its worker ends, since it may read for long."""
         with self.lanes.changed:
+            for piece in self._pieces_of.pop(number, ()):
+                self.cancel(piece)
             if number not in self._tasks:
                 self.lanes.drop(number)
                 return
             self._cancelled.add(number)
-            if number in self._queue:
-                self._queue.remove(number)
-                self._done(number)
-                return
+            for waiting in (self._queue, self._pieces):
+                if number in waiting:
+                    waiting.remove(number)
+                    self._done(number)
+                    return
             self.lanes.drop_waiting(number)
             for worker in [one for one in self._workers if one.is_ready and one.tasks and one.tasks[0] == number]:
                 worker.kill()
@@ -151,8 +166,43 @@ class Pool:
                     self._questions.append((worker, name))
                     self.lanes.changed.notify_all()
         elif worker.tasks and worker.tasks[0] not in self._cancelled:
-            return self.lanes.put(worker.tasks[0], message, self._until)
+            number = worker.tasks[0]
+            if kind == "piece":
+                message = self._piece(number, message[1])
+            elif header.get("more"):
+                self._ask(worker, number)
+            return self.lanes.put(number, message, self._until)
         return not self._closing
+
+    def _piece(self, number: int, body: bytes) -> Message:
+        """A new task for what a worker did not do, if it was asked for that."""
+        with self.lanes.changed:
+            if self._n_promised[number] <= 0:
+                return frames.nested(body)
+            piece, self._next = self._next, self._next + 1
+            self._tasks[piece] = ({**self._tasks[number][0], "task": piece, "is_piece": True}, body)
+            self.lanes.open(piece)
+            self._pieces.append(piece)
+            self._pieces_of.setdefault(number, []).append(piece)
+            self._n_promised[number] -= 1
+            self._dispatch()
+        return {"kind": "piece", "task": piece}, b""
+
+    def _ask(self, worker: Worker, number: int) -> None:
+        """Ask a worker whose file is long for pieces, if others have nothing else to do."""
+        with self.lanes.changed:
+            if self._queue or self._again or self._closing or self._is_piece(number):
+                return
+            if len(self._workers) < self._n_workers and all(one.is_ready for one in self._workers):
+                self._started()
+            free = [one for one in self._workers if one.is_ready and all(map(self._is_piece, one.tasks))]
+            n_waiting = len(self._pieces) + sum(len(one.tasks) for one in free) + sum(self._n_promised.values())
+            if (count := _PIECES * len(free) - n_waiting) > 0:
+                self._n_promised[number] += count
+                worker.send({"kind": "give", "task": number, "count": count})
+
+    def _is_piece(self, number: int) -> bool:
+        return bool(self._tasks[number][0].get("is_piece"))
 
     def _until(self, holds: Callable[[], bool]) -> bool:
         self.lanes.changed.wait_for(lambda: self._closing or holds())
@@ -160,6 +210,7 @@ class Pool:
 
     def _done(self, number: int) -> None:
         del self._tasks[number]
+        self._n_promised.pop(number, None)
         self.lanes.end(number)
         if number in self._cancelled:
             self.lanes.drop(number)
@@ -179,6 +230,7 @@ class Pool:
                 return
             if left:
                 first = left.pop(0)
+                self._n_promised.pop(first, None)
                 if first in self._cancelled:
                     self._done(first)
                 elif first in self._tried:
@@ -202,18 +254,18 @@ class Pool:
 
     def _dispatch(self) -> None:
         """Give tasks to workers that have room for them; start one if none is free and there may be more."""
-        while (self._again or self._queue) and not self._closing:
+        while (self._again or self._pieces or self._queue) and not self._closing:
             worker = self._free()
             if worker is None and len(self._workers) < self._n_workers:
                 worker = self._started()
                 if worker is None:
                     continue
-                if self._again:
+                if self._again or self._pieces:
                     return
             worker = worker or self._ahead()
             if worker is None:
                 return
-            number = (self._again or self._queue).popleft()
+            number = (self._again or self._pieces or self._queue).popleft()
             worker.tasks.append(number)
             worker.send(*self._tasks[number])
 
@@ -228,12 +280,13 @@ class Pool:
         return worker
 
     def _free(self) -> Worker | None:
-        """A worker without a task; one that has started, if a task is retried."""
-        return next((w for w in self._workers if not w.tasks and (w.is_ready or not self._again)), None)
+        """A worker without a task; one that has started, if a task is retried or a piece."""
+        any_may = not self._again and not self._pieces
+        return next((w for w in self._workers if not w.tasks and (w.is_ready or any_may)), None)
 
     def _ahead(self) -> Worker | None:
-        """A worker whose pipe takes one task more, if nothing is retried there."""
-        if self._again:
+        """A worker whose pipe takes one task more, if nothing is retried there; a piece is too large for that."""
+        if self._again or self._pieces:
             return None
         size = len(self._tasks[self._queue[0]][1]) + 2048
         calm = [w for w in self._workers if not self._tried.intersection(w.tasks)]

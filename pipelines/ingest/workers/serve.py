@@ -3,6 +3,9 @@
     stdin   {"kind": "job", ...} once, then {"kind": "task", "task": n, "source": [...]}
     stdout  {"kind": "ready"}; for each task {"kind": "open", "name": ...}, messages of events, {"kind": "end"}
             {"kind": "want", "what": "chunker"}: answered with the tokenizer's JSON, when the first text is cut
+    stdin   {"kind": "give", "task": n, "count": m}, after events with "more": other workers have nothing to do
+    stdout  {"kind": "piece"}, m times: a message of events in it, of documents that this worker did not cut
+    stdin   a task with "is_piece", for another worker, with that message in it
 
 It has one thread, limits on memory and time, no network and no process of its own, and is gone soon after its build,
 however that ended. Neither torch nor transformers nor faiss is imported here.
@@ -16,12 +19,14 @@ import dataclasses
 import math
 import os
 import resource
+import select
 import signal
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -54,53 +59,74 @@ def main() -> None:
     """Answer tasks until the build ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(os.getppid())
-    out = os.fdopen(os.dup(1), "wb", buffering=MIB)
+    stdin, out = os.fdopen(0, "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=MIB)
     os.dup2(2, 1)  # keep what libraries print out of the messages
     with contextlib.suppress(EOFError, BrokenPipeError):
-        _Worker(sys.stdin.buffer, out).run()
+        _Worker(stdin, out).run()
     os._exit(0)  # what libraries do at the end is of no use here
 
 
 class _Worker:
     """The state of a worker: its job, and the messages that came before their turn."""
 
-    def __init__(self, stdin: BinaryIO, out: BinaryIO) -> None:
-        self._exactly, self._out = frames.reader(stdin), out
+    def __init__(self, stdin: FileIO, out: BinaryIO) -> None:
+        self._stdin, self._exactly, self._out = stdin, frames.reader(stdin), out
         self._waiting: deque[Message] = deque()
+        self._n_wanted: Counter[int] = Counter()  # pieces, by task
         job, _ = frames.read(self._exactly)
-        self._limits = Limits(**job["limits"])
+        self.limits = Limits(**job["limits"])
         self._known = Known(os.fdopen(job["known"], "rb")) if job["known"] is not None else None
         options = {name: _as_tuple(value) for name, value in job["options"].items()}
         fields = {name: _as_tuple(value) for name, value in job["fields"].items()}
-        self._options = ReadOptions(**options, fields=fields, limits=self._limits)
+        self._options = ReadOptions(**options, fields=fields, limits=self.limits)
         self._cutter = _Cutter(self._chunker, language=job["language"])
-        _limit("RLIMIT_AS", self._limits.office_memory_bytes)
+        _limit("RLIMIT_AS", self.limits.office_memory_bytes)
         _limit("RLIMIT_CORE", 0)
         sys.addaudithook(_refuse)
 
     def run(self) -> None:
         """Say that it is ready, then do the tasks."""
-        self._send({"kind": "ready"})
+        self.send({"kind": "ready"})
         while True:
-            message = self._waiting.popleft() if self._waiting else frames.read(self._exactly)
-            self._do(message[0])
+            while not self._waiting:
+                self._take()
+            self._do(*self._waiting.popleft())
 
-    def _do(self, task: dict[str, Any]) -> None:
+    def _take(self) -> tuple[dict[str, Any], bytes]:
+        """Wait for a message; tasks are kept for their turn."""
+        header, body = frames.read(self._exactly)
+        if header["kind"] == "task":
+            self._waiting.append((header, body))
+        elif header["kind"] == "give":
+            self._n_wanted[header["task"]] += header["count"]
+        return header, body
+
+    def gives(self, task: int) -> bool:
+        """Whether the next documents of a task are for another worker."""
+        while select.select([self._stdin], [], [], 0)[0]:
+            self._take()
+        count = self._n_wanted[task]  # what was wanted of tasks before came too late
+        self._n_wanted = Counter({task: max(0, count - 1)})
+        self._cutter.leaves = count > 0
+        return count > 0
+
+    def _do(self, task: dict[str, Any], body: bytes) -> None:
         source = _source(task["source"])
-        self._send({"kind": "open", "name": source.name})
-        saying = _Saying(self._send, self._limits, source)
+        self.send({"kind": "open", "name": source.name})
+        saying, self._cutter.leaves = _Saying(self, task["task"], source), False
         try:
-            for draft in self._drafts(task, source, saying):
-                saying.add(draft)
+            events = self._piece(body) if task.get("is_piece") else self._drafts(task, source, saying)
+            for event in events:
+                saying.add(event)
         except (RagidxError, MemoryError) as fault:
             if isinstance(fault, MemoryError) or isinstance(fault.__cause__, MemoryError):  # of the limit that is set
-                most = shown_bytes(self._limits.office_memory_bytes)
+                most = shown_bytes(self.limits.office_memory_bytes)
                 saying.add(Skip(source.name, f"needs more than {most} of memory"))
             else:
                 saying.flush()
-                self._send({"kind": "error", "error": [type(fault).__name__, fault.message, fault.hint, fault.where]})
+                self.send({"kind": "error", "error": [type(fault).__name__, fault.message, fault.hint, fault.where]})
         saying.flush()
-        self._send({"kind": "end"})
+        self.send({"kind": "end"})
 
     def _drafts(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[codec.Sent]:
         layouts = _Noted(saying)
@@ -114,10 +140,18 @@ class _Worker:
                 document, self._cutter.left = self._cutter.left, None
             yield codec.Sent(draft.id, draft.hash, draft.n_chars, None if document else items, document, draft.at)
 
+    def _piece(self, body: bytes) -> Iterator[codec.Event]:
+        """What another worker said, with its documents cut."""
+        for event in codec.decoded(frames.nested(body)):
+            if isinstance(event, codec.Sent) and event.document is not None:
+                yield dataclasses.replace(event, items=self._cutter.cut(event.document, event.hash), document=None)
+            else:
+                yield event
+
     def _chunker(self) -> Chunker:
-        self._send({"kind": "want", "what": "chunker"})
-        while (message := frames.read(self._exactly))[0]["kind"] != "chunker":
-            self._waiting.append(message)
+        self.send({"kind": "want", "what": "chunker"})
+        while (message := self._take())[0]["kind"] != "chunker":
+            pass
         header, body = message
         if not body:
             raise _StaysError
@@ -126,15 +160,27 @@ class _Worker:
         spec, tokenizer = ChunkSpec.from_json(header["spec"]), Tokenizer.from_str(body.decode())
         return Chunker(spec, tokenizer, limit=header["limit"], takes_ids=header["ids"])
 
-    def _send(self, header: dict[str, Any], body: bytes = b"") -> None:
+    @property
+    def leaves_all(self) -> bool:
+        """Whether only the build's own process can cut."""
+        return self._cutter.stays
+
+    def send(self, header: dict[str, Any], body: bytes = b"") -> None:
         frames.write(self._out, header, body)
 
 
 class _Saying:
-    """Events of a file, sent when there are many or some time has passed."""
+    """Events of a file, sent when there are many or some time has passed.
 
-    def __init__(self, send: Any, limits: Limits, source: Source) -> None:
-        self._send, self._seconds = send, limits.office_timeout_s + source.size / MIB
+    Args:
+        worker: that sends them.
+        task: its number; of one that takes long, parts may be for another worker.
+        source: the file.
+    """
+
+    def __init__(self, worker: _Worker, task: int, source: Source) -> None:
+        self._worker, self._task, self._is_piece = worker, task, False
+        self._seconds = worker.limits.office_timeout_s + source.size / MIB
         self._begin()
         _limit_cpu(self._seconds)
 
@@ -149,12 +195,17 @@ class _Saying:
             self._n_chars += event.n_chars
             _limit_cpu(self._seconds)
         if self._n_chars > _FLUSH_CHARS or time.monotonic() - self._since > _FLUSH_S:
-            self.flush()
+            self.flush(more=True)
+            self._is_piece = self._worker.gives(self._task)
 
-    def flush(self) -> None:
-        """Send what there is."""
+    def flush(self, *, more: bool = False) -> None:
+        """Send what there is; `more`: and there will be more, perhaps."""
         if self._events:
-            self._send(*codec.encoded(self._events))
+            header, body = codec.encoded(self._events)
+            if self._is_piece:
+                self._worker.send({"kind": "piece"}, b"".join(frames.packed(header, body)))
+            else:
+                self._worker.send({**header, "more": more and not self._worker.leaves_all}, body)
         self._begin()
 
 
@@ -176,19 +227,21 @@ class _Cutter(Cutter):
 
     Attributes:
         left: the document that was not cut.
+        leaves: whether documents are left to others.
+        stays: whether the tokenizer did not come.
     """
 
     left: Document | None = None
-    _stays = False
+    leaves = stays = False
 
     def cut(self, document: Document, doc_hash: bytes) -> list[Item]:
         """The chunks, with their ids where the encoder takes them; or none."""
-        if not self._stays:
+        if not self.stays and not self.leaves:
             try:
                 items = super().cut(document, doc_hash)
                 return self._with_ids(items) if self.chunker.takes_ids else items
             except _StaysError:
-                self._stays = True
+                self.stays = True
         self.left = document
         return []
 

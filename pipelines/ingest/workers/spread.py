@@ -48,6 +48,7 @@ PAYS_BYTES = 4 * MIB
 """Of plain files that are read: fewer are read sooner here than a worker starts."""
 
 _READER = "the reader"
+_LOSES_THE_REST = (_READER, "needs more than")  # why nothing more of a file is taken
 _AHEAD_BYTES = 64 * MIB
 _AHEAD_FILES = 2048
 _WHOLE_BYTES = 64 * MIB  # a text that is larger needs more memory than a worker has
@@ -128,10 +129,10 @@ class Spread(Files):
             self.layouts.decided(*call)
         if len(entry.tasks) > 1:
             joined = _Joined(SourceFile(source=source, options=self.options, on_skip=self.on_skip))
-        for event in itertools.chain.from_iterable(_events(source, pool.messages(task)) for task in entry.tasks):
+        for event in itertools.chain.from_iterable(_events(source, pool, task) for task in entry.tasks):
             if isinstance(event, Skip):
                 self.on_skip(event if joined is None else joined.skip(event))
-                if event.where == source.name and event.reason.startswith(_READER):
+                if event.where == source.name and event.reason.startswith(_LOSES_THE_REST):
                     break
             elif isinstance(event, codec.Decided):
                 self.layouts.decided(event.name, event.layout)
@@ -199,7 +200,7 @@ def _task(source: Source, layouts: Mapping[str, Layout], part: Part | None) -> M
     }, b""
 
 
-def _events(source: Source, messages: Iterator[Message]) -> Iterator[codec.Event]:
+def _events(source: Source, pool: Pool, task: int) -> Iterator[codec.Event]:
     """What a task gives; what is said again after a worker died is given once.
 
     Raises:
@@ -207,15 +208,19 @@ def _events(source: Source, messages: Iterator[Message]) -> Iterator[codec.Event
     """
     n_given = n_passed = 0
     try:
-        for message in messages:
-            kind = message[0].get("kind")
+        for message in pool.messages(task):
+            kind, events = message[0].get("kind"), iter(list[codec.Event]())
             if kind == "again":
                 n_passed = 0
             elif kind == "error":
                 raise _error(message[0]["error"])
             elif kind == "died":
                 yield Skip(source.name, f"{_READER} {message[0]['why']}")
-            for event in codec.decoded(message) if kind == "events" else ():
+            elif kind == "piece" and isinstance(piece := message[0].get("task"), int):
+                events = _events(source, pool, piece)
+            elif kind == "events":
+                events = iter(codec.decoded(message))
+            for event in events:
                 n_passed += 1
                 if n_passed > n_given:
                     n_given += 1

@@ -1,7 +1,7 @@
 """Tasks that end in any order, workers that die at any place: the results are those of the tasks one after another."""
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import MachineError
+from ragidx.pipelines.ingest.workers import frames
 from ragidx.pipelines.ingest.workers.lanes import Lanes, Message
 from ragidx.pipelines.ingest.workers.pool import Pool
 
@@ -19,7 +20,7 @@ class Machine:
 
     def __init__(self, seed: int, deadly: dict[int, int], n_workers: int, memory: int = 3000) -> None:
         self.chance, self.deadly, self.workers = random.Random(seed), deadly, list[Fake]()
-        self.asked = 0
+        self.asked = self.given = 0
         self.pool = Pool(n_workers, self.make, Lanes(memory, 1 << 20), {"word": self.word}, self.wait)
 
     def make(self, heard: Callable[..., bool], ended: Callable[..., None]) -> "Fake":
@@ -43,32 +44,42 @@ class Machine:
 class Fake:
     def __init__(self, machine: Machine, heard: Callable[..., bool], ended: Callable[..., None]) -> None:
         self.machine, self.heard, self.ended = machine, heard, ended
-        self.tasks, self.is_ready, self.is_dead = deque[int](), False, False
+        self.tasks, self.is_ready, self.is_dead, self.number = deque[int](), False, False, -1
         self.inbox, self.script = deque[Message](), deque[Message]([({"kind": "ready"}, b"")])
+        self.wanted = Counter[int]()
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
         if header["kind"] == "task":
             self.inbox.append((header, body))
+        elif header["kind"] == "give":
+            self.wanted[header["task"]] += header["count"]
 
     def can_step(self) -> bool:
         return not self.is_dead and bool(self.script or self.inbox)
 
     def step(self) -> None:
         if not self.script:
-            task, _ = self.inbox.popleft()
-            number = task["task"]
-            says = [({"kind": "events", "said": [number, part]}, bytes(400)) for part in range(task["parts"])]
+            task, body = self.inbox.popleft()
+            number = self.number = task["task"]
+            own = [
+                ({"kind": "events", "said": [number, part], "more": True}, bytes(400)) for part in range(task["parts"])
+            ]
+            says = [frames.nested(body)] if "is_piece" in task else own
             wants = [({"kind": "want", "what": "word"}, b"")] if number % 3 == 0 else []
             if self.machine.deadly.get(number, 0) > 0:
                 self.machine.deadly[number] -= 1
-                self.script.extend([*wants, *says[: task["parts"] // 2], ({"kind": "die"}, b"")])
+                self.script.extend([*wants, *says[: len(says) // 2], ({"kind": "die"}, b"")])
             else:
                 self.script.extend([*wants, *says, ({"kind": "end"}, b"")])
-        message = self.script.popleft()
-        if message[0]["kind"] == "die":
+        header, body = self.script.popleft()
+        if header["kind"] == "die":
             self.kill()
+        elif header["kind"] == "events" and self.wanted[self.number] > 0:
+            self.wanted[self.number] -= 1
+            self.machine.given += 1
+            self.heard(self, ({"kind": "piece"}, b"".join(frames.packed(header, body))))
         else:
-            self.heard(self, message)
+            self.heard(self, (header, body))
 
     def kill(self) -> None:
         if not self.is_dead:
@@ -78,24 +89,29 @@ class Fake:
     close = kill
 
 
+def said(pool: Pool, task: int) -> list[object]:
+    """What is said of a task, and of the pieces of it."""
+    found: list[object] = []
+    for header, _ in pool.messages(task):
+        if header["kind"] == "again":
+            found.clear()
+        elif header["kind"] == "piece":
+            found += said(pool, int(str(header["task"])))
+        else:
+            found.append(header.get("why") or header["said"])
+    return found
+
+
 @given(st.lists(st.integers(0, 5), max_size=40), st.integers(1, 5), st.integers(0, 2**32), st.data())
 def test_results_come_in_the_order_of_the_tasks(
     parts: list[int], n_workers: int, seed: int, data: st.DataObject
 ) -> None:
     numbers = st.integers(0, max(0, len(parts) - 1))
     deadly = data.draw(st.dictionaries(numbers, st.integers(1, 2), max_size=4))
-    machine, found = Machine(seed, dict(deadly), n_workers), list[list[object]]()
+    machine = Machine(seed, dict(deadly), n_workers)
 
     with machine.pool as pool:
-        tasks = [pool.add({"parts": count}) for count in parts]
-        for task in tasks:
-            said: list[object] = []
-            for header, _ in pool.messages(task):
-                if header["kind"] == "again":
-                    said.clear()
-                else:
-                    said.append(header.get("why") or header["said"])
-            found.append(said)
+        found = [said(pool, task) for task in [pool.add({"parts": count}) for count in parts]]
 
     whole = [[[number, part] for part in range(count)] for number, count in enumerate(parts)]
     dead = [[*one[: len(one) // 2], "ended by SIGSEGV"] for one in whole]
@@ -119,6 +135,20 @@ def test_a_task_that_nobody_wants_does_not_stop_the_others(n_workers: int, seed:
                 pool.cancel(task)
 
     assert found == {task: 4 for task in range(20) if task not in unwanted}
+
+
+@given(st.integers(2, 5), st.integers(0, 2**32), st.dictionaries(st.integers(0, 30), st.just(1), max_size=4))
+def test_a_long_task_is_done_by_all_workers_and_given_in_order(
+    n_workers: int, seed: int, deadly: dict[int, int]
+) -> None:
+    machine = Machine(seed, dict(deadly), n_workers)
+
+    with machine.pool as pool:
+        found = [said(pool, task) for task in [pool.add({"parts": count}) for count in (2, 40, 1)]]
+
+    assert found == [[[number, part] for part in range(count)] for number, count in enumerate((2, 40, 1))]
+    assert machine.given >= 5
+    assert len(machine.workers) <= n_workers + len(deadly)
 
 
 def test_workers_that_cannot_start_are_an_error() -> None:

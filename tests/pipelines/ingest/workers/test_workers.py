@@ -8,10 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -103,6 +106,41 @@ def test_a_large_file_is_divided_and_read_as_one(tmp_path: Path, monkeypatch: py
             file.write(json.dumps({"a": {"b": " ".join(WORDS)}, "kind": number % 3, "name": f"No. {number}"}) + "\n")
 
     assert read(Spread, tmp_path, workers=3) == read(Files, tmp_path)
+
+
+def large(folder: Path, ending: str) -> Path:
+    """A file that takes a worker some seconds."""
+    chance, path = random.Random(1), folder / f"large.{ending}"
+    texts = [" ".join(chance.choices(WORDS, k=2000)) for _ in range(90)]
+    if ending == "csv":
+        path.write_text("ticket_id,body\n" + "".join(f"T-{n},{text}\n" for n, text in enumerate(texts)))
+    elif ending == "jsonl":
+        path.write_text("".join(json.dumps({"ticket_id": n, "body": text}) + "\n" for n, text in enumerate(texts)))
+    elif ending == "parquet":
+        pq.write_table(pa.table({"key": range(len(texts)), "body": texts}), path, row_group_size=20)
+    elif ending == "mbox":
+        path.write_text("".join(f"From a\nSubject: S{n}\n\n{text}\n\n" for n, text in enumerate(texts)))
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            for n, text in enumerate(texts):
+                archive.writestr(f"{n}.{('txt', 'html', 'md')[n % 3]}", text)
+    return path
+
+
+@linux
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "mbox", "zip"])
+def test_a_large_file_that_one_worker_reads_is_cut_by_all(tmp_path: Path, ending: str) -> None:
+    large(tmp_path, ending)
+    found, most = list[Any](), 0
+    files = Spread(ReadOptions(), Layouts(), Cutter(chunker), pytest.fail, workers=3)
+
+    for source, drafts in files.drafts(sources(tmp_path, on_skip=pytest.fail)):
+        for draft in drafts:
+            found.append((source.name, draft.id, draft.hash, draft.n_chars, draft.cut()))
+            most = max(most, len(children()))
+
+    assert found == read(Files, tmp_path)[0]
+    assert most == 3
 
 
 def test_a_document_that_is_known_comes_without_its_text(tmp_path: Path) -> None:
