@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from ragidx.corpora.records import Chunk, Document, Skip
     from ragidx.corpora.spec import ChunkSpec
-    from ragidx.indexer.encoders.load import load_encoder
+    from ragidx.indexer.encoders.load import load_embedder, load_encoder
     from ragidx.indexer.filters.filter import EmbedFilter
     from ragidx.indexer.specs import FilterSpec
     from ragidx.pipelines.index import Index, build
@@ -62,6 +62,7 @@ __all__ = [
     "Skip",
     "SpecError",
     "build",
+    "load_embedder",
     "load_encoder",
 ]
 
@@ -88,6 +89,7 @@ _HOMES = {
     "Skip": "corpora.records",
     "SpecError": "corpora.errors",
     "build": "pipelines.index",
+    "load_embedder": "indexer.encoders.load",
     "load_encoder": "indexer.encoders.load",
 }
 # Adapters are imported as ragidx.frameworks.langchain.

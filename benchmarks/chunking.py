@@ -179,7 +179,7 @@ def quality(arguments):
         for name, kind in kinds.items():
             building.Chunker = kind
             with tempfile.TemporaryDirectory() as room:
-                report = ragidx.build(arguments.evalset, room, chunk_size=size, lexical=False).report
+                report = ragidx.build(arguments.evalset, room, chunks=ChunkSpec(size=size), lexical=False).report
                 ranked = ragidx.Index(room).rank_documents(list(queries.values()), 100, mode="dense")
             names = [[document for document, _ in one] for one in ranked]
             gains = np.array([ndcg(one, qrels[query]) for one, query in zip(names, queries, strict=True)])

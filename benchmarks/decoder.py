@@ -19,6 +19,7 @@ from scipy.stats import bootstrap, rankdata
 
 import ragidx
 from ragidx.indexer.encoders.methods import filter_spec
+from ragidx.indexer.specs import FilterSpec
 
 METHODS = ("classical", "echo", "llm2vec", "prompteol")
 FILTERS = ({"name": "none"}, {"tau": 2.0}, {"tau": 4.0}, {"tau": 8.0}, {"tau": 8.0, "offset": 64})
@@ -60,7 +61,7 @@ def main():
         gold, cosines = similarity(encoder, arguments.evalsets / "stsb" / "test.tsv", arguments.cache)
         found = []
         for number, filter_ in enumerate(FILTERS):
-            spec = filter_spec(encoder.files, encoder.spec, **filter_)
+            spec = filter_spec(encoder.files, encoder.spec, FilterSpec(**filter_))
             found.append(cosines(spec))
             values = {"STS-B test Spearman": interval(correlations, gold, found[number])}
             if number:

@@ -159,7 +159,7 @@ def quality(arguments):
     queries = {name: text for name, text in load_queries(folder).items() if name in qrels}
     with tempfile.TemporaryDirectory() as room:
         options = {} if arguments.model == "mini" else {"filter": "none"}
-        ragidx.build(folder, room, model=arguments.model, chunk_size="none", **options)
+        ragidx.build(folder, room, model=arguments.model, chunks=ragidx.ChunkSpec(size=None), **options)
         retriever, names = ragidx.Index(room), list(queries)
 
         def measured(**how):

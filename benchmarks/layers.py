@@ -22,6 +22,7 @@ from ragidx.corpora.readers.registry import documents
 from ragidx.indexer.encoders.methods import filter_spec
 from ragidx.indexer.filters.filter import make_filter
 from ragidx.indexer.normalize import l2_normalize
+from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.evaluate.significance import ndcg
 from ragidx.pipelines.ingest.choose_layer import choose_layer
 
@@ -63,7 +64,7 @@ def main():
         texts = kept.encode_layers([found[name][:700] for name in pool])
         questions = kept.encode_layers([queries[name] for name in asked], encoder.query_instruction(None))
         for filter_ in FILTERS:
-            spec = filter_spec(encoder.files, encoder.spec, **filter_)
+            spec = filter_spec(encoder.files, encoder.spec, FilterSpec(**filter_))
             project = make_filter(spec, encoder)
             layer, scores = choose_layer(kept, project, sample)
             quality = [

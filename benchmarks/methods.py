@@ -45,7 +45,7 @@ ENCODERS = {
 def filters(encoder, chosen, preset):
     """Names and specs: none, and EmbedFilter where the model's preset starts and in the middle; or the paper's."""
     if chosen == "paper":
-        offset = filter_spec(encoder.files, encoder.spec, tau=2.0).offset
+        offset = filter_spec(encoder.files, encoder.spec, FilterSpec(tau=2.0)).offset
         yield f"tau 2, offset {offset}", FilterSpec(tau=2.0, offset=offset)
         for name in FILTERS:
             if name != "none":
@@ -55,7 +55,7 @@ def filters(encoder, chosen, preset):
     if preset:
         yield "preset's", filter_spec(encoder.files, encoder.spec)
     for tau in (2.0, 4.0, 8.0):
-        shifted = filter_spec(encoder.files, encoder.spec, tau=tau)
+        shifted = filter_spec(encoder.files, encoder.spec, FilterSpec(tau=tau))
         yield f"tau {tau:g}, offset {shifted.offset}", shifted
         yield f"tau {tau:g}, middle", FilterSpec(tau=tau)
 
@@ -67,7 +67,7 @@ def options(encoder, given, spec):
         asked = {"name": spec.name} | (asked if spec.name != "none" else {})
     elif not given and spec == filter_spec(encoder.files, encoder.spec):
         asked = {}
-    elif spec != filter_spec(encoder.files, encoder.spec, **asked):
+    elif spec != filter_spec(encoder.files, encoder.spec, FilterSpec(**asked)):
         middle = (encoder.hidden - spec.width(encoder.hidden)) // 2
         asked["offset"] = middle if spec.offset is None else spec.offset
     names = {"name": "filter", "offset": "filter-offset"}

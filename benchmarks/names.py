@@ -82,7 +82,7 @@ def asked(folder, notes):
 
 def of_set(folder, index):
     """nDCG@10 of an evaluation set by words alone, whole documents."""
-    ragidx.build(folder, index, chunk_size="none")
+    ragidx.build(folder, index, chunks=ragidx.ChunkSpec(size=None))
     found, queries = ragidx.Index(index), load_queries(folder)
     hits = {query: found.search(queries[query], 10, mode="lexical") for query in load_qrels(folder)}
     return np.mean([ndcg([hit.doc_id for hit in hits[query]], judged) for query, judged in load_qrels(folder).items()])

@@ -33,7 +33,7 @@ def main():
     every = {name: text for name, text in load_queries(arguments.evalset).items() if name in qrels}
     names = random.Random(0).sample(sorted(every), min(arguments.queries, len(every)))
     with tempfile.TemporaryDirectory() as room:
-        ragidx.build(arguments.evalset, room, chunk_size="none")
+        ragidx.build(arguments.evalset, room, chunks=ragidx.ChunkSpec(size=None))
         retriever = ragidx.Index(room)
 
         def measured(**how):

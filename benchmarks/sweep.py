@@ -13,6 +13,7 @@ from pathlib import Path
 
 from figures import record
 
+import ragidx
 from ragidx.pipelines.sweep.sweep import sweep
 
 
@@ -32,7 +33,7 @@ def main():
             arguments.evalsets / arguments.set,
             filters=filters,
             model=model,
-            chunk_size="none",
+            chunks=ragidx.ChunkSpec(size=None),
             out=None if arguments.out is None else arguments.out / name,
             on_progress=lambda stage: print(f"stage {stage.number}: {stage.name}", flush=True),
         )

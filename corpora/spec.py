@@ -12,6 +12,7 @@ import hashlib
 import json
 import types
 import typing
+from collections.abc import Set
 from typing import Any, Self, TypeAlias
 
 from ragidx.corpora.errors import SpecError
@@ -30,7 +31,24 @@ def described(default: Any, metavar: str | None, about: str) -> Any:
 
 
 class Spec:
-    """Base of the frozen dataclasses that describe a choice; subclasses are `@dataclass(frozen=True, kw_only=True)`."""
+    """Base of the frozen dataclasses that describe a choice; subclasses are `@dataclass(frozen=True)`.
+
+    Attributes:
+        given: the fields that were named when it was made; the others are at their defaults. Not compared.
+    """
+
+    given: Set[str]
+
+    def __new__(cls, *values: object, **named: object) -> Self:
+        """Take note of which fields are named."""
+        spec = super().__new__(cls)
+        object.__setattr__(spec, "given", {*(field.name for field in _fields(cls)[: len(values)]), *named})
+        return spec
+
+    def over(self, own: Self) -> Self:
+        """`own`, with the fields that were named here."""
+        assert dataclasses.is_dataclass(own)
+        return dataclasses.replace(own, **{name: getattr(self, name) for name in self.given})
 
     def __post_init__(self) -> None:
         """Refuse true and false where a number stands: in Python they are numbers.
@@ -174,7 +192,7 @@ CHUNKER = "pieces-1"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChunkSpec(Spec):
-    """How documents are cut. Part of the index's fingerprint."""
+    """How documents are cut. Of what is asked for, a field that is not named is the index's own, else the default."""
 
     size: int | None = 256  # tokens of the encoder's own tokenizer; None: whole documents
     overlap: int = 0  # tokens shared by neighbours, at most; best effort at sentence boundaries
@@ -184,12 +202,13 @@ class ChunkSpec(Spec):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.size is not None and self.size < 1:
-            raise SpecError(f"a chunk of {self.size} tokens holds nothing", "give at least 1", where="`chunk_size`")
-        if self.overlap < 0 or (self.size is not None and self.overlap >= self.size):
+            raise SpecError(f"a chunk of {self.size} tokens holds nothing", "give at least 1", where="`chunks.size`")
+        is_whole = self.given != {"overlap"}  # the size that it has to fit may be the index's own
+        if self.overlap < 0 or (is_whole and self.size is not None and self.overlap >= self.size):
             raise SpecError(
                 f"an overlap of {self.overlap} tokens does not fit chunks of {self.size}",
-                "give 0 or more, and less than `chunk_size`",
-                where="`chunk_overlap`",
+                "give 0 or more, and less than `chunks.size`",
+                where="`chunks.overlap`",
             )
 
     def to_json(self) -> dict[str, Json]:

@@ -6,7 +6,6 @@ A build with nothing to encode loads no model, but still refuses an unknown name
 from __future__ import annotations
 
 import importlib.util
-from typing import TypedDict
 
 from ragidx.corpora.errors import SpecError, missing_extra, unknown_name
 
@@ -16,15 +15,6 @@ DEVICES = ("auto", "cuda", "mps", "cpu")
 DTYPES = ("auto", "float32", "bfloat16", "float16", "mixed")  # see ragidx.indexer.encoders.precision
 # transformers' names; it also takes the name of a kernel on the hub, owner/name.
 IMPLEMENTATIONS = ("auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3", "flex_attention")
-
-
-class RunOptions(TypedDict, total=False):
-    """Where a model runs and how it computes. Vectors should not depend on it."""
-
-    device: str  # of a build also several: `cuda:0,cuda:1`
-    dtype: str
-    attn: str
-    endpoint: str | None  # the address of the server that has the model `openai:NAME`
 
 
 def missing_models(*more: str) -> list[str]:

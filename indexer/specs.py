@@ -6,14 +6,16 @@ What decides a vector is in a spec; what only decides how fast it is made (devic
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Literal, Self, TypedDict, TypeVar
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.spec import ChunkSpec, Json, Spec, described, later
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 ATTENTIONS = ("causal", "bidirectional")
 POOLINGS = ("mean", "weighted_mean", "last", "eos", "bos", "trainable")  # what they do: ragidx.indexer.encoders.pooling
@@ -78,6 +80,59 @@ class EncoderSpec(Spec):
             )
 
 
+class EncoderOptions(TypedDict, total=False):
+    """Options of an encoder: the fields of `EncoderSpec`, which says what they are, but the model; None: not set."""
+
+    revision: str | None
+    adapters: tuple[str, ...] | None
+    method: str | None
+    template: str | None
+    copies: int | None
+    pooling: str | None
+    pooler: str | None
+    attention: str | None
+    layer: int | Literal["auto"] | None  # a build knows "auto"
+    layer_norm: bool | None
+    pool_eos: bool | None
+    instruction: str | None
+    max_length: int | None
+    compute_matched: bool | None
+    truncate: str | None
+    tokenizer: str | None
+
+
+class RunOptions(TypedDict, total=False):
+    """Where a model runs and how it computes. Vectors should not depend on it."""
+
+    device: str  # of a build also several: `cuda:0,cuda:1`
+    dtype: str
+    attn: str
+    endpoint: str | None  # the address of the server that has the model `openai:NAME`
+
+
+ENCODER_OPTIONS = tuple(EncoderOptions.__annotations__)
+
+
+def written_out(function: F) -> F:
+    """Show each option of `**options: Unpack[A TypedDict]` in the signature, for `help()` and completion.
+
+    The default of one that is not said follows from its type.
+    """
+    own = inspect.signature(function)
+    *named, rest = own.parameters.values()
+    listed = function.__globals__[str(rest.annotation).removeprefix("Unpack[").removesuffix("]")]
+    kinds = {name: kind.__forward_arg__ for name, kind in listed.__annotations__.items()}
+    options = [
+        inspect.Parameter(name, rest.KEYWORD_ONLY, default=_UNSAID.get(kind), annotation=kind)
+        for name, kind in kinds.items()
+    ]
+    function.__signature__ = own.replace(parameters=[*named, *options])  # type: ignore[attr-defined]
+    return function
+
+
+_UNSAID: dict[str, Any] = {"bool": False, "str": "auto", "Sequence[str]": ()}
+
+
 @dataclass(frozen=True)
 class FilterKind:
     """What a filter keeps and needs. `ragidx.indexer.filters.filter` makes the filters.
@@ -117,11 +172,15 @@ FILTERS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FilterSpec(Spec):
-    """What of an embedding a stored vector keeps."""
+    """What of an embedding a stored vector keeps.
+
+    Of what is asked for, a field that is not named is the index's own, else the preset's.
+    """
 
     name: str = "embedfilter"  # one of FILTERS
+    _: KW_ONLY
     tau: float | None = None  # hidden width / kept width; None: keep all
     dim: int | None = None  # kept width; excludes tau
     offset: int | None = None  # embedfilter: first kept column, 0-based; None: the middle, centre-out
@@ -137,25 +196,32 @@ class FilterSpec(Spec):
             object.__setattr__(self, "tau", int(self.tau))  # 2 and 2.0 are one choice, and one fingerprint
         if self.tau is not None and self.dim is not None:
             raise SpecError(
-                f"tau={self.tau:g} and dim={self.dim} are both set", "give one of `tau` and `dim`", where="filter"
+                f"tau={self.tau:g} and dim={self.dim} are both set",
+                "give one of `filter.tau` and `filter.dim`",
+                where="filter",
             )
         if self.tau is not None and math.isnan(self.tau):
-            raise SpecError("tau=nan is not a number", "give 1 or more: hidden width / kept width", where="`tau`")
+            raise SpecError(
+                "tau=nan is not a number", "give 1 or more: hidden width / kept width", where="`filter.tau`"
+            )
         if self.tau is not None and self.tau < 1:
             raise SpecError(
-                f"tau={self.tau:g} would widen the vectors", "give 1 or more: hidden width / kept width", where="`tau`"
+                f"tau={self.tau:g} would widen the vectors",
+                "give 1 or more: hidden width / kept width",
+                where="`filter.tau`",
             )
         if self.dim is not None and self.dim < 1:
-            raise SpecError(f"dim={self.dim} keeps nothing", "give 1 or more", where="`dim`")
+            raise SpecError(f"dim={self.dim} keeps nothing", "give 1 or more", where="`filter.dim`")
         if self.offset is not None and self.offset < 0:
-            raise SpecError(f"offset={self.offset} is negative", "give 0 or more", where="`filter_offset`")
+            raise SpecError(f"offset={self.offset} is negative", "give 0 or more", where="`filter.offset`")
         if self.name == "none" and (self.tau, self.dim, self.offset) != (None, None, None):
             raise SpecError(
                 "filter 'none' keeps all raw coordinates",
-                "remove `tau`, `dim` and `filter_offset`",
+                "remove `filter.tau`, `filter.dim` and `filter.offset`",
                 where="`filter`",
             )
-        self._check_own_fields()
+        if "name" in self.given or not self.given:
+            self._check_own_fields()
 
     def _check_own_fields(self) -> None:
         """Those that only some filters have."""
@@ -165,13 +231,13 @@ class FilterSpec(Spec):
                 owners = ", ".join(owner for owner, kind in FILTERS.items() if name in kind.fields)
                 raise SpecError(
                     f"filter '{self.name}' has no {name}",
-                    f"remove `filter_{name}`, or take a filter that has one: {owners}",
-                    where=f"`filter_{name}`",
+                    f"remove `filter.{name}`, or take a filter that has one: {owners}",
+                    where=f"`filter.{name}`",
                 )
         if self.sample < 2:
-            raise SpecError(f"in a sample of {self.sample} nothing varies", "give 2 or more", where="`filter_sample`")
+            raise SpecError(f"in a sample of {self.sample} nothing varies", "give 2 or more", where="`filter.sample`")
         if self.topk < 1:
-            raise SpecError(f"topk={self.topk} counts no token", "give 1 or more", where="`filter_topk`")
+            raise SpecError(f"topk={self.topk} counts no token", "give 1 or more", where="`filter.topk`")
 
     def from_column(self, offset: int | None, hidden: int | None) -> Self:
         """With the first column that the model's preset names, as far as there is room; one that is set stays."""
@@ -191,20 +257,22 @@ class FilterSpec(Spec):
             width = hidden - offset
         if width < 1:
             given, most, option = (
-                (f"tau={self.tau:g}", hidden, "`tau`")
+                (f"tau={self.tau:g}", hidden, "`filter.tau`")
                 if self.tau is not None
-                else (f"offset={offset}", hidden - 1, "`filter_offset`")
+                else (f"offset={offset}", hidden - 1, "`filter.offset`")
             )
             raise SpecError(f"{given} leaves nothing of {hidden} dimensions", f"give at most {most}", where=option)
         if width > hidden:
             raise SpecError(
-                f"dim={width} is wider than the model, which has {hidden}", f"give at most {hidden}", where="`dim`"
+                f"dim={width} is wider than the model, which has {hidden}",
+                f"give at most {hidden}",
+                where="`filter.dim`",
             )
         if offset + width > hidden:
             raise SpecError(
                 f"columns {offset} to {offset + width} are asked for, the model has {hidden}",
-                f"give an offset of at most {hidden - width}, or a smaller `dim`",
-                where="`filter_offset`",
+                f"give an offset of at most {hidden - width}, or a smaller `filter.dim`",
+                where="`filter.offset`",
             )
         return width
 
@@ -299,102 +367,3 @@ def holds_precomputed(stored: Mapping[str, object]) -> bool:
 def stored_encoder(made_by: str) -> EncoderSpec:
     """The encoder of precomputed vectors in JSON, in an index and in reports."""
     return EncoderSpec(model=made_by, method=PRECOMPUTED, template="", pooling="own")
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A field in which the spec of an index differs from the requested one; prints as a sentence.
-
-    Args:
-        field: its name, with dots below a member: `encoder.method`.
-        old, new: its values, as in JSON.
-        words: the sentence, where the default one does not fit.
-    """
-
-    field: str
-    old: Json
-    new: Json
-    words: str = ""
-
-    def __str__(self) -> str:
-        return self.words or f"`{self.option}` is {_short(self.old)} in the index, {_short(self.new)} now"
-
-    @property
-    def option(self) -> str:
-        """The option of a build that sets the field: `tau` for `filter.tau`, `method` for `encoder.method`."""
-        member, _, name = self.field.rpartition(".")
-        return name if member not in _PREFIXED or name in _PLAIN else member if name == "name" else f"{member}_{name}"
-
-
-def differences(have: IndexSpec, want: IndexSpec) -> list[Difference]:
-    """The fields in which two specs differ, without those that follow from another or do not affect stored vectors."""
-    found = list(_differences(have.to_json(), want.to_json(), ""))
-    fields = {one.field for one in found}
-    skipped = set(_INSTRUCTION)
-    if fields & _CHOOSE_TEMPLATE:
-        skipped.add("template")  # its content follows from the option
-    if have.weights == want.weights:
-        skipped |= _NAMES
-    elif fields & _NAMES:
-        skipped.add("weights")
-    return [_named(want, one) for one in found if one.field not in skipped]
-
-
-def _named(want: IndexSpec, one: Difference) -> Difference:
-    """A difference in content, worded with the name of the template or model: a hash means nothing to a user."""
-    if want.encoder is None or one.field not in _CONTENTS:
-        return one
-    template = f"the template '{want.encoder.template}' is different in this version"
-    files = f"the files of '{want.encoder.model}' have changed"
-    return dataclasses.replace(one, words=template if one.field == "template" else files)
-
-
-def _of_encoders(*names: str) -> frozenset[str]:
-    """These fields, with the name of each encoder that an index may have."""
-    return frozenset(f"{encoder}.{name}" for encoder in ("encoder", "query_encoder") for name in names)
-
-
-_INSTRUCTION = _of_encoders("instruction")
-_CHOOSE_TEMPLATE = _of_encoders("method", "template", "copies")
-_NAMES = _of_encoders("model", "revision", "adapters", "pooler", "tokenizer")
-_CONTENTS = {"template", "weights"}
-_PREFIXED = ("filter", "chunk")  # members whose options begin with their name,
-_PLAIN = ("tau", "dim", "headings")  # but for these
-
-
-def _differences(have: dict[str, Json], want: dict[str, Json], prefix: str) -> Iterator[Difference]:
-    for name in have | want:
-        old, new = have.get(name), want.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _differences(old, new, f"{prefix}{name}.")
-        elif old != new:
-            yield Difference(f"{prefix}{name}", old, new)
-
-
-def _short(value: Json) -> str:
-    if value is None or value == []:
-        return "not set"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    text = ", ".join(map(repr, value)) if isinstance(value, list) else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def mismatch(changes: Sequence[Difference], index_type: str, where: str) -> SpecError:
-    """The error for an index with another spec.
-
-    Args:
-        changes: one or more.
-        index_type: the requested one; if only it differs, the hint is to reindex without encoding.
-        where: the index folder.
-    """
-    hint = "remove the option to update the index, name another `index`, or replace this one with `rebuild=True`"
-    what, fields = "the index was built with other options", [one.field for one in changes]
-    if set(fields) <= _CONTENTS:  # no option asked for it
-        what, hint = "the index cannot be updated", "replace it with `rebuild=True`"
-        if fields[0] == "weights":
-            hint = f"name the right folder with `model`, or {hint}"
-    elif fields == ["index_type"]:
-        reindex = f"ragidx reindex DIR --index {shlex.quote(where)} --index-type {shlex.quote(index_type)}"
-        hint += f"; '{reindex}' makes one of that type beside it, and encodes nothing"
-    return SpecError(f"{what}: {'; '.join(map(str, changes))}", hint, where=where)

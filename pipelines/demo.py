@@ -17,6 +17,7 @@ import numpy as np
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.indexer.models.locate import locate
+from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.evaluate.significance import ndcg
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.ingest.build import build
@@ -108,7 +109,7 @@ def compare(
     for method in ("echo", "prompteol"):
         on_index(method)
         # tau 1 keeps every direction, in an order in which the first numbers are a narrower filter's vector.
-        own: Mapping[str, Any] = {"model": model, "method": method, "tau": 1.0}
+        own: Mapping[str, Any] = {"model": model, "method": method, "filter": FilterSpec("embedfilter", tau=1)}
         reports[method] = build(sample_corpus(), folder / method, on_progress=on_progress, **own)
         index, half = Index(folder / method), reports[method].dim // 2
         found += [_quality(method, index, None), _quality(f"{method} + EmbedFilter", index, half)]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 
+from ragidx.indexer.specs import EncoderOptions, RunOptions, written_out
 from ragidx.retriever.models import ModelPlace
 from ragidx.retriever.options import Rerank
 from ragidx.retriever.searcher import Searcher
@@ -26,19 +27,55 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from ragidx.corpora.records import Chunk, Document, Scalar
+    from ragidx.corpora.spec import ChunkSpec
     from ragidx.indexer.ann.tuning import OnStage
-    from ragidx.indexer.specs import IndexSpec
+    from ragidx.indexer.specs import FilterSpec, IndexSpec
     from ragidx.indexer.store.manifest import Manifest
     from ragidx.indexer.store.source_list import SourceEntry
-    from ragidx.pipelines.ingest.options import BuildKeywords
     from ragidx.pipelines.ingest.report import BuildReport, OnProgress
     from ragidx.pipelines.ingest.selection import Corpus
     from ragidx.pipelines.maintain.delete import DeleteReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.pipelines.maintain.upsert import Batch
     from ragidx.pipelines.plan.plan import Plan
-    from ragidx.pipelines.vectors.build import VectorKeywords
     from ragidx.retriever.hit import Hit
+
+
+class CreateKeywords(EncoderOptions, RunOptions, total=False):
+    """How an index is made; of `RunOptions`, a build takes several devices: `cuda:0,cuda:1`."""
+
+    model: str | None  # mini, a folder, a GGUF file, ollama:NAME, smollm2, a hub id, or openai:NAME
+    filter: FilterSpec | str | None  # a name is the filter with the index's own values, else the preset's
+    chunks: ChunkSpec | None
+    index_type: str | None
+    target_recall: float | None
+    max_memory: int | str | None  # bytes, or text such as 2GB
+    stemmer: str | None  # auto (by the language of the texts), none, or a language
+    lexical: bool | None  # False: no lexical part
+
+
+class ReadKeywords(RunOptions, total=False):
+    """Which files are read (globs; one may be a str), and which of their fields: `[GLOB=]FIELD`."""
+
+    include: Sequence[str]
+    exclude: Sequence[str]
+    text_field: str | Sequence[str] | None
+    id_field: str | Sequence[str] | None
+    records: str | Sequence[str] | None  # where the records of JSON files are: `GLOB=PATH`
+    fields: Mapping[str, str | Sequence[str]] | None  # by title, speaker, context or metadata
+    workers: int | str | None  # processes that read and cut files: a number, or auto
+    strict: bool  # end at the first thing skipped or cut
+
+
+class BuildKeywords(CreateKeywords, ReadKeywords, total=False):
+    """The options of `build` and `plan`."""
+
+    language: bool | None  # name the language of each document in its metadata
+    reread: bool  # open every file again
+    restore: bool  # take in again what was deleted by hand
+    allow_removal: bool  # go on also if most of the index is gone from the corpus or the file
+    rebuild: bool  # replace the index, whatever it was made with
+
 
 Mode = Literal["dense", "lexical", "hybrid"]
 Fused = Literal["z", "rrf"]
@@ -356,11 +393,14 @@ class Index:
 
     # -- changes --------------------------------------------------------------------------------------------------
 
+    @written_out
     def build(
         self,
         sources: Corpus = None,
         *,
         vectors: str | Path | None = None,
+        vector_field: str | None = None,
+        made_by: str = "",
         on_progress: OnProgress | None = None,
         **options: Unpack[BuildKeywords],
     ) -> BuildReport:
@@ -368,24 +408,27 @@ class Index:
 
         Args:
             sources: those that are read; None: all.
-            vectors: a file of precomputed vectors, or a folder of them, in place of sources.
+            vectors: in place of sources; this and the following are as for `ragidx.build`.
+            vector_field: of the vectors.
+            made_by: of the vectors.
             on_progress: called a few times a second.
-            options: as for `ragidx.build`.
+            options: of the build.
 
         Raises:
             RagidxError: of the subclass that says what to do; the committed state is then what it was.
         """
         with self._changed():
-            self.report = built(sources, self._path, vectors=vectors, on_progress=on_progress, **options)
+            self.report = _built(sources, self._path, vectors, vector_field, made_by, on_progress, options)
         return self.report
 
+    @written_out
     def add_source(
         self,
         path: str | Path | Sequence[str | Path],
         *,
         name: str | None = None,
         on_progress: OnProgress | None = None,
-        **options: Unpack[BuildKeywords],
+        **options: Unpack[ReadKeywords],
     ) -> BuildReport:
         """Put folders or files beside the sources of the index: they alone are read and encoded, in one commit.
 
@@ -408,6 +451,7 @@ class Index:
         with self._changed():
             return remove(name, self._path)
 
+    @written_out
     def plan(
         self, sources: Corpus = None, *, on_progress: OnProgress | None = None, **options: Unpack[BuildKeywords]
     ) -> Plan:
@@ -476,36 +520,30 @@ class Index:
         )
 
     @classmethod
+    @written_out
     def create(
         cls,
         path: str | Path = "ragidx-index",
         *,
+        dim: int | None = None,
         exist_ok: bool = False,
-        **options: Unpack[BuildKeywords],
+        **options: Unpack[CreateKeywords],
     ) -> Self:
-        """An empty index, committed and open, for `add`; with `dim` alone for `add_vectors`.
+        """An empty index, committed and open, for `add`; with `dim` for `add_vectors`.
 
         Args:
             path: a folder that is empty or does not exist.
+            dim: of the vectors that will be given; None: the index is for documents.
             exist_ok: open the index that is there already, as it is.
-            options: as for `ragidx.build`: model, method, filter, chunk_size ...; `dim` alone: the dimensions of the
-                vectors that will be given.
+            options: as for `ragidx.build`.
 
         Raises:
             SpecError: there is an index, or an option is wrong.
         """
-        from ragidx.pipelines.maintain.create import create, is_free
+        from ragidx.pipelines.maintain.create import create
 
-        if is_free(Path(path), exist_ok=exist_ok):
-            dim = options.get("dim")
-            if dim is not None and len(options) == 1:
-                from ragidx.pipelines.vectors.writer import IndexWriter
-
-                with IndexWriter(path, dim) as writer:
-                    writer.commit()
-            else:
-                create(Path(path), options)
-        return cls(path)
+        create(Path(path), dim, options, exist_ok=exist_ok)
+        return cls(path, endpoint=options.get("endpoint"))
 
     def add(self, documents: Iterable[Document], *, timeout: float = 60.0) -> int:
         """Add a program's documents, or replace those of the same ids, in one commit; unchanged ones make none.
@@ -618,24 +656,33 @@ class _Refreshed:
             self._index.refresh()
 
 
+@written_out
 def build(
     sources: Corpus = None,
     index: str | Path = "ragidx-index",
     *,
     vectors: str | Path | None = None,
+    vector_field: str | None = None,
+    made_by: str = "",
     on_progress: OnProgress | None = None,
     **options: Unpack[BuildKeywords],
 ) -> Index:
     """Make or update the index of a corpus, and open it.
 
+    An option that is not given, and a field that a filter or chunks do not name, is what the index was built with, else
+    the model's preset, else the default.
+
     Args:
         sources: a folder, a file, a BEIR folder, or `-` for standard input; or several folders and files, the sources
             of the index; or these by name. Of an index that exists: those of its sources that are read; None: all.
         index: the index folder.
-        vectors: a file of precomputed vectors, or a folder of them, in place of sources.
+        vectors: a file of precomputed vectors, or a folder of them, in place of sources; then `model` is the one that
+            encodes questions.
+        vector_field: the column of the vectors, where it has a name that is not known.
+        made_by: what made the vectors, in your words; never looked up.
         on_progress: called a few times a second.
-        options: `BuildKeywords`: model, method, pooling, tau, dim, filter, chunk_size, device, strict ...
-            An option that is not given is what the index was built with, else the model's preset, else the default.
+        options: as of `ragidx build`, which says what each does: `filter=FilterSpec("embedfilter", tau=2)` for --tau,
+            `chunks=ChunkSpec(size=128)` for --chunk-size.
 
     Returns:
         The index, with what was done and skipped as `index.report`.
@@ -643,32 +690,34 @@ def build(
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
     """
-    report = built(sources, index, vectors=vectors, on_progress=on_progress, **options)
-    places: Mapping[str, Any] = {name: options[name] for name in ("endpoint",) if options.get(name)}
-    opened = Index(index, **places)
+    report = _built(sources, index, vectors, vector_field, made_by, on_progress, options)
+    opened = Index(index, endpoint=options.get("endpoint"))
     opened.report = report
     return opened
 
 
-def built(
+def _built(
     sources: Corpus,
     index: str | Path,
-    *,
     vectors: str | Path | None,
+    vector_field: str | None,
+    made_by: str,
     on_progress: OnProgress | None,
-    **options: Unpack[BuildKeywords],
+    options: BuildKeywords,
 ) -> BuildReport:
     """The report of a build, of a corpus or of precomputed vectors."""
     if vectors is None:
         from ragidx.pipelines.ingest.build import build as build_corpus
 
+        if vector_field is not None or made_by:
+            raise TypeError("vector_field and made_by are about vectors")
         return build_corpus(sources, index, on_progress=on_progress, **options)
     from ragidx.pipelines.vectors.build import build_vectors
 
     if sources is not None:
         raise TypeError("give sources or vectors, not both")
-    given: VectorKeywords = options  # type: ignore[assignment]  # it checks the names
-    return build_vectors(vectors, index, on_progress=on_progress, **given)
+    own: Any = {"vector_field": vector_field, "made_by": made_by, "on_progress": on_progress}
+    return build_vectors(vectors, index, **own, **options)
 
 
 def _given(values: Mapping[str, Any], own: Sequence[str]) -> Any:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.devices import check_device, check_dtype, check_models, choose_device
-from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, EncoderOptions, located, resolve
+from ragidx.indexer.encoders.methods import SENTENCE_TRANSFORMERS, filter_spec, located, resolve
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.models.locate import SERVED, ModelFiles
-from ragidx.indexer.specs import EncoderSpec
+from ragidx.indexer.specs import EncoderOptions, EncoderSpec, FilterSpec, RunOptions, written_out
+
+if TYPE_CHECKING:
+    from ragidx.indexer.encoders.embedder import Embedder
 
 log = logging.getLogger("ragidx.indexer")
 
@@ -35,6 +38,7 @@ class Kept:
     where: str
 
 
+@written_out
 def load_encoder(
     model: str = "mini",
     *,
@@ -63,6 +67,32 @@ def load_encoder(
     """
     files = located(model, options)
     return encoder_of(files, resolve(files, **options), device=device, dtype=dtype, attn=attn, endpoint=endpoint)
+
+
+class LoadKeywords(EncoderOptions, RunOptions, total=False):
+    """The arguments of `load_encoder` but the model."""
+
+
+@written_out
+def load_embedder(
+    model: str = "mini", *, filter: FilterSpec | str | None = None, **options: Unpack[LoadKeywords]
+) -> Embedder:
+    """A model with its filter: texts become vectors of unit length, as an index holds them.
+
+    Args:
+        model: as in `load_encoder`.
+        filter: none that is fitted on a corpus; a field that is not named, or all of it, is the model's preset's.
+        options: of `load_encoder`.
+
+    Raises:
+        RagidxError: as `load_encoder`; a filter that is not there, or does not suit the model, is a `SpecError`.
+    """
+    from ragidx.indexer.encoders.embedder import Embedder
+    from ragidx.indexer.filters.filter import make_filter
+
+    encoder = load_encoder(model, **options)
+    asked = FilterSpec(filter) if isinstance(filter, str) else filter
+    return Embedder(encoder, make_filter(filter_spec(encoder.files, encoder.spec, asked), encoder))
 
 
 def encoder_of(

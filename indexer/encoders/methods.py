@@ -6,16 +6,17 @@ defaults, which follow the papers.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, Unpack, cast
+from typing import Any, Unpack, cast
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.models.locate import SERVED, ModelFiles, find
 from ragidx.indexer.prompts.forms import forms_of
 from ragidx.indexer.prompts.instructions import instruction
 from ragidx.indexer.prompts.templates import Template, default_copies, load_template, template_of_model
-from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec
+from ragidx.indexer.specs import ENCODER_OPTIONS, POOLINGS, EncoderOptions, EncoderSpec, FilterSpec
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
 ENDPOINT = "endpoint"
@@ -53,48 +54,6 @@ METHODS: dict[str, Method] = {
 DEFAULT_METHOD = "echo"
 DEFAULT_TAU = 2.0
 AUTO_LAYER = "auto"
-
-
-class EncoderOptions(TypedDict, total=False):
-    """Options of an encoder: the fields of `EncoderSpec`, which says what they are, but the model; None: not set."""
-
-    revision: str | None
-    adapters: tuple[str, ...] | None
-    method: str | None
-    template: str | None
-    copies: int | None
-    pooling: str | None
-    pooler: str | None
-    attention: str | None
-    layer: int | Literal["auto"] | None  # a build knows "auto"
-    layer_norm: bool | None
-    pool_eos: bool | None
-    instruction: str | None
-    max_length: int | None
-    compute_matched: bool | None
-    truncate: str | None
-    tokenizer: str | None
-
-
-class FilterFields(TypedDict, total=False):
-    """Options of some filters: the fields of `FilterSpec` with the prefix `filter_`."""
-
-    filter_offset: int | None
-    filter_seed: int | None
-    filter_sample: int | None
-    filter_topk: int | None
-
-
-class FilterOptions(FilterFields, total=False):
-    """Options of a filter: the fields of `FilterSpec`; `filter` is its name. None: not set."""
-
-    filter: str | None
-    tau: float | None
-    dim: int | None
-
-
-ENCODER_OPTIONS = tuple(EncoderOptions.__annotations__)
-FILTER_OPTIONS = tuple(FilterOptions.__annotations__)
 
 
 def located(model: str, options: EncoderOptions) -> ModelFiles:
@@ -259,25 +218,35 @@ def default_filter(files: ModelFiles, spec: EncoderSpec) -> FilterSpec:
     return FilterSpec(tau=DEFAULT_TAU, offset=kept.offset)
 
 
-def filter_spec(files: ModelFiles, encoder: EncoderSpec, **asked: Unpack[FilterOptions]) -> FilterSpec:
-    """The requested filter, or the default.
+def filter_spec(
+    files: ModelFiles, encoder: EncoderSpec, asked: FilterSpec | None = None, own: FilterSpec | None = None
+) -> FilterSpec:
+    """The filter that is asked for; a field that is not named is the index's own, else the default filter's.
 
-    EmbedFilter without a width keeps every direction from its offset on. The baselines keep half of the width, as
-    EmbedFilter does by default.
+    Another filter than these keeps half of the width where nothing is said.
+
+    Args:
+        files: the model.
+        encoder: of its vectors.
+        asked: what was said of the filter; None: nothing.
+        own: the filter of the index that is updated; None: there is none.
 
     Raises:
-        SpecError: an unknown filter, or values that exclude each other.
+        SpecError: values that exclude each other.
     """
     default = default_filter(files, encoder)
-    given: dict[str, Any] = {
-        option.removeprefix("filter_"): value for option, value in asked.items() if value is not None
-    }
-    if not given:
-        return default
-    name = given["name"] = given.pop("filter", "embedfilter")
-    if name not in ("embedfilter", "none") and not {"tau", "dim"} & given.keys():
-        given["tau"] = DEFAULT_TAU
-    return FilterSpec.from_json(given).from_column(default.offset, files.hidden)
+    base = own or default
+    if asked is None:
+        return base
+    if "name" in asked.given and asked.name != base.name:
+        is_drawn = asked.name == "embedfilter"
+        base = FilterSpec(
+            asked.name, tau=None if asked.name == "none" else DEFAULT_TAU, offset=default.offset if is_drawn else None
+        )
+    if not {"tau", "dim"} & asked.given:
+        return asked.over(base)
+    base, offset = dataclasses.replace(base, tau=None, dim=None, offset=None), base.offset
+    return asked.over(base).from_column(offset, files.hidden)
 
 
 def _sentence_transformers(files: ModelFiles, given: dict[str, Any]) -> EncoderSpec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 import click
 
@@ -23,7 +23,6 @@ from ragidx.pipelines.cli.options import (
     workers_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
-from ragidx.pipelines.ingest.options import BuildKeywords
 
 
 @click.command("add-source", cls=GroupedCommand)
@@ -38,9 +37,7 @@ from ragidx.pipelines.ingest.options import BuildKeywords
 @offline_option
 @quiet_option
 @json_option
-def command(
-    paths: tuple[str, ...], name: str | None, index: Path, as_json: bool, **options: Unpack[BuildKeywords]
-) -> None:
+def command(paths: tuple[str, ...], name: str | None, index: Path, as_json: bool, **options: Any) -> None:
     """Add folders or files to the sources of an index. Only they are read and encoded.
 
     \b

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 import click
 
@@ -28,10 +28,10 @@ from ragidx.pipelines.cli.options import (
     offline_option,
     quiet_option,
     records_option,
+    with_values,
     workers_option,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
-from ragidx.pipelines.ingest.options import BuildKeywords
 from ragidx.pipelines.ingest.report import BuildReport
 
 
@@ -90,7 +90,7 @@ def command(
     as_json: bool,
     plan: bool,
     watch: bool,
-    **options: Unpack[BuildKeywords],
+    **flat: Any,
 ) -> None:
     """Make or update the index of CORPUS: folders and files, a BEIR folder, or - for standard input.
 
@@ -114,7 +114,7 @@ def command(
 
     if not corpus and vectors is None:
         corpus = configured_sources()
-    options["fields"] = configured_fields()
+    options = with_values({**flat, "fields": configured_fields()})
     build_vectors.check_usage(corpus, vectors, vector_field, index)
     if vectors is not None:
         build_vectors.build(vectors, vector_field, index, as_json, options)
@@ -137,12 +137,12 @@ def command(
     else:
         tell_report(report)
     if watch:
-        again: BuildKeywords = {**options, "rebuild": False, "restore": False}
+        again = {**options, "rebuild": False, "restore": False}
         watching.follow(index, lambda: _build(corpus, index, again, as_json=as_json))
 
 
 def _build(
-    corpus: Sequence[str] | Mapping[str, str], index: Path, options: BuildKeywords, *, as_json: bool
+    corpus: Sequence[str] | Mapping[str, str], index: Path, options: Mapping[str, Any], *, as_json: bool
 ) -> BuildReport:
     """One build, with its progress."""
     from ragidx.pipelines.ingest.build import build
@@ -159,7 +159,7 @@ def _what_next(line: ProgressLine) -> str:
     return "encoded chunks are kept, and the same command continues"
 
 
-def _plan(corpus: Sequence[str] | Mapping[str, str], index: Path, options: BuildKeywords, *, as_json: bool) -> None:
+def _plan(corpus: Sequence[str] | Mapping[str, str], index: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
     """The estimate of a build, on stdout."""
     from ragidx.pipelines.plan.plan import plan
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,12 @@ from click.core import ParameterSource
 
 from ragidx.pipelines.cli import console, describe, interrupts
 from ragidx.pipelines.cli.build_notes import tell_kept, tell_memory, tell_removed, tell_skips, with_options
+from ragidx.pipelines.cli.options import FILTER_OPTIONS
 from ragidx.pipelines.cli.progress import ProgressLine
-from ragidx.pipelines.ingest.options import QUERY_OPTIONS, BuildKeywords, StoreKeywords
+from ragidx.pipelines.ingest.options import QUERY_OPTIONS, STORE_OPTIONS
 from ragidx.pipelines.ingest.report import BuildReport, Queries
 
-_TAKEN = tuple(StoreKeywords.__annotations__)
+_QUERY = {*QUERY_OPTIONS, *FILTER_OPTIONS} - {"filter_sample", "filter_topk"}
 _TIMED_ROWS = 10_000  # fewer give no useful rate
 _COMMON = ("vectors", "vector_field", "index", "as_json", "model", "offline", "config")
 
@@ -42,20 +43,20 @@ def check_usage(corpus: Sized, vectors: str | None, vector_field: str | None, in
         and context.get_parameter_source(parameter.name or "") == ParameterSource.COMMANDLINE
     }
     for name, option in typed.items():
-        if name in QUERY_OPTIONS and "model" not in typed:
+        if name in _QUERY and "model" not in typed:
             raise click.UsageError(
                 f"{option} is about the model that encodes questions: add --model, or remove {option}"
             )
-        if name not in (*_TAKEN, *_COMMON, *QUERY_OPTIONS):
+        if name not in {*STORE_OPTIONS, *_COMMON, *_QUERY}:
             raise click.UsageError(f"{option} does not apply to precomputed vectors: remove it")
 
 
-def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, options: BuildKeywords) -> None:
+def build(vectors: str, vector_field: str | None, index: Path, as_json: bool, options: Mapping[str, Any]) -> None:
     """Build, with progress and report."""
     from ragidx.pipelines.vectors.build import build_vectors
 
     taken: dict[str, Any] = {
-        name: value for name, value in options.items() if name in ("model", *QUERY_OPTIONS, *_TAKEN)
+        name: value for name, value in options.items() if name in ("model", *QUERY_OPTIONS, *STORE_OPTIONS)
     }
     line = ProgressLine(as_json=as_json)
     with interrupts.reported(lambda: interrupts.START_AGAIN), line:

@@ -7,7 +7,7 @@ from typing import Unpack
 
 import click
 
-from ragidx.indexer.encoders.methods import EncoderOptions
+from ragidx.indexer.specs import EncoderOptions
 from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (

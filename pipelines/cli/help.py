@@ -192,7 +192,7 @@ def reasons(skipped: Mapping[str, Any]) -> dict[str, Any]:
     return {as_options(reason): value for reason, value in skipped.items()}
 
 
-_FIELD = re.compile(r"""(?<!\w)(?:'.*?'|".*?")(?!\w)|`([a-z_]+)(?:=([^`]*))?`""")  # or a quotation
+_FIELD = re.compile(r"""(?<!\w)(?:'.*?'|".*?")(?!\w)|`([a-z_.]+)(?:=([^`]*))?`""")  # or a quotation
 
 
 def _as_option(found: re.Match[str]) -> str:
@@ -217,4 +217,9 @@ def _options() -> dict[str, str]:
         "filters": "--filter",
         "index_types": "--index-type",
         "group_size": "--tokens",
+        "filter.tau": "--tau",
+        "filter.dim": "--dim",
+        "chunks.headings": "--headings",
+        **{f"filter.{name}": f"--filter-{name}" for name in ("offset", "seed", "sample", "topk")},
+        **{f"chunks.{name}": f"--chunk-{name}" for name in ("size", "overlap")},
     }

@@ -11,11 +11,11 @@ import click
 from click.core import ParameterSource
 
 from ragidx.corpora.sources import BY_RULE
-from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, FILTER_OPTIONS
-from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.indexer.specs import ENCODER_OPTIONS, EncoderSpec, FilterSpec
 from ragidx.pipelines.cli import console, lens_tables
 from ragidx.pipelines.cli.help import GroupedCommand, as_options
 from ragidx.pipelines.cli.options import (
+    FILTER_OPTIONS,
     UnicodeText,
     device_option,
     dtype_option,
@@ -23,6 +23,7 @@ from ragidx.pipelines.cli.options import (
     filter_options,
     json_option,
     offline_option,
+    with_values,
 )
 from ragidx.pipelines.ingest.report import Skips
 
@@ -34,7 +35,6 @@ _FORMATS = ("svg", "png", "json")
 
 # Options that decide a vector; `--instruction` has another meaning here than in a build.
 _ENCODER = set(ENCODER_OPTIONS) - {"instruction"}
-_FILTER = set(FILTER_OPTIONS)
 _PLACES = {"model", "adapters", "pooler"}  # where the index's own files are now
 _SPECTRUM = {"corpus", "tokens", "centred", "out"}
 _HIT = {"hit", "where"}
@@ -84,7 +84,7 @@ def command(text: str | None, index: Path | None, spectrum: bool, as_json: bool,
     ctx = click.get_current_context()
     given = {name for name in options if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     if index is not None:
-        _refuse(given & (_ENCODER | _FILTER) - _PLACES, "the index decides how its vectors are made")
+        _refuse(given & (_ENCODER | FILTER_OPTIONS) - _PLACES, "the index decides how its vectors are made")
     if spectrum:
         _refuse(given & (_HIT | _ENCODER | {"k", "instruction"}) - {"revision", "method"}, "with --spectrum")
         _show_spectrum(text, index, as_json, options)
@@ -197,7 +197,7 @@ def _located(options: dict[str, Any]) -> ModelFiles:
 def _filter_spec(files: ModelFiles, spec: EncoderSpec, options: dict[str, Any]) -> FilterSpec:
     from ragidx.indexer.encoders.methods import filter_spec
 
-    return filter_spec(files, spec, **{name: options[name] for name in _FILTER & options.keys()})
+    return filter_spec(files, spec, with_values(options).get("filter"))
 
 
 def _check_out(out: Path | None) -> None:

@@ -11,9 +11,10 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import click
 
 from ragidx.corpora.errors import lone_surrogate
+from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import INDEX_TYPES, MIN_ROWS
 from ragidx.indexer.encoders.methods import AUTO_LAYER
-from ragidx.indexer.specs import FILTERS, EncoderSpec
+from ragidx.indexer.specs import FILTERS, EncoderSpec, FilterSpec
 from ragidx.pipelines.cli.config import config_option
 from ragidx.pipelines.cli.console import QUIET
 
@@ -144,6 +145,24 @@ def chunk_options(function: F) -> F:
 def corpus_options(function: F) -> F:
     """Which files of a corpus are read, and which of their fields."""
     return _all(_CORPUS, function)
+
+
+def with_values(options: dict[str, Any]) -> dict[str, Any]:
+    """The flat options of the filter and of chunks as the values that Python takes; None: not given."""
+    given = {name: value for name, value in options.items() if value is not None}
+    filter_ = {name.removeprefix("filter_"): given[name] for name in FILTER_OPTIONS & given.keys()}
+    chunks = {name.removeprefix("chunk_"): given[name] for name in CHUNK_OPTIONS & given.keys()}
+    if "filter" in filter_:
+        filter_["name"] = filter_.pop("filter")
+    if chunks.get("size") == "none":
+        chunks["size"] = None
+    rest = {name: value for name, value in options.items() if name not in FILTER_OPTIONS | CHUNK_OPTIONS}
+    values = {"filter": FilterSpec(**filter_) if filter_ else None, "chunks": ChunkSpec(**chunks) if chunks else None}
+    return rest | {name: value for name, value in values.items() if value is not None}
+
+
+FILTER_OPTIONS = {"filter", "tau", "dim", "filter_offset", "filter_seed", "filter_sample", "filter_topk"}
+CHUNK_OPTIONS = {"chunk_size", "chunk_overlap", "headings"}
 
 
 def _all(options: Sequence[Callable[[F], F]], function: F) -> F:

@@ -17,6 +17,7 @@ from ragidx.indexer.specs import FILTERS
 from ragidx.pipelines.cli import console, interrupts, sweep_tables
 from ragidx.pipelines.cli.help import GroupedCommand
 from ragidx.pipelines.cli.options import (
+    CHUNK_OPTIONS,
     chunk_options,
     corpus_options,
     encoder_options,
@@ -26,6 +27,7 @@ from ragidx.pipelines.cli.options import (
     json_option,
     offline_option,
     records_option,
+    with_values,
 )
 from ragidx.pipelines.cli.progress import ProgressLine
 
@@ -129,6 +131,7 @@ def command(source: str, as_json: bool, out: Path | None, **options: Any) -> Non
     from ragidx.pipelines.sweep.sweep import sweep
 
     options["filters"] = options["filters"] or None
+    options |= with_values({name: options.pop(name) for name in CHUNK_OPTIONS})
     with _Lines(as_json=as_json) as lines:
         report = sweep(source, out=out, on_progress=lines.stage, on_build=lines.build, **options)
     interrupts.check()  # nothing checked after the last stage

@@ -11,10 +11,10 @@ from typing import Unpack
 from ragidx.corpora.errors import ModelError, RagidxError, SpecError
 from ragidx.indexer.devices import check_device, check_dtype, check_implementation, check_models
 from ragidx.indexer.encoders.load import check_network
-from ragidx.indexer.encoders.methods import EncoderOptions, default_filter, located, resolve
+from ragidx.indexer.encoders.methods import default_filter, located, resolve
 from ragidx.indexer.filters.unembedding import find_unembedding
 from ragidx.indexer.models.locate import ModelFiles
-from ragidx.indexer.specs import FILTERS, EncoderSpec
+from ragidx.indexer.specs import FILTERS, EncoderOptions, EncoderSpec
 from ragidx.pipelines.doctor.machine import findings
 from ragidx.pipelines.doctor.report import Check, Report
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import IndexFormatError
@@ -38,7 +38,7 @@ from ragidx.pipelines.ingest.endpoint import check_model, forget_sample, good_jo
 from ragidx.pipelines.ingest.file_cache import SeenFiles
 from ragidx.pipelines.ingest.fit_filter import Fitted, fit_on_corpus
 from ragidx.pipelines.ingest.ledger import Ledger, rules
-from ragidx.pipelines.ingest.options import BuildKeywords, build_options
+from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE, SHOWN, Missing, deleted_ids, missing
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Skips, Teller, doing, n_truncated
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
@@ -51,7 +51,7 @@ def build(
     index: str | Path = "ragidx-index",
     *,
     on_progress: OnProgress | None = None,
-    **options: Unpack[BuildKeywords],
+    **options: Any,
 ) -> BuildReport:
     """Make or update the index of a corpus.
 
@@ -60,7 +60,7 @@ def build(
             the index; or these by name. Of an index that exists: those of its sources that are read; None: all.
         index: the index folder.
         on_progress: called a few times a second.
-        options: `BuildKeywords`: model, method, pooling, tau, dim, filter, chunk_size, device, strict ...
+        options: as for `ragidx.build`.
             An option that is not given is what the index was built with, else the model's preset, else the default.
 
     Returns:
@@ -83,7 +83,7 @@ def add(
     *,
     name: str | None = None,
     on_progress: OnProgress | None = None,
-    **options: Unpack[BuildKeywords],
+    **options: Any,
 ) -> BuildReport:
     """Put folders or files beside the sources of an index: they alone are read and encoded, in one commit.
 

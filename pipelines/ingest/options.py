@@ -1,94 +1,40 @@
-"""What a user may say about a build: typed keywords at the public functions, and the one value made of them.
+"""What a user may say about a build, as one value.
 
-keywords -> `build_options` -> `BuildOptions`. The fields of a spec are not written again here: those of the encoder and
-of the filter come with `EncoderOptions` and `FilterOptions`, and travel as one member each. What they mean for an
-index, and whether the values are possible, is `ragidx.pipelines.ingest.resolve`'s.
+keywords -> `build_options` -> `BuildOptions`. The options of the encoder travel as one member; filter and chunks are
+values, of which what was named counts. What they mean for an index, and whether the values are possible, is
+`ragidx.pipelines.ingest.resolve`'s.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.corpora.field_settings import check_fields, check_settings
+from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import IndexOptions, check_index_type, memory_size
-from ragidx.indexer.devices import RunOptions, check_devices, check_dtype, check_implementation
-from ragidx.indexer.encoders.methods import ENCODER_OPTIONS, FILTER_OPTIONS, EncoderOptions, FilterFields, FilterOptions
+from ragidx.indexer.devices import check_devices, check_dtype, check_implementation
 from ragidx.indexer.lexical.spec import OFF
 from ragidx.indexer.lexical.stemming import AUTO as STEMMER_AUTO
 from ragidx.indexer.lexical.stemming import check_stemmer
+from ragidx.indexer.specs import ENCODER_OPTIONS, EncoderOptions, FilterSpec, RunOptions
 
+RUN_OPTIONS = tuple(RunOptions.__annotations__)
 
-class ChunkOptions(TypedDict, total=False):
-    """How documents are cut."""
+CORPUS_OPTIONS = ("include", "exclude", "text_field", "id_field")
+"""Which files are read, and which of their fields."""
 
-    chunk_size: int | Literal["none"] | None
-    chunk_overlap: int | None
-    headings: bool | None
+INDEX_OPTIONS = ("index_type", "target_recall", "max_memory", "stemmer", "lexical")
+"""How rows are searched."""
 
+STORE_OPTIONS = (*INDEX_OPTIONS, *CORPUS_OPTIONS, "strict", "allow_removal", "rebuild", "restore")
+"""What every build takes, of a corpus or of vectors."""
 
-class AnnOptions(TypedDict, total=False):
-    """How near vectors are found: the type of the index, what it must reach, and the bytes it may take in memory."""
-
-    index_type: str | None
-    target_recall: float | None
-    max_memory: int | str | None  # bytes, or text such as 2GB
-
-
-class LexicalOptions(TypedDict, total=False):
-    """The lexical part: which chunks have which words."""
-
-    stemmer: str | None  # auto (by the language of the texts), none, or a language
-    lexical: bool | None  # False: no lexical part
-
-
-class CorpusOptions(TypedDict, total=False):
-    """Which files of a folder are read (globs; one may be a str), and which of their fields: `[GLOB=]FIELD`."""
-
-    include: Sequence[str]
-    exclude: Sequence[str]
-    text_field: str | Sequence[str] | None
-    id_field: str | Sequence[str] | None
-
-
-class QueryKeywords(EncoderOptions, RunOptions, total=False):
-    """How the model named beside precomputed vectors encodes questions; its filter is not fitted."""
-
-    filter: str | None
-    tau: float | None
-    dim: int | None
-    filter_offset: int | None
-    filter_seed: int | None
-
-
-class StoreKeywords(AnnOptions, LexicalOptions, CorpusOptions, total=False):
-    """What every build takes, of a corpus or of vectors."""
-
-    strict: bool  # end at the first thing skipped or cut
-    allow_removal: bool  # go on also if most of the index is gone from the corpus or the file
-    rebuild: bool  # replace the index, whatever it was made with
-    restore: bool  # take in again what was deleted by hand
-
-
-class BuildKeywords(EncoderOptions, FilterOptions, RunOptions, ChunkOptions, StoreKeywords, total=False):
-    """The options of `build` and `plan`, by name."""
-
-    model: str | None
-    records: str | Sequence[str] | None  # where the records of JSON files are: `GLOB=PATH`
-    language: bool | None  # name the language of each document in its metadata
-    fields: Mapping[str, str | Sequence[str]] | None  # `[GLOB=]FIELD` by title, speaker, context or metadata
-    reread: bool  # open every file again
-    workers: int | str | None  # processes that read and cut files: a number, or auto
-
-
-class SweepKeywords(EncoderOptions, FilterFields, RunOptions, ChunkOptions, CorpusOptions, total=False):
-    """Those of a build that `sweep` takes, too; widths, filters and index types are arguments of its own."""
-
-    model: str | None
-    records: str | Sequence[str] | None
-    fields: Mapping[str, str | Sequence[str]] | None
+QUERY_OPTIONS = (*ENCODER_OPTIONS, *RUN_OPTIONS, "filter")
+"""What may be said about the model of questions, beside its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,20 +43,27 @@ class BuildOptions:
 
     Args:
         model: mini, a folder, a hub id, or `openai:NAME`.
-        encoder, filter, chunk: the options of each that were given, None never.
-        index_type, target_recall, max_memory: as in `AnnOptions`; the last in bytes.
-        stemmer, lexical: as in `LexicalOptions`.
-        device, dtype, attn, endpoint: as in `RunOptions`.
-        include, exclude, text_field, id_field: as in `CorpusOptions`.
-        records, language, fields: as in `BuildKeywords`.
-        strict, reread, restore, allow_removal, rebuild: as in `BuildKeywords`.
+        encoder: the options that were given, None never.
+        filter, chunks: of which the fields that were named count.
+        index_type, target_recall, max_memory: how near vectors are found, and in how many bytes of memory.
+        stemmer: auto (by the language of the texts), none, or a language.
+        lexical: whether chunks can be searched by their words.
+        device, dtype, attn, endpoint: as in `load_encoder`; several devices as in `cuda:0,cuda:1`.
+        include, exclude: globs of files.
+        text_field, id_field, records, fields: settings of structured files, `[GLOB=]FIELD`.
+        language: name the language of each document in its metadata.
+        strict: end at the first thing that is skipped or cut.
+        reread: open every file again.
+        restore: take in again what was deleted by hand.
+        allow_removal: go on also if most of the index is gone from the corpus or the file.
+        rebuild: replace the index, whatever it was made with.
         workers: how many processes read and cut files; None: as many as pay here.
     """
 
     model: str | None = None
     encoder: EncoderOptions = field(default_factory=EncoderOptions)
-    filter: FilterOptions = field(default_factory=FilterOptions)
-    chunk: ChunkOptions = field(default_factory=ChunkOptions)
+    filter: FilterSpec | None = None
+    chunks: ChunkSpec | None = None
     index_type: str | None = None
     target_recall: float | None = None
     max_memory: int | None = None
@@ -141,18 +94,26 @@ class BuildOptions:
         check_implementation(self.attn)
 
 
-def build_options(door: str = "build", /, **given: Unpack[BuildKeywords]) -> BuildOptions:
+OPTIONS = (*ENCODER_OPTIONS, *(one.name for one in dataclasses.fields(BuildOptions) if one.name != "encoder"))
+"""The names that a build takes."""
+
+
+def build_options(door: str = "build", /, **given: Any) -> BuildOptions:
     """The value made of keywords; `door` is the function that took them, for messages.
 
     Raises:
         SpecError: a name that no build takes, a device or number format that there is not, or text that is not a size.
     """
-    check_names(door, given, BuildKeywords.__annotations__)
-    groups = {"encoder": ENCODER_OPTIONS, "filter": FILTER_OPTIONS, "chunk": tuple(ChunkOptions.__annotations__)}
-    grouped = {name for names in groups.values() for name in names}
-    members: dict[str, Any] = {name: value for name, value in given.items() if name not in grouped}
-    for member, names in groups.items():
-        members[member] = {name: given[name] for name in names if given.get(name) is not None}  # type: ignore[literal-required]  # names of the groups
+    check_names(door, given, OPTIONS)
+    members = {name: value for name, value in given.items() if name not in ENCODER_OPTIONS}
+    members["encoder"] = {name: given[name] for name in ENCODER_OPTIONS if given.get(name) is not None}
+    if isinstance(members.get("filter"), str):
+        members["filter"] = FilterSpec(members["filter"])
+    for name, kind in (("filter", FilterSpec), ("chunks", ChunkSpec)):
+        if not isinstance(members.get(name), kind | None):
+            raise SpecError(
+                f"{members[name]!r} is no {kind.__name__}", f"give ragidx.{kind.__name__}(...)", where=f"`{name}`"
+            )
     for name in ("include", "exclude"):
         if isinstance(members.get(name), str):
             members[name] = (members[name],)
@@ -214,10 +175,6 @@ def _lexical(own: str, stemmer: str | None, lexical: bool | None) -> str:
     if lexical is None:
         return own
     return OFF if not lexical else STEMMER_AUTO if own == OFF else own
-
-
-QUERY_OPTIONS = tuple(QueryKeywords.__annotations__)
-"""What may be said about the model of questions, beside its name."""
 
 
 def check_names(door: str, given: Mapping[str, object], known: Collection[str]) -> None:

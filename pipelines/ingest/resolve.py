@@ -6,35 +6,29 @@ differs, and `rebuild` replaces the index. Loads no torch until the encoder or t
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import CHUNKER, ChunkSpec
 from ragidx.indexer.ann.index_types import AUTO, INDEX_TYPES, IndexOptions, check_index_type
-from ragidx.indexer.devices import RunOptions, check_devices, choose_device
+from ragidx.indexer.devices import check_devices, choose_device
+from ragidx.indexer.differences import Difference, differences, mismatch
 from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.load import check_network
-from ragidx.indexer.encoders.methods import (
-    OWN_MODULES,
-    EncoderOptions,
-    continued_options,
-    filter_spec,
-    located,
-)
+from ragidx.indexer.encoders.methods import OWN_MODULES, continued_options, filter_spec, located
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.models.locate import ModelFiles, find
 from ragidx.indexer.prompts.templates import load_template
-from ragidx.indexer.specs import FILTERS, Difference, EncoderSpec, IndexSpec, differences, mismatch
+from ragidx.indexer.specs import FILTERS, EncoderOptions, EncoderSpec, IndexSpec, RunOptions
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.ingest.options import BuildOptions, ChunkOptions, LexicalOptions, index_options
+from ragidx.pipelines.ingest.options import BuildOptions, index_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE
 from ragidx.retriever.models import FILTER_FILE, kept_endpoint, stored_filter
 
@@ -154,8 +148,9 @@ class Resolved:
             own, dim = self.stored.manifest.index, self.stored.manifest.dim
         elif self.spec.index_type not in INDEX_TYPES:  # the width of a model may be known to its network alone
             dim = self.spec.filter.width(self.hidden)
-        lexical = LexicalOptions(stemmer=o.stemmer, lexical=o.lexical)
-        return index_options(own, self.spec.index_type, o.target_recall, o.max_memory, dim, **lexical)
+        return index_options(
+            own, self.spec.index_type, o.target_recall, o.max_memory, dim, stemmer=o.stemmer, lexical=o.lexical
+        )
 
     def blobs(self) -> dict[str, bytes]:
         """Files that the index keeps beside its vectors; without those that were deleted, where they are restored."""
@@ -209,10 +204,11 @@ def resolve_against(options: BuildOptions, stored: Store | None = None) -> Resol
         # The options of one mean nothing to the other.
         raise mismatch([Difference("encoder.model", own.model, files.name)], old.index_type, where)
     encoder = methods.resolve(files, **(options.encoder if own is None else continued_options(own, options.encoder)))
+    own_chunks = ChunkSpec(chunker=CHUNKER) if old is None else old.chunk
     spec = IndexSpec(
         encoder=encoder,
-        filter=old.filter if old and not options.filter else filter_spec(files, encoder, **options.filter),
-        chunk=_chunk_spec(options.chunk, ChunkSpec(chunker=CHUNKER) if old is None else old.chunk),
+        filter=filter_spec(files, encoder, options.filter, None if old is None else old.filter),
+        chunk=own_chunks if options.chunks is None else options.chunks.over(own_chunks),
         index_type=_index_type(options.index_type, AUTO if old is None else old.index_type),
         weights=weights_fingerprint(files, old.weights if old else ""),
         template=_template_content(encoder, files),
@@ -229,7 +225,7 @@ def resolve_against(options: BuildOptions, stored: Store | None = None) -> Resol
 
 def _narrower(fault: SpecError, options: BuildOptions, stored: Store | None, fields: set[str]) -> SpecError:
     """The error, with the command that makes an index narrower where that is all that was asked for."""
-    dim = options.filter.get("dim")
+    dim = None if options.filter is None else options.filter.dim
     if stored is None or dim is None or dim >= stored.manifest.dim or not fields <= {"filter.dim", "filter.tau"}:
         return fault
     command = f"ragidx shrink --dim {dim} --index {shlex.quote(str(stored.path))}"
@@ -259,13 +255,6 @@ def _files(model: str | None, asked: EncoderOptions, own: EncoderSpec | None) ->
         adapters=asked.get("adapters") or own.adapters,
         pooler=asked.get("pooler") or own.pooler,
     )
-
-
-def _chunk_spec(asked: ChunkOptions, own: ChunkSpec) -> ChunkSpec:
-    given: dict[str, Any] = {name.removeprefix("chunk_"): value for name, value in asked.items()}
-    if given.get("size") == "none":
-        given["size"] = None
-    return dataclasses.replace(own, **given)
 
 
 def _index_type(asked: str | None, own: str) -> str:

@@ -5,34 +5,40 @@ options -> spec -> one commit without rows
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.pipelines.ingest.options import BuildKeywords, build_options
+from ragidx.pipelines.ingest.options import INDEX_OPTIONS, build_options
 from ragidx.pipelines.ingest.resolve import resolve
+from ragidx.pipelines.vectors.writer import IndexWriter
 
 
-def is_free(path: Path, *, exist_ok: bool) -> bool:
-    """Whether there is no index yet.
-
-    Raises:
-        SpecError: there is one, and it may not be.
-    """
-    if committed_or_none(path) is None:
-        return True
-    if exist_ok:
-        return False
-    raise SpecError("there is an index already", "open it with ragidx.Index, or give `exist_ok=True`", where=str(path))
-
-
-def create(path: Path, options: BuildKeywords) -> None:
-    """Commit an empty index that encodes texts as the options say.
+def create(path: Path, dim: int | None, options: Mapping[str, Any], *, exist_ok: bool) -> None:
+    """Commit an empty index that encodes texts as the options say, or with `dim` takes vectors as wide.
 
     Raises:
-        SpecError: an option is wrong, or the filter is fitted on a corpus.
+        SpecError: there is an index and it may not be, an option is wrong, or the filter is fitted on a corpus.
     """
+    if committed_or_none(path) is not None:
+        if exist_ok:
+            return
+        hint = "open it with ragidx.Index, or give `exist_ok=True`"
+        raise SpecError("there is an index already", hint, where=str(path))
+    if dim is not None:
+        for name in options:
+            if name not in INDEX_OPTIONS:
+                raise SpecError(
+                    f"dim={dim} makes an index for given vectors, and {name} is about encoding",
+                    f"remove `{name}`; the dimensions of encoded texts are `filter=ragidx.FilterSpec(dim={dim})`",
+                    where="`dim`",
+                )
+        with IndexWriter(path, dim, **options) as writer:
+            writer.commit()
+        return
     resolved = resolve(path, build_options("create", **options))
     if resolved.wants_a_sample:
         raise SpecError(

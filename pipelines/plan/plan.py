@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import SpecError
@@ -35,7 +35,7 @@ from ragidx.pipelines.ingest.corpus import Reading, chunker_of
 from ragidx.pipelines.ingest.encode import too_long
 from ragidx.pipelines.ingest.fit_filter import check_fit
 from ragidx.pipelines.ingest.ledger import Ledger
-from ragidx.pipelines.ingest.options import BuildKeywords, build_options
+from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_ids, missing
 from ragidx.pipelines.ingest.report import PLANNING, OnProgress, Progress, Skips, Teller
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
@@ -124,7 +124,7 @@ def plan(
     index: str | Path = "ragidx-index",
     *,
     on_progress: OnProgress | None = None,
-    **options: Unpack[BuildKeywords],
+    **options: Any,
 ) -> Plan:
     """What `build` would do with the same arguments, without building.
 

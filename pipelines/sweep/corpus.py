@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from ragidx.indexer.specs import FilterSpec
 from ragidx.pipelines.ingest.corpus import Reading, chunker_of
 from ragidx.pipelines.ingest.encode import encode, too_long, windows, with_vector
 from ragidx.pipelines.ingest.fit_filter import document_sample
-from ragidx.pipelines.ingest.options import SweepKeywords, build_options
+from ragidx.pipelines.ingest.options import build_options
 from ragidx.pipelines.ingest.report import OnProgress, Progress, Skips, Teller
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
@@ -56,7 +57,7 @@ class CorpusSource(SweepSource):
         folder: Path,
         *,
         fitted: FilterSpec | None,
-        options: SweepKeywords,
+        options: Mapping[str, Any],
         out: Path | None = None,
         on_build: OnProgress | None = None,
     ) -> None:

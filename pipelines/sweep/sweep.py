@@ -8,14 +8,15 @@ with is the full width in float32, every vector of it. Nothing stays behind but 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
+from ragidx.indexer.specs import ENCODER_OPTIONS
 from ragidx.indexer.store.manifest import MANIFEST
-from ragidx.pipelines.ingest.options import SweepKeywords, check_names
+from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.sweep.corpus import CorpusSource
 from ragidx.pipelines.sweep.files import check_out, write_out
@@ -25,8 +26,13 @@ from ragidx.pipelines.sweep.series import Widths, check_filters, fitted_sample, 
 from ragidx.pipelines.sweep.source import IndexSource, SweepSource, evaluation_of
 
 _FILTER_FIELDS = ("offset", "seed", "sample", "topk")
+KNOWN = (
+    *("model", *ENCODER_OPTIONS, *RUN_OPTIONS, "chunks", *CORPUS_OPTIONS, "records", "fields"),
+    *(f"filter_{name}" for name in _FILTER_FIELDS),
+)
+"""Those of a build that a sweep takes, too; widths, filters and index types are arguments of its own."""
 _NPY = (".npy", ".npy.gz", ".npy.zst")
-_NAMED_OTHERWISE = {"tau": "taus", "dim": "dims", "filter": "filters", "index_type": "index_types"}
+_NAMED_OTHERWISE = {"filter": "filters", "index_type": "index_types"}
 
 
 def sweep(
@@ -43,7 +49,7 @@ def sweep(
     out: str | Path | None = None,
     on_progress: OnStage | None = None,
     on_build: OnProgress | None = None,
-    **options: Unpack[SweepKeywords],
+    **options: Any,
 ) -> SweepReport:
     """Measure storage, time and quality at several widths.
 
@@ -114,7 +120,7 @@ def _check_corpus(source: str | Path, query_vectors: str | Path | None) -> None:
         )
 
 
-def _split(options: SweepKeywords) -> tuple[dict[str, Any], SweepKeywords]:
+def _split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fields of the filters that are swept, and what is said of the source.
 
     Raises:
@@ -124,6 +130,6 @@ def _split(options: SweepKeywords) -> tuple[dict[str, Any], SweepKeywords]:
     for name, own in _NAMED_OTHERWISE.items():
         if given.pop(name, None) is not None:
             raise SpecError(f"a sweep has no {name}: it takes several", f"give {own}, a list", where="sweep")
-    check_names("sweep", given, SweepKeywords.__annotations__)
+    check_names("sweep", given, KNOWN)
     fields = {name: given.pop(f"filter_{name}", None) for name in _FILTER_FIELDS}
-    return fields, cast(SweepKeywords, given)
+    return fields, given

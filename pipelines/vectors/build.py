@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import Skip
@@ -25,9 +25,8 @@ from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.pipelines.ingest.corpus import check_removal, index_in
 from ragidx.pipelines.ingest.options import (
     QUERY_OPTIONS,
-    BuildKeywords,
-    QueryKeywords,
-    StoreKeywords,
+    STORE_OPTIONS,
+    BuildOptions,
     build_options,
     check_names,
 )
@@ -41,20 +40,14 @@ if TYPE_CHECKING:
     from ragidx.pipelines.ingest.resolve import Resolved
 
 
-class VectorKeywords(QueryKeywords, StoreKeywords, total=False):
-    """The options of `build_vectors`, by name."""
-
-    model: str | None  # that encodes questions; None: only vectors can be asked
-    vector_field: str | None  # column, where it has a name that is not known; likewise `id_field` and `text_field`
-    made_by: str  # what made the vectors, in the user's words; never looked up
-
-
 def build_vectors(
     vectors: str | Path,
     index: str | Path = "ragidx-index",
     *,
     on_progress: OnProgress | None = None,
-    **options: Unpack[VectorKeywords],
+    vector_field: str | None = None,
+    made_by: str = "",
+    **options: Any,
 ) -> BuildReport:
     """Make or update the index of precomputed vectors.
 
@@ -62,7 +55,9 @@ def build_vectors(
         vectors: a parquet, arrow, feather or npy file, or a folder of them.
         index: the index folder.
         on_progress: called a few times a second.
-        options: `VectorKeywords`; one that is not given is the index's own, else the default.
+        vector_field: its column, where that has a name which is not known; likewise `id_field` and `text_field`.
+        made_by: what made the vectors, in the user's words; never looked up.
+        options: those of a build that do not say what is encoded; `model` is that of questions.
 
     Returns:
         What was done, and what was skipped; `n_added`, `n_changed`, `n_unchanged`, `n_removed` and
@@ -71,23 +66,31 @@ def build_vectors(
     Raises:
         RagidxError: of the subclass that says what to do; the committed state is then what it was.
     """
-    check_names("build_vectors", options, VectorKeywords.__annotations__)
+    check_names("a build of vectors", options, ("model", *QUERY_OPTIONS, *STORE_OPTIONS))
     said = [name for name in QUERY_OPTIONS if options.get(name) not in (None, (), "auto")]
     if options.get("model") is None and said:
         raise SpecError(
             f"{said[0]} says how a model encodes questions, and no model is named",
             f"name with model the one that made the vectors, or leave {said[0]} out",
         )
-    return _Build(Path(vectors), Path(index), options, on_progress).run()
+    asked = build_options(**options)
+    return _Build(Path(vectors), Path(index), asked, vector_field, made_by, on_progress).run()
 
 
 class _Build:
     """One run; its state is what the steps share."""
 
-    def __init__(self, vectors: Path, index: Path, given: VectorKeywords, on_progress: OnProgress | None) -> None:
-        self.vectors, self.index = vectors, index
-        self._vector_field, self._made_by = given.pop("vector_field", None), given.pop("made_by", "")
-        self.options = options = build_options(**cast(BuildKeywords, given))
+    def __init__(
+        self,
+        vectors: Path,
+        index: Path,
+        options: BuildOptions,
+        vector_field: str | None,
+        made_by: str,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self.vectors, self.index, self.options = vectors, index, options
+        self._vector_field, self._made_by = vector_field, made_by
         self.report = BuildReport(index=str(index))
         self.progress = Progress()
         self._tell = Teller(on_progress, self.progress)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.digests import digest
-from ragidx.indexer.encoders.methods import continued_options
+from ragidx.indexer.encoders.methods import continued_options, filter_spec
 from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec, IndexSpec
@@ -48,7 +48,7 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
     Args:
         index: the index folder.
         old: the state that is updated; None: a new index.
-        options: the model, and the `QueryKeywords` that were given.
+        options: the model, and the `QUERY_OPTIONS` that were given.
         width: numbers of a stored vector.
 
     Raises:
@@ -63,10 +63,11 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
         resolved = resolve_against(options)
     except ModelError as fault:
         raise ModelError(fault.message, f"{fault.hint}; or {_WITHOUT}", where=fault.where) from fault
-    says_filter = bool(options.filter)
+    says_filter = options.filter is not None
     if have is not None:
-        if asks is None or (says_filter and resolved.spec.filter != have.filter):
-            return resolved  # the caller compares the specs and reports the difference
+        wanted = filter_spec(resolved.files, resolved.encoder_spec, options.filter, have.filter)
+        if asks is None or wanted != have.filter:  # the caller compares the specs and reports the difference
+            return dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, filter=wanted))
         weights = weights_fingerprint(resolved.files, have.weights)
         spec = dataclasses.replace(resolved.spec, filter=have.filter, weights=weights)
         return Resolved(spec, resolved.files, resolved.options, Store.open(index))  # with the filter's own numbers
@@ -81,8 +82,8 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
 def _other_width(resolved: Resolved, widths: Sequence[int], width: int, *, says_filter: bool) -> SpecError:
     name, hint = resolved.files.name, f"name the model that made them, or {_WITHOUT}"
     if width < resolved.hidden:
-        kept = "" if says_filter else f"of their first numbers with `filter=truncation` `dim={width}`, "
-        hint = f"say what was kept {kept or 'with `filter` and `dim`, '}{hint}"
+        kept = "" if says_filter else f"of their first numbers with `filter=truncation` `filter.dim={width}`, "
+        hint = f"say what was kept {kept or 'with `filter` and `filter.dim`, '}{hint}"
     with_filter = " with that filter" if says_filter else ""
     return SpecError(
         f"'{name}' makes vectors of {' or '.join(f'{n:,}' for n in widths)} numbers{with_filter}, "

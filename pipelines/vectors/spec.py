@@ -7,7 +7,8 @@ import dataclasses
 from ragidx.corpora.errors import IndexFormatError, SpecError, lone_surrogate
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import IndexOptions
-from ragidx.indexer.specs import Difference, FilterSpec, IndexSpec, Precomputed, differences, mismatch
+from ragidx.indexer.differences import Difference, differences, mismatch
+from ragidx.indexer.specs import FilterSpec, IndexSpec, Precomputed
 from ragidx.indexer.store.manifest import Manifest
 
 

@@ -13,17 +13,9 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import IndexOptions
+from ragidx.indexer.differences import Difference, differences, mismatch
 from ragidx.indexer.encoders.pooling import WEIGHTS
-from ragidx.indexer.specs import (
-    POOLINGS,
-    Difference,
-    EncoderSpec,
-    FilterSpec,
-    IndexSpec,
-    Precomputed,
-    differences,
-    mismatch,
-)
+from ragidx.indexer.specs import POOLINGS, EncoderSpec, FilterSpec, IndexSpec, Precomputed
 
 from ..raising import message_of
 
@@ -165,7 +157,7 @@ def test_differences_name_the_field_in_the_users_words() -> None:
     assert [str(one) for one in found] == [
         "`model` is 'mini' in the index, 'other' now",
         "`method` is 'echo' in the index, 'prompteol' now",
-        "`chunk_size` is 256 in the index, 64 now",
+        "`chunks.size` is 256 in the index, 64 now",
     ]
 
 
@@ -192,7 +184,7 @@ def test_a_field_that_the_index_does_not_store_is_a_difference() -> None:
         ),
         (
             {"weights": "2b", "chunk": ChunkSpec(size=64)},
-            "the index was built with other options: `chunk_size` is 256 in the index, 64 now; the files of 'chat/' "
+            "the index was built with other options: `chunks.size` is 256 in the index, 64 now; the files of 'chat/' "
             "have changed\n"
             "  hint: remove the option to update the index, "
             "name another `index`, or replace this one with `rebuild=True`",
@@ -217,45 +209,49 @@ def test_a_moved_model_with_the_same_weights_is_no_difference() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FilterSpec(tau=2, dim=3), "filter: tau=2 and dim=3 are both set\n  hint: give one of `tau` and `dim`"),
+        (
+            lambda: FilterSpec(tau=2, dim=3),
+            "filter: tau=2 and dim=3 are both set\n  hint: give one of `filter.tau` and `filter.dim`",
+        ),
         (
             lambda: FilterSpec(tau=0.5),
-            "`tau`: tau=0.5 would widen the vectors\n  hint: give 1 or more: hidden width / kept width",
+            "`filter.tau`: tau=0.5 would widen the vectors\n  hint: give 1 or more: hidden width / kept width",
         ),
         (
             lambda: FilterSpec(tau=float("nan")),
-            "`tau`: tau=nan is not a number\n  hint: give 1 or more: hidden width / kept width",
+            "`filter.tau`: tau=nan is not a number\n  hint: give 1 or more: hidden width / kept width",
         ),
         (
             lambda: FilterSpec(offset=32).width(32),
-            "`filter_offset`: offset=32 leaves nothing of 32 dimensions\n  hint: give at most 31",
+            "`filter.offset`: offset=32 leaves nothing of 32 dimensions\n  hint: give at most 31",
         ),
-        (lambda: FilterSpec(dim=0), "`dim`: dim=0 keeps nothing\n  hint: give 1 or more"),
-        (lambda: FilterSpec(offset=-1), "`filter_offset`: offset=-1 is negative\n  hint: give 0 or more"),
+        (lambda: FilterSpec(dim=0), "`filter.dim`: dim=0 keeps nothing\n  hint: give 1 or more"),
+        (lambda: FilterSpec(offset=-1), "`filter.offset`: offset=-1 is negative\n  hint: give 0 or more"),
         (
             lambda: FilterSpec(name="none", tau=2),
-            "`filter`: filter 'none' keeps all raw coordinates\n  hint: remove `tau`, `dim` and `filter_offset`",
+            "`filter`: filter 'none' keeps all raw coordinates\n"
+            "  hint: remove `filter.tau`, `filter.dim` and `filter.offset`",
         ),
         (lambda: EncoderSpec(attention="up"), "unknown attention 'up'\n  hint: known: bidirectional, causal"),
         (lambda: EncoderSpec(max_length=0), "`max_length`: a length of 0 tokens holds nothing\n  hint: give 1 or more"),
-        (lambda: ChunkSpec(size=0), "`chunk_size`: a chunk of 0 tokens holds nothing\n  hint: give at least 1"),
+        (lambda: ChunkSpec(size=0), "`chunks.size`: a chunk of 0 tokens holds nothing\n  hint: give at least 1"),
         (
             lambda: ChunkSpec(size=8, overlap=8),
-            "`chunk_overlap`: an overlap of 8 tokens does not fit chunks of 8\n"
-            "  hint: give 0 or more, and less than `chunk_size`",
+            "`chunks.overlap`: an overlap of 8 tokens does not fit chunks of 8\n"
+            "  hint: give 0 or more, and less than `chunks.size`",
         ),
         (
             lambda: FilterSpec(tau=64).width(32),
-            "`tau`: tau=64 leaves nothing of 32 dimensions\n  hint: give at most 32",
+            "`filter.tau`: tau=64 leaves nothing of 32 dimensions\n  hint: give at most 32",
         ),
         (
             lambda: FilterSpec(dim=33).width(32),
-            "`dim`: dim=33 is wider than the model, which has 32\n  hint: give at most 32",
+            "`filter.dim`: dim=33 is wider than the model, which has 32\n  hint: give at most 32",
         ),
         (
             lambda: FilterSpec(dim=20, offset=20).width(32),
-            "`filter_offset`: columns 20 to 40 are asked for, the model has 32\n"
-            "  hint: give an offset of at most 12, or a smaller `dim`",
+            "`filter.offset`: columns 20 to 40 are asked for, the model has 32\n"
+            "  hint: give an offset of at most 12, or a smaller `filter.dim`",
         ),
         (lambda: FilterSpec.parse("FilterSpec(tau=)"), "no value for 'tau' at position 15 of 'FilterSpec(tau=)'"),
         (

@@ -45,7 +45,11 @@ def test_another_model_is_compared_with_and_without_the_filter(tmp_path: Path, t
     for one, (folder, dim) in zip(found, [("mini", None), ("echo", None), ("echo", 16)], strict=False):
         assert one.dense == pytest.approx(_ndcg(tmp_path / folder, dim), abs=1e-9)
     with_filter = ragidx.build(
-        demo.sample_corpus(), tmp_path / "tau2", model=str(tiny_model("llama")), method="echo", tau=2.0
+        demo.sample_corpus(),
+        tmp_path / "tau2",
+        model=str(tiny_model("llama")),
+        method="echo",
+        filter=ragidx.FilterSpec(tau=2.0),
     ).report
     assert with_filter.dim == 16
     assert found[2].dense == pytest.approx(_ndcg(tmp_path / "tau2", None), abs=0.02)  # float16 rounds each on its own

@@ -16,7 +16,7 @@ from .conftest import Done
 
 CHANGES: dict[str, tuple[str, Callable[[ragidx.Index], object]]] = {
     "build": ("build", lambda index: index.build()),
-    "rebuild": ("build --rebuild --dim 32", lambda index: index.build(rebuild=True, dim=32)),
+    "rebuild": ("build --rebuild --dim 32", lambda index: index.build(rebuild=True, filter=ragidx.FilterSpec(dim=32))),
     "add-source": ("add-source more --name m", lambda index: index.add_source("more", name="m")),
     "delete": ("delete --where doc_id!='none'", lambda index: index.delete(where='doc_id != "none"')),
     "rollback": ("rollback 1", lambda index: index.rollback(1)),

@@ -50,7 +50,8 @@ while not Path("stop").exists():
     if change in ("build", "rebuild"):
         version += 1
         write(version)
-        index.build(rebuild=change == "rebuild", dim=chance.choice([32, 48]) if change == "rebuild" else None)
+        kept = ragidx.FilterSpec(dim=chance.choice([32, 48]))
+        index.build(rebuild=change == "rebuild", filter=kept if change == "rebuild" else None)
     elif change == "delete" and index.count() > 2:
         index.delete([next(index.documents()).id])
     elif change == "compact":
@@ -90,9 +91,9 @@ def test_an_open_index_answers_from_its_state_however_often_it_is_rebuilt_elsewh
     opened = ragidx.Index(mini_index)
     others: list[dict[str, object]] = [
         {"model": str(tiny_model("llama")), "method": "classical"},
-        {"model": "mini", "dim": 32},
+        {"model": "mini", "filter": ragidx.FilterSpec(dim=32)},
         {"model": "mini", "filter": "none"},
-        {"model": "mini", "tau": 3.0},
+        {"model": "mini", "filter": ragidx.FilterSpec(tau=3.0)},
     ]
     for number, options in enumerate(others):
         Path("corpus", f"{number}.txt").write_text(f"The lease of house {number} was signed.")

@@ -28,7 +28,7 @@ WORDS = ["mill", "river", "lease", "bees", "lake", "tower", "letter", "copper", 
 
 @pytest.fixture
 def index(tmp_path: Path) -> Index:
-    return Index.create(tmp_path / "index", chunk_size=16)
+    return Index.create(tmp_path / "index", chunks=ragidx.ChunkSpec(size=16))
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_documents_of_a_folder_and_of_a_program_live_side_by_side(folder: Path, 
     assert (index.count(), sorted(one.id for one in index.documents())) == (2, ["bees.txt", "faq-1"])
     assert [one.id for one in index.documents(source="docs")] == ["bees.txt"]
     index.compact(everything=True)
-    index.build(rebuild=True, sources=folder, chunk_size=8)
+    index.build(rebuild=True, sources=folder, chunks=ragidx.ChunkSpec(size=8))
     assert (index.spec.chunk.size, index.get(["faq-1"])[0].text) == (8, "Who signed the lease?")
     assert (index.remove_source("docs"), [one.id for one in index.documents()]) == (1, ["faq-1"])
 
@@ -226,7 +226,7 @@ def test_a_killed_add_loses_itself_alone(index: Index) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_any_sequence_of_changes_is_what_a_dictionary_holds(seed: int, folder: Path, tmp_path: Path) -> None:
     draw, held = random.Random(seed), dict[str, Document]()
-    index = ragidx.build(folder, tmp_path / "index", chunk_size=8)
+    index = ragidx.build(folder, tmp_path / "index", chunks=ragidx.ChunkSpec(size=8))
     handles = [index, Index(index.path)]  # each change is made by one that may show an older state
     states = {index.generation: dict(held)}
     for step in range(24):
@@ -263,7 +263,7 @@ def test_any_sequence_of_changes_is_what_a_dictionary_holds(seed: int, folder: P
         assert {one.id: one for one in index.documents()} == of_folder | held
         assert index.count() == len(held) + 2
 
-    fresh = Index.create(tmp_path / "fresh", chunk_size=8)
+    fresh = Index.create(tmp_path / "fresh", chunks=ragidx.ChunkSpec(size=8))
     fresh.add([*held.values(), *(Document(one.id, one.text) for one in of_folder.values())])
     for question in WORDS:
         ours, theirs = (one.search(question, k=5, mode="dense", fold=False) for one in (index, fresh))
@@ -290,7 +290,7 @@ def test_an_index_that_another_one_replaced_shows_nothing_of_the_old_one(index: 
 def test_the_command_adds_what_the_member_adds(index: Index, tmp_path: Path) -> None:
     lines = ['{"id": "a", "text": "The mill.", "n": 1}', "", '{"id": "b", "text": "# Lake", "markdown": true}']
     (tmp_path / "faq.jsonl").write_text("\n".join(lines))
-    other = Index.create(tmp_path / "other", chunk_size=16)
+    other = Index.create(tmp_path / "other", chunks=ragidx.ChunkSpec(size=16))
     other.add([Document("a", "The mill.", {"n": 1}), Document("b", "# Lake", markdown=True)])
 
     done = CliRunner().invoke(cli, ["add", str(tmp_path / "faq.jsonl"), "--index", str(index.path), "--json"])

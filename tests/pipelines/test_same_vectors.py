@@ -45,11 +45,11 @@ def options(
 ) -> dict[str, Any]:
     """Of a model whose vectors are filtered: mini, two layers of a llama, a BERT."""
     if request.param == "static":
-        return {"model": "mini", "device": "cpu", "filter": "embedfilter", "dim": 100, "filter_offset": 1}
+        return {"model": "mini", "device": "cpu", "filter": FilterSpec("embedfilter", dim=100, offset=1)}
     if request.param == "decoder":
         model = {"model": str(tiny_model("llama")), "method": "echo", "device": "cpu"}
-        return model | {"filter": "embedfilter", "dim": 16, "filter_offset": 3}
-    return {"model": str(tiny_sentence_transformer), "device": "cpu", "filter": "truncation", "dim": 16}
+        return model | {"filter": FilterSpec("embedfilter", dim=16, offset=3)}
+    return {"model": str(tiny_sentence_transformer), "device": "cpu", "filter": FilterSpec("truncation", dim=16)}
 
 
 @pytest.fixture
@@ -67,8 +67,7 @@ def same(options: dict[str, Any]) -> Callable[[Any, Floats], None]:
 def embedder(options: dict[str, Any]) -> Embedder:
     """What all doors are compared with."""
     encoder = ragidx.load_encoder(**_without_filter(options))
-    spec = FilterSpec(name=options["filter"], dim=options["dim"], offset=options.get("filter_offset"))
-    return Embedder(encoder, make_filter(spec, encoder))
+    return Embedder(encoder, make_filter(options["filter"], encoder))
 
 
 @pytest.mark.slow
@@ -79,7 +78,7 @@ def test_every_door_makes_the_same_vectors(
     texts = _texts(seed)
     documents, queries = embedder.embed_document(texts), embedder.embed_query(texts)
     corpus = _write(tmp_path / "corpus.jsonl", texts)
-    ragidx.build(corpus, tmp_path / "built", chunk_size="none", **options)
+    ragidx.build(corpus, tmp_path / "built", chunks=ragidx.ChunkSpec(size=None), **options)
     retriever = ragidx.Index(tmp_path / "built", device="cpu")
     framework = RagidxEmbeddings(**options)
     given = _write_vectors(tmp_path / "v.parquet", texts, framework.embed_documents(texts))
@@ -102,7 +101,7 @@ def test_a_sweep_makes_the_raw_vectors_of_the_others(
 ) -> None:
     texts = _texts(2)
     encoder, project = embedder.encoder, embedder.filter
-    own = _without_filter(options) | {"chunk_size": "none"}
+    own = _without_filter(options) | {"chunks": ragidx.ChunkSpec(size=None)}
     folder = tmp_path / "work"
     folder.mkdir()
 
@@ -117,7 +116,7 @@ def test_a_sweep_makes_the_raw_vectors_of_the_others(
 
 
 def _without_filter(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in ("filter", "dim", "filter_offset")}
+    return {name: value for name, value in options.items() if name != "filter"}
 
 
 def _write(path: Path, texts: list[str]) -> Path:

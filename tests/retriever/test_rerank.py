@@ -247,7 +247,7 @@ def test_a_reranked_search_for_documents_gives_as_many_as_one_that_is_not(
     for number in range(6):
         (corpus / f"same{number}.txt").write_text("Who mends the mill?")
         (corpus / f"other{number}.txt").write_text(f"A lake, a lease and {number} bees.")
-    ragidx.build(corpus, tmp_path / "index", chunk_size=16)
+    ragidx.build(corpus, tmp_path / "index", chunks=ragidx.ChunkSpec(size=16))
     retriever = ragidx.Index(tmp_path / "index", device="cpu")
 
     (plain,) = retriever.rank_documents([QUERY], 12)

@@ -35,7 +35,7 @@ def retriever(
     request: pytest.FixtureRequest, corpus_of_chunks: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Index:
     index = tmp_path_factory.mktemp(request.param) / "index"
-    ragidx.build(corpus_of_chunks, index, chunk_size=48, index_type=request.param)
+    ragidx.build(corpus_of_chunks, index, chunks=ragidx.ChunkSpec(size=48), index_type=request.param)
     return Index(index)
 
 
@@ -149,7 +149,7 @@ def test_opening_loads_no_model(retriever: Index) -> None:
 def test_a_model_that_changed_is_an_error(small_corpus: Path, tmp_path: Path, tiny_model: Callable[..., Path]) -> None:
     model = tmp_path / "model"
     shutil.copytree(tiny_model("llama"), model)
-    ragidx.build(small_corpus, tmp_path / "index", model=str(model), dim=8)
+    ragidx.build(small_corpus, tmp_path / "index", model=str(model), filter=ragidx.FilterSpec(dim=8))
     data = bytearray((model / "model.safetensors").read_bytes())
     data[-1] ^= 1
     (model / "model.safetensors").write_bytes(data)

@@ -312,7 +312,9 @@ def test_the_context_of_all_chunks_is_the_document(overlap: int, tmp_path: Path)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.txt").write_text(text)
     (tmp_path / "docs" / "b.txt").write_text("Another document.")
-    report = ragidx.build(tmp_path / "docs", tmp_path / "index", chunk_size=48, chunk_overlap=overlap).report
+    report = ragidx.build(
+        tmp_path / "docs", tmp_path / "index", chunks=ragidx.ChunkSpec(size=48, overlap=overlap)
+    ).report
     assert report.n_chunks > 8
 
     hits = Index(tmp_path / "index").search("the mill", 99, context=99)

@@ -15,7 +15,6 @@ from ragidx.indexer.encoders.methods import (
     ENCODER_OPTIONS,
     METHODS,
     SENTENCE_TRANSFORMERS,
-    EncoderOptions,
     continued_options,
     default_filter,
     filter_spec,
@@ -24,7 +23,7 @@ from ragidx.indexer.encoders.methods import (
 from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.prompts.instructions import task_instructions
 from ragidx.indexer.prompts.templates import template_names
-from ragidx.indexer.specs import EncoderSpec, FilterSpec
+from ragidx.indexer.specs import EncoderOptions, EncoderSpec, FilterSpec
 
 from ...tiny_weights import write_pooler
 
@@ -151,7 +150,9 @@ def test_a_preset_gives_its_filter_to_its_method_and_its_offset_to_all(with_pres
     assert default_filter(files, resolve(files)) == FilterSpec(tau=4, offset=3)
     assert default_filter(files, resolve(files, copies=3)) == FilterSpec(tau=4, offset=3)
     assert default_filter(files, resolve(files, method="reba")) == FilterSpec(tau=2, offset=3)
-    assert filter_spec(files, resolve(files), dim=31) == FilterSpec(dim=31, offset=1)  # as far as there is room
+    assert filter_spec(files, resolve(files), FilterSpec(dim=31)) == FilterSpec(
+        dim=31, offset=1
+    )  # as far as there is room
 
 
 # --- copies

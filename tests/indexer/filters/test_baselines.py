@@ -210,24 +210,24 @@ def test_the_others_keep_half_of_the_width_where_nothing_is_said(tiny_model: Cal
     encoder = resolve(files)
 
     for name in BASELINES:
-        assert filter_spec(files, encoder, filter=name) == FilterSpec(name=name, tau=2)
-        assert filter_spec(files, encoder, filter=name, dim=7) == FilterSpec(name=name, dim=7)
-    assert filter_spec(files, encoder, filter="embedfilter") == FilterSpec()
-    assert filter_spec(files, encoder, filter="none") == FilterSpec(name="none")
+        assert filter_spec(files, encoder, FilterSpec(name)) == FilterSpec(name=name, tau=2)
+        assert filter_spec(files, encoder, FilterSpec(name, dim=7)) == FilterSpec(name=name, dim=7)
+    assert filter_spec(files, encoder, FilterSpec("embedfilter")) == FilterSpec(tau=2)  # the default filter's
+    assert filter_spec(files, encoder, FilterSpec("none")) == FilterSpec(name="none")
 
 
 def test_the_offset_of_a_preset_is_embedfilters_alone() -> None:
     files = locate("mini")
 
-    assert filter_spec(files, resolve(files), filter="secondary", dim=64) == FilterSpec(name="secondary", dim=64)
-    assert filter_spec(files, resolve(files), filter="embedfilter", dim=64) == FilterSpec(dim=64, offset=1)
+    assert filter_spec(files, resolve(files), FilterSpec("secondary", dim=64)) == FilterSpec(name="secondary", dim=64)
+    assert filter_spec(files, resolve(files), FilterSpec("embedfilter", dim=64)) == FilterSpec(dim=64, offset=1)
 
 
 def test_a_seed_alone_belongs_to_no_filter() -> None:
     files = locate("mini")
 
     with pytest.raises(SpecError, match="filter 'embedfilter' has no seed"):
-        filter_spec(files, resolve(files), filter_seed=1)
+        filter_spec(files, resolve(files), FilterSpec(seed=1))
 
 
 @pytest.mark.parametrize(
@@ -235,31 +235,31 @@ def test_a_seed_alone_belongs_to_no_filter() -> None:
     [
         (
             {"name": "bulk", "offset": 3},
-            "`filter_offset`: filter 'bulk' has no offset\n"
-            "  hint: remove `filter_offset`, or take a filter that has one: embedfilter",
+            "`filter.offset`: filter 'bulk' has no offset\n"
+            "  hint: remove `filter.offset`, or take a filter that has one: embedfilter",
         ),
         (
             {"name": "truncation", "seed": 3},
-            "`filter_seed`: filter 'truncation' has no seed\n  hint: remove `filter_seed`, or take a filter that has"
+            "`filter.seed`: filter 'truncation' has no seed\n  hint: remove `filter.seed`, or take a filter that has"
             " one: random, random-directions, optimal, optimal-abs, whitening, pca",
         ),
         (
             {"name": "random", "sample": 9},
-            "`filter_sample`: filter 'random' has no sample\n  hint: remove `filter_sample`, or take a filter that"
+            "`filter.sample`: filter 'random' has no sample\n  hint: remove `filter.sample`, or take a filter that"
             " has one: optimal, optimal-abs, whitening, pca",
         ),
         (
             {"name": "pca", "topk": 9},
-            "`filter_topk`: filter 'pca' has no topk\n"
-            "  hint: remove `filter_topk`, or take a filter that has one: optimal, optimal-abs",
+            "`filter.topk`: filter 'pca' has no topk\n"
+            "  hint: remove `filter.topk`, or take a filter that has one: optimal, optimal-abs",
         ),
         (
             {"name": "pca", "sample": 1},
-            "`filter_sample`: in a sample of 1 nothing varies\n  hint: give 2 or more",
+            "`filter.sample`: in a sample of 1 nothing varies\n  hint: give 2 or more",
         ),
         (
             {"name": "optimal", "topk": 0},
-            "`filter_topk`: topk=0 counts no token\n  hint: give 1 or more",
+            "`filter.topk`: topk=0 counts no token\n  hint: give 1 or more",
         ),
         (
             {"name": "whitning"},
@@ -276,9 +276,9 @@ def test_options_that_a_filter_does_not_have_are_refused(options: dict[str, Any]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dim": 33}, "`dim`: dim=33 is wider than the model, which has 32\n  hint: give at most 32"),
-        ({"tau": 33}, "`tau`: tau=33 leaves nothing of 32 dimensions\n  hint: give at most 32"),
-        ({"tau": float("inf")}, "`tau`: tau=inf leaves nothing of 32 dimensions\n  hint: give at most 32"),
+        ({"dim": 33}, "`filter.dim`: dim=33 is wider than the model, which has 32\n  hint: give at most 32"),
+        ({"tau": 33}, "`filter.tau`: tau=33 leaves nothing of 32 dimensions\n  hint: give at most 32"),
+        ({"tau": float("inf")}, "`filter.tau`: tau=inf leaves nothing of 32 dimensions\n  hint: give at most 32"),
     ],
 )
 def test_a_width_that_the_model_does_not_have_is_refused(
@@ -290,7 +290,7 @@ def test_a_width_that_the_model_does_not_have_is_refused(
 def test_an_offset_behind_the_spectrum_is_refused(model: Any) -> None:
     said = message_of(SpecError, lambda: _made("embedfilter", model, offset=32))
 
-    assert said == "`filter_offset`: offset=32 leaves nothing of 32 dimensions\n  hint: give at most 31"
+    assert said == "`filter.offset`: offset=32 leaves nothing of 32 dimensions\n  hint: give at most 31"
 
 
 @pytest.mark.parametrize("name", ["embedfilter", *OF_THE_HEAD])

@@ -349,11 +349,10 @@ def test_defaults_tau_2_for_a_decoder_none_for_its_own_modules(
 def test_the_bundled_models_offset_holds_at_every_width() -> None:
     files = locate("mini")
 
-    assert filter_spec(files, resolve(files), dim=64) == FilterSpec(dim=64, offset=1)
+    assert filter_spec(files, resolve(files), FilterSpec(dim=64)) == FilterSpec(dim=64, offset=1)
     encoder = load_encoder("mini")
     for options in ({"tau": 2.0}, {"dim": 64}, {"tau": 2.0, "offset": 0}, {"tau": 1.0}):
-        asked = {"filter_offset" if name == "offset" else name: value for name, value in options.items()}
-        wanted = make_filter(filter_spec(files, resolve(files), **asked), encoder)
+        wanted = make_filter(filter_spec(files, resolve(files), FilterSpec(**options)), encoder)
         assert wanted is not None
         np.testing.assert_array_equal(EmbedFilter.from_encoder(encoder, **options).columns, wanted.columns)
 
@@ -361,7 +360,7 @@ def test_the_bundled_models_offset_holds_at_every_width() -> None:
 def test_an_unknown_filter_names_the_near_miss() -> None:
     files = locate("mini")
 
-    assert message_of(SpecError, lambda: filter_spec(files, resolve(files), filter="embedfiltre")) == (
+    assert message_of(SpecError, lambda: filter_spec(files, resolve(files), FilterSpec("embedfiltre"))) == (
         "unknown filter 'embedfiltre'; did you mean 'embedfilter'?\n"
         "  hint: known: bulk, dominant, embedfilter, none, optimal, optimal-abs, pca, random, random-directions,"
         " secondary, truncation, whitening"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import ragidx
 from ragidx.pipelines.cli import plan_tables
 from ragidx.pipelines.cli.plan_tables import advice, duration
 from ragidx.pipelines.ingest.report import PLANNING
@@ -123,7 +124,14 @@ def test_a_plan_of_nothing_is_the_builds_error(run: Run, folder: Path) -> None:
 @pytest.fixture
 def found(small_corpus: Path, model: Path) -> Plan:
     """The plan of a small corpus by echo, which nothing stands in the way of."""
-    made = plan(small_corpus, small_corpus.parent / "index", model=str(model), method="echo", tau=2, device="cpu")
+    made = plan(
+        small_corpus,
+        small_corpus.parent / "index",
+        model=str(model),
+        method="echo",
+        filter=ragidx.FilterSpec(tau=2),
+        device="cpu",
+    )
     assert advice(made) == []
     return made
 

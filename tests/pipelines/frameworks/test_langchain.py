@@ -157,7 +157,7 @@ def test_embeddings_are_the_vectors_of_an_index(facts_index: Path) -> None:
 
 
 def test_embeddings_take_a_filter_and_a_method(tiny_model: Callable[..., Path]) -> None:
-    embeddings = RagidxEmbeddings(str(tiny_model("llama")), method="echo", tau=4)
+    embeddings = RagidxEmbeddings(str(tiny_model("llama")), method="echo", filter=ragidx.FilterSpec(tau=4))
 
     vector = embeddings.embed_query("who signed the lease?")
 

@@ -59,7 +59,7 @@ def echo_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index of one text by echo at 32 dimensions, for tests that end before they write."""
     folder = tmp_path_factory.mktemp("echo")
     (folder / "one.txt").write_text("One text.")
-    ragidx.build(folder / "one.txt", folder / "index", method="echo", dim=32)
+    ragidx.build(folder / "one.txt", folder / "index", method="echo", filter=ragidx.FilterSpec(dim=32))
     return folder / "index"
 
 
@@ -140,7 +140,7 @@ def test_a_changed_document_alone_is_encoded_again(small_corpus: Path, tmp_path:
 def test_of_a_changed_document_the_changed_chunks_alone_are_encoded(small_corpus: Path, tmp_path: Path) -> None:
     paragraphs = [f"Paragraph {n} tells of {'many ' * 30}things numbered {n}." for n in range(6)]
     (small_corpus / "long.txt").write_text("\n\n".join(paragraphs))
-    first = ragidx.build(small_corpus, tmp_path / "index", chunk_size=40).report
+    first = ragidx.build(small_corpus, tmp_path / "index", chunks=ragidx.ChunkSpec(size=40)).report
     paragraphs[2] = f"Another paragraph with {'other ' * 25}words."
     (small_corpus / "long.txt").write_text("\n\n".join(paragraphs))
 
@@ -199,7 +199,13 @@ def test_a_renamed_document_keeps_its_vectors(small_corpus: Path, tmp_path: Path
 
 @pytest.mark.slow
 def test_options_that_are_left_out_are_the_indexs_own(small_corpus: Path, tmp_path: Path) -> None:
-    ragidx.build(small_corpus, tmp_path / "index", method="echo", dim=32, chunk_size=64)
+    ragidx.build(
+        small_corpus,
+        tmp_path / "index",
+        method="echo",
+        filter=ragidx.FilterSpec(dim=32),
+        chunks=ragidx.ChunkSpec(size=64),
+    )
     (small_corpus / "new.txt").write_text("Something new.")
 
     report = ragidx.build(small_corpus, tmp_path / "index").report
@@ -213,9 +219,9 @@ def test_options_that_are_left_out_are_the_indexs_own(small_corpus: Path, tmp_pa
     [
         ({"method": "prompteol"}, "`method` is 'echo' in the index, 'prompteol' now"),
         ({"pooling": "last"}, "`pooling` is 'mean' in the index, 'last' now"),
-        ({"dim": 16}, "`dim` is 32 in the index, 16 now"),
+        ({"filter": ragidx.FilterSpec(dim=16)}, "`filter.dim` is 32 in the index, 16 now"),
         ({"filter": "none"}, "`filter` is 'embedfilter' in the index, 'none' now"),
-        ({"chunk_size": 32}, "`chunk_size` is 256 in the index, 32 now"),
+        ({"chunks": ragidx.ChunkSpec(size=32)}, "`chunks.size` is 256 in the index, 32 now"),
         ({"index_type": "hnsw"}, "`index_type` is 'auto' in the index, 'hnsw' now"),
     ],
 )
@@ -243,7 +249,7 @@ def test_another_model_for_an_index_is_an_error(
 def test_rebuild_replaces_the_index(small_corpus: Path, echo_index: Path, tmp_path: Path) -> None:
     shutil.copytree(echo_index, tmp_path / "index")
 
-    report = ragidx.build(small_corpus, tmp_path / "index", rebuild=True, dim=16).report
+    report = ragidx.build(small_corpus, tmp_path / "index", rebuild=True, filter=ragidx.FilterSpec(dim=16)).report
 
     assert (report.method, report.dim, report.n_chunks, report.generation) == ("classical", 16, 6, 2)
     assert len(_rows(tmp_path / "index")) == 6
@@ -255,8 +261,12 @@ def test_a_wide_build_cut_to_a_prefix_equals_the_narrow_build(
     options: dict[str, Any], small_corpus: Path, tmp_path: Path, tiny_model: Callable[..., Path]
 ) -> None:
     model = str(tiny_model("llama"))
-    ragidx.build(small_corpus, tmp_path / "wide", model=model, dtype="float32", **options, dim=24)
-    ragidx.build(small_corpus, tmp_path / "narrow", model=model, dtype="float32", **options, dim=9)
+    ragidx.build(
+        small_corpus, tmp_path / "wide", model=model, dtype="float32", **options, filter=ragidx.FilterSpec(dim=24)
+    )
+    ragidx.build(
+        small_corpus, tmp_path / "narrow", model=model, dtype="float32", **options, filter=ragidx.FilterSpec(dim=9)
+    )
 
     ours, theirs = _rows(tmp_path / "wide"), _rows(tmp_path / "narrow")
 
@@ -268,7 +278,7 @@ def test_a_wide_build_cut_to_a_prefix_equals_the_narrow_build(
 @pytest.mark.slow
 def test_headings_can_stand_in_front_of_what_is_encoded(small_corpus: Path, tmp_path: Path) -> None:
     plain = ragidx.build(small_corpus, tmp_path / "plain").report
-    ragidx.build(small_corpus, tmp_path / "headed", headings=True)
+    ragidx.build(small_corpus, tmp_path / "headed", chunks=ragidx.ChunkSpec(headings=True))
 
     one, other = _rows(tmp_path / "plain"), _rows(tmp_path / "headed")
 
@@ -282,7 +292,7 @@ def test_a_model_that_moved_goes_on_with_its_index(
 ) -> None:
     first, second = tmp_path / "one", tmp_path / "two"
     shutil.copytree(tiny_model("llama"), first)
-    ragidx.build(small_corpus, tmp_path / "index", model=str(first), dim=8)
+    ragidx.build(small_corpus, tmp_path / "index", model=str(first), filter=ragidx.FilterSpec(dim=8))
     first.rename(second)
 
     report = ragidx.build(small_corpus, tmp_path / "index", model=str(second)).report
@@ -324,7 +334,7 @@ def test_a_build_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(tmp_path:
     report = json.loads(done.stdout)
     assert report["n_chunks_reused"] > 0
     assert report["n_encoded"] + report["n_chunks_reused"] == 600
-    ragidx.build(corpus, tmp_path / "whole", method="echo", dim=64, dtype="float32")
+    ragidx.build(corpus, tmp_path / "whole", method="echo", filter=ragidx.FilterSpec(dim=64), dtype="float32")
     _same(index, tmp_path / "whole")
 
 
@@ -332,14 +342,14 @@ def test_a_build_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(tmp_path:
 def test_an_index_goes_on_whichever_way_its_tau_was_written(tmp_path: Path) -> None:
     corpus, index = tmp_path / "one.txt", tmp_path / "index"
     corpus.write_text("One text.")
-    ragidx.build(corpus, index, tau=2)
+    ragidx.build(corpus, index, filter=ragidx.FilterSpec(tau=2))
     for tau in (None, 2, 2.0):
-        assert not ragidx.build(corpus, index, tau=tau).report.committed
+        assert not ragidx.build(corpus, index, filter=ragidx.FilterSpec(tau=tau)).report.committed
 
     state = json.loads((index / "manifest.json").read_bytes())  # as the command line wrote it once
     state["spec"]["filter"]["tau"], state["fingerprint"] = 2.0, "5e5f" * 16
     sign(index, state)
     corpus.write_text("One text more.")
-    report = ragidx.build(corpus, index, tau=2).report
+    report = ragidx.build(corpus, index, filter=ragidx.FilterSpec(tau=2)).report
 
     assert (report.n_changed, report.n_chunks, Store.open(index).manifest.fingerprint) == (1, 1, "5e5f" * 16)

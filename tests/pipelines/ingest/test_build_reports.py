@@ -52,7 +52,7 @@ def test_what_is_left_out_is_counted_with_its_places(small_corpus: Path, tmp_pat
 def test_whole_documents_longer_than_the_model_are_cut_and_counted(tmp_path: Path, small_corpus: Path) -> None:
     (small_corpus / "long.txt").write_text("word " * 3000)
 
-    report = ragidx.build(small_corpus, tmp_path / "index", chunk_size="none", method="echo").report
+    report = ragidx.build(small_corpus, tmp_path / "index", chunks=ragidx.ChunkSpec(size=None), method="echo").report
 
     assert report.n_truncated == 1
     assert report.n_chunks == 7

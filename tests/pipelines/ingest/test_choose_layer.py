@@ -176,7 +176,10 @@ def test_the_command_line_says_which_layer_and_why(
     ("options", "message"),
     [
         ({"method": "reba"}, "reba with mean pooling has no vector for each layer"),
-        ({"chunk_size": 20}, "the corpus has 0 texts of 40 words or more, too few to choose a layer on"),
+        (
+            {"chunks": ragidx.ChunkSpec(size=20)},
+            "the corpus has 0 texts of 40 words or more, too few to choose a layer on",
+        ),
     ],
 )
 def test_what_has_no_layers_or_too_few_texts_is_refused_before_anything_is_written(

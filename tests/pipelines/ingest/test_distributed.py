@@ -35,7 +35,12 @@ from ragidx.pipelines.ingest.distributed import LEAST_TEXTS, Job, _parts, _Worke
 from ...raising import message_of
 
 N = 4 * LEAST_TEXTS
-OPTIONS: dict[str, Any] = {"method": "prompteol", "dtype": "float32", "chunk_size": "none", "strict": True}
+OPTIONS: dict[str, Any] = {
+    "method": "prompteol",
+    "dtype": "float32",
+    "chunks": ragidx.ChunkSpec(size=None),
+    "strict": True,
+}
 
 
 @pytest.fixture
@@ -158,7 +163,10 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_encoded(many: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("filter_options", [{"filter": "none"}, {"tau": 2.0}, {"filter": "pca", "dim": 8}])
+@pytest.mark.parametrize(
+    "filter_options",
+    [{"filter": "none"}, {"filter": ragidx.FilterSpec(tau=2.0)}, {"filter": ragidx.FilterSpec("pca", dim=8)}],
+)
 def test_two_processes_give_the_vectors_of_one(
     many: Path, model: str, pids: list[int], filter_options: dict[str, Any]
 ) -> None:
@@ -182,8 +190,8 @@ def test_a_gguf_file_and_a_filter_reach_the_process(many: Path, model: str, pids
     from ...gguf_kit import twin
 
     path = str(twin(Path(model), many / "tiny.gguf"))
-    ragidx.build("corpus", "one", model=path, device="cpu", tau=2.0, **OPTIONS)
-    ragidx.build("corpus", "two", model=path, device="cpu,cpu", tau=2.0, **OPTIONS)
+    ragidx.build("corpus", "one", model=path, device="cpu", filter=ragidx.FilterSpec(tau=2.0), **OPTIONS)
+    ragidx.build("corpus", "two", model=path, device="cpu,cpu", filter=ragidx.FilterSpec(tau=2.0), **OPTIONS)
 
     assert len(pids) == 1
     np.testing.assert_allclose(vectors("one"), vectors("two"), atol=2e-4)

@@ -286,7 +286,7 @@ def test_an_index_sends_no_text_to_another_machine(server: EmbeddingServer, inde
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pca", "whitening", "truncation", "random"])
 def test_filters_that_need_no_weights_work(server: EmbeddingServer, many: Path, tmp_path: Path, name: str) -> None:
-    report = build(server, many, tmp_path / "index", filter=name, dim=8)
+    report = build(server, many, tmp_path / "index", filter=ragidx.FilterSpec(name, dim=8))
 
     assert report.dim == 8
     assert len(server.asked) == 302  # the sample of a fitted filter is encoded once; the canary twice

@@ -42,7 +42,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def build(server: EmbeddingServer, corpus: Path, index: Path, **options: Any) -> Any:
-    asked = {"model": "openai:m", "endpoint": server.url, "filter": "pca", "dim": 8, "filter_sample": SAMPLE}
+    asked = {"model": "openai:m", "endpoint": server.url, "filter": ragidx.FilterSpec("pca", dim=8, sample=SAMPLE)}
     return ragidx.build(corpus, index, **asked | options).report
 
 
@@ -113,9 +113,7 @@ def test_while_another_process_writes_a_build_is_refused(server: EmbeddingServer
     assert server.asked in ([], [CANARY])
 
 
-@pytest.mark.parametrize(
-    ("n_good", "options"), [(8, {"filter": "none", "dim": None, "filter_sample": None}), (3, {}), (12, {})]
-)
+@pytest.mark.parametrize(("n_good", "options"), [(8, {"filter": "none"}), (3, {}), (12, {})])
 def test_a_model_that_changes_during_a_build_is_noticed(
     server: EmbeddingServer,
     corpus: Path,

@@ -207,7 +207,11 @@ def test_the_report_says_how_many_files_were_not_opened(corpus: Path, index: Pat
 def test_strict_opens_the_files_of_an_index_in_which_a_document_is_cut(
     corpus: Path, index: Path, tiny_model: Callable[..., Path]
 ) -> None:
-    whole: dict[str, Any] = {"model": str(tiny_model("llama")), "method": "classical", "chunk_size": "none"}
+    whole: dict[str, Any] = {
+        "model": str(tiny_model("llama")),
+        "method": "classical",
+        "chunks": ragidx.ChunkSpec(size=None),
+    }
     ragidx.build(corpus, index, rebuild=True, **whole)
     assert _counts(ragidx.build(corpus, index, strict=True).report)[0] == 3
     (corpus / "long.txt").write_text("7" * 500)

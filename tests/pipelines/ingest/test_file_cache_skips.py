@@ -23,7 +23,7 @@ from ragidx.pipelines.maintain.delete import delete
 
 pytestmark = pytest.mark.slow  # half a second a build
 
-SMALL = {"dim": 16, "filter_offset": 1}
+SMALL = {"filter": ragidx.FilterSpec(dim=16, offset=1)}
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def _journals(index: Path) -> list[Path]:
 
 @pytest.mark.parametrize("name", [name for name in FILTERS if name != "none"])
 def test_an_index_of_any_filter_answers(name: str, corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    report = ragidx.build(corpus, tmp_path / "index", **tiny, filter=name, dim=12).report
+    report = ragidx.build(corpus, tmp_path / "index", **tiny, filter=FilterSpec(name, dim=12)).report
 
     text = json.loads(corpus.read_text().splitlines()[7])["text"]
     hit = ragidx.Index(tmp_path / "index").search(text, k=1, mode="dense")[0]
@@ -68,7 +68,7 @@ def test_no_filter_stores_no_matrix(corpus: Path, tmp_path: Path, tiny: dict[str
 def test_what_is_stored_is_the_embedding_through_the_stored_filter(
     name: str, corpus: Path, tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
-    ragidx.build(corpus, tmp_path / "index", **tiny, filter=name, dim=12)
+    ragidx.build(corpus, tmp_path / "index", **tiny, filter=FilterSpec(name, dim=12))
 
     stored, retriever = _vectors(tmp_path / "index"), ragidx.Index(tmp_path / "index")
     texts = {row["id"]: row["text"] for row in map(json.loads, corpus.read_text().splitlines())}
@@ -79,7 +79,7 @@ def test_what_is_stored_is_the_embedding_through_the_stored_filter(
 
 
 def test_the_fit_is_that_of_the_embeddings_of_the_corpus(corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    ragidx.build(corpus, tmp_path / "index", **tiny, filter="whitening", dim=20)
+    ragidx.build(corpus, tmp_path / "index", **tiny, filter=FilterSpec("whitening", dim=20))
 
     encoder = ragidx.Index(tmp_path / "index").searcher.encoder
     raw = encoder.encode_document([json.loads(line)["text"] for line in corpus.read_text().splitlines()])
@@ -92,7 +92,7 @@ def test_the_fit_is_that_of_the_embeddings_of_the_corpus(corpus: Path, tmp_path:
 
 
 def test_the_fit_does_not_depend_on_the_order_of_the_corpus(corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    options = {**tiny, "filter": "pca", "dim": 8, "filter_sample": 25}
+    options = {**tiny, "filter": FilterSpec("pca", dim=8, sample=25)}
     first = ragidx.build(corpus, tmp_path / "one", **options).report
     corpus.write_text("".join(sorted(corpus.read_text().splitlines(keepends=True), key=lambda line: line[::-1])))
 
@@ -102,14 +102,14 @@ def test_the_fit_does_not_depend_on_the_order_of_the_corpus(corpus: Path, tmp_pa
     assert _filter(tmp_path / "one").to_bytes() == _filter(tmp_path / "other").to_bytes()
 
 
-@pytest.mark.parametrize("change", [{"filter_seed": 1}, {"filter_sample": 26}])
+@pytest.mark.parametrize("change", [{"seed": 1}, {"sample": 26}])
 def test_another_sample_is_another_fit(
     change: dict[str, Any], corpus: Path, tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
-    options = {**tiny, "filter": "pca", "dim": 8, "filter_sample": 25}
-    ragidx.build(corpus, tmp_path / "one", **options)
+    asked = {"dim": 8, "sample": 25}
+    ragidx.build(corpus, tmp_path / "one", **tiny, filter=FilterSpec("pca", **asked))
 
-    ragidx.build(corpus, tmp_path / "other", **options | change)
+    ragidx.build(corpus, tmp_path / "other", **tiny, filter=FilterSpec("pca", **(asked | change)))
 
     assert _filter(tmp_path / "one").to_bytes() != _filter(tmp_path / "other").to_bytes()
 
@@ -120,8 +120,12 @@ def test_the_sample_holds_chunks_as_the_build_cuts_them(tmp_path: Path, tiny: di
     for word in WORDS[:4]:
         (folder / f"{word}.txt").write_text("\n\n".join(f"Paragraph {n} of the {word}, {'so ' * n}." for n in range(8)))
 
-    cut = ragidx.build(folder, tmp_path / "cut", **tiny, filter="pca", dim=3, chunk_size=16).report
-    whole = ragidx.build(folder, tmp_path / "whole", **tiny, filter="pca", dim=3, chunk_size="none").report
+    cut = ragidx.build(
+        folder, tmp_path / "cut", **tiny, filter=FilterSpec("pca", dim=3), chunks=ragidx.ChunkSpec(size=16)
+    ).report
+    whole = ragidx.build(
+        folder, tmp_path / "whole", **tiny, filter=FilterSpec("pca", dim=3), chunks=ragidx.ChunkSpec(size=None)
+    ).report
 
     assert cut.n_fitted == cut.n_chunks > 20
     assert (whole.n_fitted, whole.n_chunks) == (4, 4)
@@ -131,7 +135,7 @@ def test_equal_texts_count_in_the_sample_and_are_encoded_once(tmp_path: Path, ti
     rows = [{"id": n, "text": f"Said {n % 5} times."} for n in range(20)]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    report = ragidx.build(tmp_path / "corpus.jsonl", tmp_path / "index", **tiny, filter="pca", dim=3).report
+    report = ragidx.build(tmp_path / "corpus.jsonl", tmp_path / "index", **tiny, filter=FilterSpec("pca", dim=3)).report
 
     assert (report.n_fitted, report.n_chunks, report.n_encoded, report.n_chunks_reused) == (20, 20, 5, 15)
 
@@ -141,7 +145,7 @@ def test_equal_texts_count_in_the_sample_and_are_encoded_once(tmp_path: Path, ti
 
 @pytest.mark.parametrize("name", FITTED)
 def test_later_builds_go_on_with_the_first_fit(name: str, corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    ragidx.build(corpus, tmp_path / "index", **tiny, filter=name, dim=9)
+    ragidx.build(corpus, tmp_path / "index", **tiny, filter=FilterSpec(name, dim=9))
     before, old = _filter(tmp_path / "index").to_bytes(), _vectors(tmp_path / "index")
     with corpus.open("a") as stream:
         stream.writelines(json.dumps({"id": f"new{n}", "text": f"Quite another text {n}"}) + "\n" for n in range(30))
@@ -154,29 +158,29 @@ def test_later_builds_go_on_with_the_first_fit(name: str, corpus: Path, tmp_path
 
 
 def test_the_same_corpus_again_commits_nothing(corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    ragidx.build(corpus, tmp_path / "index", **tiny, filter="whitening", dim=9)
+    ragidx.build(corpus, tmp_path / "index", **tiny, filter=FilterSpec("whitening", dim=9))
 
-    again = ragidx.build(corpus, tmp_path / "index", filter="whitening", dim=9).report
+    again = ragidx.build(corpus, tmp_path / "index", filter=FilterSpec("whitening", dim=9)).report
 
     assert (again.committed, again.n_fitted, again.n_unchanged) == (False, 0, 60)
 
 
 def test_a_rebuild_fits_anew(corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    ragidx.build(corpus, tmp_path / "index", **tiny, filter="pca", dim=9)
+    ragidx.build(corpus, tmp_path / "index", **tiny, filter=FilterSpec("pca", dim=9))
     before = _filter(tmp_path / "index").to_bytes()
     corpus.write_text("".join(corpus.read_text().splitlines(keepends=True)[:40]))
 
-    report = ragidx.build(corpus, tmp_path / "index", **tiny, filter="pca", dim=9, rebuild=True).report
+    report = ragidx.build(corpus, tmp_path / "index", **tiny, filter=FilterSpec("pca", dim=9), rebuild=True).report
 
     assert (report.n_fitted, report.n_chunks) == (40, 40)
     assert _filter(tmp_path / "index").to_bytes() != before
 
 
 def test_another_sample_for_an_index_is_an_error(corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
-    ragidx.build(corpus, tmp_path / "index", **tiny, filter="pca", dim=9)
+    ragidx.build(corpus, tmp_path / "index", **tiny, filter=FilterSpec("pca", dim=9))
 
-    with pytest.raises(SpecError, match=r"`filter_seed` is 0 in the index, 5 now"):
-        ragidx.build(corpus, tmp_path / "index", filter="pca", dim=9, filter_seed=5)
+    with pytest.raises(SpecError, match=r"`filter.seed` is 0 in the index, 5 now"):
+        ragidx.build(corpus, tmp_path / "index", filter=FilterSpec("pca", dim=9, seed=5))
 
 
 # a build that is killed
@@ -206,7 +210,7 @@ def kill(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_a_build_that_was_killed_fits_the_same_filter_and_goes_on(
     corpus: Path, tmp_path: Path, tiny: dict[str, Any], kill: Callable[..., None]
 ) -> None:
-    options = {**tiny, "filter": "whitening", "dim": 9, "filter_sample": 20}
+    options = {**tiny, "filter": FilterSpec("whitening", dim=9, sample=20)}
     kill(corpus, tmp_path / "index", options, at=45)
     assert len(_journals(tmp_path / "index")) == 1
 
@@ -223,7 +227,7 @@ def test_a_build_that_was_killed_fits_the_same_filter_and_goes_on(
 def test_vectors_of_another_fit_are_never_taken_from_the_journal(
     corpus: Path, tmp_path: Path, tiny: dict[str, Any], kill: Callable[..., None]
 ) -> None:
-    options = {**tiny, "filter": "whitening", "dim": 9}
+    options = {**tiny, "filter": FilterSpec("whitening", dim=9)}
     kill(corpus, tmp_path / "index", options, at=45)
     corpus.write_text("".join(corpus.read_text().splitlines(keepends=True)[:50]))
 
@@ -239,7 +243,7 @@ def test_the_fingerprint_holds_the_fit_of_fitted_filters_alone(
     corpus: Path, tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
     for name in ("pca", "bulk"):
-        ragidx.build(corpus, tmp_path / name, **tiny, filter=name, dim=9)
+        ragidx.build(corpus, tmp_path / name, **tiny, filter=FilterSpec(name, dim=9))
 
     for name in ("pca", "bulk"):
         manifest = Store.open(tmp_path / name).manifest

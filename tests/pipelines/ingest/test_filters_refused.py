@@ -37,7 +37,7 @@ def test_standard_input_cannot_be_read_twice(
 def test_standard_input_goes_into_an_index_whose_filter_is_fitted(
     corpus: Path, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ragidx.build(corpus, tmp_path / "index", **tiny, filter="pca", dim=9)
+    ragidx.build(corpus, tmp_path / "index", **tiny, filter=ragidx.FilterSpec("pca", dim=9))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "one"}\n')))
 
     assert ragidx.build("-", tmp_path / "index", allow_removal=True).report.n_added == 1
@@ -52,7 +52,7 @@ def test_a_corpus_that_is_too_small_for_the_width_is_refused(
         "  hint: give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter"
     )
     assert not (tmp_path / "index").exists()
-    assert ragidx.build(small_corpus, tmp_path / "index", **tiny, filter=name, dim=5).report.dim == 5
+    assert ragidx.build(small_corpus, tmp_path / "index", **tiny, filter=ragidx.FilterSpec(name, dim=5)).report.dim == 5
 
 
 @pytest.mark.parametrize("name", FITTED)
@@ -62,7 +62,7 @@ def test_a_width_out_of_range_is_told_before_the_corpus_is_read(
     (tmp_path / "corpus").mkdir()
 
     with pytest.raises(SpecError, match="dim=33 is wider than the model, which has 32"):
-        ragidx.build(tmp_path / "corpus", tmp_path / "index", **tiny, filter=name, dim=33)
+        ragidx.build(tmp_path / "corpus", tmp_path / "index", **tiny, filter=ragidx.FilterSpec(name, dim=33))
 
 
 def test_an_empty_corpus_is_told_as_ever(tmp_path: Path, tiny: dict[str, Any]) -> None:
@@ -78,7 +78,7 @@ def test_an_empty_corpus_is_told_as_ever(tmp_path: Path, tiny: dict[str, Any]) -
 def test_what_is_left_out_is_counted_once(small_corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     (small_corpus / "blob.bin").write_bytes(b"\0\1\2" * 100)
 
-    report = ragidx.build(small_corpus, tmp_path / "index", **tiny, filter="pca", dim=4).report
+    report = ragidx.build(small_corpus, tmp_path / "index", **tiny, filter=ragidx.FilterSpec("pca", dim=4)).report
 
     assert report.skipped == {"binary file of unknown format '.bin'": 1}
 
@@ -87,7 +87,7 @@ def test_strict_ends_a_fit_as_it_ends_a_build(small_corpus: Path, tmp_path: Path
     (small_corpus / "broken.jsonl").write_text('{"text": \n')
 
     with pytest.raises(RagidxError) as fault:
-        ragidx.build(small_corpus, tmp_path / "index", **tiny, filter="pca", dim=4, strict=True)
+        ragidx.build(small_corpus, tmp_path / "index", **tiny, filter=ragidx.FilterSpec("pca", dim=4), strict=True)
 
     assert (fault.value.exit_code, fault.value.where) == (1, "broken.jsonl:1")
     assert not (tmp_path / "index").exists()
@@ -105,8 +105,7 @@ def test_a_folder_that_is_no_index_is_refused_before_anything_is_fitted(
             small_corpus,
             tmp_path / "papers",
             **tiny,
-            filter="pca",
-            dim=4,
+            filter=ragidx.FilterSpec("pca", dim=4),
             on_progress=lambda progress: seen.append(progress.stage),
         )
 
@@ -122,7 +121,7 @@ def test_a_sentence_transformers_model_takes_filters_that_read_no_head(
 ) -> None:
     model = str(tiny_sentence_transformer)
 
-    report = ragidx.build(corpus, tmp_path / "index", model=model, filter=name, dim=8).report
+    report = ragidx.build(corpus, tmp_path / "index", model=model, filter=ragidx.FilterSpec(name, dim=8)).report
 
     assert (report.method, report.dim) == ("sentence-transformers", 8)
     assert len(ragidx.Index(tmp_path / "index").search("mill", k=3)) == 3

@@ -88,9 +88,7 @@ def test_the_share_of_a_fit_is_that_of_the_sample(corpus: Path, tmp_path: Path, 
         corpus,
         tmp_path / "index",
         **tiny,
-        filter="pca",
-        dim=4,
-        filter_sample=20,
+        filter=FilterSpec("pca", dim=4, sample=20),
         on_progress=lambda progress: shares[progress.fitting].append(progress.share),
     )
 

@@ -93,7 +93,7 @@ def test_twenty_kills_of_builds_lose_nothing(small_corpus, tmp_path):
     told = json.loads(done.stdout.splitlines()[-1])
     assert [state["faults"] for state in told] == [[]] * KILLS
     assert sum(state["killed"] for state in told) > KILLS // 2
-    ragidx.build(small_corpus, tmp_path / "undisturbed", chunk_size=48)
+    ragidx.build(small_corpus, tmp_path / "undisturbed", chunks=ragidx.ChunkSpec(size=48))
     assert vectors_by_chunk(tmp_path / "index") == vectors_by_chunk(tmp_path / "undisturbed")
     assert not list((tmp_path / "index").rglob("*.tmp"))
     assert not list((tmp_path / "index" / "journal").glob("*.bin"))

@@ -1,9 +1,10 @@
-"""The options of a build: one list of names for Python and the command line, and what is said of others."""
+"""The options of a build: one list for `help()`, the value that they become and the command line."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, get_type_hints
 
@@ -11,68 +12,83 @@ import click
 import pytest
 
 import ragidx
+from ragidx import Index
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.encoders.methods import EncoderOptions, FilterOptions
-from ragidx.indexer.specs import EncoderSpec, FilterSpec
-from ragidx.pipelines.ingest.options import (
-    BuildKeywords,
-    BuildOptions,
-    ChunkOptions,
-    QueryKeywords,
-    StoreKeywords,
-    SweepKeywords,
-    build_options,
-)
+from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer.specs import EncoderOptions, EncoderSpec, FilterSpec
+from ragidx.pipelines.cli.options import CHUNK_OPTIONS, FILTER_OPTIONS, with_values
+from ragidx.pipelines.ingest.options import OPTIONS, STORE_OPTIONS, BuildOptions, build_options
 from ragidx.pipelines.ingest.resolve import resolve_against
 from ragidx.pipelines.plan.plan import plan
-from ragidx.pipelines.sweep.sweep import sweep
+from ragidx.pipelines.sweep.sweep import KNOWN, sweep
+
+OF_VECTORS = {"vectors", "vector_field", "made_by"}
 
 
-def test_the_options_of_an_encoder_and_a_filter_have_the_types_of_the_specs_fields() -> None:
-    encoder, filter_ = get_type_hints(EncoderSpec), get_type_hints(FilterSpec)
+def shown(member: Callable[..., object]) -> dict[str, inspect.Parameter]:
+    """What `help()` and completion show of a member."""
+    return dict(inspect.signature(member).parameters)
+
+
+def test_the_options_of_an_encoder_have_the_types_of_the_specs_fields() -> None:
+    fields = get_type_hints(EncoderSpec)
 
     for name, kind in get_type_hints(EncoderOptions).items():
-        assert kind == encoder[name] | (Literal["auto"] if name == "layer" else None) | None, name
-    for name, kind in get_type_hints(FilterOptions).items():
-        assert kind == filter_["name" if name == "filter" else name.removeprefix("filter_")] | None, name
-    assert len(get_type_hints(FilterOptions)) == len(filter_)
+        assert kind == fields[name] | (Literal["auto"] if name == "layer" else None) | None, name
 
 
-def test_every_keyword_of_a_build_is_a_field_of_its_options_or_of_one_of_their_groups() -> None:
-    groups = {"encoder": EncoderOptions, "filter": FilterOptions, "chunk": ChunkOptions}
-    fields, keywords = get_type_hints(BuildOptions), get_type_hints(BuildKeywords)
-    grouped = {name: kind for group in groups.values() for name, kind in get_type_hints(group).items()}
+@pytest.mark.parametrize("member", [ragidx.build, Index.build, Index.plan, Index.add_source, Index.create])
+def test_every_option_stands_in_the_signature_with_the_default_of_the_value_that_it_becomes(
+    member: Callable[..., object],
+) -> None:
+    defaults = {one.name: one.default for one in dataclasses.fields(BuildOptions)} | {"fields": None}
+    own = {"self", "sources", "index", "path", "name", "dim", "exist_ok", "on_progress", *OF_VECTORS}
 
-    for name, group in groups.items():
-        assert fields.pop(name) is group
+    options = {name: one for name, one in shown(member).items() if name not in own}
 
-    fields["max_memory"] |= str  # such as 2GB: the options hold bytes
-    fields["workers"] |= str  # auto
-    for name in ("text_field", "id_field", "records"):
-        assert fields[name] == tuple[str, ...] | None  # of several settings, or one
-        fields[name] = str | Sequence[str] | None
-    assert fields["fields"] == Mapping[str, tuple[str, ...]]
-    fields["fields"] = Mapping[str, str | Sequence[str]] | None
-    assert keywords == fields | grouped
-    assert keywords.items() >= get_type_hints(QueryKeywords).items()
-    assert keywords.items() >= get_type_hints(StoreKeywords).items()
-    assert keywords.items() >= get_type_hints(SweepKeywords).items()
+    assert all(one.kind is inspect.Parameter.KEYWORD_ONLY for one in options.values())
+    assert {name: one.default for name, one in options.items()} == {name: defaults.get(name) for name in options}
+    if member in (ragidx.build, Index.build, Index.plan):
+        assert set(options) == set(OPTIONS)
 
 
-def test_the_command_line_has_every_keyword_of_a_build_but_fields_and_no_other() -> None:
-    from ragidx.pipelines.cli.build import command
+def test_a_command_has_the_options_of_its_member() -> None:
+    from ragidx.pipelines.cli import add_source, build
 
-    options = {option.name for option in command.params if isinstance(option, click.Option) and option.expose_value}
+    def flat(command: click.Command) -> set[str]:
+        names = {one.name or "" for one in command.params if isinstance(one, click.Option) and one.expose_value}
+        values = {"filter" if name in FILTER_OPTIONS else "chunks" if name in CHUNK_OPTIONS else name for name in names}
+        return values - {"index", "plan", "watch", "as_json"}
 
-    assert options - {"vectors", "vector_field", "index", "plan", "watch", "offline", "as_json"} == set(
-        get_type_hints(BuildKeywords)
-    ) - {"fields"}  # of `ragidx.toml` alone
+    # `fields` is of `ragidx.toml` alone, `made_by` a remark of a program
+    assert flat(build.command) == {*OPTIONS, *OF_VECTORS} - {"fields", "made_by"}
+    assert flat(add_source.command) == set(shown(Index.add_source)) - {"self", "path", "on_progress", "fields"}
+    assert {*STORE_OPTIONS} < {*OPTIONS}
+    assert {*KNOWN} - {*OPTIONS} == {"filter_offset", "filter_seed", "filter_sample", "filter_topk"}
+
+
+def test_the_options_of_an_encoder_are_shown_too() -> None:
+    assert {"method", "pooling", "filter", "device"} <= set(shown(ragidx.load_embedder))
+    assert set(EncoderOptions.__annotations__) < set(shown(ragidx.load_encoder))
 
 
 def test_what_was_not_said_is_in_no_group() -> None:
-    options = build_options(method="echo", layer=None, chunk_size="none", tau=None, strict=True)
+    options = build_options(method="echo", layer=None, filter="pca", strict=True)
 
-    assert options == BuildOptions(encoder={"method": "echo"}, chunk={"chunk_size": "none"}, strict=True)
+    assert options == BuildOptions(encoder={"method": "echo"}, filter=FilterSpec("pca"), strict=True)
+    with pytest.raises(SpecError) as fault:
+        build_options(chunks=128)
+    assert str(fault.value) == "`chunks`: 128 is no ChunkSpec\n  hint: give ragidx.ChunkSpec(...)"
+
+
+def test_flat_options_become_values_of_which_only_what_was_given_counts() -> None:
+    flat = {"tau": 2.0, "dim": None, "filter": None, "filter_seed": None, "chunk_size": "none", "model": None}
+
+    options = with_values(flat)
+
+    assert options == {"model": None, "filter": FilterSpec(tau=2), "chunks": ChunkSpec(size=None)}
+    assert (options["filter"].given, options["chunks"].given) == ({"tau"}, {"size"})
+    assert with_values({"tau": None, "headings": None}) == {}
 
 
 def test_one_glob_may_be_a_str_and_a_size_text() -> None:
@@ -102,11 +118,11 @@ def test_a_name_that_no_build_takes_is_refused_with_the_near_miss(door: str, cal
     (tmp_path / "a.txt").write_text("text")
 
     with pytest.raises(SpecError) as fault:
-        call(tmp_path, chunk_sise=3)  # type: ignore[operator]
+        call(tmp_path, exclud=3)  # type: ignore[operator]
 
-    known = ", ".join(sorted((SweepKeywords if door == "sweep" else BuildKeywords).__annotations__))
+    known = ", ".join(sorted(KNOWN if door == "sweep" else OPTIONS))
     assert str(fault.value) == (
-        f"{door} takes no such option: 'chunk_sise'; did you mean 'chunk_size'?\n  hint: known: {known}"
+        f"{door} takes no such option: 'exclud'; did you mean 'exclude'?\n  hint: known: {known}"
     )
 
 
@@ -117,7 +133,9 @@ def test_a_machine_that_is_not_there_is_refused_when_the_options_are_made(wrong:
 
 
 def test_a_plan_follows_from_options_alone_where_no_index_is_gone_on_with() -> None:
-    plan = resolve_against(build_options(method="echo", tau=4, chunk_size="none", chunk_overlap=0))
+    plan = resolve_against(
+        build_options(method="echo", filter=FilterSpec(tau=4), chunks=ragidx.ChunkSpec(size=None, overlap=0))
+    )
 
     assert (plan.spec.encoder.method, plan.spec.filter.tau, plan.spec.chunk.size) == ("echo", 4, None)
     assert plan.stored is None
@@ -129,10 +147,10 @@ def test_a_plan_follows_from_options_alone_where_no_index_is_gone_on_with() -> N
 def test_a_narrower_width_of_an_index_names_the_command_that_encodes_nothing(
     dim: int, is_told: bool, small_corpus: Path, tmp_path: Path
 ) -> None:
-    ragidx.build(small_corpus, tmp_path / "index", dim=192)
+    ragidx.build(small_corpus, tmp_path / "index", filter=FilterSpec(dim=192))
 
     with pytest.raises(SpecError) as fault:
-        ragidx.build(small_corpus, tmp_path / "index", dim=dim)
+        ragidx.build(small_corpus, tmp_path / "index", filter=FilterSpec(dim=dim))
 
     told = f"; 'ragidx shrink --dim {dim} --index {tmp_path / 'index'}' makes it narrower, and encodes nothing"
     assert fault.value.hint.endswith(told) == is_told

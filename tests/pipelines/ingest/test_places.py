@@ -47,7 +47,7 @@ def test_a_hit_knows_the_page_on_which_it_begins(tmp_path: Path) -> None:
     pages = [[f"The {name} is a lake.", "It is deep, and it is cold."] for name in ("Baikal", "Vostok", "Tahoe")]
     (corpus / "a.pdf").write_bytes(pdf(pages))
 
-    ragidx.build(corpus, tmp_path / "index", chunk_size=8)
+    ragidx.build(corpus, tmp_path / "index", chunks=ragidx.ChunkSpec(size=8))
 
     found = pages_of(tmp_path / "index")
     assert {page for text, page in found if "lake" in text} == {1, 2, 3}
@@ -142,7 +142,7 @@ def test_the_hits_of_records_have_their_lines_and_those_of_beir_none(
     (beir / "qrels").mkdir(parents=True)
     (beir / "corpus.jsonl").write_text('{"_id": "7", "title": "", "text": "Ants walk."}\n')
 
-    ragidx.build(corpus, "index", chunk_size=3, text_field="*.csv=note")
+    ragidx.build(corpus, "index", chunks=ragidx.ChunkSpec(size=3), text_field="*.csv=note")
     ragidx.build(beir, "other")
 
     store = Store.open("index")

@@ -17,7 +17,7 @@ from ragidx.pipelines.maintain.sources import remove, sources
 
 from ...raising import message_of
 
-SMALL = {"dim": 16, "filter_offset": 1}
+SMALL = {"filter": ragidx.FilterSpec(dim=16, offset=1)}
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_every_chunk_has_its_own_line_though_chunks_overlap(overlap: int, head: 
     body = "".join(f"Line {n} tells of {n * n} mills\n" for n in range(60))
     (corpus / "a.md").write_text(head + body)
 
-    ragidx.build(corpus, "index", chunk_size=32, chunk_overlap=overlap)
+    ragidx.build(corpus, "index", chunks=ragidx.ChunkSpec(size=32, overlap=overlap))
 
     rows = ragidx.Index("index").searcher.rows(doc_id="a.md")
     whole = (head + body).split("\n")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ragidx
 from ragidx.corpora.errors import ModelError, QueryError, SpecError
 from ragidx.indexer.encoders.load import load_encoder
 from ragidx.indexer.encoders.protocol import Encoder
@@ -154,7 +155,11 @@ def test_a_later_hit_and_a_condition_choose_another_text(retriever: Searcher) ->
     assert (only.hit.doc_id, only.hit.rank) == ("facts.jsonl#bees", 1)
 
 
-@pytest.mark.parametrize("options", [{"filter": "none"}, {"filter": "pca", "dim": 2}, {"headings": True}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"filter": "none"}, {"filter": FilterSpec("pca", dim=2)}, {"chunks": ragidx.ChunkSpec(headings=True)}],
+    ids=str,
+)
 def test_an_index_of_another_kind_is_read_as_it_was_built(
     small_corpus: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -217,7 +222,7 @@ def test_numbers_below_one_are_refused(retriever: Searcher) -> None:
 
 
 def test_a_filter_that_scales_has_no_removed_part(small_corpus: Path, tmp_path: Path) -> None:
-    build(small_corpus, tmp_path / "white", dtype="float32", device="cpu", filter="whitening", dim=2)
+    build(small_corpus, tmp_path / "white", dtype="float32", device="cpu", filter=FilterSpec("whitening", dim=2))
 
     with pytest.raises(SpecError) as told:
         lens_hit(QUERY, Index(tmp_path / "white", dtype="float32", device="cpu").searcher)

@@ -69,7 +69,7 @@ def test_an_index_is_counted_by_its_living_chunks_and_its_own_model_and_filter(
 ) -> None:
     index = tmp_path / "index"
     (small_corpus / "more.txt").write_text("This one goes away again.")
-    build(small_corpus, index, model=tiny, method="classical", dim=5)
+    build(small_corpus, index, model=tiny, method="classical", filter=FilterSpec(dim=5))
     (small_corpus / "more.txt").unlink()
     build(small_corpus, index)
 

@@ -179,7 +179,7 @@ def long(folder: Path, model: Path) -> Path:
     for name in ("one", "two"):
         parts = "".join(f"# {name} {n}\n\n{' '.join([f'{name}{n}'] * 12)}\n\n" for n in range(3))
         (folder / "corpus" / f"{name}.md").write_text(parts)
-    ragidx.build("corpus", "ragidx-index", model="tiny", method="classical", chunk_size=32)
+    ragidx.build("corpus", "ragidx-index", model="tiny", method="classical", chunks=ragidx.ChunkSpec(size=32))
     return folder / "ragidx-index"
 
 

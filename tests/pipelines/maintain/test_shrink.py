@@ -61,7 +61,7 @@ def test_a_narrower_index_answers_as_the_wide_one_did_at_that_width() -> None:
 @pytest.mark.usefixtures("mini_index")
 def test_it_is_what_a_build_at_that_width_makes_and_builds_go_on_with_it() -> None:
     shrink(INDEX, dim=64)
-    ragidx.build("corpus", "built", dim=64, filter_offset=1)
+    ragidx.build("corpus", "built", filter=FilterSpec(dim=64, offset=1))
 
     made, built = Store.open(INDEX).manifest, Store.open("built").manifest
     assert spec_of(INDEX) == spec_of(Path("built"))
@@ -69,7 +69,7 @@ def test_it_is_what_a_build_at_that_width_makes_and_builds_go_on_with_it() -> No
     assert (made.fingerprint, made.dim, made.files) == (built.fingerprint, built.dim, built.files)
     check_same_vectors(vectors(INDEX), vectors(Path("built")))
     again = ragidx.build("corpus", INDEX).report
-    asked = ragidx.build("corpus", INDEX, dim=64, filter_offset=1).report
+    asked = ragidx.build("corpus", INDEX, filter=FilterSpec(dim=64, offset=1)).report
     for report in (again, asked):
         assert (report.n_encoded, report.n_unchanged, report.committed, report.generation) == (0, 6, False, 2)
 
@@ -83,7 +83,7 @@ def test_a_changed_document_goes_through_the_narrow_filter() -> None:
 
     assert (report.n_changed, report.n_encoded, report.dim) == (1, 1, 32)
     assert hits(INDEX, "Grace Hopper signed the contract for the barn.")[0][1] == pytest.approx(1, abs=1e-3)
-    ragidx.build("corpus", "built", dim=32, filter_offset=1)
+    ragidx.build("corpus", "built", filter=FilterSpec(dim=32, offset=1))
     check_same_vectors(vectors(INDEX), vectors(Path("built")))
 
 
@@ -127,14 +127,14 @@ def test_dead_rows_are_gone_and_two_narrowings_are_one() -> None:
 
 
 FILTERED: dict[str, tuple[dict[str, Any], FilterSpec]] = {
-    "embedfilter, tau": ({"tau": 2}, FilterSpec(dim=6)),
-    "embedfilter, offset": ({"filter_offset": 4}, FilterSpec(dim=6, offset=4)),
+    "embedfilter, tau": ({"filter": FilterSpec(tau=2)}, FilterSpec(dim=6)),
+    "embedfilter, offset": ({"filter": FilterSpec(offset=4)}, FilterSpec(dim=6, offset=4)),
     "none": ({"filter": "none"}, FilterSpec(name="truncation", dim=6)),
-    "truncation": ({"filter": "truncation", "dim": 12}, FilterSpec(name="truncation", dim=6)),
-    "bulk": ({"filter": "bulk", "dim": 12}, FilterSpec(name="bulk", dim=6)),
-    "optimal": ({"filter": "optimal", "dim": 12}, FilterSpec(name="optimal", dim=6)),
-    "pca": ({"filter": "pca", "dim": 12}, FilterSpec(name="pca", dim=6)),
-    "whitening": ({"filter": "whitening", "dim": 12, "filter_seed": 3}, FilterSpec(name="whitening", dim=6, seed=3)),
+    "truncation": ({"filter": FilterSpec("truncation", dim=12)}, FilterSpec(name="truncation", dim=6)),
+    "bulk": ({"filter": FilterSpec("bulk", dim=12)}, FilterSpec(name="bulk", dim=6)),
+    "optimal": ({"filter": FilterSpec("optimal", dim=12)}, FilterSpec(name="optimal", dim=6)),
+    "pca": ({"filter": FilterSpec("pca", dim=12)}, FilterSpec(name="pca", dim=6)),
+    "whitening": ({"filter": FilterSpec("whitening", dim=12, seed=3)}, FilterSpec(name="whitening", dim=6, seed=3)),
 }
 
 
@@ -164,7 +164,7 @@ def test_any_filter_whose_numbers_are_nested_is_cut_to_its_narrower_form(name: s
     np.testing.assert_allclose([score for _, score in after], [score for _, score in before], atol=1e-6)
     assert spec_of(INDEX).filter == expected
     named = {key: value for key, value in asked.items() if key in ("filter_offset", "filter_seed")}
-    ragidx.build(records, "built", **tiny, **named, filter=expected.name, dim=6)
+    ragidx.build(records, "built", **tiny, **named, filter=FilterSpec(expected.name, dim=6))
     check_same_vectors(vectors(INDEX), vectors(Path("built")))
     assert spec_of(INDEX) == spec_of(Path("built"))
     cut, whole = (Filter.from_bytes(Store.open(path).blob(FILTER_FILE)) for path in (INDEX, "built"))
@@ -187,7 +187,7 @@ def test_an_index_of_sentence_transformers_becomes_one_of_truncated_vectors(
 
     assert [chunk for chunk, _ in hits(INDEX)] == [chunk for chunk, _ in before]
     assert spec_of(INDEX).filter == FilterSpec(name="truncation", dim=8)
-    ragidx.build("corpus", "built", **model, filter="truncation", dim=8)
+    ragidx.build("corpus", "built", **model, filter=FilterSpec("truncation", dim=8))
     assert Store.open(INDEX).manifest.fingerprint == Store.open("built").manifest.fingerprint
     check_same_vectors(vectors(INDEX), vectors(Path("built")))
     assert ragidx.build("corpus", INDEX).report.committed is False
@@ -218,7 +218,7 @@ def test_a_width_that_the_index_does_not_have_is_refused(dim: int) -> None:
 
 @pytest.mark.parametrize("name", ["random", "random-directions"])
 def test_a_filter_whose_numbers_stand_in_no_order_is_refused(name: str, small_corpus: Path, model: Path) -> None:
-    ragidx.build("corpus", INDEX, model="tiny", method="classical", filter=name, dim=12)
+    ragidx.build("corpus", INDEX, model="tiny", method="classical", filter=FilterSpec(name, dim=12))
 
     assert message_of(SpecError, lambda: shrink(INDEX, dim=6)) == (
         f"`dim`: filter '{name}' keeps numbers in no order: the first 6 are not its narrower form\n"

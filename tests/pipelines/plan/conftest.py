@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import ragidx
+
 WORDS = re.findall(
     r"\w+", "the river rises in hills and flows past an old mill before it reaches a sea where ships wait"
 )
@@ -25,7 +27,12 @@ def text_of(seed: int, n: int) -> str:
 @pytest.fixture
 def tiny(tiny_model: Callable[..., Path]) -> dict[str, Any]:
     """Options for a random model of two layers that reads 128 tokens."""
-    options = {"model": str(tiny_model("llama")), "method": "classical", "tau": 2, "chunk_size": 24}
+    options = {
+        "model": str(tiny_model("llama")),
+        "method": "classical",
+        "filter": ragidx.FilterSpec(tau=2),
+        "chunks": ragidx.ChunkSpec(size=24),
+    }
     return options | {"device": "cpu", "dtype": "float32"}
 
 

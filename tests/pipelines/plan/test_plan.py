@@ -62,7 +62,7 @@ def test_documents_longer_than_the_model_reads_are_counted(
 ) -> None:
     for number in range(3):
         (small_corpus / f"long{number}.txt").write_text(text_of(number, 200))
-    options = tiny | {"method": method, "chunk_size": "none"}
+    options = tiny | {"method": method, "chunks": ragidx.ChunkSpec(size=None)}
 
     found = plan(small_corpus, tmp_path / "index", **options)
     report = ragidx.build(small_corpus, tmp_path / "index", **options).report
@@ -71,7 +71,10 @@ def test_documents_longer_than_the_model_reads_are_counted(
     assert (found.n_truncated, found.n_tokens) == (report.n_truncated, report.n_tokens)
 
 
-@pytest.mark.parametrize("changed", [{}, {"tau": 1}, {"filter": "none", "tau": None}, {"filter": "pca", "dim": 8}])
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"filter": ragidx.FilterSpec(tau=1)}, {"filter": "none"}, {"filter": ragidx.FilterSpec("pca", dim=8)}],
+)
 def test_the_bytes_are_within_a_tenth_of_the_index(
     changed: dict[str, Any], records: Path, tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
@@ -232,7 +235,7 @@ def test_a_journal_that_cannot_be_copied_is_told(
 def test_a_rebuild_counts_everything_as_new(small_corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     ragidx.build(small_corpus, tmp_path / "index", **tiny)
 
-    found = plan(small_corpus, tmp_path / "index", rebuild=True, **(tiny | {"tau": 4}))
+    found = plan(small_corpus, tmp_path / "index", rebuild=True, **(tiny | {"filter": ragidx.FilterSpec(tau=4)}))
 
     assert (found.n_added, found.n_unchanged) == (6, 0)
     assert found.n_to_encode == found.n_chunks > 0
@@ -250,11 +253,11 @@ def test_a_rebuild_counts_everything_as_new(small_corpus: Path, tmp_path: Path, 
         lambda folder: (folder / "corpus", {"include": ["*.nothing"]}),
         lambda folder: (folder / "corpus", {"colour": "red"}),
         lambda folder: (folder / "corpus", {"model": "no/such/folder/"}),
-        lambda folder: (folder / "corpus", {"tau": 0.5}),
+        lambda folder: (folder / "corpus", {"filter": ragidx.FilterSpec(tau=0.5)}),
         lambda folder: (folder / "corpus", {"index_type": "hnws"}),
         lambda folder: (folder / "corpus", {"device": "gpu"}),
         lambda folder: (folder / "corpus", {"index": folder / "corpus"}),
-        lambda folder: (folder / "corpus", {"filter": "pca", "dim": 1000}),
+        lambda folder: (folder / "corpus", {"filter": ragidx.FilterSpec("pca", dim=1000)}),
     ],
     ids=[
         "empty",

@@ -74,7 +74,7 @@ def test_long_texts_that_are_not_cut_are_one_chunk_each(tmp_path: Path, tiny: di
     corpus.mkdir()
     for number in range(12):
         (corpus / f"{number}.txt").write_text("".join(f"{text_of(number + n, 9)}\n" for n in range(200)))
-    options = tiny | {"chunk_size": "none"}
+    options = tiny | {"chunks": ragidx.ChunkSpec(size=None)}
 
     found = plan(corpus, tmp_path / "index", **options)
     report = ragidx.build(corpus, tmp_path / "index", **options).report

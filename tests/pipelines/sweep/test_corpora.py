@@ -44,7 +44,9 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.slow
 def test_a_corpus_is_encoded_once_for_all_filters_and_widths(beir: Path, encoded: list[str]) -> None:
-    report = sweep(beir, filters=["embedfilter", "truncation", "pca", "optimal"], dims=[8, 4], chunk_size="none")
+    report = sweep(
+        beir, filters=["embedfilter", "truncation", "pca", "optimal"], dims=[8, 4], chunks=ragidx.ChunkSpec(size=None)
+    )
 
     assert sorted(encoded) == sorted({f"The {word} and the story of its {word}." for word in SUBJECTS})
     assert [(row.filter, row.dim) for row in report.rows] == [
@@ -54,7 +56,7 @@ def test_a_corpus_is_encoded_once_for_all_filters_and_widths(beir: Path, encoded
 
 @pytest.mark.slow
 def test_the_queries_and_qrels_of_a_beir_folder_are_asked(beir: Path) -> None:
-    report = sweep(beir, chunk_size="none")
+    report = sweep(beir, chunks=ragidx.ChunkSpec(size=None))
 
     assert report.queries == "2 that are judged"
     assert report.notes[0] == "Not in the file of queries, and skipped: 1 x judged query."
@@ -67,14 +69,14 @@ def test_the_queries_and_qrels_of_a_beir_folder_are_asked(beir: Path) -> None:
 
 @pytest.mark.slow
 def test_the_widths_of_a_sweep_rank_documents_as_an_index_of_that_width_does(beir: Path, tmp_path: Path) -> None:
-    ragidx.build(beir, tmp_path / "index", chunk_size="none", filter="pca", dim=6)
+    ragidx.build(beir, tmp_path / "index", chunks=ragidx.ChunkSpec(size=None), filter=ragidx.FilterSpec("pca", dim=6))
     retriever = ragidx.Index(tmp_path / "index")
     asked = {"q1": "the story of the bees", "q2": "music"}
     answers = retriever.rank_documents(list(asked.values()))
     qrels = {"q1": {"d4": 1}, "q2": {"d8": 1}}
     want = measure(qrels, {q: dict(hits) for q, hits in zip(asked, answers, strict=True)}, ["nDCG@10"])["nDCG@10"]
 
-    report = sweep(beir, filters=["pca"], dims=[6], chunk_size="none")
+    report = sweep(beir, filters=["pca"], dims=[6], chunks=ragidx.ChunkSpec(size=None))
 
     row = report.rows[-1]
     assert (row.filter, row.dim) == ("pca", 6)
@@ -84,9 +86,14 @@ def test_the_widths_of_a_sweep_rank_documents_as_an_index_of_that_width_does(bei
 
 @pytest.mark.slow
 def test_the_sample_of_a_fit_is_that_of_a_build(beir: Path, tmp_path: Path) -> None:
-    ragidx.build(beir, tmp_path / "index", chunk_size="none", filter="pca", dim=3, filter_sample=5, filter_seed=4)
+    ragidx.build(
+        beir,
+        tmp_path / "index",
+        chunks=ragidx.ChunkSpec(size=None),
+        filter=ragidx.FilterSpec("pca", dim=3, sample=5, seed=4),
+    )
     kept = ragidx.Index(tmp_path / "index").searcher.encode(["music"])
-    options = {"chunk_size": "none"}
+    options = {"chunks": ragidx.ChunkSpec(size=None)}
     from ragidx.indexer.specs import FilterSpec
 
     fitted = FilterSpec(name="pca", dim=3, sample=5, seed=4)
@@ -107,7 +114,9 @@ def test_documents_count_by_their_best_chunk(tmp_path: Path) -> None:
     write_lines(tmp_path / "q.jsonl", [{"_id": "q", "text": "bees"}])
     (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq\triver.txt\t1\nq\tbees.txt\t1\n")
 
-    report = sweep(folder, queries=tmp_path / "q.jsonl", qrels=tmp_path / "qrels.tsv", dims=[64], chunk_size=16)
+    report = sweep(
+        folder, queries=tmp_path / "q.jsonl", qrels=tmp_path / "qrels.tsv", dims=[64], chunks=ragidx.ChunkSpec(size=16)
+    )
 
     assert report.n_chunks > 30
     assert report.reference_ndcg is not None
@@ -155,7 +164,12 @@ def test_queries_that_nobody_judged_are_refused(beir: Path, tmp_path: Path) -> N
     write_lines(tmp_path / "other.jsonl", [{"_id": "z", "text": "bees"}])
 
     with pytest.raises(CorpusError) as fault:
-        sweep(beir, queries=tmp_path / "other.jsonl", qrels=beir / "qrels" / "test.tsv", chunk_size="none")
+        sweep(
+            beir,
+            queries=tmp_path / "other.jsonl",
+            qrels=beir / "qrels" / "test.tsv",
+            chunks=ragidx.ChunkSpec(size=None),
+        )
 
     assert str(fault.value) == (
         f"{beir / 'qrels' / 'test.tsv'}: no query is judged (queries: 'z', ...; qrels: 'q1', ...)\n"
@@ -176,7 +190,7 @@ def test_relevant_documents_that_are_not_there_are_noted(beir: Path) -> None:
     with (beir / "qrels" / "test.tsv").open("a") as file:
         file.write("q1\tgone\t1\n")
 
-    report = sweep(beir, dims=[8], chunk_size="none")
+    report = sweep(beir, dims=[8], chunks=ragidx.ChunkSpec(size=None))
 
     assert "Not in the corpus, so never found: 1 x relevant document." in report.notes
 
@@ -207,7 +221,7 @@ def test_stages_are_counted_and_nothing_stays_behind(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     stages: list[Stage] = []
 
-    sweep(beir, dims=[8], chunk_size="none", on_progress=stages.append)
+    sweep(beir, dims=[8], chunks=ragidx.ChunkSpec(size=None), on_progress=stages.append)
 
     assert [stage.number for stage in stages] == [1, 2, 3, 4, 5, 6, 7]
     assert [stage.total for stage in stages] == [0, 0, 0, 7, 7, 7, 7]

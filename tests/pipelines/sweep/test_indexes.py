@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES
-from ragidx.pipelines.ingest.options import SweepKeywords
 from ragidx.pipelines.sweep.measure import lay
 from ragidx.pipelines.sweep.series import Widths, series_of
 from ragidx.pipelines.sweep.source import IndexSource
+from ragidx.pipelines.sweep.sweep import KNOWN as KNOWN_OPTIONS
 from ragidx.pipelines.sweep.sweep import sweep
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import IndexWriter
@@ -29,7 +29,7 @@ from .conftest import random_rows, widths_of
 
 pytestmark = pytest.mark.usefixtures("briefly")
 
-KNOWN = ", ".join(sorted(SweepKeywords.__annotations__))
+KNOWN = ", ".join(sorted(KNOWN_OPTIONS))
 
 
 def test_flat_is_exact_at_every_width_and_full_width_overlaps_wholly(given_index: Callable[..., Path]) -> None:
@@ -152,7 +152,7 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
          f"{index}: the index says how its vectors are made: method cannot be chosen\n  hint: remove it, or sweep a"
          " corpus in place of the index"),
         ({"layer": 0}, "layer cannot be chosen"),
-        ({"tau": 2}, "sweep: a sweep has no tau: it takes several\n  hint: give taus, a list"),
+        ({"filter": "pca"}, "sweep: a sweep has no filter: it takes several\n  hint: give filters, a list"),
         ({"strict": True}, f"sweep takes no such option: 'strict'\n  hint: known: {KNOWN}"),
         ({"allow_removal": True}, f"sweep takes no such option: 'allow_removal'\n  hint: known: {KNOWN}"),
         ({"bogus": 1}, f"sweep takes no such option: 'bogus'\n  hint: known: {KNOWN}"),
@@ -223,7 +223,7 @@ def test_filters_fitted_on_an_index_say_what_they_saw(given_index: Callable[...,
 
 @pytest.mark.slow
 def test_an_index_of_filtered_vectors_is_swept_under_its_filter_alone(beir: Path, tmp_path: Path) -> None:
-    ragidx.build(beir, tmp_path / "index", chunk_size="none")
+    ragidx.build(beir, tmp_path / "index", chunks=ragidx.ChunkSpec(size=None))
 
     report = sweep(tmp_path / "index", queries=beir, qrels=beir)
 

@@ -132,7 +132,7 @@ def test_a_file_of_vectors_is_to_become_an_index_first(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_index_of_given_vectors_with_a_model_is_asked_in_words(beir: Path, tmp_path: Path) -> None:
-    ragidx.build(beir, tmp_path / "own", chunk_size="none", filter="none")
+    ragidx.build(beir, tmp_path / "own", chunks=ragidx.ChunkSpec(size=None), filter="none")
     documents = IndexSource(tmp_path / "own", {})
     table = pa.table({
         "id": documents.doc_ids(), "vector": list(np.concatenate(list(documents.blocks()))),

@@ -59,7 +59,9 @@ def test_a_question_and_its_instruction_are_encoded_as_those_of_a_corpus_are(
         )
 
 
-@pytest.mark.parametrize("options", [{}, {"tau": 2.0}, {"filter": "embedfilter", "dim": 16}])
+@pytest.mark.parametrize(
+    "options", [{}, {"filter": ragidx.FilterSpec(tau=2.0)}, {"filter": ragidx.FilterSpec("embedfilter", dim=16)}]
+)
 def test_vectors_as_wide_as_the_default_filter_leaves_them_went_through_it(
     options: dict[str, Any], write_texts: Callable[..., str], encode: Callable[..., Any]
 ) -> None:
@@ -177,7 +179,7 @@ def test_another_model_or_method_is_an_error_and_rebuild_replaces_it(tiny_model:
     build_with_tiny()
     other = str(tiny_model("gpt2"))
     told = []
-    for options in ({"method": "echo"}, {"model": other}, {"filter": "truncation", "dim": 24}):
+    for options in ({"method": "echo"}, {"model": other}, {"filter": ragidx.FilterSpec("truncation", dim=24)}):
         with pytest.raises(SpecError) as fault:
             build_with_tiny(**options)
         told.append((fault.value.message, fault.value.hint))

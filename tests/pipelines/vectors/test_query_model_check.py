@@ -171,12 +171,12 @@ def test_texts_are_drawn_by_the_hash_of_the_id_whatever_their_order() -> None:
             "  hint: `ragidx models` lists what is bundled and shows what else can be named; " + WITHOUT,
         ),
         (
-            {"filter": "truncation", "dim": 8},
+            {"filter": ragidx.FilterSpec("truncation", dim=8)},
             "`model`: 'tiny' makes vectors of 8 numbers with that filter, those that are given have 32\n"
             f"  hint: name the model that made them, {WITHOUT}",
         ),
         (
-            {"filter": "pca", "dim": 32},
+            {"filter": ragidx.FilterSpec("pca", dim=32)},
             "`filter`: filter 'pca' is fitted on a corpus, and there is none here\n  hint: build an index with "
             "`filter=pca`, or take a filter that needs none",
         ),
