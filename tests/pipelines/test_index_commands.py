@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import ragidx
@@ -17,7 +20,13 @@ from .conftest import Done
 CHANGES: dict[str, tuple[str, Callable[[ragidx.Index], object]]] = {
     "build": ("build", lambda index: index.build()),
     "rebuild": ("build --rebuild --dim 32", lambda index: index.build(rebuild=True, filter=ragidx.FilterSpec(dim=32))),
+    "build --vectors": (
+        "build --vectors v.parquet --vector-field v --rebuild",
+        lambda index: index.build(vectors="v.parquet", vector_field="v", rebuild=True),
+    ),
+    "add": ("add faq.jsonl", lambda index: index.add([ragidx.Document("faq-1", "The lease ends.", {"year": 1999})])),
     "add-source": ("add-source more --name m", lambda index: index.add_source("more", name="m")),
+    "remove-source": ("remove-source corpus", lambda index: index.remove_source("corpus")),
     "delete": ("delete --where doc_id!='none'", lambda index: index.delete(where='doc_id != "none"')),
     "rollback": ("rollback 1", lambda index: index.rollback(1)),
     "compact": ("compact --all", lambda index: index.compact(everything=True)),
@@ -34,6 +43,12 @@ def content(index: ragidx.Index) -> tuple[Any, ...]:
     return manifest.generation, manifest.dim, index.spec, index.schema, documents, sources, vectors
 
 
+@pytest.fixture
+def said(run: Callable[..., Done]) -> Callable[..., Any]:
+    """What a command prints as JSON."""
+    return lambda *arguments: json.loads(run(*arguments, "--json").out)
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_command_leaves_the_index_that_the_member_leaves(
     change: str, mini_index: Path, run: Callable[..., Done]
@@ -42,6 +57,8 @@ def test_a_command_leaves_the_index_that_the_member_leaves(
     Path("more").mkdir()
     Path("more", "new.txt").write_text("A lease of another house.")
     Path("corpus", "changed.txt").write_text("A lease of the same house.")
+    Path("faq.jsonl").write_text('{"id": "faq-1", "text": "The lease ends.", "year": 1999}\n')
+    pa.parquet.write_table(pa.table({"id": ["a", "b"], "v": list(np.eye(2, dtype="f4"))}), "v.parquet")
     shutil.copytree(mini_index, "copy")
 
     done = run(*arguments.split())
@@ -53,17 +70,38 @@ def test_a_command_leaves_the_index_that_the_member_leaves(
             assert content(other) == content(index)
 
 
-def test_query_and_search_find_the_same_and_the_lists_are_equal(mini_index: Path, run: Callable[..., Done]) -> None:
+def test_reindex_makes_the_index_that_the_member_makes(mini_index: Path, run: Callable[..., Done]) -> None:
+    assert run("reindex", "by-command", "--dim", "32").status == 0
+    with ragidx.Index(mini_index) as index:
+        index.reindex("by-member", dim=32)
+
+    with ragidx.Index("by-command") as one, ragidx.Index("by-member") as other:
+        assert content(one) == content(other)
+
+
+def test_query_and_search_find_the_same(mini_index: Path, said: Callable[..., Any]) -> None:
     index = ragidx.Index(mini_index)
 
-    def said(*arguments: str) -> Any:
-        return json.loads(run(*arguments, "--json").out)
-
     hits = index.search("who signed the lease?", k=3, where='doc_id != ""', mode="dense")
+
     where = ("--where", 'doc_id != ""', "--mode", "dense", "-k", "3")
-    assert said("query", "who signed the lease?", *where)["hits"] == [hit.to_json() for hit in hits]
-    assert run("verify").status == len(index.verify()) == 0
+    found = said("query", "who signed the lease?", *where)["hits"]
+    assert [{name: one[name] for name in one if name != "passage"} for one in found] == [hit.to_json() for hit in hits]
+
+
+def test_what_commands_tell_is_what_members_give(
+    mini_index: Path, run: Callable[..., Done], said: Callable[..., Any]
+) -> None:
+    index = ragidx.Index(mini_index)
+
+    assert said("info") == {"path": "ragidx-index"} | json.loads(json.dumps(index.info().to_json()))
+    assert [(one["name"], one["n_documents"]) for one in said("sources")["sources"]] == [
+        (one.name, one.n_documents) for one in index.sources()
+    ]
     assert [kept["generation"] for kept in said("history")["generations"]] == [
         one.generation for one in index.history()
     ]
-    assert said("build", "--plan")["documents"] == index.plan().documents
+    assert run("verify").status == len(index.verify()) == 0
+    assert said("build", "--plan")["n_documents"] == index.plan().n_documents
+    ids = [next(index.documents()).id]
+    assert said("delete", "--id", *ids, "--dry-run") == index.delete(ids, dry_run=True).to_json()

@@ -274,7 +274,7 @@ def test_any_sequence_of_changes_is_what_a_dictionary_holds(seed: int, folder: P
 def test_an_index_that_another_one_replaced_shows_nothing_of_the_old_one(index: Index, tmp_path: Path) -> None:
     index.add([Document("a", "The mill stands by the river.")])
     shutil.rmtree(index.path)
-    other = Index.create(index.path, chunk_size=16)
+    other = Index.create(index.path, chunks=ragidx.ChunkSpec(size=16))
     other.add([Document("b", "Bees dance for each other.")])
     assert [one.id for one in index.info().segments] == [one.id for one in other.info().segments]
 

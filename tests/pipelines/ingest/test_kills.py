@@ -40,7 +40,7 @@ FORKER = """
         return child
 
     def builds(place):
-        return lambda: ragidx.build(corpus, place, chunk_size=48)
+        return lambda: ragidx.build(corpus, place, chunks=ragidx.ChunkSpec(size=48))
 
     started = time.perf_counter()
     os.waitpid(forked(builds(index + "-whole")), 0)

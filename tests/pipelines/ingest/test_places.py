@@ -55,7 +55,7 @@ def test_a_hit_knows_the_page_on_which_it_begins(tmp_path: Path) -> None:
     (hit,) = ragidx.Index(tmp_path / "index").search("Vostok lake", 1, mode="lexical")
     assert (hit.page, hit.line) == (2, None)
 
-    ragidx.build(corpus, tmp_path / "index", chunk_size=200, rebuild=True)
+    ragidx.build(corpus, tmp_path / "index", chunks=ragidx.ChunkSpec(size=200), rebuild=True)
 
     (hit,) = ragidx.Index(tmp_path / "index").search("Vostok lake", 1)
     assert (hit.page, hit.position(hit.text.index("Vostok"))) == (1, (None, 2))

@@ -135,7 +135,8 @@ def test_widths_are_those_of_the_given_taus_and_dims() -> None:
     ("widths", "message"),
     [
         ({"dims": (0,)}, "`dim`: dim=0 keeps nothing\n  hint: give 1 or more"),
-        ({"taus": (0.5,)}, "`tau`: tau=0.5 would widen the vectors\n  hint: give 1 or more: hidden width / kept width"),
+        ({"taus": (0.5,)},
+         "`filter.tau`: tau=0.5 would widen the vectors\n  hint: give 1 or more: hidden width / kept width"),
         ({"dims": (11,)}, "`dim`: dim=11 is more than the 8 dimensions there are\n  hint: give at most 8"),
         ({"taus": (1.1,)}, "`tau`: tau=1.1, 9 dimensions, is more than the 8 dimensions there are\n"
                            "  hint: give a larger tau"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ragidx.corpora.errors import BusyError, CorpusError, IndexFormatError, SpecError
+from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.specs import IndexSpec, Precomputed
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.ingest.build import build
@@ -238,5 +239,5 @@ def test_a_width_that_is_none_is_an_error_and_makes_no_folder(dim: Any, tmp_path
 
 
 def test_an_option_that_is_none_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"build_vectors takes no such option: .*'chunk_size'"):
-        build_vectors(tmp_path, tmp_path / "index", chunk_size=2)
+    with pytest.raises(SpecError, match=r"a build of vectors takes no such option: 'chunks'"):
+        build_vectors(tmp_path, tmp_path / "index", chunks=ChunkSpec(size=2))
