@@ -174,15 +174,15 @@ def read_all(
 
 
 def read_file(file: SourceFile, on_read: Callable[[int], None] = lambda n_bytes: None) -> Iterator[Document]:
-    """The Documents of one file, or part of one, as `read_all` gives them."""
-    start, end = (0, file.source.size) if file.part is None else (file.part.start, file.part.end)
+    """The Documents of one file, as `read_all` gives them."""
+    n_read, size = 0, file.source.size
     for document in _read(file):
-        more = min(file.position, end) - start
+        more = min(file.position, size) - n_read
         if more > 0:
-            start += more
+            n_read += more
             on_read(more)
         yield document
-    on_read(end - start)
+    on_read(size - n_read)
 
 
 def is_plain(source: Source) -> bool:
@@ -192,10 +192,10 @@ def is_plain(source: Source) -> bool:
     return file.packing is None and (file.ending in _added_readers() or place in _PLAIN)
 
 
-def is_lines(source: Source) -> bool:
-    """Whether a file is JSON Lines by its name."""
+def is_streamed(source: Source) -> bool:
+    """Whether a file is read record by record, however large it is."""
     file = SourceFile(source=source, options=_DEFAULTS, on_skip=lambda skip: None)
-    return READERS.get(file.ending) == "records.jsonl:read_json_lines"
+    return READERS.get(file.ending) in ("records.jsonl:read_json_lines", "records.delimited:read_csv")
 
 
 def is_packed(source: Source) -> bool:
@@ -231,7 +231,7 @@ def _read(file: SourceFile) -> Iterator[Document]:
     except Exception as fault:  # noqa: BLE001  # whatever else a reader raises is a defect, which ends no build
         check_machine(fault, source.name, source.path)
         file.skip(f"a defect in its reader: {type(fault).__name__}: {first_line(fault)}")
-    if not reported and file.part is None:
+    if not reported:
         file.skip("holds no document")
 
 

@@ -33,23 +33,6 @@ _XZ_BYTES = 256 * MIB  # of memory; what `xz -9` needs is a quarter
 _REASON_CHARS = 300  # a name that a file gives may have any length
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Some lines of a file of JSON Lines, which another process may read than that of the lines before.
-
-    Args:
-        start, end: bytes.
-        lines, records: before it.
-        last: its last line, from 1.
-    """
-
-    start: int
-    end: int
-    lines: int
-    records: int
-    last: int
-
-
 @dataclass(slots=True, kw_only=True)
 class SourceFile:
     """What a reader is given.
@@ -61,8 +44,6 @@ class SourceFile:
         member: the bytes of a file inside another, an archive or a mail; they can be read once.
         depth: how many files it is inside of.
         layouts: how the records of the corpus's files become documents.
-        part: what of it is read; None: all.
-        at: where in it the last document is, as in `skip`; a reader of records sets it.
     """
 
     source: Source
@@ -71,8 +52,6 @@ class SourceFile:
     member: IO[bytes] | None = None
     depth: int = 0
     layouts: Layouts = field(default_factory=Layouts)
-    part: Part | None = None
-    at: str = ""
     ending: str = field(init=False)  # lower case, below .gz and the like; "" if there is none
     packing: str | None = field(init=False)
     fields: FieldSettings = field(init=False)  # what the user says of them

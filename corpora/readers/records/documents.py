@@ -68,7 +68,6 @@ def record_documents(file: SourceFile, records: Iterable[Record], to_scalar: ToS
         except UnreadableError as fault:
             file.skip(str(fault), record.at)
         else:
-            file.at = record.at
             yield document
     reader.report_missing()
 
@@ -86,8 +85,6 @@ def check_chosen(names: Collection[str], chosen: str | None) -> None:
 
 def decided(file: SourceFile, records: Iterator[Record]) -> tuple[Layout, Iterator[Record]]:
     """The layout, and all records."""
-    if file.part is not None:
-        return file.layouts.known[file.source.name], records
     if file.source.beir:
         return Layout(None), records
     judge, taken, fault = Judge(), list[Record](), None
@@ -172,7 +169,7 @@ class _Reader:
         record_id = str(record.number) if field is None else _id(value, field)
         if not self._seen.add(record_id):
             if field is None or field != self._layout.id:
-                raise UnreadableError(seen_before(record_id))
+                raise UnreadableError(f"its id was seen before in this file: '{record_id}'")
             file.skip(f"its id was seen before in this file, and has its number now: '{record_id}'", record.at)
             record_id = f"{record_id}~{record.number}"
             self._seen.add(record_id)
@@ -296,11 +293,6 @@ def _missing(field: str, names: Iterable[str], option: str) -> str:
     shown = ", ".join(f"'{name}'" for name in found[:_SHOWN_FIELDS]) or "no field"
     more = f" and {len(found) - _SHOWN_FIELDS} more" if len(found) > _SHOWN_FIELDS else ""
     return f"the field '{field}' is missing (found: {shown}{more}); say which one to read with {option}"
-
-
-def seen_before(record_id: str) -> str:
-    """Why a record is skipped."""
-    return f"its id was seen before in this file: '{record_id}'"
 
 
 class SeenIds:

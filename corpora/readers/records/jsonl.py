@@ -13,7 +13,6 @@ import functools
 import itertools
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple, TypeAlias
@@ -22,10 +21,9 @@ from ragidx.corpora.errors import printable
 from ragidx.corpora.limits import UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import decode, is_binary
 from ragidx.corpora.readers.fields import TEXT_FIELDS, ToScalar, check_text, from_value
-from ragidx.corpora.readers.layouts import Layout
-from ragidx.corpora.readers.records.documents import Record, decided, record_documents
+from ragidx.corpora.readers.records.documents import Record, record_documents
 from ragidx.corpora.readers.records.paths import at
-from ragidx.corpora.readers.source_file import Part, SourceFile, read_all
+from ragidx.corpora.readers.source_file import SourceFile, read_all
 from ragidx.corpora.records import Document
 
 OnRepeat: TypeAlias = Callable[[str], object]
@@ -41,47 +39,12 @@ _BLANK_BYTES = 1 << 20  # blank lines at the top that are skipped, to see what a
 def read_json_lines(file: SourceFile) -> Iterator[Document]:
     """One object a line. Any other line is skipped."""
     with file.stream() as stream:
-        if file.part is not None:
-            stream.seek(file.part.start)
-            yield from record_documents(file, _line_records(file, stream, []), _to_scalar(file))
-            return
         head = _head(stream, file.limits.line_bytes)
         if head.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise UnreadableError("JSON Lines in UTF-16: convert the file to UTF-8")
         if is_binary(head.line):
             raise UnreadableError("binary file")
         yield from record_documents(file, _line_records(file, stream, [(head.number, head.line)]), _to_scalar(file))
-
-
-def divided(file: SourceFile, part_bytes: int) -> tuple[Layout, list[Part]]:
-    """The layout of the records, and the file in parts of whole lines; no parts: it has to be read by one reader."""
-    said = file.fields.records is not None or any(file.fields[3:])
-    if file.packing is not None or said or file.source.path is None:
-        return Layout(), []
-    with file.stream() as stream:
-        head = _head(stream, file.limits.line_bytes)
-        if head.data.startswith(_MARKS) or not _is_object(head.line):
-            return Layout(), []
-        layout, _ = decided(file, _line_records(file, stream, [(head.number, head.line)]))
-        stream.seek(0)
-        if layout.id is not None:  # a record whose id was seen before in the file gets another
-            return layout, []
-        return layout, _parts(stream, part_bytes, file.limits.line_bytes)
-
-
-def _parts(stream: IO[bytes], part_bytes: int, line_bytes: int) -> list[Part]:
-    found: list[Part] = []
-    start = lines = records = 0
-    while block := stream.read(part_bytes):
-        rest = stream.readline(line_bytes)
-        if len(rest) == line_bytes:
-            return []
-        block += rest
-        n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
-        n_blank = sum(1 for found in _BLANK.finditer(block) if found[0])
-        found.append(Part(start, start + len(block), lines, records, lines + n_lines))
-        start, lines, records = start + len(block), lines + n_lines, records + n_lines - n_blank
-    return found
 
 
 def read_json(file: SourceFile) -> Iterator[Document]:
@@ -157,13 +120,9 @@ def _is_object(line: bytes) -> bool:
 def _line_records(file: SourceFile, stream: IO[bytes], taken: list[tuple[int, bytes]]) -> Iterator[Record]:
     """The records of the lines already taken from the stream, and of the rest of it."""
     limit = file.limits.line_bytes
-    part = file.part or Part(0, 0, 0, 0, sys.maxsize)
-    start = taken[-1][0] if taken else part.lines
-    rest = enumerate(iter(lambda: stream.readline(limit + 1), b""), start=start + 1)
-    count = part.records
+    rest = enumerate(iter(lambda: stream.readline(limit + 1), b""), start=taken[-1][0] + 1)
+    count = 0
     for number, line in itertools.chain(taken, rest):
-        if number > part.last:
-            return
         if not line or line.isspace():
             continue
         place = f":{number}"

@@ -44,14 +44,12 @@ class Draft:
         hash: of everything its rows hold.
         n_chars: of its text; 0: it is blank.
         cut: gives its chunks. Called where they are wanted, and not before.
-        at: the place of its record in its file, after the file's name in a report.
     """
 
     id: str
     hash: bytes
     n_chars: int
     cut: Callable[[], list[Item]]
-    at: str = ""
 
 
 def program_draft(document: Document, cutter: Cutter) -> Draft:

@@ -62,7 +62,6 @@ class Sent:
         id, hash, n_chars: of the document.
         items: of the document; None: nobody cut it.
         document: where it is to be cut by who gets it.
-        at: the place of its record in the file.
     """
 
     id: str
@@ -70,7 +69,6 @@ class Sent:
     n_chars: int
     items: Sequence[Item] | None = None
     document: Document | None = None
-    at: str = ""
 
 
 Event: TypeAlias = Skip | NRead | Decided | Sent
@@ -94,7 +92,7 @@ def encoded(events: Sequence[Event]) -> Message:
 
 
 def _said(sent: Sent, rows: _Rows) -> list[Any]:
-    own = ["draft", sent.id, sent.hash.hex(), sent.n_chars, sent.at]
+    own = ["draft", sent.id, sent.hash.hex(), sent.n_chars]
     if sent.document is not None:
         d = sent.document
         rows.add(0, 0, d.text, d.heading, *[None] * 6)
@@ -146,12 +144,10 @@ def _layout(told: Any, n_records: Any) -> Layout:
     return dataclasses.replace(found, n_records=int(n_records))
 
 
-def _sent(
-    rows: Iterator[tuple[Any, ...]], doc_id: Any, doc_hash: Any, n_chars: Any, at: Any, what: Any, values: Any
-) -> Sent:
+def _sent(rows: Iterator[tuple[Any, ...]], doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, values: Any) -> Sent:
     own, hashed = _text(doc_id), bytes.fromhex(doc_hash)
     if what == "known":
-        return Sent(own, hashed, int(n_chars), at=_text(at))
+        return Sent(own, hashed, int(n_chars))
     if what == "document":
         metadata, markdown, line, places, file, parts = values
         _, _, text, heading, *_ = next(rows)
@@ -159,7 +155,7 @@ def _sent(
             *(own, text, _values(metadata), bool(markdown), line, heading),
             *(_places(places), _values(file), _places(parts)),
         )
-        return Sent(own, hashed, int(n_chars), document=document, at=_text(at))
+        return Sent(own, hashed, int(n_chars), document=document)
     count, metadata = values
     shared, items = _values(metadata), []
     for _ in range(count):
@@ -181,7 +177,7 @@ def _sent(
             turns=turns_of(turns),
         )
         items.append(Item(row, text if longer is None else longer, ids))
-    return Sent(own, hashed, int(n_chars), items, at=_text(at))
+    return Sent(own, hashed, int(n_chars), items)
 
 
 class _Rows:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.readers.registry import read_file
-from ragidx.corpora.readers.source_file import Part, SourceFile
+from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, OnSkip, plain
 from ragidx.corpora.sources import Source
 from ragidx.indexer.digests import digest
@@ -56,14 +56,14 @@ class Files:
         for source in sources:
             yield source, self.of(source)
 
-    def of(self, source: Source, part: Part | None = None) -> Generator[Draft]:
-        """The drafts of a file, or of a part of it."""
-        file = SourceFile(source=source, options=self.options, on_skip=self.on_skip, layouts=self.layouts, part=part)
+    def of(self, source: Source) -> Generator[Draft]:
+        """The drafts of a file."""
+        file = SourceFile(source=source, options=self.options, on_skip=self.on_skip, layouts=self.layouts)
         for document in read_file(file, self.on_read):
             doc_hash = document_hash(document)
             n_chars = 0 if document.text.isspace() else len(document.text)
             cut = functools.partial(self.cutter.cut, document, doc_hash)
-            yield Draft(document.id, doc_hash, n_chars, cut, file.at)
+            yield Draft(document.id, doc_hash, n_chars, cut)
 
 
 def document_hash(document: Document) -> bytes:

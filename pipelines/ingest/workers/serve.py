@@ -36,7 +36,6 @@ from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.limits import MIB, Limits, ReadOptions, shown_bytes
 from ragidx.corpora.readers.layouts import Layout, Layouts
-from ragidx.corpora.readers.source_file import Part
 from ragidx.corpora.records import Document, Skip
 from ragidx.corpora.sources import Source
 from ragidx.corpora.spec import ChunkSpec
@@ -132,13 +131,12 @@ class _Worker:
         layouts = _Noted(saying)
         layouts.known = {name: _layout(*told) for name, told in task["layouts"].items()}
         files = Files(self._options, layouts, self._cutter, saying.add, lambda count: saying.add(codec.NRead(count)))
-        part = None if task["part"] is None else Part(*task["part"])
-        for draft in files.of(source, part):
+        for draft in files.of(source):
             items, document = None, None
             if self._known is None or self._known.hash(draft.id) != draft.hash:
                 items = draft.cut()
                 document, self._cutter.left = self._cutter.left, None
-            yield codec.Sent(draft.id, draft.hash, draft.n_chars, None if document else items, document, draft.at)
+            yield codec.Sent(draft.id, draft.hash, draft.n_chars, None if document else items, document)
 
     def _piece(self, body: bytes) -> Iterator[codec.Event]:
         """What another worker said, with its documents cut."""

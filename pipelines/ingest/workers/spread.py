@@ -11,10 +11,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +22,9 @@ from numpy.typing import NDArray
 
 from ragidx.corpora import errors
 from ragidx.corpora.errors import DefectError, RagidxError
-from ragidx.corpora.limits import MIB, UnreadableError
-from ragidx.corpora.readers.layouts import Layout, Layouts
-from ragidx.corpora.readers.records.documents import SeenIds, seen_before
-from ragidx.corpora.readers.records.jsonl import divided
-from ragidx.corpora.readers.registry import is_lines, is_packed, is_plain
-from ragidx.corpora.readers.source_file import Part, SourceFile
+from ragidx.corpora.limits import MIB
+from ragidx.corpora.readers.layouts import Layout
+from ragidx.corpora.readers.registry import is_packed, is_plain, is_streamed
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import Source
 from ragidx.pipelines.ingest.workers import codec
@@ -41,17 +37,16 @@ from ragidx.pipelines.ingest.workers.lanes import Message
 from ragidx.pipelines.ingest.workers.pool import Pool
 from ragidx.pipelines.ingest.workers.process import Process
 
-PART_BYTES = 2 * MIB
-"""Of a file of JSON Lines that one task reads."""
-
 PAYS_BYTES = 4 * MIB
 """Of plain files that are read: fewer are read sooner here than a worker starts."""
+
+WHOLE_BYTES = 64 * MIB
+"""Of a text that is not records: a larger one needs more memory than a worker has."""
 
 _READER = "the reader"
 _LOSES_THE_REST = (_READER, "needs more than")  # why nothing more of a file is taken
 _AHEAD_BYTES = 64 * MIB
 _AHEAD_FILES = 2048
-_WHOLE_BYTES = 64 * MIB  # a text that is larger needs more memory than a worker has
 
 
 def _never(source: Source) -> bool:
@@ -82,56 +77,47 @@ class Spread(Files):
                 found.fill(_AHEAD_BYTES)
                 for new in found.untasked():
                     if sys.executable and not self._is_here(new.source, spreads):
-                        self._begin(new, pool)
+                        new.task = self._begin(new.source, pool)
                 entry = found.next()
                 if entry is None:
                     return
                 with contextlib.closing(self._stream(entry, pool, spreads)) as drafts:
                     yield entry.source, drafts
-                for task in entry.tasks:
-                    pool.cancel(task)
+                if entry.task is not None:
+                    pool.cancel(entry.task)
 
     def _is_here(self, source: Source, spreads: bool) -> bool:
         """Whether a file is read in this process."""
         if source.path is None:
             return True
-        return is_plain(source) and (not spreads or source.size > _WHOLE_BYTES)
+        return is_plain(source) and (not spreads or (source.size > WHOLE_BYTES and not is_streamed(source)))
 
     def _stream(self, entry: _Entry, pool: Pool, spreads: bool) -> Generator[Draft]:
-        if not entry.tasks and self._is_here(entry.source, spreads):
+        if entry.task is None and self._is_here(entry.source, spreads):
             yield from self.of(entry.source)
-        elif entry.tasks:
-            yield from self._given(entry, pool)
+        elif entry.task is not None:
+            yield from self._given(entry.source, entry.task, pool)
         elif not sys.executable:
             self.on_skip(Skip(entry.source.name, "needs a Python interpreter to start a worker, and none is known"))
         else:  # wanted after all: the workers have gone on to later files
             with self._pool(1) as other:
-                self._begin(entry, other)
-                yield from self._given(entry, other)
+                yield from self._given(entry.source, self._begin(entry.source, other), other)
 
-    def _begin(self, entry: _Entry, pool: Pool) -> None:
-        """Make the tasks of a file: one, or one for each part of it."""
-        source = entry.source
-        layouts = _Decisions(self._layouts_of(source))
-        parts: Sequence[Part | None] = [None]
-        if source.size >= 2 * PART_BYTES and is_lines(source):
-            file = SourceFile(source=source, options=self.options, on_skip=lambda skip: None, layouts=layouts)
-            with contextlib.suppress(OSError, UnreadableError):  # whoever reads it reports that
-                layout, found = divided(file, PART_BYTES)
-                if found:
-                    parts, entry.decisions, layouts.known = found, layouts.calls, {source.name: layout}
-        entry.tasks = [pool.add(*_task(source, layouts.known, part)) for part in parts]
+    def _begin(self, source: Source, pool: Pool) -> int:
+        """Make the task of a file."""
+        return pool.add(
+            {
+                "source": [str(source.path), source.name, source.size, source.beir, _status(source)],
+                "layouts": {name: dataclasses.astuple(one) for name, one in self._layouts_of(source).items()},
+            }
+        )
 
-    def _given(self, entry: _Entry, pool: Pool) -> Iterator[Draft]:
+    def _given(self, source: Source, task: int, pool: Pool) -> Iterator[Draft]:
         """The drafts of a file from what workers say of it."""
-        source, n_read, joined = entry.source, 0, None
-        for call in entry.decisions:
-            self.layouts.decided(*call)
-        if len(entry.tasks) > 1:
-            joined = _Joined(SourceFile(source=source, options=self.options, on_skip=self.on_skip))
-        for event in itertools.chain.from_iterable(_events(source, pool, task) for task in entry.tasks):
+        n_read = 0
+        for event in _events(source, pool, task):
             if isinstance(event, Skip):
-                self.on_skip(event if joined is None else joined.skip(event))
+                self.on_skip(event)
                 if event.where == source.name and event.reason.startswith(_LOSES_THE_REST):
                     break
             elif isinstance(event, codec.Decided):
@@ -139,8 +125,8 @@ class Spread(Files):
             elif isinstance(event, codec.NRead):
                 n_read += event.n_bytes
                 self.on_read(event.n_bytes)
-            elif joined is None or joined.is_new(event):
-                yield Draft(event.id, event.hash, event.n_chars, functools.partial(self._items, event), event.at)
+            else:
+                yield Draft(event.id, event.hash, event.n_chars, functools.partial(self._items, event))
         self.on_read(max(0, source.size - n_read))
 
     def _items(self, sent: codec.Sent) -> list[Item]:
@@ -190,14 +176,9 @@ class Spread(Files):
         ).encode()
 
 
-def _task(source: Source, layouts: Mapping[str, Layout], part: Part | None) -> Message:
+def _status(source: Source) -> list[float] | None:
     s = source.status
-    status = None if s is None else [*s[:10], s.st_atime, s.st_mtime, s.st_ctime]
-    return {
-        "source": [str(source.path), source.name, source.size, source.beir, status],
-        "layouts": {name: dataclasses.astuple(one) for name, one in layouts.items()},
-        "part": None if part is None else dataclasses.astuple(part),
-    }, b""
+    return None if s is None else [*s[:10], s.st_atime, s.st_mtime, s.st_ctime]
 
 
 def _events(source: Source, pool: Pool, task: int) -> Iterator[codec.Event]:
@@ -237,45 +218,11 @@ def _error(told: Any) -> RagidxError:
     return kind(message, hint, where=where)
 
 
-class _Decisions(Layouts):
-    """Layouts that note what is decided."""
-
-    def __init__(self, known: Mapping[str, Layout]) -> None:
-        super().__init__(known)
-        self.calls: list[tuple[str, Layout]] = []
-
-    def decided(self, name: str, layout: Layout) -> None:
-        """Note the layout of a file."""
-        super().decided(name, layout)
-        self.calls.append((name, layout))
-
-
-class _Joined:
-    """What the reader of a whole file knows, of a file whose parts have several."""
-
-    def __init__(self, file: SourceFile) -> None:
-        self._file, self._seen, self._first = file, SeenIds(), dict[str, str]()
-
-    def is_new(self, sent: codec.Sent) -> bool:
-        """Whether the file has not had this id before; else that is reported."""
-        own = sent.id if self._file.source.beir else sent.id.removeprefix(f"{self._file.source.name}#")
-        if self._seen.add(own):
-            return True
-        self._file.skip(seen_before(own), sent.at)
-        return False
-
-    def skip(self, skip: Skip) -> Skip:
-        """The skip in the words of the first one of its field: they name what else that record has."""
-        begin, missing, _ = skip.reason.partition("' is missing (found: ")
-        return Skip(skip.where, self._first.setdefault(begin, skip.reason)) if missing else skip
-
-
 @dataclass
 class _Entry:
     source: Source
     is_known: bool
-    tasks: Sequence[int] = ()
-    decisions: Sequence[tuple[str, Layout]] = ()
+    task: int | None = None
 
 
 class _Ahead:

@@ -47,7 +47,7 @@ def sent(document: Document, form: str) -> codec.Sent:
     items = CUTTER.cut(document, own) if form in ("items", "ids") else None
     if items and form == "ids":
         items = [dataclasses.replace(item, ids=bytes(4 * number)) for number, item in enumerate(items)]
-    return codec.Sent(document.id, own, len(document.text), items, document if form == "document" else None, ":7")
+    return codec.Sent(document.id, own, len(document.text), items, document if form == "document" else None)
 
 
 LAYOUTS = st.builds(Layout, st.none() | st.lists(TEXTS).map(tuple), st.none() | TEXTS.filter(bool))

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,11 @@ def chunker(**more: Any) -> Chunker:
 
 
 def read(
-    kind: type[Files], corpus: Path, limits: Limits | None = None, **more: Any
+    kind: type[Files],
+    corpus: Path,
+    limits: Limits | None = None,
+    watch: Callable[[], object] = lambda: None,
+    **more: Any,
 ) -> tuple[list[Any], list[Skip], int, Any]:
     """Drafts with their items, skips, bytes and layouts."""
     skips, counts, layouts = list[Skip](), list[int](), Layouts()
@@ -56,6 +61,7 @@ def read(
         (source.name, draft.id, draft.hash, draft.n_chars, draft.cut())
         for source, drafts in files.drafts(sources(corpus, on_skip=skips.append))
         for draft in drafts
+        if not watch()
     ]
     return [found, sorted(skips, key=lambda skip: skip.where), sum(counts), layouts.to_json()]
 
@@ -98,24 +104,14 @@ def test_any_number_of_workers_gives_what_one_process_gives(mixed: Path, workers
     assert read(Spread, mixed, workers=workers) == read(Files, mixed)
 
 
-def test_a_large_file_is_divided_and_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spread, "PART_BYTES", 10_000)
-    lines(tmp_path / "large.jsonl", 1500)
-    with (tmp_path / "nested.jsonl").open("w") as file:  # of which the values say what the text is
-        for number in range(800):
-            file.write(json.dumps({"a": {"b": " ".join(WORDS)}, "kind": number % 3, "name": f"No. {number}"}) + "\n")
-
-    assert read(Spread, tmp_path, workers=3) == read(Files, tmp_path)
-
-
 def large(folder: Path, ending: str) -> Path:
     """A file that takes a worker some seconds."""
     chance, path = random.Random(1), folder / f"large.{ending}"
     texts = [" ".join(chance.choices(WORDS, k=2000)) for _ in range(90)]
     if ending == "csv":
-        path.write_text("ticket_id,body\n" + "".join(f"T-{n},{text}\n" for n, text in enumerate(texts)))
+        path.write_text("ticket_id,body\n" + "".join(f"T-{n % 80},{text}\n" for n, text in enumerate(texts)))
     elif ending == "jsonl":
-        path.write_text("".join(json.dumps({"ticket_id": n, "body": text}) + "\n" for n, text in enumerate(texts)))
+        lines(path, 9000)
     elif ending == "parquet":
         pq.write_table(pa.table({"key": range(len(texts)), "body": texts}), path, row_group_size=20)
     elif ending == "mbox":
@@ -123,24 +119,23 @@ def large(folder: Path, ending: str) -> Path:
     else:
         with zipfile.ZipFile(path, "w") as archive:
             for n, text in enumerate(texts):
-                archive.writestr(f"{n}.{('txt', 'html', 'md')[n % 3]}", text)
+                archive.writestr(f"{n}.{('txt', 'html', 'md', 'csv')[n % 4]}", text)
     return path
 
 
 @linux
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "mbox", "zip"])
-def test_a_large_file_that_one_worker_reads_is_cut_by_all(tmp_path: Path, ending: str) -> None:
+def test_a_large_file_is_read_by_one_worker_and_cut_by_all(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     large(tmp_path, ending)
-    found, most = list[Any](), 0
-    files = Spread(ReadOptions(), Layouts(), Cutter(chunker), pytest.fail, workers=3)
+    monkeypatch.setattr(spread, "WHOLE_BYTES", 1000)
+    counts = list[int]()
 
-    for source, drafts in files.drafts(sources(tmp_path, on_skip=pytest.fail)):
-        for draft in drafts:
-            found.append((source.name, draft.id, draft.hash, draft.n_chars, draft.cut()))
-            most = max(most, len(children()))
+    found = read(Spread, tmp_path, watch=lambda: counts.append(len(children())), workers=3)
 
-    assert found == read(Files, tmp_path)[0]
-    assert most == 3
+    assert found == read(Files, tmp_path)
+    assert max(counts) == 3
 
 
 def test_a_document_that_is_known_comes_without_its_text(tmp_path: Path) -> None:
