@@ -190,7 +190,7 @@ class Index:
         from ragidx.indexer.store.source_list import sources_of
 
         manifest = self._state.store.manifest
-        return sources_of(manifest.notes, self._path, manifest.n_documents)
+        return sources_of(manifest.notes, self._path)
 
     def history(self) -> list[Manifest]:
         """The kept generations, the committed one first."""

@@ -61,6 +61,10 @@ class UnavailableError(IndexFormatError):
     """A file exists but cannot be read; it may be whole."""
 
 
+class OlderFormatError(IndexFormatError):
+    """Build again: the index was written by an earlier version."""
+
+
 class NewerFormatError(IndexFormatError):
     """Upgrade ragidx: the index was written by a later version."""
 
@@ -263,7 +267,7 @@ def parse_manifest(data: bytes) -> Manifest:
     if version > FORMAT:
         raise NewerFormatError(f"the index has the format {version}{by}; {reads}", _UPGRADE)
     if version < FORMAT:
-        raise IndexFormatError(f"the index has the format {version}{by}; {reads}", "build it again with `rebuild=True`")
+        raise OlderFormatError(f"the index has the format {version}{by}; {reads}", "build it again with `rebuild=True`")
     wanted = [name for name in list_of(found.get("requires"), "requires") if name not in KNOWN]
     if wanted:
         raise NewerFormatError(f"the index needs a reader that knows {str(wanted[0])[:40]!a}{by}", _UPGRADE)

@@ -203,8 +203,8 @@ class StoreWriter:
                 number = len(self._segments) + len(self._finished)
                 first = segment.n_rows
                 segment.add(members, vectors[start : start + len(members)])
-                of_program = members[0].whole is not None
-                self._documents.add(doc_id, doc_hash, number, first, len(members), kept=True, program=of_program)
+                owner = members[0].owner
+                self._documents.add(doc_id, doc_hash, number, first, len(members), kept=True, owner=owner)
                 start += len(members)
 
     def add_rows(self, rows: Sequence[Row], vectors: NDArray[np.float32]) -> None:

@@ -15,7 +15,6 @@ import bisect
 import contextlib
 import dataclasses
 import difflib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +26,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import BusyError, QueryError, lone_surrogate, printable
-from ragidx.corpora.spec import Json
 from ragidx.indexer.specs import holds_precomputed
-from ragidx.indexer.store.lookup import program_ids
-from ragidx.indexer.store.source_list import SOURCES, owner_of, sources_of
+from ragidx.indexer.store.rows import COLUMNS
+from ragidx.indexer.store.source_list import PROGRAM, SOURCES, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
+from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids, note_deleted
 from ragidx.retriever.where.masks import matching_rows, parse_for
 
 _SHOWN = 10
@@ -103,16 +101,18 @@ def delete(
     store = Store.open(index)
     if dry_run:
         return _choose(store, ids, where)[1]
-    masks, report = _choose(store, ids, where)
+    masks, report, owners = _choose(store, ids, where)
     blobs = {name: store.blob(name) for name in store.manifest.files}
-    of_program = program_ids(store)
-    of_sources = [name for name in report.every if name not in of_program]
-    if of_sources:
-        blobs[DELETED_FILE] = deleted_file(deleted_ids(blobs.get(DELETED_FILE)) | set(of_sources))
+    notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
+    if not holds_precomputed(store.manifest.spec):
+        gone = zip(report.every, owners, strict=True)
+        notes[SOURCES] = note_deleted(blobs, sources_of(notes, store.path), gone)
+    elif report.every:
+        deleted = deleted_ids(blobs.get(DELETED_FILE)).get(PROGRAM, set())
+        blobs[DELETED_FILE] = deleted_file({PROGRAM: deleted.union(report.every)})
     with writer_of(index, store, blobs) as writer:
         for number, mask in enumerate(masks):
             writer.delete_rows((number, first, count) for first, count in _runs(mask))
-        notes = _notes(store, index, of_sources)
         manifest = writer.commit(notes, max(0, report.n_documents_left - report.n_documents))
     return dataclasses.replace(
         report,
@@ -121,15 +121,6 @@ def delete(
         n_documents_left=manifest.n_documents,
         n_chunks_left=manifest.n_chunks,
     )
-
-
-def _notes(store: Store, index: str | Path, gone: Sequence[str]) -> dict[str, Json]:
-    """Those of the committed state, with what the sources have now."""
-    notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
-    entries = sources_of(notes, Path(index), store.manifest.n_documents)
-    owners = Counter(owner.name for doc_id in gone if (owner := owner_of(entries, doc_id)) is not None)
-    left = (dataclasses.replace(one, n_documents=max(0, one.n_documents - owners[one.name])) for one in entries)
-    return notes | ({SOURCES: [entry.to_json() for entry in left]} if SOURCES in notes else {})
 
 
 @contextlib.contextmanager
@@ -155,8 +146,13 @@ def writer_of(index: str | Path, store: Store, blobs: Mapping[str, bytes]) -> It
         yield writer
 
 
-def _choose(store: Store, ids: Sequence[str], where: str | None) -> tuple[list[NDArray[np.bool_]], DeleteReport]:
-    """What ids and condition mean in this index: for each segment a mask (rows,) of what goes, and the report of it.
+def _choose(
+    store: Store, ids: Sequence[str], where: str | None
+) -> tuple[list[NDArray[np.bool_]], DeleteReport, list[int]]:
+    """What ids and condition mean in this index.
+
+    Returns:
+        For each segment a mask (rows,) of what goes; the report of it; the owner of each document that is touched.
 
     Raises:
         QueryError: as `delete`.
@@ -183,7 +179,9 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> tuple[list[N
     n_whole = int((n_chosen[touched] == n_alive[touched]).sum())
     ends = np.cumsum([segment.entry.rows for segment in store.segments])[:-1]
     manifest = store.manifest
-    return np.split(chosen, ends) if store.segments else [], DeleteReport(
+    owners = np.zeros(len(documents), np.int32)
+    owners[document[alive]] = _column(store, "owner").to_numpy()[alive]
+    report = DeleteReport(
         n_documents=n_whole,
         n_documents_partly=len(touched) - n_whole,
         n_chunks=int(chosen.sum()),
@@ -195,6 +193,7 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> tuple[list[N
         n_chunks_left=manifest.n_chunks,
         every=tuple(_column(store, "chunk_id").filter(pa.array(chosen)).to_pylist() if is_given else names),
     )
+    return np.split(chosen, ends) if store.segments else [], report, owners[touched].tolist()
 
 
 def _rows_of(
@@ -257,9 +256,9 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
 
 
 def _column(store: Store, name: str) -> Any:
-    """A column of all segments, as one ChunkedArray of large_string."""
-    parts = [segment.columns([name]).column(0).cast(pa.large_string()) for segment in store.segments]
-    return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.large_string())
+    """A column of all segments, as one ChunkedArray."""
+    parts = [segment.columns([name]).column(0) for segment in store.segments]
+    return pa.chunked_array([chunk for part in parts for chunk in part.chunks], COLUMNS.field(name).type)
 
 
 def _joined(masks: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:

@@ -34,6 +34,7 @@ from ragidx.indexer.normalize import UnitRows, cut_rows, l2_normalize
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lookup import KnownRows, document_numbers
 from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.source_list import PROGRAM
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.endpoint import endpoint_note
@@ -149,7 +150,7 @@ class IndexWriter:
         except BaseException:
             self._writer.close()
             raise
-        self._deleted = set(deleted_ids(blobs.get(DELETED_FILE)))
+        self._deleted = deleted_ids(blobs.get(DELETED_FILE)).get(PROGRAM, set())
         self._seen = DigestTable()
         self._n_seen = 0
         self._new_documents: list[NDArray[np.uint64]] = []
@@ -261,7 +262,7 @@ class IndexWriter:
             # What is known of a million rows takes 100 MB, which the making of an index had better use.
             self._known, self._seen, self._new_documents = KnownRows(), DigestTable(), []
             self._writer.blobs.pop(DELETED_FILE, None)
-            self._writer.blobs |= {DELETED_FILE: deleted_file(self._deleted)} if self._deleted else {}
+            self._writer.blobs |= {DELETED_FILE: deleted_file({PROGRAM: self._deleted})} if self._deleted else {}
             manifest = self._writer.commit({**self._notes, **(notes or {})}, n_documents)
         return WriteReport(
             generation=manifest.generation,

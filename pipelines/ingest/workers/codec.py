@@ -109,20 +109,20 @@ def _said(sent: Sent, rows: _Rows) -> list[Any]:
     return [*own, "items", [len(sent.items), _json(sent.items[0].row.metadata) if sent.items else {}]]
 
 
-def decoded(message: Message) -> list[Event]:
-    """The inverse.
+def decoded(message: Message, owner: int = 0) -> list[Event]:
+    """The inverse; rows get the number of their source.
 
     Raises:
         FrameError: it is no such message.
     """
     header, body = message
     try:
-        return list(_events(header["events"], _columns(body)))
+        return list(_events(header["events"], _columns(body), owner))
     except _FAULTS as fault:
         raise FrameError(f"events that are none: {type(fault).__name__}: {fault}") from fault
 
 
-def _events(said: Any, rows: Iterator[tuple[Any, ...]]) -> Iterator[Event]:
+def _events(said: Any, rows: Iterator[tuple[Any, ...]], owner: int) -> Iterator[Event]:
     for kind, *values in said:
         if kind == "skip":
             yield Skip(*map(_text, values))
@@ -132,7 +132,7 @@ def _events(said: Any, rows: Iterator[tuple[Any, ...]]) -> Iterator[Event]:
             name, found, n_records = values
             yield Decided(_text(name), _layout(found, n_records))
         else:
-            yield _sent(rows, *values)
+            yield _sent(rows, owner, *values)
     if next(rows, None) is not None:
         raise ValueError("rows of no document")
 
@@ -144,7 +144,9 @@ def _layout(told: Any, n_records: Any) -> Layout:
     return dataclasses.replace(found, n_records=int(n_records))
 
 
-def _sent(rows: Iterator[tuple[Any, ...]], doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, values: Any) -> Sent:
+def _sent(
+    rows: Iterator[tuple[Any, ...]], owner: int, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, values: Any
+) -> Sent:
     own, hashed = _text(doc_id), bytes.fromhex(doc_hash)
     if what == "known":
         return Sent(own, hashed, int(n_chars))
@@ -175,6 +177,7 @@ def _sent(rows: Iterator[tuple[Any, ...]], doc_id: Any, doc_hash: Any, n_chars: 
             line=line,
             page=page,
             turns=turns_of(turns),
+            owner=owner,
         )
         items.append(Item(row, text if longer is None else longer, ids))
     return Sent(own, hashed, int(n_chars), items)

@@ -133,7 +133,7 @@ class _Worker:
         files = Files(self._options, layouts, self._cutter, saying.add, lambda count: saying.add(codec.NRead(count)))
         for draft in files.of(source):
             items, document = None, None
-            if self._known is None or self._known.hash(draft.id) != draft.hash:
+            if self._known is None or not self._known.has(draft.id, draft.hash, draft.owner):
                 items = draft.cut()
                 document, self._cutter.left = self._cutter.left, None
             yield codec.Sent(draft.id, draft.hash, draft.n_chars, None if document else items, document)
@@ -232,11 +232,11 @@ class _Cutter(Cutter):
     left: Document | None = None
     leaves = stays = False
 
-    def cut(self, document: Document, doc_hash: bytes) -> list[Item]:
+    def cut(self, document: Document, doc_hash: bytes, owner: int = 0) -> list[Item]:
         """The chunks, with their ids where the encoder takes them; or none."""
         if not self.stays and not self.leaves:
             try:
-                items = super().cut(document, doc_hash)
+                items = super().cut(document, doc_hash, owner)
                 return self._with_ids(items) if self.chunker.takes_ids else items
             except _StaysError:
                 self.stays = True
@@ -262,9 +262,9 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _source(told: list[Any]) -> Source:
-    path, name, size, beir, status = told
+    path, name, size, beir, status, owner = told
     found = os.stat_result(status) if status else None
-    return Source(None if path is None else Path(path), name, size, beir=beir, status=found)
+    return Source(None if path is None else Path(path), name, size, beir=beir, status=found, owner=owner)
 
 
 def _limit(name: str, value: int) -> None:

@@ -56,7 +56,7 @@ def test_a_document_goes_with_its_rows_and_only_new_rows_of_it_come_in(
     vectors: Path, index: Path, write: Callable[..., Path]
 ) -> None:
     delete(index, ids=["x"])
-    assert json.loads(Store.open(index).blob(DELETED_FILE)) == ["a", "b"]
+    assert json.loads(Store.open(index).blob(DELETED_FILE)) == {"0": ["a", "b"]}
     report = build_vectors(write(table_of(id=list("abce"), doc_id=list("xxyx"))), index)
 
     assert (report.n_deleted_before, report.n_removed, report.n_documents) == (2, 1, 2)
