@@ -20,17 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
 from ragidx.corpora.language import LANGUAGE, check_language
 from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
-from ragidx.corpora.records import OnSkip, Skip
+from ragidx.corpora.records import Document, OnSkip, Skip
 from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.generations import committed_or_none
-from ragidx.indexer.store.manifest import MANIFEST
+from ragidx.indexer.store.lookup import program_documents
+from ragidx.indexer.store.manifest import MANIFEST, Manifest, NewerFormatError, OlderFormatError
+from ragidx.indexer.store.source_list import sources_of
+from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import BuildOptions
-from ragidx.pipelines.ingest.program import stored_documents
 from ragidx.pipelines.ingest.report import Skips
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, program_draft
 from ragidx.pipelines.ingest.workers.spread import Spread
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 OnWalkSkip: TypeAlias = Callable[[Skip, int], None]
 """Called with what the walk skips, and the number of the source."""
 
+_LOST = "a program's documents cannot be read"
 LAYOUTS = "fields"  # in the notes of a manifest
 
 _UNLIMITED = 1 << 30
@@ -193,6 +197,39 @@ class Reading:
             f"see `ragidx build --help` for the formats; `include` and `exclude` choose files{kept}",
             where=str(self.corpus),
         )
+
+
+def _n_of_program(manifest: Manifest, index: Path) -> int:
+    """How many documents of an index a program added."""
+    if holds_precomputed(manifest.spec):
+        return 0
+    return manifest.n_documents - sum(entry.n_documents for entry in sources_of(manifest.notes, index))
+
+
+def stored_documents(index: Path, on_skip: OnSkip, *, may_lose: bool) -> Iterator[Document]:
+    """The documents of an index that a program added; none where there is no index, or one of an older format.
+
+    Args:
+        index: its folder.
+        on_skip: called once where they cannot be read.
+        may_lose: whether they may be left out then.
+
+    Raises:
+        IndexFormatError: they cannot be read.
+    """
+    try:
+        manifest = committed_or_none(index)
+        if manifest is not None and _n_of_program(manifest, index):
+            yield from program_documents(Store.open(index))
+    except NewerFormatError:
+        raise
+    except OlderFormatError:
+        return
+    except IndexFormatError as fault:
+        if not may_lose:
+            hint = "put the file back from a copy, or give `allow_removal=True` to build without these documents"
+            raise IndexFormatError(f"{_LOST}: {fault.message}", hint, where=fault.where) from fault
+        on_skip(Skip(fault.where, f"{_LOST}: {fault.message}"))
 
 
 def check_removal(n_removed: int, n_before: int, where: str | Path, noun: str = "documents") -> None:
