@@ -40,6 +40,7 @@ from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Sk
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, Selection, added, as_paths, reading_of, with_globs
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
+from ragidx.pipelines.ingest.workers.words import Words
 
 
 def build(
@@ -280,6 +281,7 @@ def _writer(resolved: Resolved, index: Path, ledger: Ledger) -> StoreWriter:
         blobs=resolved.blobs(),
         replace=resolved.options.rebuild,
         on_stage=deriving,
+        make_pieces=Words(resolved.options.workers),
     )
 
 

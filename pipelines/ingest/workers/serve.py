@@ -1,6 +1,7 @@
 """What a worker does: it reads files for its build, and says what is in them, until the build ends.
 
     stdin   {"kind": "job", ...} once, then {"kind": "task", "task": n, "source": [...]}
+            or {"kind": "task", "task": n, "words": [start, stop], "mapped": n}: of the body's segment
     stdout  {"kind": "ready"}; for each task {"kind": "open", "name": ...}, messages of events, {"kind": "end"}
             {"kind": "want", "what": "chunker"}: answered with the tokenizer's JSON, when the first text is cut
     stdin   {"kind": "give", "task": n, "count": m}, after events with "more": other workers have nothing to do
@@ -89,7 +90,12 @@ class _Worker:
         while True:
             while not self._waiting:
                 self._take()
-            self._do(*self._waiting.popleft())
+            task, body = self._waiting.popleft()
+            if "words" in task:
+                self._make_words(task, body)
+            else:
+                self._do(task, body)
+            self.send({"kind": "end"})
 
     def _take(self) -> tuple[dict[str, Any], bytes]:
         """Wait for a message; tasks are kept for their turn."""
@@ -125,7 +131,16 @@ class _Worker:
                 saying.flush()
                 self.send({"kind": "error", "error": [type(fault).__name__, fault.message, fault.hint, fault.where]})
         saying.flush()
-        self.send({"kind": "end"})
+
+    def _make_words(self, task: dict[str, Any], segment: bytes) -> None:
+        from ragidx.pipelines.ingest.workers.words import pieces  # not where files are read
+
+        _limit("RLIMIT_AS", self.limits.office_memory_bytes + task["mapped"])
+        try:
+            for piece in pieces(segment, range(*task["words"])):
+                self.send({"kind": "postings"}, piece)
+        except (RagidxError, MemoryError):
+            self.send({"kind": "error"})
 
     def _drafts(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[codec.Sent]:
         layouts = _Noted(saying)
