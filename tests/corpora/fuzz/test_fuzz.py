@@ -27,7 +27,7 @@ def readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Readers]:
 
 
 @pytest.mark.slow
-@settings(derandomize=True, max_examples=1_500)
+@settings(derandomize=True, max_examples=600)
 @given(
     seed=st.sampled_from(seeds()), steps=st.lists(st.tuples(st.sampled_from(STEPS), SHARE, SHARE, st.integers(0, 999)))
 )

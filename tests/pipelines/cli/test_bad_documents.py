@@ -195,12 +195,12 @@ def test_a_line_of_json_of_100_mb_is_left_out_and_its_neighbours_are_read(run: R
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="address space is limited as on Linux")
 @pytest.mark.usefixtures("model")
-def test_a_text_of_one_line_of_100_mb_is_read_in_bounded_memory(run_process: Run, small_corpus: Path) -> None:
+def test_a_text_of_one_line_of_30_mb_is_read_in_bounded_memory(run_process: Run, small_corpus: Path) -> None:
     with (small_corpus / "a.txt").open("wb") as file:
-        file.write(b"word " * (20 * MIB))
+        file.write(b"word " * (6 * MIB))
     code = (
         "import resource, sys\n"
-        f"resource.setrlimit(resource.RLIMIT_AS, ({8 << 30}, {8 << 30}))\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, ({5 << 30}, {5 << 30}))\n"
         "from ragidx.pipelines.cli.main import main\n"
         "main(sys.argv[1:])"
     )
