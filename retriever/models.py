@@ -99,7 +99,7 @@ def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace) -> Encoder:
         made_by = spec.precomputed.made_by if spec.precomputed else ""
         by = f" by '{made_by}'" if made_by else ""
         raise ModelError(
-            f"the index holds precomputed vectors{by}: no question in words can be encoded for it",
+            f"the index holds precomputed vectors{by}: it has no model that encodes a text question",
             "ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that made them "
             "when it is built: ragidx build --vectors FILE --model M --rebuild",
             where=str(store.path),

@@ -210,7 +210,7 @@ def parts_of(changes: Doubles, kept: tuple[int, ...] | None) -> tuple[SpectrumPa
     """The shares of Σ|Δ| (d,) at both edges, in the middle half, and in what a filter leaves out.
 
     >>> [(p.name, p.n_directions, p.share) for p in parts_of(np.array([-0.5, 0.25, -0.25, 0.0]), (1, 2))][-3:]
-    [('last 5 %', 1, 0.0), ('last 1 %', 1, 0.0), ('left out by the filter', 2, 0.5)]
+    [('last 5 %', 1, 0.0), ('last 1 %', 1, 0.0), ('dropped by the filter', 2, 0.5)]
     """
     sizes = np.abs(changes)
     d = sizes.size
@@ -219,7 +219,7 @@ def parts_of(changes: Doubles, kept: tuple[int, ...] | None) -> tuple[SpectrumPa
     named["middle half"] = sizes[d // 4 : d - d // 4]
     named |= {f"last {edge} %": sizes[d - n :] for edge, n in reversed(list(zip(_EDGES, widths, strict=True)))}
     if kept is not None:
-        named["left out by the filter"] = np.delete(sizes, list(kept))
+        named["dropped by the filter"] = np.delete(sizes, list(kept))
     return tuple(SpectrumPart(name, part.size, float(part.sum() / sizes.sum())) for name, part in named.items())
 
 

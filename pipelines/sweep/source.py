@@ -227,7 +227,7 @@ class SweepSource(ABC):
         vectors = self.rows(drawn)
         self._kept[drawn] = False
         chunks = "chunk that was" if count == 1 else "chunks that were"
-        return Questions(vectors, None, f"{count:,} {chunks} held out, as no queries were given")
+        return Questions(vectors, None, f"{count:,} {chunks} held out, as there are no queries")
 
 
 class IndexSource(SweepSource):
@@ -277,7 +277,7 @@ class IndexSource(SweepSource):
         """Of unit length, through the index's filter."""
         if self.encoder_spec is None:
             raise ModelError(
-                "the index holds precomputed vectors: no query in words can be encoded for it",
+                "the index holds precomputed vectors: it has no model that encodes a text query",
                 "give the vectors of the queries, in their order, with `query_vectors=FILE`; or name the model that "
                 "made them when the index is built: ragidx build --vectors FILE --model M --rebuild",
                 where=self.name,

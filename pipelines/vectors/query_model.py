@@ -87,7 +87,7 @@ def _other_width(resolved: Resolved, widths: Sequence[int], width: int, *, says_
     with_filter = " with that filter" if says_filter else ""
     return SpecError(
         f"'{name}' makes vectors of {' or '.join(f'{n:,}' for n in widths)} numbers{with_filter}, "
-        f"those that are given have {width:,}",
+        f"these have {width:,}",
         hint,
         where="`model`",
     )
@@ -162,7 +162,7 @@ def compare(resolved: Resolved, sample: TextSample, where: str, *, is_last: bool
         n, near = len(sample), f", since different texts have {others:.4f} here" if needed > 1 - _FAR else ""
         raise SpecError(
             f"'{resolved.files.name}' did not make these vectors: of {n} text{'s' * (n > 1)} encoded again, the median "
-            f"cosine with what is given is {median:.4f} (least {least:.4f}), and {needed:.4f} is asked for{near}",
+            f"cosine with these vectors is {median:.4f} (least {least:.4f}), and {needed:.4f} is asked for{near}",
             f"name the model, `method`, `pooling` and `filter` that made them, or {_WITHOUT}",
             where=where,
         )

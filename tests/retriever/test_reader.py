@@ -127,7 +127,7 @@ def test_wide_query_vectors_are_cut_as_the_vectors_were_when_the_index_was_shrun
 @pytest.mark.parametrize(
     ("vector", "message"),
     [
-        ([1.0], "the query's vector has 1 numbers, those of the index have 2, and had 4 as they were given"),
+        ([1.0], "the query's vector has 1 numbers, those of the index have 2, and had 4 before they were cut"),
         ([0.0, 0.0, 1.0, 0.0], "the first 2 of 4 numbers of the query's vector are zero"),
         ([0.0] * 4, "the query's vector is zero"),
         ([0.0, 1.0, np.inf, 0.0], "the query's vector holds a number that is not finite"),

@@ -202,7 +202,7 @@ def test_a_vector_has_no_words(mode: str, make: Callable[..., Store]) -> None:
     with pytest.raises(QueryError) as fault:
         ragidx.Index(make().path).searcher.search_vectors(np.eye(3), mode=mode)  # type: ignore[arg-type]
 
-    assert str(fault.value) == f"`mode`: a vector has no words for {mode} search\n  hint: ask in words"
+    assert str(fault.value) == f"`mode`: a vector has no words for {mode} search\n  hint: ask with a text"
 
 
 def test_an_option_that_there_is_not_is_a_programs_mistake(make: Callable[..., Store]) -> None:

@@ -157,7 +157,7 @@ def test_the_command_tells_what_went_and_what_is_left(run: Run) -> None:
     done = run("delete", "--where", HISTORY)
 
     assert (tried.status, tried.err) == (0, "")
-    assert done.err == "Builds leave out what was deleted; `ragidx build --restore` takes it in again.\n"
+    assert done.err == "Builds skip what was deleted; `ragidx build --restore` adds it again.\n"
     assert tried.out.splitlines() == [
         "would be deleted  2 documents, 2 chunks",
         "which             facts.jsonl#printing, mill.md",

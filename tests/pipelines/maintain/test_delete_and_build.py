@@ -34,7 +34,7 @@ def test_what_was_deleted_stays_out_and_the_report_counts_it(run: Run) -> None:
 
     assert (done.status, done.err) == (
         0,
-        "Deleted by hand, left out: 1 document; --restore takes them in again.\n",
+        "Deleted earlier, skipped: 1 document; --restore adds them again.\n",
     )
     assert "lease.txt" not in documents()
     assert json.loads(run("build", "corpus", "--json").out)["n_deleted_before"] == 1
@@ -48,7 +48,7 @@ def test_a_corpus_of_which_everything_was_deleted_is_not_empty(run: Run) -> None
 
     assert (done.status, done.err) == (
         0,
-        "Deleted by hand, left out: 6 documents; --restore takes them in again.\n",
+        "Deleted earlier, skipped: 6 documents; --restore adds them again.\n",
     )
 
 

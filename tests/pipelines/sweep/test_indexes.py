@@ -43,7 +43,7 @@ def test_flat_is_exact_at_every_width_and_full_width_overlaps_wholly(given_index
     assert widths_of(report, "truncation") == [8, 4, 2, 1]
     assert widths_of(report, "pca") == [16, 8, 4, 2, 1]
     assert (report.n_chunks, report.n_queries) == (54, 6)
-    assert report.queries == "6 chunks that were held out, as no queries were given"
+    assert report.queries == "6 chunks that were held out, as there are no queries"
 
 
 def test_bytes_are_exact(given_index: Callable[..., Path]) -> None:

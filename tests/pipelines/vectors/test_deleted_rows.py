@@ -35,11 +35,11 @@ def index(vectors: Path, tmp_path: Path) -> Path:
 
 def test_rows_stay_out_and_the_report_counts_them(run: Run, vectors: Path, index: Path) -> None:
     done = run("delete", "--id", "b", "--index", str(index))
-    assert done.err == "Builds leave out what was deleted; `ragidx build --restore` takes it in again.\n"
+    assert done.err == "Builds skip what was deleted; `ragidx build --restore` adds it again.\n"
 
     for _ in range(2):
         done = run("build", "--vectors", str(vectors), "--index", str(index))
-        assert (done.status, done.err) == (0, "Deleted by hand, left out: 1 row; --restore takes them in again.\n")
+        assert (done.status, done.err) == (0, "Deleted earlier, skipped: 1 row; --restore adds them again.\n")
     assert sorted(content_of(index)) == ["a", "c", "d"]
     assert (
         json.loads(run("build", "--vectors", str(vectors), "--index", str(index), "--json").out)["n_deleted_before"]
