@@ -46,11 +46,11 @@ class RerankKeywords(TypedDict, total=False):
     rerank: Rerank | None
 
 
-class RunKeywords(RankKeywords, RerankKeywords, total=False):
+class TrecKeywords(RankKeywords, RerankKeywords, total=False):
     """The options of a search for documents, by name."""
 
 
-class SearchKeywords(RunKeywords, ShapeKeywords, total=False):
+class SearchKeywords(TrecKeywords, ShapeKeywords, total=False):
     """The options of a search in words, by name, without the condition."""
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Place, Store
 from ragidx.retriever.fusion import Scored
-from ragidx.retriever.hit import Hit, Span
+from ragidx.retriever.hit import DocumentSpan, Hit
 from ragidx.retriever.options import SearchOptions, Shape
 from ragidx.retriever.ranking import Rank, is_last, is_too_low
 
@@ -35,7 +35,7 @@ class _Candidate:
 
     scored: Scored
     row: Row
-    also: list[Span] = field(default_factory=list)
+    also: list[DocumentSpan] = field(default_factory=list)
 
 
 def shaped_hits(store: Store, rank: Rank, n_queries: int, options: SearchOptions) -> list[list[Hit]]:
@@ -77,7 +77,7 @@ def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[
     folded = _Folded(high_enough) if options.shape.fold else None
     for one in high_enough:
         if folded is not None and (same := folded.same(one)) is not None:
-            same.also.append(Span(one.row.doc_id, one.row.start, one.row.end))
+            same.also.append(DocumentSpan(one.row.doc_id, one.row.start, one.row.end))
             continue
         of_document[one.row.doc_id] += 1
         if options.shape.per_document is None or of_document[one.row.doc_id] <= options.shape.per_document:

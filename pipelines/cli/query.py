@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ragidx.retriever.options import (  # loads numpy and FAISS's files, which no --help needs
         QueryKeywords,
         Rerank,
-        RunKeywords,
+        TrecKeywords,
     )
 
 
@@ -327,7 +327,7 @@ def _answer_file(
     from ragidx.corpora.evalsets import load_queries, write_run
 
     texts = load_queries(queries)
-    ranking: RunKeywords = {name: asked[name] for name in _RANKING}  # type: ignore[assignment,literal-required]
+    ranking: TrecKeywords = {name: asked[name] for name in _RANKING}  # type: ignore[assignment,literal-required]
     found = index.rank_documents(
         list(texts.values()), asked["k"], instruction=instruction, where=asked["where"], **ranking
     )

@@ -29,7 +29,7 @@ from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.prompts.tokenizer import load_tokenizer
 from ragidx.indexer.specs import FILTERS, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.lens.vocabulary import Counts, Vocabulary
+from ragidx.pipelines.lens.vocabulary import TokenCounts, Vocabulary
 from ragidx.retriever.models import stored_filter
 
 _EDGES = (1, 5, 10)  # per cent of the directions at each end
@@ -268,7 +268,9 @@ def _chunks(store: Store | None) -> Iterator[str]:
             at += len(texts)
 
 
-def _chosen(counts: Counts, vocabulary: Vocabulary, size: int, seed: int, source: str) -> dict[str, NDArray[np.int64]]:
+def _chosen(
+    counts: TokenCounts, vocabulary: Vocabulary, size: int, seed: int, source: str
+) -> dict[str, NDArray[np.int64]]:
     seen = np.flatnonzero(counts.tokens)
     if not seen.size:
         raise CorpusError("there is no text in it to count tokens of", "name a corpus with documents", where=source)

@@ -30,7 +30,7 @@ from ragidx.pipelines.ingest.options import (
     build_options,
     check_names,
 )
-from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Queries, Skips, Teller
+from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, QueryModelCheck, Skips, Teller
 from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample, compare, model_of_queries
 from ragidx.pipelines.vectors.rows import VectorRows
 from ragidx.pipelines.vectors.spec import check_given, spec_of_vectors
@@ -168,10 +168,10 @@ class _Build:
         """The model of questions, where one is named."""
         return None if self.options.model is None else model_of_queries(self.index, old, self.options, width)
 
-    def _queries(self, spec: IndexSpec, check: _ModelCheck | None) -> Queries | None:
+    def _queries(self, spec: IndexSpec, check: _ModelCheck | None) -> QueryModelCheck | None:
         """What is reported of the model of questions; one that is named has to have made the vectors."""
         if check is None:
-            return None if spec.encoder is None else Queries(spec.encoder)
+            return None if spec.encoder is None else QueryModelCheck(spec.encoder)
         return check.last()
 
     def _batches(self, dim: int | None) -> Iterator[VectorBatch]:
@@ -244,7 +244,7 @@ class _ModelCheck:
             self._compare(is_last=False)
         self._sample.add(batch.ids, batch.texts, batch.vectors, without=faults)
 
-    def last(self) -> Queries:
+    def last(self) -> QueryModelCheck:
         """What the sample of all says.
 
         Raises:
@@ -252,7 +252,7 @@ class _ModelCheck:
         """
         return self._compare(is_last=True)
 
-    def _compare(self, *, is_last: bool) -> Queries:
+    def _compare(self, *, is_last: bool) -> QueryModelCheck:
         started = time.perf_counter()
         found = compare(self._resolved, self._sample, self._where, is_last=is_last)
         if found.n_checked:

@@ -314,8 +314,9 @@ def test_refresh_sees_an_index_that_was_made_anew_with_the_same_number(index: Pa
 
 def test_a_question_that_has_to_be_encoded_is_an_error_that_names_the_way(index: Path) -> None:
     assert message_of(ModelError, lambda: Index(index).search("who?", mode="dense")) == (
-        f"{index}: the index holds precomputed vectors by 'hand': no question in words can be encoded for "
-        "it\n  hint: ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that made "
+        f"{index}: the index holds precomputed vectors by 'hand': it has no model that encodes a text "
+        "question\n"
+        "  hint: ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that made "
         "them when it is built: ragidx build --vectors FILE --model M --rebuild"
     )
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import ragidx
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.writer import IndexWriter
-from ragidx.retriever.hit import Hit, Span
+from ragidx.retriever.hit import DocumentSpan, Hit
 
 X = [[1.0, 0.0, 0.0]]
 
@@ -54,7 +54,7 @@ def test_an_equal_passage_is_a_place_of_the_hit_before(tmp_path: Path) -> None:
     [folded], [whole] = reader.search_vectors(X, 3), reader.search_vectors(X, 3, fold=False)
 
     assert [(hit.rank, hit.chunk_id, hit.also) for hit in folded] == [
-        (1, "0", (Span("y", 0, 9),)),
+        (1, "0", (DocumentSpan("y", 0, 9),)),
         (2, "1", ()),
         (3, "3", ()),
     ]

@@ -52,7 +52,8 @@ def test_a_question_in_words_is_refused_with_the_way_where_there_are_no_texts(ru
     assert (done.status, done.out) == (2, "")
     assert done.err == (
         "Error: ragidx-index: the index holds precomputed vectors: it has no model that encodes a text "
-        "for it\n  hint: ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that "
+        "question\n"
+        "  hint: ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that "
         "made them when it is built: ragidx build --vectors FILE --model M --rebuild\n"
     )
 
@@ -72,7 +73,7 @@ def test_a_question_in_words_is_answered_by_the_texts_of_vectors_without_a_model
         ("b", None, True)
     ]
     assert dense.status == 2
-    assert "the index holds precomputed vectors: no question in words can be encoded" in dense.err
+    assert "the index holds precomputed vectors: it has no model that encodes a text" in dense.err
 
 
 @pytest.mark.usefixtures("vectors")

@@ -17,7 +17,7 @@ from ragidx.pipelines.evaluate.measures import measure
 from ragidx.pipelines.sweep.corpus import CorpusSource
 from ragidx.pipelines.sweep.grid import Stage
 from ragidx.pipelines.sweep.measure import lay
-from ragidx.pipelines.sweep.series import Widths, series_of
+from ragidx.pipelines.sweep.series import WidthChoice, series_of
 from ragidx.pipelines.sweep.sweep import sweep
 from ragidx.pipelines.vectors.writer import IndexWriter
 
@@ -98,7 +98,7 @@ def test_the_sample_of_a_fit_is_that_of_a_build(beir: Path, tmp_path: Path) -> N
 
     fitted = FilterSpec(name="pca", dim=3, sample=5, seed=4)
     source = CorpusSource(beir, tmp_path, fitted=fitted, options=options)
-    series = series_of(source, ["pca"], Widths(dims=(3,)), {"sample": 5, "seed": 4})[0]
+    series = series_of(source, ["pca"], WidthChoice(dims=(3,)), {"sample": 5, "seed": 4})[0]
 
     np.testing.assert_allclose(series.narrow(source.encode(["music"]), 3), kept, atol=1e-5)
 

@@ -17,7 +17,7 @@ import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES
 from ragidx.pipelines.sweep.measure import lay
-from ragidx.pipelines.sweep.series import Widths, series_of
+from ragidx.pipelines.sweep.series import WidthChoice, series_of
 from ragidx.pipelines.sweep.source import IndexSource
 from ragidx.pipelines.sweep.sweep import KNOWN as KNOWN_OPTIONS
 from ragidx.pipelines.sweep.sweep import sweep
@@ -107,7 +107,7 @@ def test_a_narrower_width_is_what_a_query_of_that_width_compares(
     np.save(folder / "given.npy", vectors)
     build_vectors(folder / "given.npy", folder / "index", index_type="flat")
     source = IndexSource(folder / "index", {})
-    series = series_of(source, ["truncation"], Widths(dims=(width,)), {})[0]
+    series = series_of(source, ["truncation"], WidthChoice(dims=(width,)), {})[0]
 
     laid = lay(folder / "laid", width, 20, (series.narrow(block, width) for block in source.blocks()))
     unit = vectors[:3] / np.linalg.norm(vectors[:3], axis=1, keepdims=True)

@@ -100,7 +100,7 @@ def test_the_figures_of_a_refusal_are_the_cosines(write_texts: Callable[..., str
     write_texts(0.8 * unit + 0.6 * aside, TEXTS[:1])
 
     assert message_of(SpecError, build_with_tiny) == (
-        "v.parquet: 'tiny' did not make these vectors: of 1 text encoded again, the median cosine with what is given "
+        "v.parquet: 'tiny' did not make these vectors: of 1 text encoded again, the median cosine with these vectors "
         "is 0.8000 (least 0.8000), and 0.9900 is asked for\n"
         f"  hint: name the model, `method`, `pooling` and `filter` that made them, {WITHOUT}"
     )
