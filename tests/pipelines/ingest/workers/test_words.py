@@ -32,7 +32,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     for number in range(150):
         paragraphs = "\n\n".join(" ".join(chance.choices(WORDS, k=60)) for _ in range(9))
         (folder / "corpus" / f"mill_No.{number}.md").write_text(f"# Part {number}\n\n{paragraphs}")
-    ragidx.build(folder / "corpus", folder / "index", chunk_size=64, index_type="flat").close()
+    ragidx.build(folder / "corpus", folder / "index", chunks=ragidx.ChunkSpec(size=64), index_type="flat").close()
     return Store.open(folder / "index")
 
 
