@@ -264,21 +264,21 @@ def _render_joined(
     template: Template, form: str, texts: Sequence[str], tokenizer: TextTokenizer, limit: int | None, rules: RenderRules
 ) -> list[Rendered]:
     form = _spelt(form, tokenizer)
-    kept = texts if limit is None else _cut(texts, tokenizer, limit, rules.truncate)
-    whole = tokenizer.filled(form, kept)
+    shortened = texts if limit is None else _cut(texts, tokenizer, limit, rules.truncate)
+    whole = tokenizer.filled(form, shortened)
     if template.span == "last":
         return [
             _row(_begun(inner, tokenizer), 1, 0, short != text)
-            for text, short, inner in zip(texts, kept, whole, strict=True)
+            for text, short, inner in zip(texts, shortened, whole, strict=True)
         ]
     # The span is as long as the text and what follows it are when they are tokenised alone: the authors' way.
     tail = form.rpartition("{text}")[2]
-    closed = tokenizer.filled(f"{{text}}{tail}", kept)
-    bare = tokenizer.ids(kept) if tail and not rules.pool_eos else closed
+    closed = tokenizer.filled(f"{{text}}{tail}", shortened)
+    bare = tokenizer.ids(shortened) if tail and not rules.pool_eos else closed
     rows = []
-    for text, short, inner, own, less in zip(texts, kept, whole, closed, bare, strict=True):
-        n_behind = max(0, len(own) - len(less))
-        row = _row(_begun(inner, tokenizer), min(len(own), len(inner)), n_behind, short != text)
+    for text, short, inner, closed_ids, bare_ids in zip(texts, shortened, whole, closed, bare, strict=True):
+        n_behind = max(0, len(closed_ids) - len(bare_ids))
+        row = _row(_begun(inner, tokenizer), min(len(closed_ids), len(inner)), n_behind, short != text)
         rows.append(dataclasses.replace(row, ids=_ended(row.ids, tokenizer)))
     return rows
 

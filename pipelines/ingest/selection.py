@@ -274,21 +274,21 @@ def _known(
     entries, names = {entry.name: entry for entry in known}, dict[str, str | Path]()
     for path in paths:
         at = Path(path) if str(path) == STANDARD_INPUT else Path(path).resolve()
-        found = next((entry for entry in known if entry.root(index) == at), None)
-        if found is None:
+        source = next((entry for entry in known if entry.root(index) == at), None)
+        if source is None:
             if not replaces and str(path) != STANDARD_INPUT:
                 there = [
                     entry for entry in known if os.path.lexists(entry.root(index))
                 ]  # the others may have moved here
                 _check_place(path, index, there, all_files=True)
-            found = _moved(path, index, known, stored)
+            source = _moved(path, index, known, stored)
             alone = len(known) == len(paths) == 1
-            if found is None and alone and (replaces or STANDARD_INPUT in (str(path), known[0].path)):
-                found = known[0]
-            if found is None:
+            if source is None and alone and (replaces or STANDARD_INPUT in (str(path), known[0].path)):
+                source = known[0]
+            if source is None:
                 raise _unknown(path, index, known)
-            entries[found.name] = dataclasses.replace(found, path=stored_path(path, index))
-        names[found.name] = path
+            entries[source.name] = dataclasses.replace(source, path=stored_path(path, index))
+        names[source.name] = path
     return Selection(tuple(entries.values()), tuple(names), names)
 
 

@@ -169,12 +169,12 @@ def spectrum(
     if group_size < 1:
         raise SpecError(f"groups of {group_size} tokens hold none", "give 1 or more", where="`group_size`")
     store = None if index is None else Store.open(index)
-    own = None if store is None else IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
-    files = _files(model, revision, own, str(index))
+    stored = None if store is None else IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
+    files = _files(model, revision, stored, str(index))
     vocabulary = Vocabulary(files, load_tokenizer(files))
-    spec = filter or (own.filter if own else default_filter(files, resolve(files)))
-    made = _made(spec, vocabulary, store if filter is None else None)
-    kept = _kept_columns(spec, made)
+    spec = filter or (stored.filter if stored else default_filter(files, resolve(files)))
+    fitted = _made(spec, vocabulary, store if filter is None else None)
+    kept_columns = _kept_columns(spec, fitted)
     if corpus is None:
         texts = _chunks(store)
     else:
@@ -190,7 +190,7 @@ def spectrum(
         model=files.name,
         source=str(index if corpus is None else corpus),
         filter=spec,
-        dim=vocabulary.hidden if made is None else made.dim,
+        dim=vocabulary.hidden if fitted is None else fitted.dim,
         n_texts=counts.n_texts,
         n_tokens=int(counts.tokens.sum()),
         n_distinct=int(np.count_nonzero(counts.tokens)),
@@ -199,9 +199,10 @@ def spectrum(
         seed=seed,
         fit=float(np.corrcoef(read, log_p)[0, 1]),
         values=vocabulary.spectrum.values,
-        kept=kept,
+        kept=kept_columns,
         groups=tuple(
-            _group(name, ids, vocabulary, average, log_p=log_p, read=read, kept=kept) for name, ids in groups.items()
+            _group(name, ids, vocabulary, average, log_p=log_p, read=read, kept=kept_columns)
+            for name, ids in groups.items()
         ),
     )
 

@@ -50,22 +50,22 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
     if ending != ".pdf":
         check_archive(path, ending, limits)
     try:
-        found = _converted(str(path), ending, limits)
+        answer = _converted(str(path), ending, limits)
     except (MemoryError, UnreadableError):
         raise
     except Exception as fault:  # the libraries raise anything
         check_machine(fault, path.name, path)
         raise UnreadableError(_reason(f"{type(fault).__name__}: {fault}")) from fault
-    text = found["text"].encode("utf-8", "replace").decode()
+    text = answer["text"].encode("utf-8", "replace").decode()
     if len(text.encode()) > limits.office_text_bytes:
         raise UnreadableError(f"converts to more than {shown_bytes(limits.office_text_bytes)} of text")
     return Converted(
         text=text,
-        markdown=found.get("markdown", True),
-        title=found.get("title", ""),
-        author=found.get("author", ""),
-        places=tuple(Place(offset, page=page) for offset, page in found.get("pages", ())),
-        skips=tuple((where, reason) for where, reason in found.get("skips", ())),
+        markdown=answer.get("markdown", True),
+        title=answer.get("title", ""),
+        author=answer.get("author", ""),
+        places=tuple(Place(offset, page=page) for offset, page in answer.get("pages", ())),
+        skips=tuple((where, reason) for where, reason in answer.get("skips", ())),
     )
 
 
