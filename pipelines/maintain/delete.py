@@ -18,7 +18,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,8 @@ from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids, note_deleted
 from ragidx.retriever.where.masks import matching_rows, parse_for
+
+Missing: TypeAlias = Literal["error", "skip"]
 
 _SHOWN = 10
 _COMPARED = 1_000  # ids on each side of a wrong one; comparing 200,000 takes 20 s
@@ -78,6 +80,7 @@ def delete(
     *,
     ids: Sequence[str] = (),
     where: str | None = None,
+    missing: Missing = "error",
     dry_run: bool = False,
 ) -> DeleteReport:
     """Delete documents of a corpus, or rows of precomputed vectors; all in one commit or none.
@@ -87,6 +90,7 @@ def delete(
         ids: ids of documents; of precomputed vectors, also of rows. One that is both is the document's.
         where: a condition as in a query. Of precomputed vectors just the rows that fulfil it go; a document of a corpus
             goes whole if one of its chunks does. With ids, only what is theirs and fulfils it.
+        missing: whether an id that the index does not have is an error or left out.
         dry_run: say what would be deleted, and leave the index as it is.
 
     Raises:
@@ -96,12 +100,10 @@ def delete(
     """
     if isinstance(ids, str):
         raise TypeError("expected a list of ids, got one string")
-    if not ids and where is None:
-        raise QueryError("nothing says what to delete", "give `ids` or `where`")
     store = Store.open(index)
     if dry_run:
-        return _choose(store, ids, where)[1]
-    masks, report, owners = _choose(store, ids, where)
+        return chosen(store, ids, where, missing)[1]
+    masks, report, owners = chosen(store, ids, where, missing)
     blobs = {name: store.blob(name) for name in store.manifest.files}
     notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
     if not holds_precomputed(store.manifest.spec):
@@ -146,8 +148,8 @@ def writer_of(index: str | Path, store: Store, blobs: Mapping[str, bytes]) -> It
         yield writer
 
 
-def _choose(
-    store: Store, ids: Sequence[str], where: str | None
+def chosen(
+    store: Store, ids: Sequence[str], where: str | None, missing: Missing = "error"
 ) -> tuple[list[NDArray[np.bool_]], DeleteReport, list[int]]:
     """What ids and condition mean in this index.
 
@@ -157,6 +159,8 @@ def _choose(
     Raises:
         QueryError: as `delete`.
     """
+    if not ids and where is None:
+        raise QueryError("nothing says what to delete", "give `ids` or `where`")
     is_given = holds_precomputed(store.manifest.spec)
     alive = _joined(
         [
@@ -168,7 +172,7 @@ def _choose(
     documents, document = column.dictionary, column.indices.to_numpy()
     chosen = alive if where is None else alive & _joined(matching_rows(store, parse_for(store, where)))
     if ids:
-        chosen = chosen & _rows_of(store, ids, documents, document, alive, is_given=is_given)
+        chosen = chosen & _rows_of(store, ids, documents, document, alive, missing, is_given=is_given)
     n_matched = int(chosen.sum())
     n_alive = np.bincount(document[alive], minlength=len(documents))
     n_chosen = np.bincount(document[chosen], minlength=len(documents))
@@ -202,6 +206,7 @@ def _rows_of(
     documents: Any,
     document: NDArray[np.int64],
     alive: NDArray[np.bool_],
+    missing: Missing,
     *,
     is_given: bool,
 ) -> NDArray[np.bool_]:
@@ -213,6 +218,7 @@ def _rows_of(
         documents: the ids of all documents, those without a row that is alive too.
         document: (rows,) the number of each row's among them.
         alive: (rows,).
+        missing: as in `delete`.
         is_given: whether a row can be deleted by its own id.
 
     Raises:
@@ -221,14 +227,14 @@ def _rows_of(
     is_there = np.bincount(document[alive], minlength=len(documents)) > 0
     named = is_there & _is_in(documents, ids)
     found = {documents[number].as_py() for number in np.flatnonzero(named).tolist()}
-    missing = sorted(set(ids) - found)
-    if not missing:
+    others = sorted(set(ids) - found)
+    if not others:
         return named[document]
     chunks = _column(store, "chunk_id").combine_chunks()
-    of_chunks = alive & _is_in(chunks, missing)
+    of_chunks = alive & _is_in(chunks, others)
     owners = {chunks[place].as_py(): documents[document[place]].as_py() for place in np.flatnonzero(of_chunks).tolist()}
-    unknown = [name for name in missing if name not in owners]
-    if unknown:
+    unknown = [name for name in others if name not in owners]
+    if unknown and missing == "error":
         known = [name for name, there in zip(documents.to_pylist(), is_there.tolist(), strict=True) if there]
         near = _nearest(unknown[0], known)
         more = f", and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
@@ -238,9 +244,10 @@ def _rows_of(
             _NOTHING_DELETED,
             where="`ids`",
         )
-    if not is_given:
+    if owners and not is_given:
+        name = min(owners)
         raise QueryError(
-            f"'{missing[0]}' is a chunk of the document '{owners[missing[0]]}'",
+            f"'{name}' is a chunk of the document '{owners[name]}'",
             "documents of a corpus go whole: give the document's id; nothing was deleted",
             where="`ids`",
         )

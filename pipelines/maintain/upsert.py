@@ -13,11 +13,12 @@ import itertools
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ragidx.corpora.errors import CorpusError, SpecError, lone_surrogate, printable
+from ragidx.corpora.errors import CorpusError, QueryError, SpecError, lone_surrogate, printable
 from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.limits import MIB
 from ragidx.corpora.records import Document
@@ -32,6 +33,7 @@ from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS
 from ragidx.pipelines.ingest.removal import note_deleted
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Item, program_draft
+from ragidx.pipelines.maintain.delete import Missing, chosen
 from ragidx.retriever.searcher import Searcher
 
 MAX_TEXT_CHARS = 64 * MIB
@@ -70,6 +72,7 @@ class Batch:
             lambda: chunker_of(state.encoder, state.spec.chunk), language=bool(state.store.manifest.notes.get(LANGUAGE))
         )
         self._gone: list[tuple[str, int]] = []  # documents that were deleted, and their owners
+        self._changed: set[str] = set()  # documents of this batch: a condition does not see them
 
     def __enter__(self) -> Self:
         return self
@@ -105,19 +108,39 @@ class Batch:
         self._write(list(itertools.chain(*window.values())))
         self._failed = is_whole
 
-    def delete(self, ids: Sequence[str], *, missing: str = "error") -> None:
-        """Delete documents by id; a program's for good, one of a source until `build` with `restore`.
+    def add_vectors(self, ids: Iterable[str | int], vectors: ArrayLike, **more: object) -> NoReturn:
+        """Of an index of given vectors.
 
         Raises:
-            CorpusError: the index has no such document, and `missing` is `error`.
+            SpecError: always.
+        """
+        where = str(self._state.store.path)
+        raise SpecError("the index holds encoded texts", "give it documents: `add`", where=where)
+
+    def delete(self, ids: Sequence[str] | None = None, *, where: str | None = None, missing: Missing = "error") -> None:
+        """Delete documents; a program's for good, one of a source until `build` with `restore`.
+
+        Args:
+            ids: of documents, those of this batch too.
+            where: a condition, asked of what the index held before the batch. With ids, only what is theirs.
+            missing: whether an id that the index does not have is an error or left out.
+
+        Raises:
+            QueryError: the index has no such document, or the condition is wrong.
         """
         self._check_open()
         if isinstance(ids, str):
             raise TypeError("expected a list of ids, got one string")
-        unknown = [name for name in ids if name not in self._documents]
+        if ids is None and where is None:
+            raise QueryError("nothing says what to delete", "give `ids` or `where`")
+        unknown = [name for name in ids or () if name not in self._documents]
         if unknown and missing == "error":
-            raise CorpusError(f"the index has no document '{printable(unknown[0])}'", "ids are those that queries show")
-        for name in ids:
+            name, hint = printable(unknown[0]), "ids are those that queries show"
+            raise QueryError(f"the index has no document '{name}'", hint, where="`ids`")
+        if where is not None:
+            report = chosen(self._state.store, ids or (), where, "skip")[1]
+            ids = [name for name in report.every if name not in self._changed]
+        for name in ids or ():
             if name in self._documents:
                 self._gone.append((name, self._documents.owner(name) or PROGRAM))
                 self._writer.delete_document(name)
@@ -166,6 +189,7 @@ class Batch:
             self._writer.delete_document(document.id)
         self.n_changed += had is not None
         self.n_added += had is None
+        self._changed.add(document.id)
         return items
 
     def _sources(self) -> tuple[SourceEntry, ...]:

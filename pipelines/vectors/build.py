@@ -34,7 +34,7 @@ from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Qu
 from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample, compare, model_of_queries
 from ragidx.pipelines.vectors.rows import VectorRows
 from ragidx.pipelines.vectors.spec import check_given, spec_of_vectors
-from ragidx.pipelines.vectors.writer import DELETED, IndexWriter
+from ragidx.pipelines.vectors.writer import DELETED, RowWriter
 
 if TYPE_CHECKING:
     from ragidx.pipelines.ingest.resolve import Resolved
@@ -124,7 +124,7 @@ class _Build:
         self.report.encode_seconds = 0.0 if resolved is None else time.perf_counter() - asked
         with (
             cleaned_if_refused(self.index),
-            IndexWriter(
+            RowWriter(
                 self.index,
                 dim,
                 index_type=o.index_type,
@@ -187,7 +187,7 @@ class _Build:
             on_source=self._begin,
         )
 
-    def _add(self, writer: IndexWriter, batch: VectorBatch, check: _ModelCheck | None) -> None:
+    def _add(self, writer: RowWriter, batch: VectorBatch, check: _ModelCheck | None) -> None:
         rows = VectorRows(batch.ids, batch.vectors, batch.texts, batch.metadata, batch.doc_ids)
         faults = writer.add_sound(rows)
         if check is not None:

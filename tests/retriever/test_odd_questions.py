@@ -12,7 +12,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import QueryError
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +28,8 @@ def retriever(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 def of_texts(path: Path, *texts: str) -> Index:
     """An index of vectors with these texts, that is asked by words alone."""
-    with IndexWriter(path, len(texts)) as writer:
-        writer.add(range(len(texts)), np.eye(len(texts)), texts)
+    with RowWriter(path, len(texts)) as writer:
+        writer.add_vectors(range(len(texts)), np.eye(len(texts)), texts)
         writer.commit()
     return Index(path)
 

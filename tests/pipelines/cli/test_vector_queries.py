@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from ..conftest import Done
 
@@ -209,7 +209,7 @@ def test_fewer_hits_than_were_asked_for_are_told(run: Run) -> None:
 
 
 def test_an_index_without_a_row_says_so(run: Run, folder: Path) -> None:
-    with IndexWriter(folder / "ragidx-index", 2) as writer:
+    with RowWriter(folder / "ragidx-index", 2) as writer:
         writer.commit()
 
     assert run("query", "--vector", "-", stdin=b"[1, 0]") == (0, "", "The index holds no chunk.\n")

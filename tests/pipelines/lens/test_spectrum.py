@@ -29,7 +29,7 @@ from ragidx.pipelines.lens import spectrum as module
 from ragidx.pipelines.lens.plot import draw
 from ragidx.pipelines.lens.spectrum import SpectrumReport, parts_of, spectrum
 from ragidx.pipelines.lens.vocabulary import Vocabulary
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from ...raising import message_of
 
@@ -347,8 +347,8 @@ def document_texts(corpus: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_an_index_of_precomputed_vectors_has_no_tokens(tmp_path: Path) -> None:
-    with IndexWriter(tmp_path / "index", dim=2) as writer:
-        writer.add(["a"], [[1.0, 0.0]])
+    with RowWriter(tmp_path / "index", dim=2) as writer:
+        writer.add_vectors(["a"], [[1.0, 0.0]])
         writer.commit()
 
     assert message_of(ModelError, lambda: spectrum(index=tmp_path / "index")) == (

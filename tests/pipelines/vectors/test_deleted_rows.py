@@ -14,7 +14,7 @@ from ragidx.pipelines.ingest.removal import DELETED_FILE
 from ragidx.pipelines.maintain.delete import delete
 from ragidx.pipelines.maintain.rewrite import compact
 from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from .conftest import AXES, content_of, table_of
 
@@ -78,8 +78,8 @@ def test_a_build_of_a_file_of_which_all_is_deleted_changes_nothing(
 
 def test_a_row_that_a_program_adds_is_in_again_for_later_builds_too(vectors: Path, index: Path) -> None:
     delete(index, ids=["a", "b"])
-    with IndexWriter(index, 4) as writer:
-        writer.add(["a"], AXES[:1], ["one"], doc_ids=["x"])
+    with RowWriter(index, 4) as writer:
+        writer.add_vectors(["a"], AXES[:1], ["one"], doc_ids=["x"])
         assert writer.commit().n_added == 1
 
     report = build_vectors(vectors, index)
