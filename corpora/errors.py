@@ -124,20 +124,18 @@ def machine_error(fault: BaseException, where: str = "") -> MachineError | None:
     return None if found is None else MachineError(*_CONDITIONS[found[1]], where=where)
 
 
-def check_machine(fault: BaseException, where: object = "", path: Path | None = None) -> None:
+def check_machine(fault: BaseException, where: object = "") -> None:
     """Before a failure is taken for a fault of a file.
 
     Args:
         fault: the failure.
-        where: the file, as it is shown.
-        path: the file, whose size bounds the memory it can need; None: `where`, if that is a path.
+        where: the file, as it is shown; the size of a path bounds the memory it can need.
 
     Raises:
         MachineError: it is a condition of the machine.
     """
     found = _matched(fault)
-    path = path or (where if isinstance(where, Path) else None)
-    if found is not None and not (path is not None and _asks_too_much(found[0], path)):
+    if found is not None and not (isinstance(where, Path) and _asks_too_much(found[0], where)):
         raise MachineError(*_CONDITIONS[found[1]], where=str(where)) from fault
 
 

@@ -32,8 +32,6 @@ class Limits:
     archive_ratio: int = 100  # unpacked / packed; checked from `RATIO_FROM_BYTES` on
     mail_bytes: int = 64 * MIB  # one message
     mail_parts: int = 1_000  # of a message; those that hold others a tenth
-    office_members: int = 10_000  # files in a .docx, .pptx, .xlsx or .epub
-    office_unpacked_bytes: int = GIB // 2  # their sizes together
     office_text_bytes: int = 64 * MIB  # Markdown from the converter
     office_memory_bytes: int = 2 * GIB  # address space of the converter
     office_timeout_s: float = 120.0  # wall clock and CPU time for one file

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import decode
@@ -52,10 +52,22 @@ def read_html(file: SourceFile) -> Iterator[Document]:
     data = file.data(file.limits.document_bytes)
     declared = _CHARSET.search(data, 0, 4096)
     html = decode(data, declared=declared[1].decode() if declared else "")
-    tree = LexborHTMLParser(parseable(html))
+    tree = parsed(html)
     text = page_text(tree)
     check_text(text)
     yield Document(file.doc_id(), text, page_metadata(tree), markdown=True)
+
+
+def parsed(html: str) -> LexborHTMLParser:
+    """A page as a tree.
+
+    Raises:
+        UnreadableError: there is no memory for it.
+    """
+    try:
+        return LexborHTMLParser(html)
+    except SelectolaxError as fault:
+        raise UnreadableError(f"cannot be parsed: {fault}") from fault
 
 
 def page_text(tree: LexborHTMLParser) -> str:
@@ -186,127 +198,3 @@ class _Writer:
             self._parts.append(self._gap)
         self._parts += [self._prefix, words]
         self._gap, self._prefix = trailing, ""
-
-
-MAX_DEPTH = 2_000  # elements inside one another
-MAX_OPTIONS = 10_000  # of lists that have no end
-MAX_ATTRIBUTES = 5_000  # of one tag
-
-_SMALL_CHARS = 3 * MAX_DEPTH  # too short to break a limit
-
-_UNREAD = re.compile(r"<!--|<(script|style|svg|math|select)(?=[\s/>])", re.IGNORECASE)
-_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)")
-_UNNESTED_TAGS = """
-    area base br col embed hr img input link meta source track wbr p tr td th thead tbody tfoot option html head body
-"""
-_UNNESTED = frozenset(_UNNESTED_TAGS.split())  # without an end, or ended by the next of their kind
-# A parser opens these again in every block that they reach into: 1,900 of them and 5,000 paragraphs are 9.5 million.
-_FORMATTING = re.compile(r"<(/?)(a|b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)(?=[\s/>])", re.IGNORECASE)
-_SPECIAL_TAGS = """
-    address applet article aside bgsound blockquote button center details dialog dir div dl fieldset figcaption figure
-    footer form frame frameset h1 h2 h3 h4 h5 h6 header hgroup iframe keygen listing main marquee menu nav noembed
-    noframes noscript object ol param plaintext pre search section summary table template textarea title ul xmp
-"""
-_SPECIAL = frozenset(_SPECIAL_TAGS.split())  # no end of another element is looked for beyond them
-_SCOPES = frozenset({"table", "template", "object", "applet", "marquee", "select"})  # nor of any element beyond these
-_ITEMS = {
-    "li": "li",
-    "dt": "dd",
-    "dd": "dd",
-}  # a start ends the one before, unless a wall is between
-_NO_WALL = frozenset({"address", "div"})
-
-
-def parseable(html: str) -> str:
-    """A page that the parser reads in bounded time, with all of its text. Formatting elements have other names in it.
-
-    Raises:
-        UnreadableError: its elements nest too deep, a list of choices or a tag is too long.
-    """
-    html = _FORMATTING.sub(r"<\1x-\2", _without_unread(html))
-    if len(html) > _SMALL_CHARS:
-        _check(html)
-    return html
-
-
-def _without_unread(html: str) -> str:
-    parts = []
-    after = 0
-    endless: set[str] = set()  # searched once to the end of the page, and not again
-    for start in _UNREAD.finditer(html):
-        name = (start[1] or "").lower()
-        if start.start() < after or name in endless:
-            continue
-        close = _end(html, start.end(), name)
-        if close == 0:
-            endless.add(name)
-            continue
-        parts.append(html[after : start.start()])
-        after = close
-    return "".join([*parts, html[after:]])
-
-
-def _end(html: str, start: int, name: str) -> int:
-    """Where an element, or a comment for an empty name, ends that was opened just before `start`; 0: nowhere."""
-    if not name:  # a comment may be as short as <!-->: its end is looked for from within its start
-        end = html.find("-->", start - 2)
-        return end + 3 if end >= 0 else 0
-    closing = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(html, start)
-    return html.find(">", closing.end()) + 1 if closing else 0
-
-
-def _check(html: str) -> None:
-    options = after = 0
-    nesting = _Nesting()
-    for tag in _TAG.finditer(html):
-        name, closes = tag[2].lower(), bool(tag[1])
-        options += name == "option" and not closes
-        if name not in _UNNESTED:
-            (nesting.close if closes else nesting.open)(name)
-        if nesting.depth > MAX_DEPTH:
-            raise UnreadableError(f"nested deeper than {MAX_DEPTH} elements")
-        if options > MAX_OPTIONS:
-            raise UnreadableError(f"a list of more than {MAX_OPTIONS} options")
-        if tag.start() >= after:
-            after = html.find(">", tag.end()) + 1 or len(html)
-            if after - tag.end() > MAX_ATTRIBUTES and len(html[tag.end() : after].split()) > MAX_ATTRIBUTES:
-                raise UnreadableError(f"a tag of more than {MAX_ATTRIBUTES} attributes")
-
-
-class _Nesting:
-    """The elements that a parser has open, or more: an end tag closes what is open inside it, and may close nothing."""
-
-    def __init__(self) -> None:
-        self._open: list[str] = []
-        # Of a name, of any special element, of any scope, of what keeps an item from ending the one before.
-        self._places: dict[str, list[int]] = {"": [], "scope": [], "wall": []}
-
-    @property
-    def depth(self) -> int:
-        return len(self._open)
-
-    def open(self, name: str) -> None:
-        if name in _ITEMS:
-            self.close(name)
-            name = _ITEMS[name]
-        for key in self._keys(name):
-            self._places.setdefault(key, []).append(self.depth)
-        self._open.append(name)
-
-    def close(self, name: str) -> None:
-        wall = "wall" if name in _ITEMS else "scope" if name in _SPECIAL else ""
-        place = (self._places.get(_ITEMS.get(name, name)) or [-1])[-1]
-        if place < 0 or place < (self._places[wall] or [-1])[-1]:
-            return
-        while self.depth > place:
-            for key in self._keys(self._open.pop()):
-                self._places[key].pop()
-
-    def _keys(self, name: str) -> Iterator[str]:
-        yield name
-        if name in _SPECIAL or name in _ITEMS:
-            yield ""
-        if name in _SCOPES:
-            yield "scope"
-        if name in _ITEMS or (name in _SPECIAL | _SCOPES and name not in _NO_WALL):
-            yield "wall"

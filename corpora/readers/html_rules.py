@@ -19,7 +19,7 @@ _WORDS = """
     nav navbar footer comment ad promo modal help[-_]popup help[-_]container sr[-_]only copybtn
 """
 _NOTICE = re.compile(rf"(?:^|[\s_-])(?:{'|'.join(_WORDS.split())})s?(?:$|[\s_-])", re.IGNORECASE)
-_CODE = ("pre", "x-code")  # `code`, as it is called here; in it a comment is one of the programmer
+_CODE = ("pre", "code")  # in it a comment is one of the programmer
 _NEVER = frozenset({"main", "article", "h1", "h2", "h3", "h4", "h5", "h6", *_CODE, "dt", "td", "th"})
 _BY_ID = frozenset({"div", "ul", "form"})  # an id elsewhere is the place of a heading, made of its words
 _MOST_SHARE, _FEW_WORDS = 0.3, 40

@@ -221,15 +221,15 @@ def _read(file: SourceFile) -> Iterator[Document]:
             reported = True
             yield document if document.file else _with_file(document, fields)
     except UnreadableError as fault:
-        check_machine(fault, source.name, source.path)  # a file that is left out leaves the index
+        check_machine(fault, source.name)  # a file that is left out leaves the index
         file.skip(str(fault))
     except OSError as fault:
-        check_machine(fault, source.name, source.path)
+        check_machine(fault, source.name)
         file.skip(f"cannot be read: {fault.strerror or fault}")
     except RagidxError:
         raise
     except Exception as fault:  # noqa: BLE001  # whatever else a reader raises is a defect, which ends no build
-        check_machine(fault, source.name, source.path)
+        check_machine(fault, source.name)
         file.skip(f"a defect in its reader: {type(fault).__name__}: {first_line(fault)}")
     if not reported:
         file.skip("holds no document")

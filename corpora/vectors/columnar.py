@@ -16,14 +16,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import types
 
 from ragidx.corpora.errors import first_line
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.fields import from_value
-from ragidx.corpora.readers.records.columnar import column_values, open_arrow
-from ragidx.corpora.readers.records.expansion import check_growth, halved, open_parquet
+from ragidx.corpora.readers.records.columnar import PARQUET, check_growth, column_values, open_arrow
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Scalar
 from ragidx.corpora.vectors.batch import VectorBatch, batch_rows, check_width, row_ids
@@ -51,7 +51,11 @@ def read_columns(file: SourceFile, vector_field: str | None, dim: int | None, *,
     reader = _parquet if is_parquet else _arrow
     try:
         with file.path() as path:
-            yield from reader(path, vector_field, _Rows(file, dim, named, path.stat().st_size))
+            n_bytes = 0
+            for batch in reader(path, vector_field, _Rows(file, dim, named)):
+                n_bytes += batch.vectors.nbytes + sum(map(len, batch.texts))
+                check_growth(n_bytes, path.stat().st_size, file.limits)
+                yield batch
     except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
         if isinstance(fault, OSError) and fault.errno is not None:
             raise
@@ -60,10 +64,10 @@ def read_columns(file: SourceFile, vector_field: str | None, dim: int | None, *,
 
 
 def _parquet(path: Path, vector_field: str | None, rows: _Rows) -> Iterator[VectorBatch]:
-    with open_parquet(path, rows.file.limits, page_checksum_verification=True) as (parquet, most):
+    with pq.ParquetFile(path, page_checksum_verification=True, **PARQUET) as parquet:
         columns = VectorColumns.choose(rows.file, parquet.metadata.schema.to_arrow_schema(), vector_field)
         width = _parquet_width(parquet, columns.vector)
-        size = min(most, _PEEK_ROWS if width is None else batch_rows(width))
+        size = _PEEK_ROWS if width is None else batch_rows(width)
         total = parquet.metadata.num_rows
         for batch in parquet.iter_batches(batch_size=size, columns=columns.names, use_threads=False):
             yield from rows.batches(columns, batch, min(1.0, (rows.n_read + batch.num_rows) / max(1, total)))
@@ -71,10 +75,7 @@ def _parquet(path: Path, vector_field: str | None, rows: _Rows) -> Iterator[Vect
 
 
 def _parquet_width(parquet: Any, name: str) -> int | None:
-    """The width of most of the first vectors, before many are read at once; None if there are no vectors.
-
-    The column's metadata has it too, but pyarrow 26 ends the process on damaged metadata.
-    """
+    """The width of most of the first vectors, before many are read at once; None if there are no vectors."""
     first = next(parquet.iter_batches(batch_size=_PEEK_ROWS, columns=[name], use_threads=False), None)
     if first is None:
         return None
@@ -84,7 +85,7 @@ def _parquet_width(parquet: Any, name: str) -> int | None:
 
 
 def _arrow(path: Path, vector_field: str | None, rows: _Rows) -> Iterator[VectorBatch]:
-    with open_arrow(path, rows.file.limits) as (schema, batches):
+    with open_arrow(path) as (schema, batches):
         columns = VectorColumns.choose(rows.file, schema, vector_field)
         for batch, share in batches:
             yield from rows.batches(columns, batch.select(columns.names), share)
@@ -95,11 +96,10 @@ def _arrow(path: Path, vector_field: str | None, rows: _Rows) -> Iterator[Vector
 class _Rows:
     """Record batches of one file into VectorBatches; broken rows are skipped."""
 
-    def __init__(self, file: SourceFile, dim: int | None, named: bool, packed: int) -> None:
+    def __init__(self, file: SourceFile, dim: int | None, named: bool) -> None:
         self.n_read = 0
         self.file = file
         self._dim, self._named = dim, named
-        self._packed, self._expanded = packed, 0  # bytes of the file, and of what was read of it
         self._is_checked = False
 
     def batches(self, columns: VectorColumns, batch: Any, share: float) -> Iterator[VectorBatch]:
@@ -108,24 +108,12 @@ class _Rows:
         vectors.validate(full=True)
         self._check_width(columns.vector, vectors)
         step = batch_rows(self._dim) if self._dim else _PEEK_ROWS
-        pieces = (piece for start in range(0, batch.num_rows, step) for piece in self._small(batch.slice(start, step)))
-        for piece in pieces:
+        for start in range(0, batch.num_rows, step):
+            piece = batch.slice(start, step)
             first, self.n_read = self.n_read, self.n_read + piece.num_rows
             found = self._piece(columns, piece, first, share)
             if found is not None:
                 yield found
-
-    def _small(self, piece: Any) -> Iterator[Any]:
-        """Pieces that are small as Python values, too. A string that is not UTF-8 is as long as it is in the file."""
-        try:
-            piece.validate(full=True)
-        except pa.ArrowInvalid:
-            yield piece
-            return
-        for part, size in halved(piece):
-            self._expanded += size
-            check_growth(self._expanded, self._packed, self.file.limits)
-            yield part
 
     def end(self) -> None:
         """After the last batch."""

@@ -24,15 +24,17 @@ from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.vectors.batch import VectorBatch, batch_rows, check_width, row_ids
 from ragidx.corpora.vectors.npy import open_npy
 
-__all__ = ["ENDINGS", "VectorBatch", "VectorOptions", "vector_batches", "vector_bytes"]
+__all__ = ["ENDINGS", "Reader", "VectorBatch", "VectorOptions", "read_vectors", "vector_batches", "vector_sizes"]
 
 _NPY = ".npy"
 ENDINGS = (".parquet", ".arrow", ".feather", ".ipc", _NPY)
 """Lower case, below `.gz` and `.zst`."""
 
+HINT = "repair the file, or exclude it"
 _GIVE = f"give one of {', '.join(ENDINGS)}, or a folder of them"
 
-Reader: TypeAlias = Callable[[SourceFile, "VectorOptions", int | None, bool], Iterator[VectorBatch]]
+Reader: TypeAlias = Callable[[SourceFile, str | None, int | None, bool], Iterator[VectorBatch]]
+"""Of a file with columns: given that of vectors, their width, and whether ids that are row numbers have its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,8 @@ def vector_batches(
     exclude: Sequence[str] = (),
     indexes: Sequence[str] = (),
     on_skip: OnSkip,
-    on_source: Callable[[Source], None] | None = None,
+    on_source: Callable[[Source], None] = lambda source: None,
+    read: Reader | None = None,
 ) -> Iterator[VectorBatch]:
     """The rows of a file, or of all files of a folder, streaming.
 
@@ -72,6 +75,7 @@ def vector_batches(
         indexes: folders that are skipped as indexes, as in `sources`.
         on_skip: called for each skip.
         on_source: called before a file is read.
+        read: of files with columns, with the errors of `read_vectors`; None: they are read in this process.
 
     Raises:
         CorpusError: there is no such file; one cannot be read, changes while it is read, has no vectors, or has
@@ -83,26 +87,25 @@ def vector_batches(
     is_folder = Path(path).is_dir()
     for source in _sources(path, include, exclude, indexes, on_skip):
         file = SourceFile(source=source, options=reading, on_skip=on_skip)
-        reader = _reader(file, is_folder=is_folder)
-        if reader is None:
+        if not _is_read(file, is_folder=is_folder):
             continue
-        if on_source is not None:
-            on_source(source)
-        for batch in _checked(file, reader(file, options, dim, is_folder)):
+        on_source(source)
+        reader = read_vectors if read is None or file.ending == _NPY else read
+        for batch in _unchanged(file, reader(file, options.vector_field, dim, is_folder)):
             dim = batch.vectors.shape[1]
             yield batch
 
 
-def vector_bytes(
+def vector_sizes(
     path: str | Path, *, include: Sequence[str] = (), exclude: Sequence[str] = (), indexes: Sequence[str] = ()
-) -> int:
-    """The bytes to read, from file sizes; nothing is opened."""
+) -> list[int]:
+    """The bytes of each file that will be read; nothing is opened."""
     found = _sources(path, include, exclude, indexes, lambda _: None)
-    return sum(
+    return [
         source.size
         for source in found
         if source.name.lower().removesuffix(".gz").removesuffix(".zst").endswith(ENDINGS)
-    )
+    ]
 
 
 def _sources(
@@ -117,31 +120,46 @@ def _sources(
         raise CorpusError(fault.message, _GIVE, where=fault.where) from fault
 
 
-def _reader(file: SourceFile, *, is_folder: bool) -> Reader | None:
-    """The file's reader; None for another kind of file in a folder, which is skipped."""
+def _is_read(file: SourceFile, *, is_folder: bool) -> bool:
+    """Whether it is a file of vectors; another kind of file is skipped in a folder, else refused."""
     if file.ending in ENDINGS:
-        return _read_npy if file.ending == _NPY else _read_columns
+        return True
     if is_folder:
         file.skip("not a file of vectors")
-        return None
+        return False
     raise CorpusError("it is not a file of vectors", _GIVE, where=file.source.name)
 
 
-def _checked(file: SourceFile, batches: Iterator[VectorBatch]) -> Iterator[VectorBatch]:
-    """The batches; a fault of the file becomes an error that names it."""
-    hint, name = "repair the file, or exclude it", file.source.name
+def read_vectors(file: SourceFile, vector_field: str | None, dim: int | None, named: bool) -> Iterator[VectorBatch]:
+    """The rows of a file, read in this process.
+
+    Raises:
+        CorpusError: it cannot be read, or has no vectors of the width.
+    """
+    try:
+        if file.ending == _NPY:
+            yield from _read_npy(file, vector_field, dim, named)
+        else:
+            from ragidx.corpora.vectors.columnar import read_columns  # loads pyarrow
+
+            yield from read_columns(file, vector_field, dim, named=named)
+    except (UnreadableError, OSError) as fault:
+        name = file.source.name
+        check_machine(fault, name)
+        reason = f"cannot be read: {fault.strerror or fault}" if isinstance(fault, OSError) else str(fault)
+        raise CorpusError(reason, HINT, where=name) from fault
+
+
+def _unchanged(file: SourceFile, batches: Iterator[VectorBatch]) -> Iterator[VectorBatch]:
+    """The batches of a file that nothing writes meanwhile."""
     before = _state(file)
     while True:
         _check_unchanged(file, before)  # do not parse a changed file
         try:
             batch = next(batches, None)
-        except (UnreadableError, CorpusError, OSError) as fault:
+        except CorpusError:
             _check_unchanged(file, before)  # then the change is the fault
-            if isinstance(fault, CorpusError):
-                raise
-            check_machine(fault, name, file.source.path)
-            reason = f"cannot be read: {fault.strerror or fault}" if isinstance(fault, OSError) else str(fault)
-            raise CorpusError(reason, hint, where=name) from fault
+            raise
         _check_unchanged(file, before)
         if batch is None:
             return
@@ -172,15 +190,9 @@ def _check_unchanged(file: SourceFile, before: tuple[int, ...]) -> None:
         )
 
 
-def _read_columns(file: SourceFile, options: VectorOptions, dim: int | None, is_folder: bool) -> Iterator[VectorBatch]:
-    from ragidx.corpora.vectors.columnar import read_columns  # loads pyarrow
-
-    return read_columns(file, options.vector_field, dim, named=is_folder)
-
-
-def _read_npy(file: SourceFile, options: VectorOptions, dim: int | None, is_folder: bool) -> Iterator[VectorBatch]:
+def _read_npy(file: SourceFile, vector_field: str | None, dim: int | None, named: bool) -> Iterator[VectorBatch]:
     """A matrix, block by block; its ids are the row numbers."""
-    if (options.vector_field, options.id_field, options.text_field) != (None, None, None):
+    if (vector_field, file.options.id_field, file.options.text_field) != (None, None, None):
         raise CorpusError(
             "an .npy file has no columns",
             "remove `vector_field`, `id_field` and `text_field`, or give a parquet or arrow file",
@@ -197,7 +209,7 @@ def _read_npy(file: SourceFile, options: VectorOptions, dim: int | None, is_fold
             yield VectorBatch(
                 file=file.source.name,
                 rows=rows,
-                ids=row_ids(file, rows, named=is_folder),
+                ids=row_ids(file, rows, named=named),
                 vectors=vectors,
                 texts=[""] * len(rows),
                 doc_ids=None,

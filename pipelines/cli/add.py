@@ -81,19 +81,19 @@ def _documents(lines: Iterable[str], name: str) -> Iterator[Document]:
             continue
         where, hint = f"{name}:{number}", 'write {"id": "faq-1", "text": "..."}'
         try:
-            record = json.loads(line)
+            found = json.loads(line)
         except (ValueError, RecursionError) as fault:
             raise CorpusError(f"is no JSON: {fault}", hint, where=where) from fault
-        if not isinstance(record, dict):
+        if not isinstance(found, dict):
             raise CorpusError("is no JSON object", hint, where=where)
         for field in ("id", "text"):
-            if not isinstance(record.get(field), str):
+            if not isinstance(found.get(field), str):
                 raise CorpusError(f"the field '{field}' is no text", hint, where=where)
-        metadata = {key: value for key, value in record.items() if key not in _OWN}
+        metadata = {key: value for key, value in found.items() if key not in _OWN}
         yield Document(
-            record["id"],
-            record["text"],
+            found["id"],
+            found["text"],
             metadata,
-            markdown=record.get("markdown") is True,
-            heading=str(record.get("heading", "")),
+            markdown=found.get("markdown") is True,
+            heading=str(found.get("heading", "")),
         )

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import Source
 from ragidx.corpora.vectors.batch import check_width
-from ragidx.corpora.vectors.files import VectorBatch, VectorOptions, vector_batches, vector_bytes
+from ragidx.corpora.vectors.files import Reader, VectorBatch, VectorOptions, vector_batches, vector_sizes
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
@@ -30,11 +31,12 @@ from ragidx.pipelines.ingest.options import (
     build_options,
     check_names,
 )
-from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, QueryModelCheck, Skips, Teller
+from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Queries, Skips, Teller
+from ragidx.pipelines.ingest.workers.vectors import vector_reader
 from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample, compare, model_of_queries
 from ragidx.pipelines.vectors.rows import VectorRows
 from ragidx.pipelines.vectors.spec import check_given, spec_of_vectors
-from ragidx.pipelines.vectors.writer import DELETED, RowWriter
+from ragidx.pipelines.vectors.writer import DELETED, IndexWriter
 
 if TYPE_CHECKING:
     from ragidx.pipelines.ingest.resolve import Resolved
@@ -101,14 +103,18 @@ class _Build:
 
     def run(self) -> BuildReport:
         """The whole build."""
+        o = self.options
+        sizes = vector_sizes(self.vectors, include=o.include, exclude=o.exclude, indexes=self._indexes)
+        self.progress.total_bytes = sum(sizes)
+        with vector_reader(sizes, ReadOptions(o.text_field, o.id_field)) as read:
+            return self._run(read)
+
+    def _run(self, read: Reader) -> BuildReport:
         started = time.perf_counter()
         o = self.options
         old = None if o.rebuild else committed_or_none(self.index)
         cut_from = None if old is None else check_given(old, str(self.index))[1].input_dim
-        self.progress.total_bytes = vector_bytes(
-            self.vectors, include=o.include, exclude=o.exclude, indexes=self._indexes
-        )
-        batches = self._batches(None if old is None or cut_from else old.dim)
+        batches = self._batches(None if old is None or cut_from else old.dim, read)
         first = next(batches, None)
         if first is None:
             raise self._nothing_read()
@@ -124,7 +130,7 @@ class _Build:
         self.report.encode_seconds = 0.0 if resolved is None else time.perf_counter() - asked
         with (
             cleaned_if_refused(self.index),
-            RowWriter(
+            IndexWriter(
                 self.index,
                 dim,
                 index_type=o.index_type,
@@ -168,13 +174,13 @@ class _Build:
         """The model of questions, where one is named."""
         return None if self.options.model is None else model_of_queries(self.index, old, self.options, width)
 
-    def _queries(self, spec: IndexSpec, check: _ModelCheck | None) -> QueryModelCheck | None:
+    def _queries(self, spec: IndexSpec, check: _ModelCheck | None) -> Queries | None:
         """What is reported of the model of questions; one that is named has to have made the vectors."""
         if check is None:
-            return None if spec.encoder is None else QueryModelCheck(spec.encoder)
+            return None if spec.encoder is None else Queries(spec.encoder)
         return check.last()
 
-    def _batches(self, dim: int | None) -> Iterator[VectorBatch]:
+    def _batches(self, dim: int | None, read: Reader) -> Iterator[VectorBatch]:
         o = self.options
         return vector_batches(
             self.vectors,
@@ -185,9 +191,10 @@ class _Build:
             indexes=self._indexes,
             on_skip=self.skips.add,
             on_source=self._begin,
+            read=read,
         )
 
-    def _add(self, writer: RowWriter, batch: VectorBatch, check: _ModelCheck | None) -> None:
+    def _add(self, writer: IndexWriter, batch: VectorBatch, check: _ModelCheck | None) -> None:
         rows = VectorRows(batch.ids, batch.vectors, batch.texts, batch.metadata, batch.doc_ids)
         faults = writer.add_sound(rows)
         if check is not None:
@@ -244,7 +251,7 @@ class _ModelCheck:
             self._compare(is_last=False)
         self._sample.add(batch.ids, batch.texts, batch.vectors, without=faults)
 
-    def last(self) -> QueryModelCheck:
+    def last(self) -> Queries:
         """What the sample of all says.
 
         Raises:
@@ -252,7 +259,7 @@ class _ModelCheck:
         """
         return self._compare(is_last=True)
 
-    def _compare(self, *, is_last: bool) -> QueryModelCheck:
+    def _compare(self, *, is_last: bool) -> Queries:
         started = time.perf_counter()
         found = compare(self._resolved, self._sample, self._where, is_last=is_last)
         if found.n_checked:

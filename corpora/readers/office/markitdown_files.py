@@ -1,6 +1,6 @@
 """Office files and books by markitdown; imported where the first such file is read, since loading takes over a second.
 
-path, ending -> {"text", "pages": [[offset, page]], "title", "author"}
+path, ending -> Converted, with slides, sheets and chapters as its places
 """
 
 from __future__ import annotations
@@ -17,28 +17,33 @@ from typing import Any
 from markitdown import StreamInfo
 from markitdown.converters import DocxConverter, EpubConverter, PptxConverter, XlsxConverter
 
+from ragidx.corpora.readers.office.converted import Converted
+from ragidx.corpora.records import Place
+
 _KINDS = {".docx": DocxConverter, ".pptx": PptxConverter, ".xlsx": XlsxConverter, ".epub": EpubConverter}
 _SLIDE = re.compile(r"<!-- Slide number: (\d{1,9}) -->")
 _SHEET = re.compile(r"^## ", re.MULTILINE)
 _PROPERTIES_BYTES = 1 << 20
 
 
-def convert(path: str, ending: str) -> dict[str, Any]:
+def convert(path: str, ending: str) -> Converted:
     """The text of a file and its places."""
     return _converter(ending)(path)
 
 
 @functools.cache
-def _converter(ending: str) -> Callable[[str], dict[str, Any]]:
+def _converter(ending: str) -> Callable[[str], Converted]:
     """The converter of one ending; markitdown's own choice would also open archives and addresses."""
     converter: Any = _KINDS[ending]()  # type: ignore[no-untyped-call]  # the library is not typed
     chapters = _noted_chapters(converter) if ending == ".epub" else []
 
-    def convert(path: str) -> dict[str, Any]:
+    def convert(path: str) -> Converted:
         chapters.clear()
         with Path(path).open("rb") as stream:
             text = converter.convert(stream, StreamInfo(extension=ending)).markdown
-        return {"text": text, "pages": _pages(text, ending, chapters), **_properties(path)}
+        places = (Place(start, page=number) for start, number in _pages(text, ending, chapters))
+        title, author = _properties(path)
+        return Converted(text=text, places=tuple(places), title=title, author=author)
 
     return convert
 
@@ -59,26 +64,27 @@ def _noted_chapters(converter: Any) -> list[str]:
     return found
 
 
-def _properties(path: str) -> dict[str, str]:
+def _properties(path: str) -> tuple[str, str]:
     """Title and author that an office file names; an .epub names them in its package."""
-    found: dict[str, str] = {}
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if name == "docProps/core.xml" or name.endswith(".opf")]
         data = archive.read(names[0])[:_PROPERTIES_BYTES] if names else b""
-    for field, tag in (("title", b"title"), ("author", b"creator")):
-        if words := re.search(rb"<dc:%s(?:\s[^<>]{0,500})?>([^<]{1,1000})</dc:" % tag, data):
-            found[field] = " ".join(html.unescape(words[1].decode("utf-8", "replace")).split())
-    return found
+    return _property(data, b"title"), _property(data, b"creator")
 
 
-def _pages(text: str, ending: str, chapters: list[str]) -> list[list[int]]:
+def _property(data: bytes, tag: bytes) -> str:
+    words = re.search(rb"<dc:%s(?:\s[^<>]{0,500})?>([^<]{1,1000})</dc:" % tag, data)
+    return "" if words is None else " ".join(html.unescape(words[1].decode("utf-8", "replace")).split())
+
+
+def _pages(text: str, ending: str, chapters: list[str]) -> list[tuple[int, int]]:
     """Where slides, sheets and chapters begin in markitdown's text; what is above the first chapter is of it."""
     if ending == ".pptx":
-        return [[found.start(), int(found[1])] for found in _SLIDE.finditer(text)]
+        return [(found.start(), int(found[1])) for found in _SLIDE.finditer(text)]
     if ending == ".xlsx":
-        return [[found.start(), number] for number, found in enumerate(_SHEET.finditer(text), start=1)]
+        return [(found.start(), number) for number, found in enumerate(_SHEET.finditer(text), start=1)]
     if not chapters or not text.endswith("\n\n".join(chapters)):
         return []
     lengths = [len(chapter) + 2 for chapter in chapters]
     starts = itertools.accumulate(lengths[:-1], initial=len(text) + 2 - sum(lengths))
-    return [[start if number > 1 else 0, number] for number, start in enumerate(starts, start=1)]
+    return [(start if number > 1 else 0, number) for number, start in enumerate(starts, start=1)]

@@ -1,9 +1,9 @@
 """OpenDocument text to Markdown.
 
-    path -> {"text", "title", "author"}
+    path -> Converted
 
-Headings by their outline level, paragraphs, lists, rows of tables with ` | `. Sizes in the archive are checked before
-by the caller. A document type, which no office program writes, is refused: it can expand without bounds.
+Headings by their outline level, paragraphs, lists, rows of tables with ` | `. A document type, which no office program
+writes, is refused: it can expand without bounds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import zipfile
 from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder, XMLParser
+
+from ragidx.corpora.readers.office.converted import Converted
 
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
@@ -21,7 +23,7 @@ _SKIPPED = {f"{_TEXT}note-citation", f"{_TEXT}tracked-changes", f"{_OFFICE}annot
 _SPACES = {f"{_TEXT}s": " ", f"{_TEXT}tab": "\t", f"{_TEXT}line-break": "\n"}
 
 
-def convert(path: str) -> dict[str, Any]:
+def convert(path: str) -> Converted:
     """The text of an .odt."""
     with zipfile.ZipFile(path) as archive:
         if any(member.flag_bits & 1 for member in archive.infolist()):
@@ -33,8 +35,8 @@ def convert(path: str) -> dict[str, Any]:
     writer = _Writer()
     writer.write(body)
     author = meta.findtext(f".//{_META}initial-creator") or meta.findtext(f".//{_DC}creator") or ""
-    text = "\n\n".join(writer.blocks)
-    return {"text": text, "title": (meta.findtext(f".//{_DC}title") or "").strip(), "author": author.strip()}
+    title = (meta.findtext(f".//{_DC}title") or "").strip()
+    return Converted(text="\n\n".join(writer.blocks), title=title, author=author.strip())
 
 
 def _parsed(data: bytes) -> Element:

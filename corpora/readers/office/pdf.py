@@ -1,6 +1,6 @@
 """PDF to text by pypdfium2, page by page.
 
-    path -> {"text", "pages": [[offset, page]], "markdown", "title", "author", "skips": [[where, reason]]}
+    path -> Converted, with pages as its places
 
 Pages are joined by a blank line. Lines that repeat at the top or the foot of most pages are dropped, digits masked.
 Where the outline names a line of its page, the line becomes a Markdown heading. Tables are lines, as they are printed.
@@ -16,6 +16,9 @@ from typing import Any
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
+from ragidx.corpora.readers.office.converted import Converted
+from ragidx.corpora.records import Place
+
 _FRAME_LINES = 2  # at the top and at the foot, where repeated lines are looked for
 _FRAME_PAGES = 4  # of fewer pages, a line that repeats may be content
 _MOST_OUTLINE = 10_000
@@ -26,7 +29,7 @@ _MARKUP = re.compile(r" {0,3}(?:#{1,6}(?=\s|$)|=+\s*$|-+\s*$|```|~~~)")
 _NO_TITLE = re.compile(r"untitled|microsoft (?:word|powerpoint|excel) - |\S+\.(?:doc|docx|pdf|dvi|tex|indd|qxd)$", re.I)
 
 
-def convert(path: str, text_bytes: int) -> dict[str, Any]:
+def convert(path: str, text_bytes: int) -> Converted:
     """The text of a PDF and its places. More than `text_bytes` of text: a longer text than that, not the whole."""
     with pdfium.PdfDocument(path) as document:
         pages, scanned, damaged = _pages(document, text_bytes)
@@ -38,20 +41,19 @@ def convert(path: str, text_bytes: int) -> dict[str, Any]:
     for number, lines in enumerate(pages, start=1):
         part = "\n".join(lines).strip("\n")
         if part:
-            places.append([offset, number])
+            places.append(Place(offset, page=number))
             parts.append(part)
             offset += len(part) + 2
-    skips = [[f"#page={_spans(scanned)}", "scanned pages without text"]] if scanned else []
-    skips += [[f"#page={_spans(damaged)}", "damaged pages"]] if damaged else []
+    skips = ((scanned, "scanned pages without text"), (damaged, "damaged pages"))
     title = str(found.get("Title", "")).strip()
-    return {
-        "text": "\n\n".join(parts),
-        "pages": places,
-        "markdown": headings,
-        "title": "" if _NO_TITLE.match(title) else title,
-        "author": str(found.get("Author", "")).strip(),
-        "skips": skips,
-    }
+    return Converted(
+        text="\n\n".join(parts),
+        places=tuple(places),
+        markdown=headings,
+        title="" if _NO_TITLE.match(title) else title,
+        author=str(found.get("Author", "")).strip(),
+        skips=tuple((f"#page={_spans(numbers)}", reason) for numbers, reason in skips if numbers),
+    )
 
 
 def _pages(document: Any, text_bytes: int) -> tuple[list[list[str]], list[int], list[int]]:

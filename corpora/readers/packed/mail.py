@@ -25,12 +25,10 @@ from email import policy
 from email.message import Message
 from typing import IO, Any
 
-from selectolax.lexbor import LexborHTMLParser
-
 from ragidx.corpora.limits import Limits, UnreadableError, shown_bytes
 from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.fields import check_text
-from ragidx.corpora.readers.html_page import page_text, parseable
+from ragidx.corpora.readers.html_page import page_text, parsed
 from ragidx.corpora.readers.packed.archive import member_name
 from ragidx.corpora.readers.registry import member_documents
 from ragidx.corpora.readers.source_file import SourceFile
@@ -185,7 +183,7 @@ def _add_body(file: SourceFile, found: _Parts, part: Message, data: bytes, at: s
         if part.get_content_type() == "text/plain":
             found.plain.append(text)
         else:
-            found.pages.append(page_text(LexborHTMLParser(parseable(text))))
+            found.pages.append(page_text(parsed(text)))
     except UnreadableError as fault:
         file.skip(str(fault), at)
 

@@ -18,29 +18,33 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import types
 
 from ragidx.corpora.errors import first_line
-from ragidx.corpora.limits import Limits, UnreadableError
+from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, UnreadableError
 from ragidx.corpora.readers.fields import from_value
-from ragidx.corpora.readers.records.arrow_messages import FILE_MARK, declared_bytes
 from ragidx.corpora.readers.records.documents import Record, check_chosen, record_documents
-from ragidx.corpora.readers.records.expansion import PIECE_ROWS, bounded, check_growth, open_parquet
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
 
-_FEATHER_1_MARK = b"FEA1"
+PARQUET = {"buffer_size": MIB, "pre_buffer": False}
+"""How a file of Parquet is opened: it is read in small parts."""
+
+_FILE_MARK, _FEATHER_1_MARK = b"ARROW1", b"FEA1"
+_PIECE_ROWS, _PIECE_BYTES = 256, 16 * MIB  # that are Python values at once
 
 
 def read_parquet(file: SourceFile) -> Iterator[Document]:
     """One Document a row, row group by row group."""
     with file.path() as path:
         try:
-            with open_parquet(path, file.limits) as (parquet, count):
+            with pq.ParquetFile(path, **PARQUET) as parquet:
                 names = kept_columns(file, parquet.metadata.schema.to_arrow_schema())
-                step = min(count, PIECE_ROWS)
+                groups = [parquet.metadata.row_group(number) for number in range(parquet.num_row_groups)]
+                step = _piece_rows(parquet.metadata.num_rows, sum(group.total_byte_size for group in groups))
                 batches = parquet.iter_batches(batch_size=step, columns=names, use_threads=False)
-                yield from _documents(file, names, bounded(batches, path.stat().st_size, file.limits))
+                yield from _documents(file, names, batches, path.stat().st_size)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
             raise UnreadableError(f"damaged Parquet data: {first_line(fault)}") from fault
 
@@ -49,27 +53,48 @@ def read_arrow(file: SourceFile) -> Iterator[Document]:
     """One Document a row of an Arrow IPC file or stream; Feather is the same."""
     with file.path() as path:
         try:
-            with open_arrow(path, file.limits) as (schema, batches):
+            with open_arrow(path) as (schema, batches):
                 names = kept_columns(file, schema)
-                found = bounded((batch.select(names) for batch, _ in batches), path.stat().st_size, file.limits)
-                yield from _documents(file, names, found)
+                yield from _documents(file, names, (batch.select(names) for batch, _ in batches), path.stat().st_size)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
             raise UnreadableError(f"damaged Arrow data: {first_line(fault)}") from fault
 
 
-def _documents(file: SourceFile, names: list[str], pieces: Iterator[Any]) -> Iterator[Document]:
+def _documents(file: SourceFile, names: list[str], batches: Iterator[Any], n_bytes: int) -> Iterator[Document]:
     check_chosen(names, file.fields.text)
     to_scalar = functools.partial(from_value, nested_chars=file.limits.nested_chars)
-    yield from record_documents(file, _records(file, pieces, names), to_scalar)
+    n_chars = 0
+    for document in record_documents(file, _records(file, batches, names), to_scalar):
+        n_chars += len(document.text)
+        check_growth(n_chars, n_bytes, file.limits)
+        yield document
 
 
-def _records(file: SourceFile, pieces: Iterator[Any], names: list[str]) -> Iterator[Record]:
+def check_growth(count: int, packed: int, limits: Limits) -> None:
+    """Refuse values that are too many for the size of their file: any number of rows may share one.
+
+    Raises:
+        UnreadableError: they are.
+    """
+    if count > RATIO_FROM_BYTES and count > limits.unpacked_ratio * packed:
+        raise UnreadableError(f"expands to more than {limits.unpacked_ratio} times its size")
+
+
+def _piece_rows(n_rows: int, n_bytes: int) -> int:
+    return max(1, min(_PIECE_ROWS, _PIECE_BYTES * n_rows // max(1, n_bytes)))
+
+
+def _records(file: SourceFile, batches: Iterator[Any], names: list[str]) -> Iterator[Record]:
     number = 0
-    for piece in pieces:
-        columns = [column_values(file, name, piece.column(place), number) for place, name in enumerate(names)]
-        for row in zip(*columns, strict=True):
-            number += 1
-            yield Record(number, dict(zip(names, row, strict=True)))
+    for batch in batches:
+        batch.validate(full=True)
+        step = _piece_rows(batch.num_rows, batch.nbytes)
+        for start in range(0, batch.num_rows, step):
+            piece = batch.slice(start, step)
+            columns = [column_values(file, name, piece.column(place), number) for place, name in enumerate(names)]
+            for row in zip(*columns, strict=True):
+                number += 1
+                yield Record(number, dict(zip(names, row, strict=True)))
 
 
 def kept_columns(file: SourceFile, schema: Any) -> list[str]:
@@ -137,34 +162,25 @@ def _python_values(column: Any) -> list[object]:
 
 
 @contextmanager
-def open_arrow(path: Path, limits: Limits) -> Iterator[tuple[Any, Iterator[tuple[Any, float]]]]:
+def open_arrow(path: Path) -> Iterator[tuple[Any, Iterator[tuple[Any, float]]]]:
     """The schema of an Arrow IPC file or stream, and its record batches with the share of the file behind each, 0 to 1.
 
     Raises:
-        UnreadableError: it is a Feather file of version 1, or expands too far.
+        UnreadableError: it is a Feather file of version 1.
         pyarrow.ArrowException, OSError: it is damaged, or ends before a record batch does.
     """
     with pa.OSFile(str(path)) as file:
-        size, mark = file.size(), file.read(len(FILE_MARK))
+        size, mark = file.size(), file.read(len(_FILE_MARK))
         file.seek(0)
         if mark.startswith(_FEATHER_1_MARK):
             raise UnreadableError("Feather version 1: write it again as version 2")
-        _check_declared(path, size, limits)
-        if mark == FILE_MARK:
+        if mark == _FILE_MARK:
             reader = pa.ipc.open_file(file)
             count = reader.num_record_batches
             yield reader.schema, ((reader.get_batch(i), (i + 1) / count) for i in range(count))
         else:
             reader = pa.ipc.open_stream(file)
             yield reader.schema, _streamed(reader, file, size)
-
-
-def _check_declared(path: Path, size: int, limits: Limits) -> None:
-    with path.open("rb") as file:
-        try:
-            check_growth(declared_bytes(file, size), size, limits)
-        except ValueError as fault:
-            raise UnreadableError(f"damaged Arrow data: {fault}") from fault
 
 
 def _streamed(reader: Any, file: Any, size: int) -> Iterator[tuple[Any, float]]:

@@ -16,6 +16,9 @@ from ragidx.corpora.limits import MIB
 WORKER_BYTES = 512 * MIB
 """Of memory that a worker may need for common files; `auto` leaves as much for each."""
 
+NO_MEMORY = 3
+"""The status of a worker that reached its limit on memory: the next file may need what it still holds."""
+
 _LEAST_BYTES = 128 * MIB
 _CGROUP = Path("/sys/fs/cgroup")
 

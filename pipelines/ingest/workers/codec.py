@@ -2,6 +2,7 @@
 
     events -> header {"kind": "events", "events": [...]}, body: the rows of all drafts as an Arrow IPC stream -> events
 
+Rows of precomputed vectors are a message of their own.
 A draft has the items of its document; or none, where the worker saw that the document is known; or, where only the
 build's own process can cut it, the document. Times and texts come back as the values that they were. Whoever decodes
 checks: a worker that a hostile file took over may say anything.
@@ -10,15 +11,18 @@ checks: a worker that a hostile file took over may say anything.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from ragidx.corpora.readers.layouts import Layout
 from ragidx.corpora.records import Document, Place, Scalar, Skip
+from ragidx.corpora.vectors.batch import VectorBatch
 from ragidx.indexer.store.rows import TURNS, Row, turns_of
 from ragidx.pipelines.ingest.workers.chunks import Item
 from ragidx.pipelines.ingest.workers.frames import FrameError
@@ -71,11 +75,11 @@ class Sent:
     document: Document | None = None
 
 
-Event: TypeAlias = Skip | NRead | Decided | Sent
+Event: TypeAlias = Skip | NRead | Decided | Sent | VectorBatch
 
 
 def encoded(events: Sequence[Event]) -> Message:
-    """The message of events."""
+    """The message of events other than vectors."""
     said: list[list[Any]] = []
     rows = _Rows()
     for event in events:
@@ -109,20 +113,36 @@ def _said(sent: Sent, rows: _Rows) -> list[Any]:
     return [*own, "items", [len(sent.items), _json(sent.items[0].row.metadata) if sent.items else {}]]
 
 
-def decoded(message: Message, owner: int = 0) -> list[Event]:
-    """The inverse; rows get the number of their source.
+def encoded_vectors(batch: VectorBatch) -> Message:
+    """The message of rows of precomputed vectors."""
+    columns = {
+        "row": pa.array(batch.rows),
+        "id": pa.array(batch.ids, pa.large_string()),
+        "text": pa.array(batch.texts, pa.large_string()),
+        "document": pa.array(batch.doc_ids or batch.ids, pa.large_string()),
+        "metadata": pa.array([json.dumps(_json(values)) for values in batch.metadata], pa.large_string()),
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(batch.vectors.reshape(-1)), batch.vectors.shape[1]),
+    }
+    has_documents = batch.doc_ids is not None
+    return {"kind": "vectors", "file": batch.file, "share": batch.share, "documents": has_documents}, _stream(columns)
+
+
+def decoded(message: Message) -> list[Event]:
+    """The inverse; messages of another kind are no events.
 
     Raises:
         FrameError: it is no such message.
     """
     header, body = message
     try:
-        return list(_events(header["events"], _columns(body), owner))
+        if header.get("kind") == "vectors":
+            return [_vectors(header, body)]
+        return list(_events(header["events"], _columns(body))) if header.get("kind") == "events" else []
     except _FAULTS as fault:
         raise FrameError(f"events that are none: {type(fault).__name__}: {fault}") from fault
 
 
-def _events(said: Any, rows: Iterator[tuple[Any, ...]], owner: int) -> Iterator[Event]:
+def _events(said: Any, rows: Iterator[tuple[Any, ...]]) -> Iterator[Event]:
     for kind, *values in said:
         if kind == "skip":
             yield Skip(*map(_text, values))
@@ -132,9 +152,29 @@ def _events(said: Any, rows: Iterator[tuple[Any, ...]], owner: int) -> Iterator[
             name, found, n_records = values
             yield Decided(_text(name), _layout(found, n_records))
         else:
-            yield _sent(rows, owner, *values)
+            yield _sent(rows, *values)
     if next(rows, None) is not None:
         raise ValueError("rows of no document")
+
+
+def _vectors(header: Mapping[str, Any], body: bytes) -> VectorBatch:
+    with pa.ipc.open_stream(body) as stream:
+        table = stream.read_next_batch()
+    table.validate(full=True)
+    rows, vectors = table["row"].to_numpy(), table["vector"]
+    numbers = vectors.flatten().to_numpy()
+    if numbers.dtype.kind != "f" or rows.dtype != np.int64:
+        raise ValueError("no vectors")
+    return VectorBatch(
+        file=_text(header["file"]),
+        rows=rows,
+        ids=list(map(_text, table["id"].to_pylist())),
+        vectors=numbers.reshape(len(rows), vectors.type.list_size),
+        texts=list(map(_text, table["text"].to_pylist())),
+        doc_ids=list(map(_text, table["document"].to_pylist())) if header["documents"] else None,
+        metadata=[_values(json.loads(values)) for values in table["metadata"].to_pylist()],
+        share=float(header["share"]),
+    )
 
 
 def _layout(told: Any, n_records: Any) -> Layout:
@@ -144,9 +184,7 @@ def _layout(told: Any, n_records: Any) -> Layout:
     return dataclasses.replace(found, n_records=int(n_records))
 
 
-def _sent(
-    rows: Iterator[tuple[Any, ...]], owner: int, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, values: Any
-) -> Sent:
+def _sent(rows: Iterator[tuple[Any, ...]], doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, values: Any) -> Sent:
     own, hashed = _text(doc_id), bytes.fromhex(doc_hash)
     if what == "known":
         return Sent(own, hashed, int(n_chars))
@@ -177,7 +215,6 @@ def _sent(
             line=line,
             page=page,
             turns=turns_of(turns),
-            owner=owner,
         )
         items.append(Item(row, text if longer is None else longer, ids))
     return Sent(own, hashed, int(n_chars), items)
@@ -197,12 +234,16 @@ class _Rows:
         """Empty where there are no rows."""
         if not self._columns[0]:
             return b""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, _ROWS) as stream:
-            arrays = [pa.array(values, field.type) for values, field in zip(self._columns, _ROWS, strict=True)]
-            stream.write_batch(pa.record_batch(arrays, schema=_ROWS))
-        found: bytes = sink.getvalue().to_pybytes()
-        return found
+        named = zip(self._columns, _ROWS, strict=True)
+        return _stream({field.name: pa.array(values, field.type) for values, field in named})
+
+
+def _stream(columns: Mapping[str, Any]) -> bytes:
+    batch, sink = pa.record_batch(dict(columns)), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
 
 
 def _columns(body: bytes) -> Iterator[tuple[Any, ...]]:

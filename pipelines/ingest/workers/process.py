@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from ragidx.corpora.limits import Limits, shown_bytes
 from ragidx.pipelines.ingest.workers import frames
+from ragidx.pipelines.ingest.workers.capacity import NO_MEMORY
 from ragidx.pipelines.ingest.workers.lanes import Message
 
 SILENCE = 10
@@ -148,6 +149,8 @@ class Process:
     def _how(self, status: int) -> str:
         if status == -signal.SIGXCPU:
             return f"takes more than {self._limits.office_timeout_s:g} s"
+        if status == NO_MEMORY:
+            return f"needs more than {shown_bytes(self._limits.office_memory_bytes)} of memory"
         return f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with the status {status}"
 
     def _exactly(self, count: int) -> bytearray:

@@ -1,7 +1,6 @@
 """What a worker does: it reads files for its build, and says what is in them, until the build ends.
 
     stdin   {"kind": "job", ...} once, then {"kind": "task", "task": n, "source": [...]}
-            or {"kind": "task", "task": n, "words": [start, stop], "mapped": n}: of the body's segment
     stdout  {"kind": "ready"}; for each task {"kind": "open", "name": ...}, messages of events, {"kind": "end"}
             {"kind": "want", "what": "chunker"}: answered with the tokenizer's JSON, when the first text is cut
     stdin   {"kind": "give", "task": n, "count": m}, after events with "more": other workers have nothing to do
@@ -35,12 +34,15 @@ import numpy as np
 
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import RagidxError
-from ragidx.corpora.limits import MIB, Limits, ReadOptions, shown_bytes
+from ragidx.corpora.limits import MIB, Limits, ReadOptions
 from ragidx.corpora.readers.layouts import Layout, Layouts
-from ragidx.corpora.records import Document, Skip
+from ragidx.corpora.readers.source_file import SourceFile
+from ragidx.corpora.records import Document
 from ragidx.corpora.sources import Source
 from ragidx.corpora.spec import ChunkSpec
+from ragidx.corpora.vectors.files import VectorBatch, read_vectors
 from ragidx.pipelines.ingest.workers import codec, frames
+from ragidx.pipelines.ingest.workers.capacity import NO_MEMORY
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Item
 from ragidx.pipelines.ingest.workers.files import Files
 from ragidx.pipelines.ingest.workers.known import Known
@@ -90,12 +92,7 @@ class _Worker:
         while True:
             while not self._waiting:
                 self._take()
-            task, body = self._waiting.popleft()
-            if "words" in task:
-                self._make_words(task, body)
-            else:
-                self._do(task, body)
-            self.send({"kind": "end"})
+            self._do(*self._waiting.popleft())
 
     def _take(self) -> tuple[dict[str, Any], bytes]:
         """Wait for a message; tasks are kept for their turn."""
@@ -120,27 +117,19 @@ class _Worker:
         self.send({"kind": "open", "name": source.name})
         saying, self._cutter.leaves = _Saying(self, task["task"], source), False
         try:
-            events = self._piece(body) if task.get("is_piece") else self._drafts(task, source, saying)
+            if task["vectors"] is not None:
+                events: Iterator[codec.Event] = self._vectors(task, source, saying)
+            else:
+                events = self._piece(body) if task.get("is_piece") else self._drafts(task, source, saying)
             for event in events:
                 saying.add(event)
         except (RagidxError, MemoryError) as fault:
-            if isinstance(fault, MemoryError) or isinstance(fault.__cause__, MemoryError):  # of the limit that is set
-                most = shown_bytes(self.limits.office_memory_bytes)
-                saying.add(Skip(source.name, f"needs more than {most} of memory"))
-            else:
-                saying.flush()
-                self.send({"kind": "error", "error": [type(fault).__name__, fault.message, fault.hint, fault.where]})
+            if not isinstance(fault, RagidxError) or _is_of_memory(fault):
+                os._exit(NO_MEMORY)
+            saying.flush()
+            self.send({"kind": "error", "error": [type(fault).__name__, fault.message, fault.hint, fault.where]})
         saying.flush()
-
-    def _make_words(self, task: dict[str, Any], segment: bytes) -> None:
-        from ragidx.pipelines.ingest.workers.words import pieces  # not where files are read
-
-        _limit("RLIMIT_AS", self.limits.office_memory_bytes + task["mapped"])
-        try:
-            for piece in pieces(segment, range(*task["words"])):
-                self.send({"kind": "postings"}, piece)
-        except (RagidxError, MemoryError):
-            self.send({"kind": "error"})
+        self.send({"kind": "end"})
 
     def _drafts(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[codec.Sent]:
         layouts = _Noted(saying)
@@ -148,7 +137,7 @@ class _Worker:
         files = Files(self._options, layouts, self._cutter, saying.add, lambda count: saying.add(codec.NRead(count)))
         for draft in files.of(source):
             items, document = None, None
-            if self._known is None or not self._known.has(draft.id, draft.hash, draft.owner):
+            if self._known is None or self._known.hash(draft.id) != draft.hash:
                 items = draft.cut()
                 document, self._cutter.left = self._cutter.left, None
             yield codec.Sent(draft.id, draft.hash, draft.n_chars, None if document else items, document)
@@ -160,6 +149,10 @@ class _Worker:
                 yield dataclasses.replace(event, items=self._cutter.cut(event.document, event.hash), document=None)
             else:
                 yield event
+
+    def _vectors(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[VectorBatch]:
+        file = SourceFile(source=source, options=self._options, on_skip=saying.add)
+        yield from read_vectors(file, *task["vectors"])
 
     def _chunker(self) -> Chunker:
         self.send({"kind": "want", "what": "chunker"})
@@ -203,6 +196,11 @@ class _Saying:
 
     def add(self, event: codec.Event) -> None:
         """Take an event; each document gets the whole limit on CPU time."""
+        if isinstance(event, VectorBatch):
+            self.flush()
+            self._worker.send(*codec.encoded_vectors(event))
+            _limit_cpu(self._seconds)
+            return
         self._events.append(event)
         if isinstance(event, codec.Sent):
             self._n_chars += event.n_chars
@@ -247,11 +245,11 @@ class _Cutter(Cutter):
     left: Document | None = None
     leaves = stays = False
 
-    def cut(self, document: Document, doc_hash: bytes, owner: int = 0) -> list[Item]:
+    def cut(self, document: Document, doc_hash: bytes) -> list[Item]:
         """The chunks, with their ids where the encoder takes them; or none."""
         if not self.stays and not self.leaves:
             try:
-                items = super().cut(document, doc_hash, owner)
+                items = super().cut(document, doc_hash)
                 return self._with_ids(items) if self.chunker.takes_ids else items
             except _StaysError:
                 self.stays = True
@@ -262,6 +260,10 @@ class _Cutter(Cutter):
         rows = self.chunker.ids([item.text for item in items])
         ids = (np.array(row, "<u4").tobytes() for row in rows)
         return [dataclasses.replace(item, ids=one) for item, one in zip(items, ids, strict=True)]
+
+
+def _is_of_memory(fault: BaseException | None) -> bool:
+    return fault is not None and (isinstance(fault, MemoryError) or _is_of_memory(fault.__cause__))
 
 
 class _StaysError(Exception):
@@ -277,9 +279,9 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _source(told: list[Any]) -> Source:
-    path, name, size, beir, status, owner = told
+    path, name, size, beir, status = told
     found = os.stat_result(status) if status else None
-    return Source(None if path is None else Path(path), name, size, beir=beir, status=found, owner=owner)
+    return Source(None if path is None else Path(path), name, size, beir=beir, status=found)
 
 
 def _limit(name: str, value: int) -> None:

@@ -44,7 +44,6 @@ WHOLE_BYTES = 64 * MIB
 """Of a text that is not records: a larger one needs more memory than a worker has."""
 
 _READER = "the reader"
-_LOSES_THE_REST = (_READER, "needs more than")  # why nothing more of a file is taken
 _AHEAD_BYTES = 64 * MIB
 _AHEAD_FILES = 2048
 
@@ -59,7 +58,7 @@ class Spread(Files):
 
     Args:
         workers: how many; None: as the machine has room for, and one if the corpus is small.
-        known: of documents that need not be cut, the digests of their ids, hashes and owners; None: all are cut.
+        known: of documents that need not be cut, the digests of their ids and their hashes; None: all are cut.
     """
 
     workers: int | None = None
@@ -72,12 +71,12 @@ class Spread(Files):
         count, found = n_workers(self.workers), _Ahead(iter(sources), is_known)
         found.fill(PAYS_BYTES)
         spreads = count > 1 and bool(sys.executable) and (self.workers is not None or found.n_bytes >= PAYS_BYTES)
-        with self._pool(count if spreads else 1) as pool:
+        with self.pool(count if spreads else 1) as pool:
             while True:
                 found.fill(_AHEAD_BYTES)
                 for new in found.untasked():
                     if sys.executable and not self._is_here(new.source, spreads):
-                        new.task = self._begin(new.source, pool)
+                        new.task = self.begin(new.source, pool)
                 entry = found.next()
                 if entry is None:
                     return
@@ -100,39 +99,39 @@ class Spread(Files):
         elif not sys.executable:
             self.on_skip(Skip(entry.source.name, "needs a Python interpreter to start a worker, and none is known"))
         else:  # wanted after all: the workers have gone on to later files
-            with self._pool(1) as other:
-                yield from self._given(entry.source, self._begin(entry.source, other), other)
+            with self.pool(1) as other:
+                yield from self._given(entry.source, self.begin(entry.source, other), other)
 
-    def _begin(self, source: Source, pool: Pool) -> int:
-        """Make the task of a file."""
+    def begin(self, source: Source, pool: Pool, vectors: Sequence[object] | None = None) -> int:
+        """Make the task of a file; `vectors`: for one of precomputed vectors, what `read_vectors` is given."""
         return pool.add(
             {
-                "source": [str(source.path), source.name, source.size, source.beir, _status(source), source.owner],
+                "source": [str(source.path), source.name, source.size, source.beir, _status(source)],
                 "layouts": {name: dataclasses.astuple(one) for name, one in self._layouts_of(source).items()},
+                "vectors": vectors,
             }
         )
 
     def _given(self, source: Source, task: int, pool: Pool) -> Iterator[Draft]:
         """The drafts of a file from what workers say of it."""
         n_read = 0
-        for event in _events(source, pool, task):
+        for event in events(source, pool, task):
             if isinstance(event, Skip):
                 self.on_skip(event)
-                if event.where == source.name and event.reason.startswith(_LOSES_THE_REST):
+                if is_death(event, source):
                     break
             elif isinstance(event, codec.Decided):
                 self.layouts.decided(event.name, event.layout)
             elif isinstance(event, codec.NRead):
                 n_read += event.n_bytes
                 self.on_read(event.n_bytes)
-            else:
-                cut = functools.partial(self._items, event, source.owner)
-                yield Draft(event.id, event.hash, event.n_chars, cut, source.owner)
+            elif isinstance(event, codec.Sent):
+                yield Draft(event.id, event.hash, event.n_chars, functools.partial(self._items, event))
         self.on_read(max(0, source.size - n_read))
 
-    def _items(self, sent: codec.Sent, owner: int) -> list[Item]:
+    def _items(self, sent: codec.Sent) -> list[Item]:
         if sent.document is not None:
-            return self.cutter.cut(sent.document, sent.hash, owner)
+            return self.cutter.cut(sent.document, sent.hash)
         if sent.items is None:
             raise DefectError("a document that the index has is wanted as a new one", "report it", where=sent.id)
         return list(sent.items)
@@ -140,7 +139,8 @@ class Spread(Files):
     # -- what workers are sent ------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _pool(self, count: int) -> Iterator[Pool]:
+    def pool(self, count: int) -> Iterator[Pool]:
+        """Workers for these files, at most so many; they start when there is something for them."""
         with contextlib.ExitStack() as stack:
             known: list[int] = []
 
@@ -170,10 +170,12 @@ class Spread(Files):
         return {own: known[own]} if own in known else {}
 
     def _chunker(self) -> Message:
+        if not self.cutter.ahead:
+            return {"kind": "chunker"}, b""
         chunker = self.cutter.chunker
         spec, limit, tokenizer = chunker.parts()
         return {"kind": "chunker", "spec": spec.to_json(), "limit": limit, "ids": chunker.takes_ids}, (
-            tokenizer if tokenizer and self.cutter.ahead else ""
+            tokenizer or ""
         ).encode()
 
 
@@ -182,7 +184,7 @@ def _status(source: Source) -> list[float] | None:
     return None if s is None else [*s[:10], s.st_atime, s.st_mtime, s.st_ctime]
 
 
-def _events(source: Source, pool: Pool, task: int) -> Iterator[codec.Event]:
+def events(source: Source, pool: Pool, task: int) -> Iterator[codec.Event]:
     """What a task gives; what is said again after a worker died is given once.
 
     Raises:
@@ -191,7 +193,7 @@ def _events(source: Source, pool: Pool, task: int) -> Iterator[codec.Event]:
     n_given = n_passed = 0
     try:
         for message in pool.messages(task):
-            kind, events = message[0].get("kind"), iter(list[codec.Event]())
+            kind, said = message[0].get("kind"), iter(list[codec.Event]())
             if kind == "again":
                 n_passed = 0
             elif kind == "error":
@@ -199,16 +201,21 @@ def _events(source: Source, pool: Pool, task: int) -> Iterator[codec.Event]:
             elif kind == "died":
                 yield Skip(source.name, f"{_READER} {message[0]['why']}")
             elif kind == "piece" and isinstance(piece := message[0].get("task"), int):
-                events = _events(source, pool, piece)
-            elif kind == "events":
-                events = iter(codec.decoded(message, source.owner))
-            for event in events:
+                said = events(source, pool, piece)
+            else:
+                said = iter(codec.decoded(message))
+            for event in said:
                 n_passed += 1
                 if n_passed > n_given:
                     n_given += 1
                     yield event
     except FrameError as fault:
         yield Skip(source.name, f"{_READER} says what is no message: {fault}")
+
+
+def is_death(skip: Skip, source: Source) -> bool:
+    """Whether a worker could not read the file to its end."""
+    return skip.where == source.name and skip.reason.startswith(_READER)
 
 
 def _error(told: Any) -> RagidxError:

@@ -1,101 +1,141 @@
-"""Runs mutated files through the readers, in a child with limits: `python tests/corpora/fuzz/fuzzer.py SECONDS [SEED]`.
+"""Runs mutated files through the workers of a build: `python tests/corpora/fuzz/fuzzer.py SECONDS [SEED]`.
 
-Files that are findings are kept in build/fuzz; the run ends with their number as its status, at most 1.
+Files that are findings are kept in build/fuzz; the run ends with their number as its status, at most 1. A worker that
+dies of a file is none: the file is one line of the report. How many did is told.
 """
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from seeds import STEPS, Step, mutated, office_seeds, seeds
+from seeds import STEPS, mutated, office_seeds, seeds
 
-WAIT_S = 300  # of real time for a file, on a machine that does other things
-OFFICE_SHARE = 0.001  # of the files, and some half of the time
+from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.limits import GIB, MIB, Limits, ReadOptions
+from ragidx.corpora.readers.layouts import Layouts
+from ragidx.corpora.records import Skip
+from ragidx.corpora.sources import Source, sources
+from ragidx.corpora.vectors.files import ENDINGS, Reader, vector_batches
+from ragidx.pipelines.ingest.workers.documents import Uncut
+from ragidx.pipelines.ingest.workers.spread import Spread
+from ragidx.pipelines.ingest.workers.vectors import vector_reader
+
+OFFICE_SHARE = 0.05
+LIMITS = Limits(office_memory_bytes=GIB, office_timeout_s=20)
 
 
-class Readers:
-    """The child that reads; a new one after each that ended."""
+class Answer(NamedTuple):
+    """What came of a file.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._child: subprocess.Popen[str] | None = None
+    Args:
+        data: the file.
+        documents, rows: how many; rows of vectors.
+        skips: what was reported.
+        fault: anything but documents and rows that an index can hold, and skips.
+    """
 
-    def __enter__(self) -> Self:
-        return self
+    data: bytes
+    documents: int
+    rows: int
+    skips: list[Skip]
+    fault: str | None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
 
-    def read(self, ending: str, data: bytes) -> dict[str, Any]:
-        """The child's answer on a file of this ending; a fault where it gave none."""
-        path = self._folder / f"file{ending}"
+def answers(folder: Path, files: Iterable[tuple[str, bytes]]) -> Iterator[Answer]:
+    """What comes of each file (ending, bytes); one that may hold vectors is read as such, too."""
+    skips, cutter = list[Skip](), Uncut()
+    spread = Spread(ReadOptions(limits=LIMITS), Layouts(), cutter, skips.append, workers=2)
+    with vector_reader([MIB], ReadOptions()) as read:
+        for source, drafts in spread.drafts(_written(folder, files)):
+            assert source.path is not None
+            n_documents = n_rows = 0
+            fault = None
+            try:
+                for draft in drafts:
+                    draft.cut()
+                    document = cutter.documents.pop()
+                    n_documents += 1
+                    assert document.text.strip()
+                    held = [*document.metadata, *map(str, document.metadata.values())]
+                    "".join([document.id, document.text, *held]).encode()
+                if source.name.removesuffix(".gz").endswith(ENDINGS):
+                    n_rows = _rows(source, read, skips)
+                for skip in skips:
+                    assert "defect" not in skip.reason, skip.reason
+                    skip.where.encode()
+                    assert len(skip.reason.encode()) < 1000, skip.reason[:100]
+                assert n_documents or n_rows or skips
+            except Exception:  # noqa: BLE001
+                fault = traceback.format_exc(limit=-4)
+            yield Answer(source.path.read_bytes(), n_documents, n_rows, skips.copy(), fault)
+            skips.clear()
+            source.path.unlink()
+
+
+def _written(folder: Path, files: Iterable[tuple[str, bytes]]) -> Iterator[Source]:
+    for number, (ending, data) in enumerate(files):
+        path = folder / f"{number}{ending}"
         path.write_bytes(data)
-        child = self._child or subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("child.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self._child = child
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdin.write(f"{path}\n")
-        child.stdin.flush()
-        line = child.stdout.readline()
-        path.unlink()
-        if line:
-            answer: dict[str, Any] = json.loads(line)
-            return answer
-        status = child.wait(WAIT_S)
-        self._end()
-        return {"documents": 0, "rows": 0, "skips": 0, "peak": 0, "fault": f"the reader ended with status {status}"}
+        yield from sources(path, on_skip=lambda skip: None)
 
-    def _end(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill()
-            child.communicate()
+
+def _rows(source: Source, read: Reader, skips: list[Skip]) -> int:
+    count = 0
+    assert source.path is not None
+    try:
+        for batch in vector_batches(source.path, on_skip=skips.append, read=read):
+            count += len(batch.ids)
+            assert batch.vectors.shape == (len(batch.ids), batch.vectors.shape[1])
+            assert all(batch.ids)
+            assert len(batch.texts) == len(batch.metadata) == len(batch.doc_ids or batch.ids) == len(batch.ids)
+            held = [str(value) for fields in batch.metadata for pair in fields.items() for value in pair]
+            "".join([*batch.ids, *batch.texts, *(batch.doc_ids or ()), *held]).encode()
+    except CorpusError as fault:
+        skips.append(Skip(fault.where, fault.message))
+    return count
+
+
+def broken(chance: random.Random) -> Iterator[tuple[str, bytes]]:
+    """Good files after some changes, without end."""
+    good, office = seeds(), office_seeds()
+    while True:
+        ending, data = chance.choice(office if chance.random() < OFFICE_SHARE else good)
+        steps = [
+            (chance.choice(STEPS), chance.random(), chance.random(), chance.randrange(1000))
+            for _ in range(chance.choice((1, 1, 2, 3, 6)))
+        ]
+        yield ending, mutated(data, steps)
 
 
 def main(seconds: float, seed: int) -> int:
     """Fuzz for some time; 1 if anything was found."""
-    chance, kept = random.Random(seed), Path("build/fuzz")
-    good, office, end = seeds(), office_seeds(), time.monotonic() + seconds
-    runs = findings = peak = 0
+    kept, end = Path("build/fuzz"), time.monotonic() + seconds
+    runs = findings = deaths = 0
     seen: set[str] = set()
-    with tempfile.TemporaryDirectory() as folder, Readers(Path(folder)) as readers:
-        while time.monotonic() < end:
-            ending, data = chance.choice(office if chance.random() < OFFICE_SHARE else good)
-            steps = [_step(chance) for _ in range(chance.choice((1, 1, 2, 3, 6)))]
-            data = mutated(data, steps)
-            answer = readers.read(ending, data)
-            runs, peak = runs + 1, max(peak, answer["peak"])
-            if answer["fault"]:
+    with tempfile.TemporaryDirectory() as folder:
+        for answer in answers(Path(folder), broken(random.Random(seed))):
+            runs += 1
+            deaths += any(skip.reason.startswith("the reader ") for skip in answer.skips)
+            if answer.fault:
                 findings += 1
                 kept.mkdir(parents=True, exist_ok=True)
-                (kept / f"{seed}-{runs}{ending}").write_bytes(data)
-                if answer["fault"] not in seen:
-                    seen.add(answer["fault"])
-                    print(f"{kept}/{seed}-{runs}{ending}: {answer['fault']}")  # noqa: T201
-    print(f"{runs} files, {findings} findings, {len(seen)} of them different; peak {peak} MiB; seed {seed}")  # noqa: T201
+                (kept / f"{seed}-{runs}").write_bytes(answer.data)
+                if answer.fault not in seen:
+                    seen.add(answer.fault)
+                    print(f"{kept}/{seed}-{runs}: {answer.fault}")  # noqa: T201
+            if time.monotonic() > end:
+                break
+    print(f"{runs} files, {findings} findings, {len(seen)} of them different; {deaths} deaths; seed {seed}")  # noqa: T201
     return int(findings > 0)
-
-
-def _step(chance: random.Random) -> Step:
-    return chance.choice(STEPS), chance.random(), chance.random(), chance.randrange(1000)
 
 
 if __name__ == "__main__":

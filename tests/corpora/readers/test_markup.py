@@ -176,7 +176,7 @@ def test_opendocument_gives_headings_lists_rows_title_and_author(read_bytes: Rea
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"no archive", "damaged .odt file: File is not a zip file"),
+        (b"no archive", "cannot be converted: BadZipFile: File is not a zip file"),
         (odt("<a><b></a>"), "cannot be converted: ParseError: mismatched tag: line 1, column 8"),
         (odt("<a/>"), "cannot be converted: ValueError: no body"),
         (

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from selectolax.lexbor import LexborHTMLParser
 
 import ragidx.corpora
 from ragidx.corpora.readers.decoding import decode
-from ragidx.corpora.readers.html_page import MAX_DEPTH, page_text, parseable
+from ragidx.corpora.readers.html_page import page_text, parsed
 from ragidx.corpora.readers.registry import Limits, ReadOptions, read_all
 from ragidx.corpora.readers.text import docinfo, first_heading, front_matter
 from ragidx.corpora.sources import sources
@@ -142,8 +141,8 @@ def test_a_file_that_is_gone_since_the_walk_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a.html", "a.weird"])
-def test_a_line_of_many_megabytes_is_read(read_bytes: ReadBytes, name: str) -> None:
-    text = "word and " * ((10_000_000 if name == "a.html" else 100_000_000) // 9)  # HTML takes 0.1 s a MB
+def test_a_line_of_100_megabytes_is_read(read_bytes: ReadBytes, name: str) -> None:
+    text = "word and " * (100_000_000 // 9)
 
     found = read_bytes(name, text)
 
@@ -350,42 +349,13 @@ def test_a_declared_encoding_is_believed_after_utf8(read_bytes: ReadBytes) -> No
     assert only(read_bytes("c.html", '<meta charset="windows-1251"><p>мир'.encode("cp1251"))) == "мир\n"
 
 
-def test_a_page_that_nests_too_deep_is_left_out(read_bytes: ReadBytes) -> None:
-    found = read_bytes("a.html", "<div>" * (MAX_DEPTH + 1) + "x")
-
-    assert found.reasons == [("a.html", "nested deeper than 2000 elements")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("page", "reason"),
-    [
-        ("<select>" + "<option>x" * 10_001, "a list of more than 10000 options"),
-        ("<p " + "a=1 " * 5_001 + ">x", "a tag of more than 5000 attributes"),
-        ("<script>only</script>", "empty text"),
-        ("<svg>" + "</svg " * 200_000, "a tag of more than 5000 attributes"),
-        ("<script>" * 200_000, "nested deeper than 2000 elements"),
-    ],
-)
-def test_a_page_that_would_take_minutes_is_left_out(read_bytes: ReadBytes, page: str, reason: str) -> None:
-    assert read_bytes("a.html", page).reasons == [("a.html", reason)]
-
-
-def test_drawings_and_scripts_do_not_count_as_nesting(read_bytes: ReadBytes) -> None:
-    page = (
-        "<svg>" + "<path/>" * 5000 + "</svg><script>'" + "<div>" * 5000 + "'</script><!-- " + "<b>" * 5000 + "--><p>x"
-    )
-
-    assert only(read_bytes("a.html", page)) == "x\n"
-
-
 MARKUP = "<p> </p> <pre> </pre> <li> <ul> <b> <h1> </h1> <td> <table> <br> <!-- --> <select> <svg> </svg> < > word"
 
 
 @pytest.mark.slow
 @given(st.lists(st.sampled_from([*MARKUP.split(), " ", "\n"]), max_size=30).map("".join))
 def test_no_markup_breaks_the_reader(markup: str) -> None:
-    page = page_text(LexborHTMLParser(parseable(f"<body>{markup}")))
+    page = page_text(parsed(f"<body>{markup}"))
 
     assert "\n\n\n" not in page or "```" in page
     assert page == "" or page.endswith("\n")

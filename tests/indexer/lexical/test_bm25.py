@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,17 +12,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragidx.indexer.lexical.analyzer import Analyzer
-from ragidx.indexer.lexical.blocks import blocks
 from ragidx.indexer.lexical.bm25 import scores, statistics
 from ragidx.indexer.lexical.postings import Postings
-from ragidx.indexer.lexical.postings_writer import write_postings
+from ragidx.indexer.lexical.postings_writer import PostingsWriter
 
 PLAIN = Analyzer()
 
 
 def make(folder: Path, texts: list[str], names: Sequence[str] = ()) -> Postings:
     path = folder / f"{len(list(folder.iterdir()))}.arrow"
-    write_postings(path, blocks(itertools.zip_longest(texts, names, fillvalue=""), PLAIN))
+    with PostingsWriter(path, PLAIN, "") as writer:
+        writer.add(texts, names)
+        writer.write()
     return Postings(path, len(texts))
 
 

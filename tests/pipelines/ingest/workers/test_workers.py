@@ -28,7 +28,7 @@ from ragidx.corpora.sources import sources
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.ingest.options import check_workers
-from ragidx.pipelines.ingest.workers import known, spread, words
+from ragidx.pipelines.ingest.workers import known, spread
 from ragidx.pipelines.ingest.workers.chunks import Cutter
 from ragidx.pipelines.ingest.workers.files import Files
 from ragidx.pipelines.ingest.workers.spread import Spread
@@ -101,7 +101,14 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_any_number_of_workers_gives_what_one_process_gives(mixed: Path, workers: int) -> None:
-    assert read(Spread, mixed, workers=workers) == read(Files, mixed)
+    found, skips, *more = read(Spread, mixed, workers=workers)
+    found_here, skips_here, *more_here = read(Files, mixed)
+
+    assert (found, more) == (found_here, more_here)
+    # A damaged length asks for 512 GiB, which a worker is not given at once.
+    assert [(skip.where, skip.reason.split(":")[0]) for skip in skips] == [
+        (skip.where, skip.reason.split(":")[0]) for skip in skips_here
+    ]
 
 
 def large(folder: Path, ending: str) -> Path:
@@ -230,7 +237,7 @@ def test_memory_and_time_that_a_file_may_not_have_are_one_line_each(tmp_path: Pa
     found, skips, *_ = read(Spread, tmp_path, limits, workers=workers)
 
     assert [name for name, *_ in found] == ["a.html", "c.html"]
-    assert skips == [Skip("b.ipynb", "needs more than 800 MiB of memory")]
+    assert skips == [Skip("b.ipynb", "the reader needs more than 800 MiB of memory")]
 
 
 @linux
@@ -366,24 +373,21 @@ def state(index: Path) -> tuple[dict[str, bytes], dict[str, object]]:
 
 
 @pytest.mark.parametrize("workers", [2, 5])
-def test_builds_and_updates_give_the_same_bytes_for_any_number_of_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
-    monkeypatch.setattr(words, "TASK_BATCHES", 1)
+def test_builds_and_updates_give_the_same_bytes_for_any_number_of_workers(tmp_path: Path, workers: int) -> None:
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     for number in range(12):
         (corpus / f"{number}.md").write_text(f"# Part {number}\n\n" + " ".join(WORDS[number % 7 :]))
         (corpus / f"{number}.html").write_text(f"<h1>Page {number}</h1><p>{' '.join(WORDS[number % 5 :])}")
-    lines(corpus / "lines.jsonl", 700)
+    lines(corpus / "lines.jsonl", 200)
 
     for step in range(3):
         if step == 1:
             (corpus / "3.html").write_text("<p>The lease was signed in Bergen.")
             (corpus / "4.md").unlink()
-            lines(corpus / "lines.jsonl", 710)
+            lines(corpus / "lines.jsonl", 210)
         if step == 2:
-            lines(corpus / "lines.jsonl", 600, seed=1)
+            lines(corpus / "lines.jsonl", 150, seed=1)
         one = build(corpus, tmp_path / "a", workers=1, index_type="flat")
         several = build(corpus, tmp_path / "b", workers=workers, index_type="flat")
 

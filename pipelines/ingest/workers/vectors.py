@@ -1,0 +1,47 @@
+"""Files of precomputed vectors that a worker reads, since Parquet and Arrow have parsers that a hostile file can break.
+
+sizes of the files -> Reader, as `corpora.vectors` takes one
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.limits import Limits, ReadOptions
+from ragidx.corpora.readers.layouts import Layouts
+from ragidx.corpora.readers.source_file import SourceFile
+from ragidx.corpora.records import Skip
+from ragidx.corpora.vectors.files import HINT, Reader, VectorBatch
+from ragidx.pipelines.ingest.workers.documents import Uncut
+from ragidx.pipelines.ingest.workers.spread import Spread, events, is_death
+
+_BYTES_A_BYTE = 4  # of memory for a file: one record batch may be all of it, packed
+
+
+@contextlib.contextmanager
+def vector_reader(sizes: Sequence[int], options: ReadOptions) -> Iterator[Reader]:
+    """What reads files in one worker, which starts with the first of them.
+
+    Args:
+        sizes: of the files, in bytes; the largest decides how much memory the worker may have.
+        options: the columns of ids and texts.
+    """
+    most = Limits().office_memory_bytes + _BYTES_A_BYTE * max(sizes, default=0)
+    options = dataclasses.replace(options, limits=Limits(office_memory_bytes=most))
+    spread = Spread(options, Layouts(), Uncut(), lambda skip: None)
+    with spread.pool(1) as pool:
+
+        def read(file: SourceFile, vector_field: str | None, dim: int | None, named: bool) -> Iterator[VectorBatch]:
+            number = spread.begin(file.source, pool, [vector_field, dim, named])
+            for event in events(file.source, pool, number):
+                if isinstance(event, VectorBatch):
+                    yield event
+                elif isinstance(event, Skip):
+                    if is_death(event, file.source):
+                        raise CorpusError(event.reason, HINT, where=file.source.name)
+                    file.on_skip(event)
+
+        yield read

@@ -1,0 +1,121 @@
+"""Files that would take the machine: each is one line of the report, and what is beside it is read."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ragidx.corpora.errors import CorpusError
+from ragidx.corpora.limits import MIB, Limits, ReadOptions
+from ragidx.corpora.readers.layouts import Layouts
+from ragidx.corpora.records import Skip
+from ragidx.corpora.sources import sources
+from ragidx.corpora.vectors.files import Reader, vector_batches
+from ragidx.pipelines.ingest.workers.documents import Uncut
+from ragidx.pipelines.ingest.workers.spread import Spread
+from ragidx.pipelines.ingest.workers.vectors import vector_reader
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="the limits are those of Linux"),
+]
+
+SHARED = pa.DictionaryArray.from_arrays(pa.array(np.zeros(64, np.int32)), pa.array(["a" * (8 * MIB)]))
+BOMBS = {
+    "shared": pa.table({"text": SHARED}),
+    "list": pa.table({"text": ["x"], "of": pa.ListArray.from_arrays(pa.array([0, 64], pa.int32()), SHARED)}),
+    "zeros": pa.table({"text": pa.array(["b" * (300 * MIB)])}),
+    "numbers": pa.table({"text": ["x"], "of": [np.zeros(60 * MIB, np.int64)]}),
+}
+VECTORS = {
+    "shared": pa.table({"vector": pa.array([[1.0]] * 64), "text": SHARED}),
+    "rows": pa.table({"vector": pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(40 * MIB)), 1024)}),
+}
+
+
+def parquet(table: Any) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def ipc(make: Callable[..., Any]) -> Callable[[Any], bytes]:
+    def write(table: Any) -> bytes:
+        sink = io.BytesIO()
+        with make(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as file:
+            file.write_table(table)
+        return sink.getvalue()
+
+    return write
+
+
+WRITERS = {"parquet": parquet, "arrow": ipc(pa.ipc.new_file), "ipc": ipc(pa.ipc.new_stream)}
+
+
+def zipped(name: str, data: bytes) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, data)
+    return sink.getvalue()
+
+
+FILES = {
+    **{f"{bomb}.{kind}": write(table) for bomb, table in BOMBS.items() for kind, write in WRITERS.items()},
+    "deep.html": b"<div><p>x" * 100_000,
+    "emphasis.html": b"<p>" + b"".join(b"<b id=n%d>" % number for number in range(1900)) + b"<p>x" * 5000,
+    "body.odt": zipped("content.xml", b"<a>" + b"<b/>" * (100 * MIB)),
+    "book.docx": zipped("word/document.xml", b" " * (600 * MIB)),
+}
+
+
+SAID = re.compile("the reader (needs|takes) more|the reader says nothing|cannot be |expands to more than 200 times")
+
+
+def test_hostile_files_are_a_line_each_and_the_others_are_read(tmp_path: Path) -> None:
+    for name, data in FILES.items():
+        assert len(data) < 3 * MIB
+        (tmp_path / name).write_bytes(data)
+        (tmp_path / f"{name}.md").write_text("beside it\n")
+    limits = Limits(office_memory_bytes=900 * MIB, office_timeout_s=4)
+    said, read, cutter = list[Skip](), list[str](), Uncut()
+
+    for _, drafts in Spread(ReadOptions(limits=limits), Layouts(), cutter, said.append, workers=2).drafts(
+        sources(tmp_path, on_skip=said.append)
+    ):
+        for draft in drafts:
+            draft.cut()
+            read.append(cutter.documents.pop().id)
+
+    assert {f"{name}.md" for name in FILES} <= set(read)
+    assert sorted(skip.where for skip in said) == sorted(FILES)
+    assert [skip for skip in said if not SAID.match(skip.reason)] == []
+
+
+@pytest.fixture(scope="module")
+def read() -> Iterator[Reader]:
+    with vector_reader([MIB], ReadOptions()) as found:
+        yield found
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("bomb", VECTORS)
+def test_vectors_that_expand_too_far_are_an_error(bomb: str, kind: str, read: Reader, tmp_path: Path) -> None:
+    path = tmp_path / f"v.{kind}"
+    path.write_bytes(WRITERS[kind](VECTORS[bomb]))
+    assert path.stat().st_size < MIB
+
+    with pytest.raises(CorpusError) as fault:
+        list(vector_batches(path, on_skip=pytest.fail, read=read))
+
+    assert re.match("expands to more than 200 times its size|the reader needs more than 2", fault.value.message)
+    assert fault.value.where == path.name
