@@ -26,6 +26,7 @@ from figures import record
 from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.corpora.readers.registry import documents
 from ragidx.indexer.lexical.analyzer import Analyzer
+from ragidx.indexer.lexical.blocks import blocks
 from ragidx.indexer.lexical.bm25 import scores
 from ragidx.indexer.lexical.bm25 import statistics as statistics_of
 from ragidx.indexer.lexical.postings import Postings
@@ -37,7 +38,7 @@ from ragidx.pipelines.evaluate.significance import ndcg
 class _Ragidx:
     def __init__(self, texts, folder):
         self.analyzer = Analyzer(stemmer("english"))
-        write_postings(folder / "lexical.arrow", [texts], self.analyzer)
+        write_postings(folder / "lexical.arrow", blocks(((text, "") for text in texts), self.analyzer))
         self.segments = [Postings(folder / "lexical.arrow", len(texts))]
         self.of = statistics_of(self.segments, [None])
 

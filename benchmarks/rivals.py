@@ -23,7 +23,7 @@ from usearch.index import Index
 
 import ragidx
 from ragidx.indexer.ann import search as ann
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 TARGET, K = 0.95, 10
 EFFORTS = [*range(10, 64, 2), *range(64, 256, 8), *range(256, 1025, 32)]
@@ -31,9 +31,9 @@ EFFORTS = [*range(10, 64, 2), *range(64, 256, 8), *range(256, 1025, 32)]
 
 def ours(vectors, folder):
     """An index of type auto."""
-    with IndexWriter(folder, vectors.shape[1]) as writer:
+    with RowWriter(folder, vectors.shape[1]) as writer:
         for start in range(0, len(vectors), 20_000):
-            writer.add(
+            writer.add_vectors(
                 [str(n) for n in range(start, min(start + 20_000, len(vectors)))], vectors[start : start + 20_000]
             )
         writer.commit()

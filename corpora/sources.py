@@ -68,6 +68,7 @@ class Source:
         size: bytes; 0 for standard input.
         beir: whether it is the corpus file of a BEIR folder, whose records have bare ids.
         status: of the file when the walk found it; None for standard input.
+        owner: the number of the source of an index that it belongs to.
     """
 
     path: Path | None
@@ -75,6 +76,7 @@ class Source:
     size: int
     beir: bool = False
     status: os.stat_result | None = field(default=None, compare=False, repr=False)
+    owner: int = 0
 
 
 def sources(

@@ -11,11 +11,10 @@ from __future__ import annotations
 import json
 from datetime import datetime
 
-from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.errors import IndexFormatError, printable
 from ragidx.corpora.records import Document
 
 _TIME = "time"
-_DAMAGED = "go back with `ragidx rollback`"
 
 
 def whole_of(document: Document) -> str:
@@ -46,6 +45,5 @@ def document_from(doc_id: str, whole: str) -> Document:
         }
         return Document(doc_id, found["text"], metadata, found["markdown"], heading=found["heading"])
     except (ValueError, TypeError, KeyError, AttributeError) as fault:
-        raise IndexFormatError(
-            f"the document '{doc_id}' is damaged: {fault}", "go back with `ragidx rollback`"
-        ) from fault
+        hint = "go back with `ragidx rollback`"
+        raise IndexFormatError(f"the document is damaged: {fault}", hint, where=printable(doc_id)) from fault

@@ -33,7 +33,7 @@ _PLACES = 100  # of each list
 
 
 @dataclass(frozen=True)
-class Found:
+class PlacedHit:
     """A hit of hybrid search.
 
     Attributes:
@@ -68,7 +68,7 @@ class Quality:
     hybrid: float
 
 
-def run(folder: Path, on_progress: OnProgress | None = None) -> tuple[BuildReport, list[list[Found]]]:
+def run(folder: Path, on_progress: OnProgress | None = None) -> tuple[BuildReport, list[list[PlacedHit]]]:
     """Index the sample in `folder` and ask it the three questions, as `ragidx query` does by default.
 
     float32, so that the scores are the same on every machine.
@@ -82,7 +82,7 @@ def compare(
     folder: Path,
     on_progress: OnProgress | None = None,
     on_index: Callable[[str], None] = lambda name: None,
-) -> tuple[BuildReport, list[list[Found]], list[Quality]]:
+) -> tuple[BuildReport, list[list[PlacedHit]], list[Quality]]:
     """Index the sample with the bundled model and with two methods of another; ask the questions of the sample.
 
     Args:
@@ -130,13 +130,13 @@ def _quality(name: str, index: Index, dim: int | None) -> Quality:
     return Quality(name, dim or index.info().dim, mean(by_vectors), mean(with_words))
 
 
-def _answers(index: Index, dim: int | None = None) -> list[list[Found]]:
+def _answers(index: Index, dim: int | None = None) -> list[list[PlacedHit]]:
     answers = []
     for question in QUESTIONS:
         by_vectors = _places(index.search(question, _PLACES, mode="dense", fold=False, dim=dim))
         by_words = _places(index.search(question, _PLACES, mode="lexical", fold=False))
         hits = index.search(question, 3, dim=dim)
-        answers.append([Found(hit, by_vectors.get(hit.chunk_id), by_words.get(hit.chunk_id)) for hit in hits])
+        answers.append([PlacedHit(hit, by_vectors.get(hit.chunk_id), by_words.get(hit.chunk_id)) for hit in hits])
     return answers
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ragidx.pipelines.maintain.delete import DeleteReport
     from ragidx.pipelines.maintain.rewrite import ReshapeReport
     from ragidx.pipelines.maintain.upsert import Batch
+    from ragidx.pipelines.maintain.vector_batch import VectorBatch
     from ragidx.pipelines.plan.plan import Plan
     from ragidx.retriever.hit import Hit
 
@@ -118,7 +119,7 @@ class Index:
             model=model, adapters=adapters, pooler=pooler, device=device, dtype=dtype, endpoint=endpoint
         )
         self._changing = threading.Lock()
-        self._batch: Batch | None = None
+        self._batch: Batch | VectorBatch | None = None
         self._open: Searcher | None = Searcher.open(self._path, self._place)
 
     def __enter__(self) -> Self:
@@ -190,7 +191,7 @@ class Index:
         from ragidx.indexer.store.source_list import sources_of
 
         manifest = self._state.store.manifest
-        return sources_of(manifest.notes, self._path, manifest.n_documents)
+        return sources_of(manifest.notes, self._path)
 
     def history(self) -> list[Manifest]:
         """The kept generations, the committed one first."""
@@ -461,19 +462,29 @@ class Index:
         return plan(sources, self._path, on_progress=on_progress, **options)
 
     def delete(
-        self, ids: Sequence[str] | None = None, *, where: str | None = None, dry_run: bool = False
+        self,
+        ids: Sequence[str] | None = None,
+        *,
+        where: str | None = None,
+        missing: Literal["error", "skip"] = "error",
+        dry_run: bool = False,
     ) -> DeleteReport:
         """Delete documents by id or by a condition, in one commit; later builds leave out what was of a folder.
 
         Args:
             ids: of documents; of precomputed vectors, also of rows.
             where: a condition as in a search. With ids, only what is theirs and fulfils it.
+            missing: whether an id that the index does not have is an error or left out.
             dry_run: say what would be deleted, and change nothing.
+
+        Raises:
+            QueryError: there is no such id, or the condition is wrong.
+            BusyError: another writer holds the index.
         """
         from ragidx.pipelines.maintain.delete import delete
 
         with self._changed():
-            return delete(self._path, ids=() if ids is None else ids, where=where, dry_run=dry_run)
+            return delete(self._path, ids=() if ids is None else ids, where=where, missing=missing, dry_run=dry_run)
 
     def rollback(self, generation: int) -> int:
         """Commit the content of a kept generation as a new one, whose number is returned."""
@@ -563,7 +574,7 @@ class Index:
         """
         with self.batch(timeout=timeout) as batch:
             batch.add(documents)
-        return batch.n_added + batch.n_changed
+            return batch.n_added + batch.n_changed
 
     def add_vectors(
         self,
@@ -573,37 +584,33 @@ class Index:
         texts: Sequence[str | None] | None = None,
         metadata: Sequence[Mapping[str, object]] | None = None,
         doc_ids: Iterable[str | int] | None = None,
+        timeout: float = 60.0,
     ) -> None:
         """Add rows of an index of given vectors, or replace those of the same ids, in one commit.
 
         Args:
-            ids: n.
+            ids: n, each once.
             vectors: (n, dim) numbers; brought to length 1.
             texts: n, shown with a hit; None: none.
             metadata: n, values by name, for conditions; None: none.
             doc_ids: n; rows of one document share its id. None: each row is a document of its own.
+            timeout: seconds to wait for another writer.
 
         Raises:
             SpecError: the index holds encoded texts.
             CorpusError: a vector is zero or not finite, an id is repeated, or a value is nothing that metadata can be.
+            BusyError: another writer held the index for so long.
         """
-        from ragidx.corpora.errors import SpecError
-        from ragidx.pipelines.vectors.writer import IndexWriter
-
-        given = self.spec.precomputed
-        if given is None:
-            raise SpecError("the index holds encoded texts", "give it documents: `add`", where=str(self._path))
-        with self._changed(), IndexWriter(self._path, given.input_dim or self.info().dim) as writer:
-            writer.add(ids, vectors, texts, metadata, doc_ids)
-            writer.commit()
+        with self.batch(timeout=timeout) as batch:
+            batch.add_vectors(ids, vectors, texts=texts, metadata=metadata, doc_ids=doc_ids)
 
     @contextlib.contextmanager
-    def batch(self, *, timeout: float = 60.0) -> Iterator[Batch]:
-        """Many changes of a program's documents in one commit, or none where the block is left by an exception.
+    def batch(self, *, timeout: float = 60.0) -> Iterator[Batch | VectorBatch]:
+        """Many changes of documents, or of given vectors, in one commit; none where an exception leaves the block.
 
             with index.batch() as batch:
                 batch.add(documents)
-                batch.delete(["faq-1"])
+                batch.delete(["faq-1"]); batch.delete(where="year < 1900")
 
         The index is locked for other writers until the end of the block. Of two changes of one document the later wins.
 
@@ -614,9 +621,11 @@ class Index:
             BusyError: another writer held the index for so long.
         """
         from ragidx.pipelines.maintain.upsert import Batch
+        from ragidx.pipelines.maintain.vector_batch import VectorBatch
 
         with self._changed():
-            self._batch = Batch(self._state, timeout)
+            is_given = self.spec.precomputed is not None
+            self._batch = VectorBatch(self._path, timeout) if is_given else Batch(self._state, timeout)
             try:
                 with self._batch:
                     yield self._batch

@@ -17,7 +17,7 @@ class RerankWarning(UserWarning):
     """What a reranker found may not be worth anything; the text says why."""
 
 
-class Span(NamedTuple):
+class DocumentSpan(NamedTuple):
     """A place in a document: characters, end excluded."""
 
     doc_id: str
@@ -60,7 +60,7 @@ class Hit:
     line: int | None = None
     page: int | None = None
     context: str | None = None
-    also: tuple[Span, ...] = ()
+    also: tuple[DocumentSpan, ...] = ()
     turns: Sequence[Place] | None = field(default=None, repr=False)
 
     def position(self, offset: int) -> tuple[int | None, int | None]:

@@ -94,12 +94,12 @@ def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace) -> Encoder:
     Raises:
         ModelError: the index holds vectors of an unknown model, its model is not here, or it is another.
     """
-    asked = spec.encoder
-    if asked is None:
+    encoder_spec = spec.encoder
+    if encoder_spec is None:
         made_by = spec.precomputed.made_by if spec.precomputed else ""
         by = f" by '{made_by}'" if made_by else ""
         raise ModelError(
-            f"the index holds precomputed vectors{by}: no question in words can be encoded for it",
+            f"the index holds precomputed vectors{by}: it has no model that encodes a text question",
             "ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that made them "
             "when it is built: ragidx build --vectors FILE --model M --rebuild",
             where=str(store.path),
@@ -110,38 +110,40 @@ def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace) -> Encoder:
     from ragidx.indexer.models.locate import find
 
     files = find(
-        place.model or asked.model,
-        revision=asked.revision,
-        adapters=asked.adapters if place.adapters is None else place.adapters,
-        pooler=place.pooler or asked.pooler,
+        place.model or encoder_spec.model,
+        revision=encoder_spec.revision,
+        adapters=encoder_spec.adapters if place.adapters is None else place.adapters,
+        pooler=place.pooler or encoder_spec.pooler,
     )
     if weights_fingerprint(files, spec.weights) != spec.weights:
         if files.served:
             raise ModelError(
-                f"'{files.name}' is not the model this index was made with, which is '{asked.model}'",
+                f"'{files.name}' is not the model this index was made with, which is '{encoder_spec.model}'",
                 "remove `model`, or build the index again with `rebuild=True`",
                 where=str(store.path),
             )
         raise ModelError(
             f"'{files.name}'{_extras(files)} is not the model this index was made with: its files have changed",
-            f"name the right folder with `model`{_options(asked)}, or build the index again with `rebuild=True`",
+            f"name the right folder with `model`{_options(encoder_spec)}, or build the index again with `rebuild=True`",
             where=str(store.path),
         )
     device = "auto" if files.served else place.device  # which is then that of the search
 
     def load() -> Encoder:
-        kept = kept_endpoint(store) if files.served else None
-        encoder = encoder_of(files, asked, device=device, dtype=place.dtype, endpoint=place.endpoint, kept=kept)
+        stored_endpoint = kept_endpoint(store) if files.served else None
+        encoder = encoder_of(
+            files, encoder_spec, device=device, dtype=place.dtype, endpoint=place.endpoint, kept=stored_endpoint
+        )
         if encoder.template_content() != spec.template:
             raise ModelError(
-                f"the template '{asked.template}' of this version is not the one this index was made with",
+                f"the template '{encoder_spec.template}' of this version is not the one this index was made with",
                 f"query it with ragidx {store.manifest.ragidx}, or build it again with `rebuild=True`",
                 where=str(store.path),
             )
         return encoder
 
     canary = store.manifest.files.get(CANARY_FILE) if files.served else None
-    placeless = dataclasses.replace(asked, model="", revision=None, adapters=(), pooler=None)
+    placeless = dataclasses.replace(encoder_spec, model="", revision=None, adapters=(), pooler=None)
     key = (spec.weights, spec.template, placeless, device, place.dtype, place.endpoint, canary and canary.sha256)
     return shared(key, load)
 

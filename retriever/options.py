@@ -46,11 +46,11 @@ class RerankKeywords(TypedDict, total=False):
     rerank: Rerank | None
 
 
-class RunKeywords(RankKeywords, RerankKeywords, total=False):
+class TrecKeywords(RankKeywords, RerankKeywords, total=False):
     """The options of a search for documents, by name."""
 
 
-class SearchKeywords(RunKeywords, ShapeKeywords, total=False):
+class SearchKeywords(TrecKeywords, ShapeKeywords, total=False):
     """The options of a search in words, by name, without the condition."""
 
 
@@ -195,7 +195,7 @@ def _rerank(k: int, asked: Rerank | None, *, in_words: bool) -> Rerank | None:
     if not isinstance(asked, Rerank):
         raise QueryError(f"rerank={asked!r} is no Rerank", 'give Rerank("a model")', where="`rerank`")
     if not in_words:
-        raise QueryError("a vector has no words that a reranker could read", "ask in words", where="`rerank`")
+        raise QueryError("a vector has no words that a reranker could read", "ask with a text", where="`rerank`")
     return Rerank(asked.model, max(k, _whole("rerank_top", asked.top)), asked.method)
 
 
@@ -216,7 +216,7 @@ def _mode(store: Store, asked: str | None, *, in_words: bool, encodes: bool) -> 
         return HYBRID if encodes else LEXICAL
     mode = _known("mode", asked, MODES)
     if mode != DENSE and not in_words:
-        raise QueryError(f"a vector has no words for {mode} search", "ask in words", where="`mode`")
+        raise QueryError(f"a vector has no words for {mode} search", "ask with a text", where="`mode`")
     if mode != DENSE and store.lexical is None and store.manifest.n_chunks:
         off = store.manifest.index.lexical == "off"
         why = "it was built without one" if off else "it has no texts"

@@ -73,7 +73,7 @@ def unit_queries(
         raise ValueError(f"query vectors have the shape {matrix.shape} and hold {matrix.dtype}, not (q, {dim})")
     width = matrix.shape[1]
     if width not in (dim, input_dim):
-        before = "" if input_dim is None else f", and had {input_dim:,} as they were given"
+        before = "" if input_dim is None else f", and had {input_dim:,} before they were cut"
         raise QueryError(
             f"the query's vector has {width:,} numbers, those of the index have {dim:,}{before}",
             "make it as the vectors of the index were made",

@@ -31,7 +31,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.topk import Place
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.models import HERE, ModelPlace, encoder_for, model_of, shared, stored_filter
-from ragidx.retriever.options import ONE_A_DOCUMENT, RunKeywords, SearchKeywords, SearchOptions, search_options
+from ragidx.retriever.options import ONE_A_DOCUMENT, SearchKeywords, SearchOptions, TrecKeywords, search_options
 from ragidx.retriever.ranking import Queries, Rank, needs_vectors, rank, unit_queries
 from ragidx.retriever.shaping import shaped_hits
 
@@ -130,7 +130,7 @@ class Searcher:
         k: int = 10,
         instruction: str | None = None,
         where: str | None = None,
-        **options: Unpack[RunKeywords],
+        **options: Unpack[TrecKeywords],
     ) -> list[list[tuple[str, float]]]:
         """The k best documents for each question as (document id, score): a document's best chunk counts."""
         asked = dataclasses.replace(self.options(k, where, **options), shape=ONE_A_DOCUMENT)

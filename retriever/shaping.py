@@ -19,7 +19,7 @@ import numpy as np
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Place, Store
 from ragidx.retriever.fusion import Scored
-from ragidx.retriever.hit import Hit, Span
+from ragidx.retriever.hit import DocumentSpan, Hit
 from ragidx.retriever.options import SearchOptions, Shape
 from ragidx.retriever.ranking import Rank, is_last, is_too_low
 
@@ -35,7 +35,7 @@ class _Candidate:
 
     scored: Scored
     row: Row
-    also: list[Span] = field(default_factory=list)
+    also: list[DocumentSpan] = field(default_factory=list)
 
 
 def shaped_hits(store: Store, rank: Rank, n_queries: int, options: SearchOptions) -> list[list[Hit]]:
@@ -57,13 +57,13 @@ def shaped_hits(store: Store, rank: Rank, n_queries: int, options: SearchOptions
         short = []
         for number, of_query in zip(waiting, ranked, strict=True):
             candidates = [_Candidate(one, next(rows)) for one in of_query]
-            found = _selected(candidates, options)
+            selected = _selected(candidates, options)
             may_be_more = len(of_query) == wide and not is_last(of_query[-1], options)
             tied = shape.fold and len(of_query) > 1 and of_query[-1].score == of_query[-2].score
-            if may_be_more and (len(found) < k or (tied and found[k - 1].scored.score == of_query[-1].score)):
+            if may_be_more and (len(selected) < k or (tied and selected[k - 1].scored.score == of_query[-1].score)):
                 short.append(number)
                 continue
-            best = found if shape.mmr is None else _diverse(store, found, shape.mmr)
+            best = selected if shape.mmr is None else _diverse(store, selected, shape.mmr)
             answers[number] = [_hit(store, rank, one, shape) for rank, one in enumerate(best[:k], start=1)]
         waiting, wide = short, wide * 4
     return answers
@@ -71,20 +71,20 @@ def shaped_hits(store: Store, rank: Rank, n_queries: int, options: SearchOptions
 
 def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[_Candidate]:
     """Those that are hits, in their order, with the ones that were folded into them."""
-    kept: list[_Candidate] = []
+    selected: list[_Candidate] = []
     of_document = Counter[str]()
-    high_enough = [one for one in candidates if not is_too_low(one.scored, options)]
+    high_enough = [candidate for candidate in candidates if not is_too_low(candidate.scored, options)]
     folded = _Folded(high_enough) if options.shape.fold else None
-    for one in high_enough:
-        if folded is not None and (same := folded.same(one)) is not None:
-            same.also.append(Span(one.row.doc_id, one.row.start, one.row.end))
+    for candidate in high_enough:
+        if folded is not None and (same := folded.same(candidate)) is not None:
+            same.also.append(DocumentSpan(candidate.row.doc_id, candidate.row.start, candidate.row.end))
             continue
-        of_document[one.row.doc_id] += 1
-        if options.shape.per_document is None or of_document[one.row.doc_id] <= options.shape.per_document:
-            kept.append(one)
+        of_document[candidate.row.doc_id] += 1
+        if options.shape.per_document is None or of_document[candidate.row.doc_id] <= options.shape.per_document:
+            selected.append(candidate)
             if folded is not None:
-                folded.add(one)
-    return kept
+                folded.add(candidate)
+    return selected
 
 
 class _Folded:

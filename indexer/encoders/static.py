@@ -96,23 +96,23 @@ def _table(files: ModelFiles) -> Floats:
     Raises:
         ModelError: the checkpoint has none, or in another shape than the config says, or quantised.
     """
-    found = checkpoint.find(files, checkpoint.INPUTS)
-    if found is None:
+    tensor = checkpoint.find(files, checkpoint.INPUTS)
+    if tensor is None:
         raise ModelError(
             f"the weights of '{files.name}' lack its input embeddings",
             "download or copy the model again",
             where=str(files.folder),
         )
     named = (files.config.get("vocab_size"), files.config.get("hidden_size"))
-    if not found.holds_floats or found.shape != named:
+    if not tensor.holds_floats or tensor.shape != named:
         raise ModelError(
-            f"the input embeddings '{found.name}' are {found.shape} in {found.kind}, where the config names {named}",
+            f"the input embeddings '{tensor.name}' are {tensor.shape} in {tensor.kind}, where the config names {named}",
             "copy the config.json that belongs to the weights, in float16, bfloat16 or float32",
-            where=str(found.path),
+            where=str(tensor.path),
         )
-    table = np.empty(found.shape, np.float32)
+    table = np.empty(tensor.shape, np.float32)
     start = 0
-    for rows in checkpoint.blocks(found):
+    for rows in checkpoint.blocks(tensor):
         table[start : start + len(rows)] = rows
         start += len(rows)
     return table

@@ -22,7 +22,7 @@ from safetensors.numpy import save as save_tensors
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.indexer.arrays import Floats, Ints
-from ragidx.indexer.filters.fitting import Moments, Sample, lowest
+from ragidx.indexer.filters.fitting import EmbeddingMoments, Sample, lowest
 from ragidx.indexer.filters.logits import average_token, delta, top_tokens
 from ragidx.indexer.filters.unembedding import Spectrum, find_unembedding, spectrum_of
 from ragidx.indexer.models.locate import ModelFiles
@@ -191,7 +191,7 @@ def coordinates(hidden: int, columns: Ints) -> Filter:
     return Filter(matrix, columns)
 
 
-def whitening(moments: Moments, width: int) -> Filter:
+def whitening(moments: EmbeddingMoments, width: int) -> Filter:
     """BERT-whitening: (e - mean) U diag(1 / standard deviation), the first `width` principal components.
 
     Raises:
@@ -201,7 +201,7 @@ def whitening(moments: Moments, width: int) -> Filter:
     return _centred(moments, components.directions[:, :width] / components.values[:width])
 
 
-def pca(moments: Moments, width: int) -> Filter:
+def pca(moments: EmbeddingMoments, width: int) -> Filter:
     """(e - mean) U, the first `width` principal components, each with the variance it has.
 
     Raises:
@@ -210,7 +210,7 @@ def pca(moments: Moments, width: int) -> Filter:
     return _centred(moments, moments.components(width, "pca").directions[:, :width])
 
 
-def _centred(moments: Moments, matrix: NDArray[np.float64]) -> Filter:
+def _centred(moments: EmbeddingMoments, matrix: NDArray[np.float64]) -> Filter:
     return Filter(matrix.astype(np.float32), shift=(moments.mean @ matrix).astype(np.float32))
 
 

@@ -77,7 +77,7 @@ class DocumentSample(Generic[T]):
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class EmbeddingMoments:
     """Mean and covariance of embeddings.
 
     Attributes:
@@ -91,7 +91,7 @@ class Moments:
     covariance: NDArray[np.float64]
 
     @classmethod
-    def of(cls, embeddings: NDArray[np.floating]) -> Moments:
+    def of(cls, embeddings: NDArray[np.floating]) -> EmbeddingMoments:
         """Of (n, d) embeddings, n >= 1, summed in float64."""
         n, hidden = embeddings.shape
         mean = np.zeros(hidden)
@@ -140,8 +140,8 @@ class Sample:
     embeddings: Floats | None = None
     ids: Sequence[Sequence[int]] | None = None
 
-    def moments(self) -> Moments:
-        """Moments of the embeddings. Zero ones, of texts without a pooled token, are skipped.
+    def moments(self) -> EmbeddingMoments:
+        """Mean and covariance of the embeddings. Zero ones, of texts without a pooled token, are skipped.
 
         Raises:
             SpecError: all are zero.
@@ -151,7 +151,7 @@ class Sample:
         usable = self.embeddings[self.embeddings.any(axis=1)]
         if not len(usable):
             raise _nothing("embedding")
-        return Moments.of(usable)
+        return EmbeddingMoments.of(usable)
 
     def token_counts(self, vocabulary: int) -> Ints:
         """How often each of `vocabulary` tokens occurs; ids beyond the rows of the head do not count.

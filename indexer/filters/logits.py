@@ -122,16 +122,16 @@ def top_logits(head: Unembedding, vectors: ArrayLike, k: int) -> tuple[Ids, Doub
     Raises:
         ValueError: the vectors are not d wide, or k < 1.
     """
-    asked = np.asarray(vectors, dtype=np.float64)
-    if asked.ndim != 2 or asked.shape[1] != head.shape[1] or k < 1:
-        raise ValueError(f"expected vectors of shape (n, {head.shape[1]}) and k >= 1, got {asked.shape} and k = {k}")
-    ids = np.empty((len(asked), 0), dtype=np.int64)
-    values = np.empty((len(asked), 0), dtype=np.float64)
+    queries = np.asarray(vectors, dtype=np.float64)
+    if queries.ndim != 2 or queries.shape[1] != head.shape[1] or k < 1:
+        raise ValueError(f"expected vectors of shape (n, {head.shape[1]}) and k >= 1, got {queries.shape} and k = {k}")
+    ids = np.empty((len(queries), 0), dtype=np.int64)
+    values = np.empty((len(queries), 0), dtype=np.float64)
     start = 0
     for rows in blocks(head):
-        here = np.broadcast_to(np.arange(start, start + len(rows)), (len(asked), len(rows)))
+        here = np.broadcast_to(np.arange(start, start + len(rows)), (len(queries), len(rows)))
         ids = np.concatenate([ids, here], axis=1)
-        values = np.concatenate([values, asked @ rows.astype(np.float64).T], axis=1)
+        values = np.concatenate([values, queries @ rows.astype(np.float64).T], axis=1)
         # Earlier blocks come first and hold smaller ids, so a stable sort settles ties by id.
         order = np.argsort(-values, axis=1, kind="stable")[:, :k]
         ids, values = np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1)

@@ -61,20 +61,20 @@ def find_unembedding(files: ModelFiles) -> Unembedding:
         raise ModelError(f"this needs the weights of '{files.name}', and a server has them", _NO_HEAD, where="`filter`")
     config = files.config.get("text_config") or files.config
     tied = bool(config["tie_word_embeddings"] if "tie_word_embeddings" in config else _tied_by_default(files))
-    found = None if _is_encoder(files) else checkpoint.find(files, checkpoint.INPUTS if tied else _HEADS)
-    if found is None:
+    tensor = None if _is_encoder(files) else checkpoint.find(files, checkpoint.INPUTS if tied else _HEADS)
+    if tensor is None:
         raise ModelError(
             f"'{files.name}' has no unembedding matrix, so it has no spectrum",
             _NO_HEAD,
             where=str(files.folder),
         )
-    if not found.holds_floats or len(found.shape) != 2:
+    if not tensor.holds_floats or len(tensor.shape) != 2:
         raise ModelError(
-            f"the unembedding matrix '{found.name}' is stored as {found.kind}, which has no spectrum",
+            f"the unembedding matrix '{tensor.name}' is stored as {tensor.kind}, which has no spectrum",
             f"use a checkpoint with the head in float16, bfloat16 or float32; or {_NO_HEAD}",
-            where=str(found.path),
+            where=str(tensor.path),
         )
-    return Unembedding(found.path, found.name, found.kind, found.shape, found.gguf, tied)
+    return Unembedding(tensor.path, tensor.name, tensor.kind, tensor.shape, tensor.gguf, tied)
 
 
 def spectrum_of(files: ModelFiles) -> Spectrum:

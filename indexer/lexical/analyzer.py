@@ -16,6 +16,9 @@ from collections.abc import Callable
 VERSION = 1  # of these rules: other rules make other terms
 MAX_TOKEN = 255  # characters of a token that are kept: nobody asks for more, and a term is held in memory
 
+_CACHED = 1 << 16  # tokens whose terms are kept
+_CACHED_CHARS = 40  # of such a token
+
 # In ASCII, all but letters, digits, `_` and dots separates tokens; a table is ten times faster than a regex.
 _SEPARATED = bytes(code if chr(code).isalnum() or chr(code) in "_." else 32 for code in range(128)) + bytes(128)
 _PARTS = re.compile(r"[._]+")
@@ -39,6 +42,7 @@ class Analyzer:
 
     def __init__(self, stem: Callable[[str], str] | None = None) -> None:
         self._stem = stem or (lambda word: word)
+        self._known: dict[str, tuple[str, ...]] = {}
 
     def __call__(self, text: str) -> list[str]:
         """The terms of a text, in order.
@@ -54,7 +58,18 @@ class Analyzer:
         >>> Analyzer().terms("e.g."), Analyzer().terms("...")
         (('e.g', 'e', 'g'), ())
         """
-        token = token[:MAX_TOKEN].strip(".")
+        found = self._known.get(token)
+        if found is None:
+            found = self._terms(token[:MAX_TOKEN].strip("."))
+            if len(token) <= _CACHED_CHARS:
+                if len(self._known) >= _CACHED:
+                    self._known.clear()
+                self._known[token] = found
+        return found
+
+    def _terms(self, token: str) -> tuple[str, ...]:
+        if token.isascii() and token.isalnum() and token[1:] == (lower := token.lower())[1:]:
+            return (self._stem(lower),)  # most words; the rest would find the same
         if _IS_UNSPACED.match(token):
             return tuple(token[at : at + 2] for at in range(max(1, len(token) - 1)))
         parts = [piece for part in _PARTS.split(token) if part for piece in _CAMEL.split(part)]

@@ -47,7 +47,7 @@ Uints = NDArray[np.uint32]
 _ORDERED_BATCHES = 1024  # of files with so many at most, the order of all is checked
 
 
-class Found(NamedTuple):
+class TermPostings(NamedTuple):
     """The postings of a term: rows (n,), ascending, and counts (n,)."""
 
     rows: Ints
@@ -89,7 +89,7 @@ class Postings:
             found[postings.rows] = postings.counts
         return found
 
-    def find(self, term: str) -> Found | None:
+    def find(self, term: str) -> TermPostings | None:
         """The rows of a term, None if no row has it."""
         low, high = 0, self.n_batches  # the batch is in [low, high)
         with self._reading():
@@ -175,17 +175,17 @@ class _Batch:
         self._counts = numbers_of(counts.values, "<u4")
         self._n_rows = n_rows
 
-    def get(self, term: str) -> Found | None:
+    def get(self, term: str) -> TermPostings | None:
         place = bisect.bisect_left(range(len(self.terms)), term, key=lambda at: self.terms[at].as_py())
         return self.postings(place) if place < len(self.terms) and self.terms[place].as_py() == term else None
 
-    def postings(self, place: int) -> Found:
+    def postings(self, place: int) -> TermPostings:
         part = slice(int(self._offsets[place]), int(self._offsets[place + 1]))
         gaps, counts = self._gaps[part], self._counts[part]
         rows = np.cumsum(gaps, dtype=np.int64) - 1
         if not gaps.all() or not counts.all() or rows[-1] >= self._n_rows:
             raise ValueError(f"the term {self.terms[place].as_py()!a} has rows or counts that cannot be")
-        return Found(rows, counts)
+        return TermPostings(rows, counts)
 
 
 def _checked(reader: Any, number: int) -> Any:

@@ -56,26 +56,26 @@ def address_of(endpoint: str) -> Address:
         SpecError: it is no address of HTTP, or has more than host, port and path.
     """
     try:
-        found = urlsplit(endpoint)
-        host, _ = found.hostname, found.port
+        parts = urlsplit(endpoint)
+        host, _ = parts.hostname, parts.port
         (host or "").encode("idna")  # as a connection does: an empty or too long part of a name is an error
     except ValueError:
         host = None
-    if host is None or found.scheme not in ("http", "https") or not endpoint.isascii() or not endpoint.isprintable():
+    if host is None or parts.scheme not in ("http", "https") or not endpoint.isascii() or not endpoint.isprintable():
         raise SpecError(
             f"{ascii(endpoint)[:80]} is no address of a server",
             "write it as `endpoint=http://127.0.0.1:11434/v1`",
             where="`endpoint`",
         )
-    if found.username is not None or found.query or found.fragment or " " in endpoint:
+    if parts.username is not None or parts.query or parts.fragment or " " in endpoint:
         raise SpecError(  # not shown: it may hold a key
             "the address has more than host, port and path",
             f"put a key into the environment variable {KEYS[0]}, and nothing into the address",
             where="`endpoint`",
         )
-    path = found.path.rstrip("/") or "/v1"
+    path = parts.path.rstrip("/") or "/v1"
     path += "" if path.endswith("/embeddings") else "/embeddings"
-    return Address(f"{found.scheme}://{found.netloc}{path}")
+    return Address(f"{parts.scheme}://{parts.netloc}{path}")
 
 
 def chosen_address(asked: str | None, kept: object, model: str) -> Address:

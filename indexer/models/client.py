@@ -120,7 +120,7 @@ class _SecureConnection(_Connection, HTTPSConnection):
 
 
 @dataclass
-class Counts:
+class RequestCounts:
     """What was sent: requests that were answered, and those that were sent once more."""
 
     n_requests: int = 0
@@ -146,7 +146,7 @@ class Client:
     """
 
     def __init__(self, address: Address, patience: Patience | None = None) -> None:
-        self.address, self.counts = address, Counts()
+        self.address, self.counts = address, RequestCounts()
         self._patience = PATIENCE if patience is None else patience
         if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE") and not address.is_loopback:
             raise SpecError(

@@ -155,31 +155,31 @@ def locate(
                 where="`adapters`",
             )
         return dataclasses.replace(_from_gguf(model, gguf), pooler=_pooler_file(pooler), names=(model,))
-    own = [folder] if is_adapter(folder) else []
-    if own and _has_model(folder):
+    folders = [folder] if is_adapter(folder) else []
+    if folders and _has_model(folder):
         raise ModelError(
             f"'{model}' holds a model and an adapter, and it is not clear which is meant",
             f"move {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS} to a folder of their own, and name it with `adapters`",
             where=str(folder),
         )
-    files = _checked(model, _base_of(folder, model) if own else folder)
-    names = [model, str(files.config.get("_name_or_path") or ""), *(name for it in own for name in _names(it))]
+    files = _checked(model, _base_of(folder, model) if folders else folder)
+    names = [model, str(files.config.get("_name_or_path") or ""), *(name for it in folders for name in _names(it))]
     if isinstance(adapters, str):
         raise TypeError("expected a list of adapters, got one string")
     for name in adapters:
-        own.append(_folder(name, None, "`adapters`"))
-        if own[-1] in own[:-1]:
+        folders.append(_folder(name, None, "`adapters`"))
+        if folders[-1] in folders[:-1]:
             raise ModelError(f"the adapter '{name}' is named twice", "name it once", where="`adapters`")
-        _check_adapter(own[-1], name, files.folder, names)
-        names += [name, *_names(own[-1])]  # an adapter on top may call the model by the name of the one below
-    if own and files.sentence_transformers:
+        _check_adapter(folders[-1], name, files.folder, names)
+        names += [name, *_names(folders[-1])]  # an adapter on top may call the model by the name of the one below
+    if folders and files.sentence_transformers:
         raise ModelError(
             f"'{model}' is a sentence-transformers model, which takes no adapter",
             "merge the adapter into its weights, or name the plain decoder as `model`",
             where="`adapters`",
         )
     known = tuple(dict.fromkeys(name for name in names if name))
-    return dataclasses.replace(files, adapters=tuple(own), pooler=_pooler_file(pooler), names=known)
+    return dataclasses.replace(files, adapters=tuple(folders), pooler=_pooler_file(pooler), names=known)
 
 
 def _pooler_file(pooler: str | None) -> Path | None:

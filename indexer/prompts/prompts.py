@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragidx.indexer.models.locate import ModelFiles
-from ragidx.indexer.prompts.rendering import Rendered, Rules, n_copies, render, text_limit
+from ragidx.indexer.prompts.rendering import Rendered, RenderRules, n_copies, render, text_limit
 from ragidx.indexer.prompts.templates import DEFAULT_INSTRUCTION, load_template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 from ragidx.indexer.specs import EncoderSpec
@@ -27,7 +27,7 @@ class Prompts:
         self, files: ModelFiles, spec: EncoderSpec, tokenizer: TextTokenizer, max_positions: int | None
     ) -> None:
         self.template = load_template(spec.template, files.family, method=spec.method, copies=spec.copies)
-        self.rules = Rules(spec.pool_eos, spec.truncate, _SPANS.get(spec.pooling, ""))
+        self.rules = RenderRules(spec.pool_eos, spec.truncate, _SPANS.get(spec.pooling, ""))
         known = [n for n in (tokenizer.max_length, max_positions) if n]
         self.max_length: int | None = min(known) if known else None
         self._spec, self._tokenizer = spec, tokenizer

@@ -49,7 +49,7 @@ class Rendered:
 
 
 @dataclass(frozen=True)
-class Rules:
+class RenderRules:
     """What an encoder's spec says about rendering.
 
     Attributes:
@@ -71,7 +71,7 @@ def render(
     *,
     instruction: str | None = None,
     limit: int | None = None,
-    rules: Rules = Rules(),
+    rules: RenderRules = RenderRules(),
 ) -> list[Rendered]:
     """What the model reads for each text.
 
@@ -100,7 +100,7 @@ def render_words(
     """What the model reads for each document, its pooled positions those of the text's own tokens, and the characters
     [start, end) of the text that each of these spells. Nothing is cut.
     """
-    rules = Rules(pool_eos=False)
+    rules = RenderRules(pool_eos=False)
     if not template.joined:
         rows = render(template, texts, tokenizer, rules=rules)
         return [(row, own.spans) for row, own in zip(rows, tokenizer.batch(texts), strict=True)]
@@ -122,7 +122,7 @@ def text_limit(
     tokenizer: TextTokenizer,
     max_length: int | None,
     instruction: str | None = None,
-    rules: Rules = Rules(),
+    rules: RenderRules = RenderRules(),
 ) -> int | None:
     """The most tokens of a text so that what the model reads stays within `max_length`.
 
@@ -168,7 +168,7 @@ def _render_one(
     tokenizer: TextTokenizer,
     instruction: str | None,
     limit: int | None,
-    rules: Rules,
+    rules: RenderRules,
 ) -> list[Rendered]:
     if template.clean:
         texts = [clean(text) for text in texts]
@@ -211,7 +211,7 @@ def _render_pieces(
     texts: Sequence[str],
     tokenizer: TextTokenizer,
     limit: int | None,
-    rules: Rules,
+    rules: RenderRules,
 ) -> list[Rendered]:
     literals = [None if piece.text == "{text}" else _literal(piece.text, tokenizer) for piece in pieces]
     text_ids = tokenizer.ids(texts)
@@ -261,24 +261,24 @@ def _spelt(piece: str, tokenizer: TextTokenizer) -> str:
 
 
 def _render_joined(
-    template: Template, form: str, texts: Sequence[str], tokenizer: TextTokenizer, limit: int | None, rules: Rules
+    template: Template, form: str, texts: Sequence[str], tokenizer: TextTokenizer, limit: int | None, rules: RenderRules
 ) -> list[Rendered]:
     form = _spelt(form, tokenizer)
-    kept = texts if limit is None else _cut(texts, tokenizer, limit, rules.truncate)
-    whole = tokenizer.filled(form, kept)
+    shortened = texts if limit is None else _cut(texts, tokenizer, limit, rules.truncate)
+    whole = tokenizer.filled(form, shortened)
     if template.span == "last":
         return [
             _row(_begun(inner, tokenizer), 1, 0, short != text)
-            for text, short, inner in zip(texts, kept, whole, strict=True)
+            for text, short, inner in zip(texts, shortened, whole, strict=True)
         ]
     # The span is as long as the text and what follows it are when they are tokenised alone: the authors' way.
     tail = form.rpartition("{text}")[2]
-    closed = tokenizer.filled(f"{{text}}{tail}", kept)
-    bare = tokenizer.ids(kept) if tail and not rules.pool_eos else closed
+    closed = tokenizer.filled(f"{{text}}{tail}", shortened)
+    bare = tokenizer.ids(shortened) if tail and not rules.pool_eos else closed
     rows = []
-    for text, short, inner, own, less in zip(texts, kept, whole, closed, bare, strict=True):
-        n_behind = max(0, len(own) - len(less))
-        row = _row(_begun(inner, tokenizer), min(len(own), len(inner)), n_behind, short != text)
+    for text, short, inner, closed_ids, bare_ids in zip(texts, shortened, whole, closed, bare, strict=True):
+        n_behind = max(0, len(closed_ids) - len(bare_ids))
+        row = _row(_begun(inner, tokenizer), min(len(closed_ids), len(inner)), n_behind, short != text)
         rows.append(dataclasses.replace(row, ids=_ended(row.ids, tokenizer)))
     return rows
 

@@ -10,27 +10,31 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ragidx.corpora.errors import printable
 from ragidx.corpora.records import Document
 from ragidx.corpora.whole import document_from
 from ragidx.indexer.arrays import Bools, Floats, Ints, numbers_of
+from ragidx.indexer.damage import damaged
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
 from ragidx.indexer.store.deletions import Masks
 from ragidx.indexer.store.rows import places_of, true_places
 from ragidx.indexer.store.segment import Segment
+from ragidx.indexer.store.source_list import PROGRAM
 
 if TYPE_CHECKING:
     from ragidx.indexer.store.store import Store
 
 _DIGEST = f"S{DIGEST_BYTES}"
-_RUN = np.dtype([("document", "S16"), ("hash", "V16"), ("first", "<i4"), ("count", "<i4")])
-_ADDED = np.dtype([*_RUN.descr, ("segment", "<i4"), ("program", "?")])
+_RUN = np.dtype([("document", "S16"), ("hash", "V16"), ("owner", "<i4"), ("first", "<i4"), ("count", "<i4")])
+_ADDED = np.dtype([*_RUN.descr, ("segment", "<i4")])
 _FLAGS = np.dtype([("kept", "?"), ("dead", "?")])
 
 
@@ -59,7 +63,7 @@ class Documents:
         count: int,
         *,
         kept: bool = False,
-        program: bool = False,
+        owner: int = 0,
     ) -> None:
         """Note that `count` rows of a segment, by its number, from row `first` on, are of this document."""
         place = self._count - self._n_loaded
@@ -69,7 +73,7 @@ class Documents:
             self._flags = np.concatenate([self._flags, np.zeros(more, _FLAGS)])
         key = digest(doc_id)
         self._asked = (None, [])
-        self._added[place] = (key, doc_hash, first, count, segment, program)
+        self._added[place] = (key, doc_hash, owner, first, count, segment)
         self._flags[self._count] = (kept, False)
         self._table.add(key, self._count)
         self._count += 1
@@ -106,13 +110,15 @@ class Documents:
         runs = self._alive(doc_id)
         return self._run(runs[0])[1]["hash"].tobytes() if runs else None
 
-    def is_of_program(self, doc_id: str) -> bool:
-        """Whether the document is a program's, and of no source."""
-        return any(self._is_of_program(number) for number in self._alive(doc_id))
+    def owner(self, doc_id: str) -> int | None:
+        """The number of the document's source, 0 for a program; None where it has no row that is alive."""
+        runs = self._alive(doc_id)
+        return int(self._run(runs[0])[1]["owner"]) if runs else None
 
-    def count_of_program(self) -> int:
-        """How many documents are a program's."""
-        return len(np.unique(self._column("document")[self._of_program() & ~self._flags["dead"][: self._count]]))
+    def of(self, owners: Collection[int]) -> Digests:
+        """The digests of the ids of all documents of these owners, each once."""
+        alive = ~self._flags["dead"][: self._count]
+        return np.unique(self._column("document")[alive & np.isin(self._column("owner"), list(owners))])
 
     def __len__(self) -> int:
         """The number of runs added, popped ones included."""
@@ -145,10 +151,10 @@ class Documents:
         return np.unique(self._column("document")[self._others()])
 
     def records(self) -> NDArray[np.void]:
-        """The digests of all ids with the hashes of their documents: fields `document` (S16) and `hash` (V16)."""
+        """The digests of all ids, and what is known of them: `document` (S16), `hash` (V16) and `owner` (<i4)."""
         alive = ~self._flags["dead"][: self._count]
-        found = np.zeros(int(alive.sum()), [("document", "S16"), ("hash", "V16")])
-        for name in ("document", "hash"):
+        found = np.zeros(int(alive.sum()), [("document", "S16"), ("hash", "V16"), ("owner", "<i4")])
+        for name in found.dtype.names or ():
             found[name] = self._column(name)[alive]
         return found
 
@@ -157,19 +163,9 @@ class Documents:
         added = self._added[name][: self._count - self._n_loaded]
         return np.concatenate([*(runs[name] for _, _, runs in self._loaded), added])
 
-    def _of_program(self) -> Bools:
-        added = self._added["program"][: self._count - self._n_loaded]
-        return np.concatenate([*(segment.kept(program_runs) for _, segment, _ in self._loaded), added])
-
-    def _is_of_program(self, number: int) -> bool:
-        if number >= self._n_loaded:
-            return bool(self._added["program"][number - self._n_loaded])
-        place = bisect.bisect_right(self._starts, number) - 1
-        return bool(self._loaded[place][1].kept(program_runs)[number - self._starts[place]])
-
     def _others(self) -> Ints:
         flags = self._flags[: self._count]
-        return np.flatnonzero(~flags["kept"] & ~flags["dead"] & ~self._of_program())
+        return np.flatnonzero(~flags["kept"] & ~flags["dead"] & (self._column("owner") != PROGRAM))
 
     def _alive(self, doc_id: str) -> list[int]:
         if self._asked[0] != doc_id:
@@ -193,28 +189,21 @@ class Documents:
 def document_runs(segment: Segment) -> tuple[NDArray[np.void], Digests, NDArray[np.int32]]:
     """The runs of adjacent rows of one document, dead or alive, and their digests in order with their numbers."""
     first, found = 0, []
-    for batch in segment.batches(["doc_id", "doc_hash"]):
-        ids, hashes = batch.column(0), numbers_of(batch.column(1), "V16")
+    for batch in segment.batches(["doc_id", "doc_hash", "owner"]):
+        ids, hashes, owners = batch.column(0), numbers_of(batch.column(1), "V16"), numbers_of(batch.column(2), "<i4")
         changes = np.ones(len(ids), np.bool_)
-        changes[1:] = hashes[1:] != hashes[:-1]  # a document that one writer added twice
+        changes[1:] = (hashes[1:] != hashes[:-1]) | (owners[1:] != owners[:-1])  # one that a writer added twice
         changes[1 + true_places(pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)))] = True
         starts = np.flatnonzero(changes)
         runs = np.zeros(len(starts), _RUN)
         runs["document"] = as_digests([digest(doc_id) for doc_id in ids.take(places_of(starts)).to_pylist()])
-        runs["hash"], runs["first"] = hashes[starts], first + starts
+        runs["hash"], runs["owner"], runs["first"] = hashes[starts], owners[starts], first + starts
         runs["count"] = np.diff(starts, append=len(ids))
         found.append(runs)
         first += len(ids)
     every = np.concatenate(found)
     order = np.argsort(every["document"], kind="stable").astype(np.int32)
     return every, every["document"][order], order
-
-
-def program_runs(segment: Segment) -> Bools:
-    """Which runs of `document_runs` are of a program's documents."""
-    filled = [batch.column(0).is_valid().to_numpy(zero_copy_only=False) for batch in segment.batches(["whole"])]
-    found: Bools = np.concatenate(filled)[segment.kept(document_runs)[0]["first"]]
-    return found
 
 
 def text_rows(segment: Segment) -> tuple[Digests, NDArray[np.int32]]:
@@ -355,23 +344,24 @@ def document_numbers(keys: Digests) -> NDArray[np.uint64]:
 
 def program_documents(store: Store) -> Iterator[Document]:
     """The documents of a program, in the order of the index."""
-    for doc_id, whole in _wholes(store):
-        if whole:
-            yield document_from(doc_id, whole)
-
-
-def program_ids(store: Store) -> set[str]:
-    """The ids of a program's documents."""
-    return {doc_id for doc_id, _ in _wholes(store)}
-
-
-def _wholes(store: Store) -> Iterator[tuple[str, str]]:
     for segment, dead in zip(store.segments, store.dead, strict=True):
         first = 0
-        for batch in segment.batches(["doc_id", "whole"]):
-            column = batch.column(1)
-            if column.null_count < len(column):
-                for row in pc.indices_nonzero(column.is_valid()).to_pylist():
-                    if dead is None or not dead[first + row]:
-                        yield batch.column(0)[row].as_py(), column[row].as_py()
-            first += len(column)
+        for batch in segment.batches(["owner", "doc_id", "whole", "doc_hash"]):
+            owners = numbers_of(batch.column(0), "<i4")
+            for row in np.flatnonzero(owners == PROGRAM).tolist():
+                if dead is None or not dead[first + row]:
+                    doc_id, whole, doc_hash = (column[row].as_py() for column in batch.columns[1:])
+                    if whole != "":
+                        yield checked_document(segment.folder, doc_id, whole, doc_hash)
+            first += len(owners)
+
+
+def checked_document(folder: Path, doc_id: str, whole: str | None, doc_hash: bytes) -> Document:
+    """A program's document from its first row in a segment.
+
+    Raises:
+        IndexFormatError: it is not what was written.
+    """
+    if whole is None or digest(whole) != doc_hash:
+        raise damaged(folder, f"the document '{printable(doc_id)}' is not the one that was added")
+    return document_from(doc_id, whole)

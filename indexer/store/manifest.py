@@ -61,6 +61,10 @@ class UnavailableError(IndexFormatError):
     """A file exists but cannot be read; it may be whole."""
 
 
+class OlderFormatError(IndexFormatError):
+    """Build again: the index was written by an earlier version."""
+
+
 class NewerFormatError(IndexFormatError):
     """Upgrade ragidx: the index was written by a later version."""
 
@@ -104,43 +108,43 @@ class Manifest:
         Raises:
             ValueError: a field is wrong; the text says which.
         """
-        found = fields_of(data, "manifest", {column.name for column in fields(cls)})
-        segments = tuple(parse_segment(item) for item in list_of(found["segments"], "segments"))
+        values = fields_of(data, "manifest", {column.name for column in fields(cls)})
+        segments = tuple(parse_segment(item) for item in list_of(values["segments"], "segments"))
         if len({segment.id for segment in segments}) != len(segments):
             refuse("segments", "two have the same id")
         total = sum(segment.rows for segment in segments)
-        dim = integer(found["dim"], "dim", 1, MAX_DIM)
-        lexical = None if found["lexical"] is None else _lexical(found["lexical"])
+        dim = integer(values["dim"], "dim", 1, MAX_DIM)
+        lexical = None if values["lexical"] is None else _lexical(values["lexical"])
         for segment in segments:
             check_width(segment, dim)
             if (segment.lexical is None) != (lexical is None):
                 refuse(f"segment {segment.id}: files", "it has postings, or none, against the field 'lexical'")
         return cls(
-            generation=integer(found["generation"], "generation", 1, 10**15),
-            created=string(found["created"], "created", _CREATED.fullmatch),
-            spec=mapping(found["spec"], "spec"),
-            fingerprint=string(found["fingerprint"], "fingerprint", _FINGERPRINT.fullmatch),
+            generation=integer(values["generation"], "generation", 1, 10**15),
+            created=string(values["created"], "created", _CREATED.fullmatch),
+            spec=mapping(values["spec"], "spec"),
+            fingerprint=string(values["fingerprint"], "fingerprint", _FINGERPRINT.fullmatch),
             dim=dim,
-            index=_options(found["index"]),
+            index=_options(values["index"]),
             schema={
                 name: string(kind, f"schema.{name}", lambda text: text in _KINDS)
-                for name, kind in mapping(found["schema"], "schema").items()
+                for name, kind in mapping(values["schema"], "schema").items()
             },
             segments=segments,
             lexical=lexical,
             files={
                 string(name, "files", is_file_name): parse_file(entry, f"files.{name}")
-                for name, entry in mapping(found["files"], "files").items()
+                for name, entry in mapping(values["files"], "files").items()
             },
-            deletions=None if found["deletions"] is None else parse_file(found["deletions"], "deletions"),
-            n_chunks=integer(found["n_chunks"], "n_chunks", 0, total),
-            n_documents=integer(found["n_documents"], "n_documents", 0, MAX_BYTES),
-            notes=mapping(found["notes"], "notes"),
+            deletions=None if values["deletions"] is None else parse_file(values["deletions"], "deletions"),
+            n_chunks=integer(values["n_chunks"], "n_chunks", 0, total),
+            n_documents=integer(values["n_documents"], "n_documents", 0, MAX_BYTES),
+            notes=mapping(values["notes"], "notes"),
             requires=tuple(
-                string(name, "requires", KNOWN.__contains__) for name in list_of(found["requires"], "requires")
+                string(name, "requires", KNOWN.__contains__) for name in list_of(values["requires"], "requires")
             ),
-            format=integer(found["format"], "format", FORMAT, FORMAT),
-            ragidx=string(found["ragidx"], "ragidx", lambda text: len(text) < 100),
+            format=integer(values["format"], "format", FORMAT, FORMAT),
+            ragidx=string(values["ragidx"], "ragidx", lambda text: len(text) < 100),
         )
 
 
@@ -263,7 +267,7 @@ def parse_manifest(data: bytes) -> Manifest:
     if version > FORMAT:
         raise NewerFormatError(f"the index has the format {version}{by}; {reads}", _UPGRADE)
     if version < FORMAT:
-        raise IndexFormatError(f"the index has the format {version}{by}; {reads}", "build it again with `rebuild=True`")
+        raise OlderFormatError(f"the index has the format {version}{by}; {reads}", "build it again with `rebuild=True`")
     wanted = [name for name in list_of(found.get("requires"), "requires") if name not in KNOWN]
     if wanted:
         raise NewerFormatError(f"the index needs a reader that knows {str(wanted[0])[:40]!a}{by}", _UPGRADE)

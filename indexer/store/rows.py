@@ -3,6 +3,8 @@
     chunk_id, doc_id, text, heading    large_string
     start, end                         int64, characters of the document, end excluded
     text_hash, doc_hash                fixed_size_binary(16): of what was encoded; of the document as it was read
+    owner                              int32, the number of the document's source in the list of sources; 0: a program,
+                                       or precomputed vectors
     line, page                         int32, of the first character in its file, from 1; null where there is none
     turns                              list of (offset, page, line): where in `text` these change; null where its
                                        newlines say so, and the page stays
@@ -63,6 +65,7 @@ FIXED = pa.schema(
         pa.field("heading", pa.large_string(), nullable=False),
         pa.field("text_hash", pa.binary(16), nullable=False),
         pa.field("doc_hash", pa.binary(16), nullable=False),
+        pa.field("owner", pa.int32(), nullable=False),
     ]
 )
 
@@ -94,6 +97,7 @@ class Row:
     page: int | None = None
     turns: tuple[Place, ...] | None = None
     whole: str | None = None
+    owner: int = 0
 
 
 def kind_of(value: Scalar) -> str | None:

@@ -194,10 +194,10 @@ class Segment:
         batches = list(self.batches(names))
         return pa.Table.from_batches(batches, schema=batches[0].schema)
 
-    def batches(self, names: Sequence[str]) -> Iterator[Any]:
-        """The record batches of `columns`, one at a time."""
+    def batches(self, names: Sequence[str], chosen: range | None = None) -> Iterator[Any]:
+        """The record batches of `columns`, one at a time; all, or those of some numbers."""
         reader = self._reader(names)
-        for number in range(self._n_batches):
+        for number in chosen or range(self._n_batches):
             yield self._batch(reader, number, names)
 
     @functools.cached_property

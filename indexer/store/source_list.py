@@ -1,16 +1,18 @@
 """The sources of an index: the folders and files that its documents come from, as the notes of the manifest list them.
 
-    notes["sources"] = [{name, path, prefix, n_documents, built, include, exclude}, ...]
+    notes["sources"] = [{number, name, path, prefix, n_documents, built, include, exclude}, ...]
 
-The ids of a source's documents begin with its prefix. The first source of an index has an empty one, so its ids are
-bare; those of a source `papers` that was added later begin with `papers/`. Paths are relative to the index folder, so
+The rows of a document have the number of its source in the column `owner`, or 0 where a program added it. Only that
+says whose a document is. Ids begin with the prefix of their source so that two sources seldom have the same ones: that
+of the first source of an index is empty, so its ids are bare; those of a source `papers` that was added later begin
+with `papers/`. Paths are relative to the index folder, so
 that an index that moves together with its sources still finds them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,8 @@ from ragidx.corpora.errors import IndexFormatError
 from ragidx.corpora.spec import Json
 
 SOURCES = "sources"
-_CORPUS = "corpus"  # what older indexes note: the path as it was typed
+PROGRAM = 0
+"""The owner of documents that a program added."""
 STANDARD_INPUT = "-"
 
 
@@ -28,6 +31,7 @@ class SourceEntry:
     """A source of an index.
 
     Attributes:
+        number: from 1, unique in the index.
         name: unique in the index.
         path: relative to the index folder, `-` for standard input.
         prefix: what its documents' ids begin with: empty, or `name/`.
@@ -37,6 +41,7 @@ class SourceEntry:
         exclude: those of the files that are skipped.
     """
 
+    number: int
     name: str
     path: str
     prefix: str = ""
@@ -67,39 +72,30 @@ def stored_path(path: str | Path, index: Path) -> str:
     return STANDARD_INPUT if str(path) == STANDARD_INPUT else os.path.relpath(Path(path).resolve(), index.resolve())
 
 
-def sources_of(notes: Mapping[str, Json], index: Path, n_documents: int) -> tuple[SourceEntry, ...]:
-    """The sources that the notes of a manifest list; an older index has the one that it was built from.
+def sources_of(notes: Mapping[str, Json], where: Path) -> tuple[SourceEntry, ...]:
+    """The sources that the notes of a manifest list.
 
     Args:
         notes: of the manifest.
-        index: its folder.
-        n_documents: of the index, for an older one.
+        where: the index, for messages.
 
     Raises:
         IndexFormatError: the list is damaged.
     """
-    found = notes.get(SOURCES)
-    if found is None:
-        corpus = notes.get(_CORPUS)
-        if not isinstance(corpus, str) or not corpus or "\0" in corpus:
-            return ()
-        path = stored_path(corpus, index)
-        return (SourceEntry(name=source_name(corpus), path=path, n_documents=n_documents),)
     try:
-        entries = tuple(_entry(item) for item in found)  # type: ignore[union-attr]  # what is no list is refused below
-        if len({entry.prefix for entry in entries}) < len(entries) or len({e.name for e in entries}) < len(entries):
-            raise ValueError("two sources have the same name or prefix")
+        entries = tuple(_entry(item) for item in notes.get(SOURCES, ()))  # type: ignore[union-attr]  # what is no list is refused below
+        for field_name in ("number", "name", "prefix"):
+            if len({getattr(entry, field_name) for entry in entries}) < len(entries):
+                raise ValueError(f"two sources have the same {field_name}")
     except (TypeError, ValueError, KeyError) as fault:
         hint = "copy the newest manifest.<number>.json over manifest.json, or build again with `rebuild=True`"
-        raise IndexFormatError(f"the list of sources is damaged: {fault}", hint, where=str(index)) from fault
+        raise IndexFormatError(f"the list of sources is damaged: {fault}", hint, where=str(where)) from fault
     return entries
 
 
-def owner_of(entries: Sequence[SourceEntry], doc_id: str) -> SourceEntry | None:
-    """The source of a document; None where no source has it."""
-    named = (entry for entry in entries if entry.prefix and doc_id.startswith(entry.prefix))
-    bare = (entry for entry in entries if not entry.prefix)
-    return next(named, None) or next(bare, None)
+def free_number(entries: Iterable[SourceEntry]) -> int:
+    """The number of the next source."""
+    return 1 + max((entry.number for entry in entries), default=PROGRAM)
 
 
 def _entry(item: Any) -> SourceEntry:
@@ -112,4 +108,6 @@ def _entry(item: Any) -> SourceEntry:
         raise ValueError(f"{entry.name!a} has the prefix {entry.prefix!a} and the path {entry.path!a}")
     if not isinstance(entry.n_documents, int) or entry.n_documents < 0:
         raise ValueError(f"{entry.n_documents!a} documents")
+    if type(entry.number) is not int or not 0 < entry.number < 1 << 31:
+        raise ValueError(f"{entry.name!a} has the number {entry.number!a}")
     return entry

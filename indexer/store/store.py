@@ -29,9 +29,9 @@ from ragidx.indexer.store.manifest import Manifest, blob_path
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.scores import LexicalPart
 from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.topk import RERANKED, Found, Place, rescore, search_segments
+from ragidx.indexer.store.topk import RERANKED, Place, TopRows, rescore, search_segments
 
-__all__ = ["Found", "Place", "Row", "Store"]
+__all__ = ["Place", "Row", "Store", "TopRows"]
 
 ROOM_SHARE = 0.8  # of a GPU's free memory that vectors may take; the rest is for scores, and for the encoder
 
@@ -85,7 +85,7 @@ class Store:
         *,
         dim: int | None = None,
         rerank_dim: int | None = None,
-    ) -> Found:
+    ) -> TopRows:
         """The k best chunks for each query; always k if so many are alive and allowed.
 
         Equal scores are ordered by chunk id.
@@ -105,7 +105,7 @@ class Store:
 
     def search_live(
         self, queries: NDArray[np.float32], k: int, masks: Masks, *, dim: int | None, rerank_dim: int | None
-    ) -> Found:
+    ) -> TopRows:
         """As `search`, of widths that were checked and the rows of `masks`."""
         stored = self.manifest.dim
         if dim is None:

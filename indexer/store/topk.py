@@ -25,7 +25,7 @@ RERANKED = 100  # at least so many places are compared again
 _BLOCK = 1 << 22  # scores held at once: 48 MiB with their rows
 
 
-class Found(NamedTuple):
+class TopRows(NamedTuple):
     """What a search found.
 
     Args:
@@ -42,7 +42,7 @@ def search_segments(
     allowed: Sequence[NDArray[np.bool_] | None],
     queries: Floats,
     k: int,
-) -> Found:
+) -> TopRows:
     """The k best allowed rows of all segments for each query.
 
     Args:
@@ -73,7 +73,7 @@ def search_segments(
             scores[start + row] = -np.inf
             scores[start + row, : len(ranked)] = [score for score, _ in ranked]
             places[start + row] = [place for _, place in ranked]
-    return Found(scores, places or [[] for _ in queries])
+    return TopRows(scores, places or [[] for _ in queries])
 
 
 def _places(numbers: Ints | None, rows: Ints) -> list[list[Place]]:
@@ -124,7 +124,7 @@ def _sorted(found: Sequence[tuple[Floats, Ints]]) -> tuple[Floats, Ints | None, 
     return scores[chosen, order], numbers[order], rows[chosen, order]
 
 
-def rescore(segments: Sequence[Segment], found: Found, queries: Floats, k: int, width: int) -> Found:
+def rescore(segments: Sequence[Segment], found: TopRows, queries: Floats, k: int, width: int) -> TopRows:
     """The k best of what a search found, by the first `width` numbers of their vectors.
 
     Args:
@@ -147,7 +147,7 @@ def rescore(segments: Sequence[Segment], found: Found, queries: Floats, k: int, 
         best = by_chunk_id(segments, ranked)[:wide]
         scores[row, : len(best)] = [score for score, _ in best]
         places.append([place for _, place in best])
-    return Found(scores, places)
+    return TopRows(scores, places)
 
 
 def _best(

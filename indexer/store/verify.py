@@ -14,6 +14,7 @@ from ragidx.indexer.damage import damaged
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.deletions import read_deletions
 from ragidx.indexer.store.generations import UNTOUCHED, check_file, earlier, read_numbered, segments_of
+from ragidx.indexer.store.lookup import checked_document
 from ragidx.indexer.store.manifest import (
     MANIFEST,
     SEGMENTS,
@@ -102,7 +103,9 @@ def _read_all(segment: Segment) -> None:
         _ = segment.ann_index  # checks every link and row number
     for start in range(0, segment.entry.rows, BATCH_ROWS):
         numbers = range(start, min(start + BATCH_ROWS, segment.entry.rows))
-        segment.rows(numbers)
+        for row in segment.rows(numbers):
+            if row.whole:
+                checked_document(segment.folder, row.doc_id, row.whole, row.doc_hash)
         lengths = np.linalg.norm(segment.vectors(numbers).astype(np.float64), axis=1)
         bad = np.flatnonzero(~(np.abs(lengths - 1) <= 2 * NORM_TOLERANCE))
         if len(bad):

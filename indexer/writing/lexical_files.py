@@ -6,11 +6,13 @@ the same way, from the stored texts, and no model is loaded for it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,7 +21,9 @@ from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.moments import moments_of, wants_moments
 from ragidx.indexer.ann.tuning import OnStage
-from ragidx.indexer.lexical.postings_writer import PostingsWriter
+from ragidx.indexer.lexical.analyzer import Analyzer
+from ragidx.indexer.lexical.blocks import Piece, blocks
+from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.entries import (
     LEXICAL,
@@ -32,6 +36,10 @@ from ragidx.indexer.store.entries import (
 )
 from ragidx.indexer.store.rows import META
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment
+
+OnRows: TypeAlias = Callable[[int], None]
+MakePieces: TypeAlias = Callable[[Segment, LexicalSpec, OnRows], Generator[Piece]]
+"""Gives the postings of a segment's rows by a spec, in their order; the last argument is that of `pieces_of`."""
 
 WORDS = "of words"
 
@@ -50,7 +58,13 @@ def sample_texts(segments: Sequence[Segment]) -> Iterator[str]:
 
 
 def lexical_entry(
-    segment: Segment, spec: LexicalSpec | None, generation: int, on_stage: OnStage, *, keep: bool
+    segment: Segment,
+    spec: LexicalSpec | None,
+    generation: int,
+    on_stage: OnStage,
+    *,
+    keep: bool,
+    make_pieces: MakePieces | None = None,
 ) -> SegmentEntry:
     """The entry of a segment with the files that a spec asks for, written and synced where they were missing.
 
@@ -60,6 +74,7 @@ def lexical_entry(
         generation: that is being made.
         on_stage: called with the number of rows, and how many are done.
         keep: whether postings that are there were made by this spec.
+        make_pieces: gives the postings; None: they are made in this process.
 
     Raises:
         RagidxError: the disk is full or failed.
@@ -73,7 +88,8 @@ def lexical_entry(
         return dataclasses.replace(entry, files=files)
     before = set(files)
     if entry.lexical not in files:
-        files[lexical_name(generation)] = _write_postings(segment, folder / lexical_name(generation), spec, on_stage)
+        path = folder / lexical_name(generation)
+        files[path.name] = _write_words(segment, path, spec, on_stage, make_pieces or _made_here)
     if entry.moments not in files and wants_moments(entry.rows, segment.dim):
         files[moments_name(generation)] = _write_moments(segment, folder / moments_name(generation))
     if set(files) != before:
@@ -81,20 +97,47 @@ def lexical_entry(
     return dataclasses.replace(entry, files=files)
 
 
-def _write_postings(segment: Segment, path: Path, spec: LexicalSpec, on_stage: OnStage) -> atomic.FileEntry:
-    rows, done = segment.entry.rows, 0
+def pieces_of(segment: Segment, analyzer: Analyzer, on_rows: OnRows, batches: range | None = None) -> Generator[Piece]:
+    """The postings of a segment's rows, from its stored texts.
+
+    Args:
+        segment: whole on the disk.
+        analyzer: texts to terms.
+        on_rows: called with the number of rows that were read since its last call.
+        batches: those of the file that are read; None: all.
+
+    Raises:
+        IndexFormatError: the texts are damaged.
+    """
+    paths = [_PATH] if _PATH.removeprefix(META) in segment.schema else []
+
+    def texts() -> Iterator[tuple[str, str]]:
+        for batch in segment.batches(["heading", "text", "doc_id", *paths], batches):
+            columns = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+            whole = (f"{heading}\n{text}" if heading else text for heading, text in columns)
+            yield from itertools.zip_longest(whole, _names(batch), fillvalue="")
+            on_rows(len(batch))
+
+    yield from blocks(texts(), analyzer, batches.start * BATCH_ROWS if batches else 0)
+
+
+def _made_here(segment: Segment, spec: LexicalSpec, on_rows: OnRows) -> Generator[Piece]:
+    yield from pieces_of(segment, spec.make_analyzer(), on_rows)
+
+
+def _write_words(
+    segment: Segment, path: Path, spec: LexicalSpec, on_stage: OnStage, make_pieces: MakePieces
+) -> atomic.FileEntry:
+    done = 0
+
+    def told(count: int) -> None:
+        nonlocal done
+        done += count
+        on_stage(WORDS, segment.entry.rows, done)
+
     atomic.remove(path)  # of a commit that was killed
-    with PostingsWriter(path, spec.make_analyzer(), segment.entry.texts) as writer:
-        paths = [_PATH] if _PATH.removeprefix(META) in segment.schema else []
-        for batch in segment.batches(["heading", "text", "doc_id", *paths]):
-            headings, texts = batch.column(0).to_pylist(), batch.column(1).to_pylist()
-            searched = (
-                f"{heading}\n{text}" if heading else text for heading, text in zip(headings, texts, strict=True)
-            )
-            writer.add(searched, _names(batch))
-            done += len(texts)
-            on_stage(WORDS, rows, done)
-        return writer.write()
+    with contextlib.closing(make_pieces(segment, spec, told)) as pieces:
+        return write_postings(path, pieces, segment.entry.texts)
 
 
 def _names(batch: Any) -> list[str]:

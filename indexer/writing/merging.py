@@ -27,7 +27,7 @@ from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.manifest import SEGMENTS, segment_id
 from ragidx.indexer.store.rows import COLUMNS, META, Schema, places_of
 from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.writing.lexical_files import lexical_entry, sample_texts
+from ragidx.indexer.writing.lexical_files import MakePieces, lexical_entry, sample_texts
 from ragidx.indexer.writing.segment_writer import SegmentWriter, derive
 
 MAX_VECTOR_BYTES = 2 << 30  # of one segment: a graph is built in memory
@@ -60,6 +60,7 @@ class Form:
         schema: kinds of metadata.
         index: the user's options.
         lexical_before: what the postings of segments that are not fresh were made by.
+        make_pieces: gives the postings of a segment; None: they are made in this process.
     """
 
     generation: int
@@ -67,6 +68,7 @@ class Form:
     schema: Schema
     index: IndexOptions
     lexical_before: LexicalSpec | None
+    make_pieces: MakePieces | None = None
 
 
 def memory_bytes(segment: SegmentEntry) -> int:
@@ -144,10 +146,10 @@ def derived(
         segments.append(Segment(folder / SEGMENTS / entry.id, entry, form.dim, form.schema))
     spec = decided(options.lexical, form.lexical_before, lambda: sample_texts(segments))
     keep = spec == form.lexical_before
-    made = [
-        part._replace(entry=lexical_entry(segment, spec, form.generation, on_stage, keep=keep))
-        for part, segment in zip(parts, segments, strict=True)
-    ]
+    made = []
+    for part, segment in zip(parts, segments, strict=True):
+        entry = lexical_entry(segment, spec, form.generation, on_stage, keep=keep, make_pieces=form.make_pieces)
+        made.append(part._replace(entry=entry))
     return made, spec
 
 

@@ -56,7 +56,7 @@ from ragidx.indexer.writing.base_state import read_base, retuned
 from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
 from ragidx.indexer.writing.field_bounds import FieldBounds
 from ragidx.indexer.writing.journal import Journal
-from ragidx.indexer.writing.lexical_files import sample_texts
+from ragidx.indexer.writing.lexical_files import MakePieces, sample_texts
 from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, Copier, Form, SegmentState, derived, merged
 from ragidx.indexer.writing.segment_writer import SegmentWriter
 from ragidx.indexer.writing.vacuum import check_folder, vacuum
@@ -79,6 +79,7 @@ class StoreWriter:
         timeout: seconds to wait for another writer.
         opened: a state of this index that is open: what both have of segments is not read again.
         on_stage: called during the commit with the progress of the indexes of large segments.
+        make_pieces: gives the postings of a segment during the commit; None: they are made in this process.
 
     Raises:
         BusyError: another writer holds the index.
@@ -101,10 +102,12 @@ class StoreWriter:
         timeout: float = 0.0,
         opened: Store | None = None,
         on_stage: OnStage = lambda stage, rows, done: None,
+        make_pieces: MakePieces | None = None,
     ) -> None:
         self.path = Path(path)
         self._spec, self._fingerprint, self._dim, self._index = dict(spec), fingerprint, dim, index
         self._keeps_journal, self._on_stage, self._replace = journal, on_stage, replace
+        self._make_pieces = make_pieces
         self.blobs = dict(blobs or {})
         self._check_arguments()
         load_faiss()  # a missing faiss is reported before anything is encoded
@@ -203,8 +206,8 @@ class StoreWriter:
                 number = len(self._segments) + len(self._finished)
                 first = segment.n_rows
                 segment.add(members, vectors[start : start + len(members)])
-                of_program = members[0].whole is not None
-                self._documents.add(doc_id, doc_hash, number, first, len(members), kept=True, program=of_program)
+                owner = members[0].owner
+                self._documents.add(doc_id, doc_hash, number, first, len(members), kept=True, owner=owner)
                 start += len(members)
 
     def add_rows(self, rows: Sequence[Row], vectors: NDArray[np.float32]) -> None:
@@ -380,7 +383,7 @@ class StoreWriter:
         copier = Copier(self.path, self._generation, len(self._finished), schema, self._dim, self._on_stage)
         parts = merged(self.path, parts, copier, self._dim, schema)
         before = None if self.base is None or self._replace else self.base.lexical
-        form = Form(self._generation, self._dim, schema, self._index, before)
+        form = Form(self._generation, self._dim, schema, self._index, before, self._make_pieces)
         parts, lexical = derived(self.path, parts, form, self._on_stage)
         segments = tuple(part.entry for part in parts)
         return Manifest(

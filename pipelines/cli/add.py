@@ -81,19 +81,19 @@ def _documents(lines: Iterable[str], name: str) -> Iterator[Document]:
             continue
         where, hint = f"{name}:{number}", 'write {"id": "faq-1", "text": "..."}'
         try:
-            found = json.loads(line)
+            record = json.loads(line)
         except (ValueError, RecursionError) as fault:
             raise CorpusError(f"is no JSON: {fault}", hint, where=where) from fault
-        if not isinstance(found, dict):
+        if not isinstance(record, dict):
             raise CorpusError("is no JSON object", hint, where=where)
         for field in ("id", "text"):
-            if not isinstance(found.get(field), str):
+            if not isinstance(record.get(field), str):
                 raise CorpusError(f"the field '{field}' is no text", hint, where=where)
-        metadata = {key: value for key, value in found.items() if key not in _OWN}
+        metadata = {key: value for key, value in record.items() if key not in _OWN}
         yield Document(
-            found["id"],
-            found["text"],
+            record["id"],
+            record["text"],
             metadata,
-            markdown=found.get("markdown") is True,
-            heading=str(found.get("heading", "")),
+            markdown=record.get("markdown") is True,
+            heading=str(record.get("heading", "")),
         )

@@ -41,7 +41,7 @@ from ragidx.pipelines.ingest.report import BuildReport
     "--vectors",
     metavar="FILE",
     help="Instead of CORPUS: precomputed vectors, a parquet, arrow, feather or npy file, or a folder of them. "
-    "With --model, the model that made them, the index answers questions in words.",
+    "With --model, the model that made them, the index answers text questions.",
 )
 @click.option("--vector-field", metavar="F", help="Column of --vectors that holds the vectors.")
 @index_option

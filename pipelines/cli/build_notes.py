@@ -80,7 +80,7 @@ def tell_kept(r: BuildReport, noun: str = "document") -> None:
         )
     if r.n_deleted_before:
         console.note(
-            f"Deleted by hand, left out: {console.plural(r.n_deleted_before, noun)}; --restore takes them in again."
+            f"Deleted earlier, skipped: {console.plural(r.n_deleted_before, noun)}; --restore adds them again."
         )
 
 

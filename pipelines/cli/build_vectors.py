@@ -14,7 +14,7 @@ from ragidx.pipelines.cli.build_notes import tell_kept, tell_memory, tell_remove
 from ragidx.pipelines.cli.options import FILTER_OPTIONS
 from ragidx.pipelines.cli.progress import ProgressLine
 from ragidx.pipelines.ingest.options import QUERY_OPTIONS, STORE_OPTIONS
-from ragidx.pipelines.ingest.report import BuildReport, Queries
+from ragidx.pipelines.ingest.report import BuildReport, QueryModelCheck
 
 _QUERY = {*QUERY_OPTIONS, *FILTER_OPTIONS} - {"filter_sample", "filter_topk"}
 _TIMED_ROWS = 10_000  # fewer give no useful rate
@@ -103,7 +103,7 @@ def _rate(r: BuildReport, seconds: float) -> str:
     return f", {n_new / max(seconds, 1e-9):,.0f} vectors/s" if n_new >= _TIMED_ROWS and not r.n_unchanged else ""
 
 
-def _questions(queries: Queries) -> str:
+def _questions(queries: QueryModelCheck) -> str:
     """Which model encodes questions, and whether it made the vectors."""
     by = f"by {queries.encoder.model}"
     if queries.n_checked is None:

@@ -61,7 +61,7 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
     if where is not None and not report.n_chunks:
         console.note("Nothing matches --where.")
     if report.every and report.committed:
-        console.note("Builds leave out what was deleted; `ragidx build --restore` takes it in again.")
+        console.note("Builds skip what was deleted; `ragidx build --restore` adds it again.")
 
 
 def _what(r: DeleteReport) -> str:

@@ -50,13 +50,13 @@ def command(keep: Path | None, model: str | None) -> None:
         f"Indexed {report.n_documents} documents in {report.n_chunks} chunks with {name}: {dim} dimensions, and their "
         "words."
     )
-    for question, found in zip(demo.QUESTIONS, answers, strict=True):
+    for question, hits in zip(demo.QUESTIONS, answers, strict=True):
         click.echo(f"\n{click.style(question, bold=True)}\n")
         click.echo(click.style("  #  score  by vectors  by words  source", dim=True))
-        for one in found:
+        for one in hits:
             places = f"{_place(one.dense_place):>10}  {_place(one.lexical_place):>8}"
             click.echo(f"  {one.hit.rank}  {one.hit.score:5.2f}  {places}  {console.printable(one.hit.doc_id)}")
-        lines = wrapped(nearest(found[0].hit.text, question, length=180)[0], 94)
+        lines = wrapped(nearest(hits[0].hit.text, question, length=180)[0], 94)
         click.echo("\n" + "\n".join(f"    {line}" for line in lines))
     if qualities:
         click.echo("\nnDCG@10 of the sample's 60 questions\n")

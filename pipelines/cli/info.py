@@ -69,7 +69,7 @@ def _sources(manifest: Manifest, index: Path) -> list[tuple[str, str]]:
         return []
     return [
         ("source", f"{one.name}: {console.plural(one.n_documents, 'document')} of {one.root(index)}, {one.built}")
-        for one in sources_of(manifest.notes, index, manifest.n_documents)
+        for one in sources_of(manifest.notes, index)
     ]
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ragidx.retriever.options import (  # loads numpy and FAISS's files, which no --help needs
         QueryKeywords,
         Rerank,
-        RunKeywords,
+        TrecKeywords,
     )
 
 
@@ -198,24 +198,29 @@ def _answer(
     index: Index,
     text: str,
     instruction: str | None,
-    asked: QueryKeywords,
+    options: QueryKeywords,
     *,
     full: bool,
     show: str | None,
     as_json: bool,
 ) -> None:
     """The hits of one question."""
-    if index.searcher.options(**asked).mode != "lexical":
+    if index.searcher.options(**options).mode != "lexical":
         with console.waiting("loading the model"):
             _ = index.searcher.embedder
     if as_json:
-        hits = index.search(text, instruction=instruction, **asked)
-        found = {"query": text, "where": asked["where"], "k": asked["k"], "mode": index.searcher.options(**asked).mode}
-        console.print_json(found | {"hits": hits_json(index, hits, text)})
+        hits = index.search(text, instruction=instruction, **options)
+        question_fields = {
+            "query": text,
+            "where": options["where"],
+            "k": options["k"],
+            "mode": index.searcher.options(**options).mode,
+        }
+        console.print_json(question_fields | {"hits": hits_json(index, hits, text)})
         return
-    if asked["per_document"] is None:
-        asked["per_document"] = PER_DOCUMENT
-    question = Asked(text, asked, full, _fields(show, index.info().schema))
+    if options["per_document"] is None:
+        options["per_document"] = PER_DOCUMENT
+    question = Asked(text, options, full, _fields(show, index.info().schema))
     show_answer(index, question, instruction)
 
 
@@ -327,7 +332,7 @@ def _answer_file(
     from ragidx.corpora.evalsets import load_queries, write_run
 
     texts = load_queries(queries)
-    ranking: RunKeywords = {name: asked[name] for name in _RANKING}  # type: ignore[assignment,literal-required]
+    ranking: TrecKeywords = {name: asked[name] for name in _RANKING}  # type: ignore[assignment,literal-required]
     found = index.rank_documents(
         list(texts.values()), asked["k"], instruction=instruction, where=asked["where"], **ranking
     )

@@ -13,7 +13,7 @@ from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli.help import as_options
 
 if TYPE_CHECKING:
-    from ragidx.pipelines.evaluate.significance import Difference, Interval
+    from ragidx.pipelines.evaluate.significance import Interval, MeanDifference
     from ragidx.pipelines.sweep.report import SweepReport, SweepRow
 
 _TEXT = 2  # columns of text, aligned left, as the verdict is; numbers are aligned right
@@ -119,7 +119,7 @@ def _words(report: SweepReport) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def _moved(apart: Difference | None) -> str:
+def _moved(apart: MeanDifference | None) -> str:
     if apart is None:
         return ""
     return f"{apart.mean:+.3f}  {apart.verdict}" if apart.is_real else f"({apart.mean:+.3f})"

@@ -59,24 +59,25 @@ def extras(needed: Sequence[Requirement], names: Sequence[str] | None = None) ->
     """
     if names is None:
         names = importlib.metadata.metadata("ragidx").get_all("Provides-Extra", []) if needed else []
-    found = []
+    findings = []
     for extra in (name for name in names if name not in _EXTRAS_ELSEWHERE):
-        asked = _asked_by(extra, needed)
-        own = [one.name for one in asked if one.name != "ragidx"]
-        if not own:  # it only gathers others
+        requirements = _asked_by(extra, needed)
+        packages = [each.name for each in requirements if each.name != "ragidx"]
+        if not packages:  # it only gathers others
             continue
-        others = {name for one in asked if one.name == "ragidx" for name in one.extras}
-        versions = {name: version_of(name) for name in own}
-        versions |= {one.name: version_of(one.name) for name in others for one in _asked_by(name, needed)}
+        others = {name for each in requirements if each.name == "ragidx" for name in each.extras}
+        versions = {name: version_of(name) for name in packages}
+        versions |= {each.name: version_of(each.name) for name in others for each in _asked_by(name, needed)}
         missing = [name for name, version in versions.items() if version is None]
         if missing:
             details = f"not installed: {', '.join(missing)}"
-            found.append(Finding(f"extra '{extra}'", details, "absent", install(extra)))
+            findings.append(Finding(f"extra '{extra}'", details, "absent", install(extra)))
         else:
             details = ", ".join(f"{name} {version}" for name, version in versions.items())
-            found.append(Finding(f"extra '{extra}'", details))
-        found += [one for one in (package(name, needed) for name in own if versions[name]) if one.status != "ok"]
-    return found
+            findings.append(Finding(f"extra '{extra}'", details))
+        checked = (package(name, needed) for name in packages if versions[name])
+        findings += [finding for finding in checked if finding.status != "ok"]
+    return findings
 
 
 def _asked_by(extra: str, needed: Sequence[Requirement]) -> list[Requirement]:

@@ -34,7 +34,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class MeanDifference:
     """How far a mean is above the reference's, with a 95 % interval.
 
     Attributes:
@@ -82,12 +82,12 @@ def interval(values: Doubles) -> Interval:
     return Interval(float(values.mean()), float(low), float(high))
 
 
-def difference(values: Doubles, reference: Doubles) -> Difference:
+def difference(values: Doubles, reference: Doubles) -> MeanDifference:
     """How far the mean of `values` (q,) is above that of `reference` (q,), query by query."""
     apart = values - reference
     low, high = np.percentile(_resampled(apart), (2.5, 97.5))
     mean = float(apart.mean())
-    return Difference(mean, float(low), float(high), _chance(apart))
+    return MeanDifference(mean, float(low), float(high), _chance(apart))
 
 
 def _resampled(values: Doubles) -> Doubles:

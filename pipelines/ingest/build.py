@@ -10,23 +10,19 @@ reads it once more, before. Each stage is a module of its own; this one joins th
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.errors import IndexFormatError
 from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE
 from ragidx.indexer.digests import as_digests, digest
-from ragidx.indexer.store.generations import committed_or_none
-from ragidx.indexer.store.lookup import program_documents
 from ragidx.indexer.store.manifest import Manifest, files_of
-from ragidx.indexer.store.source_list import SOURCES, SourceEntry, sources_of
+from ragidx.indexer.store.source_list import PROGRAM, SOURCES, SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.indexer.writing.writer import StoreWriter
@@ -43,7 +39,8 @@ from ragidx.pipelines.ingest.removal import DELETED_FILE, SHOWN, Missing, delete
 from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Skips, Teller, doing, n_truncated
 from ragidx.pipelines.ingest.resolve import Resolved, resolve
 from ragidx.pipelines.ingest.selection import Corpus, Selection, added, as_paths, reading_of, with_globs
-from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead, program_draft
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, Item, cut_ahead
+from ragidx.pipelines.ingest.workers.words import Words
 
 
 def build(
@@ -123,10 +120,9 @@ def _run(
         before = _Before.of(resolved, reading, writer)
         reread = options.reread or before.looks_again or before.relabels
         seen = SeenFiles(index, reading.read_options, writer.known_documents(), reread=reread)
-        again = _of_program(reading, cutter)
-        changes = _changes(reading, cutter, before, seen, writer, ledger, {draft.id for draft in again})
+        changes = _changes(reading, cutter, before, seen, writer, ledger)
         with Vectors(resolved, writer, fitted.vectors, ledger) as vectors:
-            drafts = itertools.chain(again, _new_drafts(changes, cutter, before, writer, vectors))
+            drafts = _new_drafts(changes, cutter, before, writer, vectors)
             for window in windows(_counted(drafts, ledger)):
                 vectors.add(window)
         ledger.tell(at_once=True)  # all is encoded, however lately it was last told
@@ -137,7 +133,7 @@ def _run(
         notes = _notes(resolved, reading, before, entries, ledger)
         changed = before.relabels or (before.is_updated and rules(before.sources) != rules(entries))
         check_model(resolved, writer, every=1)
-        n_documents = sum(entry.n_documents for entry in entries) + writer.known_documents().count_of_program()
+        n_documents = sum(entry.n_documents for entry in entries) + ledger.sources[PROGRAM].n_all
         manifest = writer.commit(notes, n_documents, changed=changed)
         committed = writer.base is None or manifest.generation != writer.base.generation
         seen.write()
@@ -175,7 +171,7 @@ class _Before:
         base = writer.base
         if base is None:
             return cls(False, (), False, 0, False)
-        sources = sources_of(base.notes, reading.index, base.n_documents)
+        sources = sources_of(base.notes, reading.index)
         if reading.options.rebuild:
             return cls(False, sources, False, 0, False)
         cut = n_truncated(base)
@@ -189,9 +185,8 @@ def _changes(
     seen: SeenFiles,
     writer: StoreWriter,
     ledger: Ledger,
-    taken: Collection[str],
 ) -> Iterator[Change]:
-    """What is decided about each document; a file that did not change is not opened."""
+    """What is decided about each document, those of a program first; a file that did not change is not opened."""
 
     def skip(skip: Skip) -> None:
         ledger.skip(skip)
@@ -199,8 +194,15 @@ def _changes(
             seen.skipped(skip)
 
     deleted = deleted_ids(writer.blobs.get(DELETED_FILE))
-    decisions = Decisions(writer.known_documents(), deleted, anew=before.relabels, seen=seen, taken=taken)
+    read = [entry.number for entry in ledger.selection.selected]
+    decisions = Decisions(writer.known_documents(), read, deleted, anew=before.relabels, seen=seen)
     anew = before.relabels or before.looks_again or not before.is_updated
+    if anew:
+        for change in decisions.changes(reading.program_drafts(cutter, ledger.skip)):
+            ledger.change(change)
+            yield change
+    else:
+        ledger.sources[PROGRAM].n_same = len(writer.known_documents().of([PROGRAM]))
     known = None if anew else writer.known_documents().records()
     files = reading.files(cutter, skip, ledger.progress.add_bytes, known)
     for source, drafts in files.drafts(reading.sources(ledger.skip), seen.is_known):
@@ -214,19 +216,6 @@ def _changes(
         for change in decisions.changes(drafts):
             ledger.change(change)
             yield change
-
-
-def _of_program(reading: Reading, cutter: Cutter) -> list[Draft]:
-    """A program's documents, where the index is made anew: they are read again like files."""
-    if not reading.options.rebuild:
-        return []
-    try:
-        if committed_or_none(reading.index) is None:
-            return []
-        documents = list(program_documents(Store.open(reading.index)))
-    except IndexFormatError:  # it is damaged, or of another format: what a rebuild mends
-        return []
-    return [program_draft(document, cutter) for document in documents]
 
 
 def _new_drafts(
@@ -260,17 +249,20 @@ def _remove_others(reading: Reading, before: _Before, seen: SeenFiles, writer: S
     guarded, index = not reading.options.allow_removal, reading.index
     if before.is_updated and guarded:
         ledger.check_none_is_lost(before.sources)
-    if guarded or len(ledger.selection.entries) == 1:
-        reading.check_something_was_read(ledger.total.n_all + ledger.n_kept_out, ledger.skips)
-    known = writer.known_documents()
-    if not before.is_updated or not len(unseen := known.others()):
+    if ledger.selection.names and (guarded or len(ledger.selection.entries) == 1):
+        n_read = ledger.total.n_all - ledger.sources[PROGRAM].n_all + ledger.n_kept_out
+        reading.check_something_was_read(n_read, ledger.skips)
+    known, names = writer.known_documents(), ledger.selection.names
+    elsewhere = known.of([entry.number for entry in ledger.selection.entries if entry.name not in names])
+    known.keep_all(elsewhere)
+    seen.carry(elsewhere)
+    if not before.is_updated or not len(known.others()):
         return Missing()
-    found = missing(Store.open(index), unseen, ledger.selection.entries, ledger.selection.names, ledger.unreadable)
+    found = missing(Store.open(index), known, ledger.unreadable)
     if guarded:
         ledger.check_removal(found, index)
-    known.keep_all(found.kept())
-    seen.carry(as_digests([digest(name) for name in found.elsewhere]))
-    ledger.stale(found.stale)
+    known.keep_all(as_digests([digest(name) for name in found.stale]))
+    ledger.stale(found.n_stale)
     writer.delete_others()
     return found
 
@@ -289,6 +281,7 @@ def _writer(resolved: Resolved, index: Path, ledger: Ledger) -> StoreWriter:
         blobs=resolved.blobs(),
         replace=resolved.options.rebuild,
         on_stage=deriving,
+        make_pieces=Words(resolved.options.workers),
     )
 
 

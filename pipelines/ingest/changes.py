@@ -8,12 +8,13 @@ The first document with an id wins. What a change means for the rows of the inde
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ragidx.indexer.digests import DigestTable, digest
 from ragidx.indexer.store.lookup import Documents
+from ragidx.indexer.store.source_list import PROGRAM
 from ragidx.pipelines.ingest.workers.chunks import Draft
 
 if TYPE_CHECKING:
@@ -45,30 +46,30 @@ class Change:
 
 
 class Decisions:
-    """Decides about the documents of one build, in order.
+    """Decides about the documents of one build, in order; those of a program come first.
 
     Args:
         documents: of the index; what the build adds may be entered meanwhile.
-        deleted: ids that were deleted by hand.
+        read: numbers of the sources that are read: a document of another one keeps its id.
+        deleted: ids that were deleted by hand, by the number of their source.
         anew: whether unchanged documents are cut again, too.
         seen: the cache of files; None: every file is read.
-        taken: ids of a program's documents that the build writes again.
     """
 
     def __init__(
         self,
         documents: Documents,
-        deleted: Collection[str],
+        read: Collection[int],
+        deleted: Mapping[int, Collection[str]],
         *,
         anew: bool = False,
         seen: SeenFiles | None = None,
-        taken: Collection[str] = (),
     ) -> None:
-        self._documents, self._deleted, self._anew, self._seen = documents, deleted, anew, seen
-        self._of_program = taken
-        self._taken = DigestTable()
+        self._documents, self._read, self._deleted = documents, read, deleted
+        self._anew, self._seen = anew, seen
+        self._taken = DigestTable()  # with the owner of each
 
-    def changes(self, drafts: Iterator[Draft]) -> Iterator[Change]:
+    def changes(self, drafts: Iterable[Draft]) -> Iterator[Change]:
         """What becomes of the documents of a file."""
         for draft in drafts:
             kind = self._kind(draft)
@@ -77,14 +78,18 @@ class Decisions:
             yield Change(kind, draft)
 
     def _kind(self, draft: Draft) -> Kind:
-        if draft.id in self._deleted:
+        if draft.id in self._deleted.get(draft.owner, ()):
             return Kind.KEPT_OUT
-        if draft.id in self._of_program or self._documents.is_of_program(draft.id):
-            return Kind.TAKEN
-        key, had = digest(draft.id), self._documents.get(draft.id)
-        if self._taken.find(key) or (self._seen is not None and not self._seen.takes(key, draft.hash)):
+        key, had = digest(draft.id), self._documents.owner(draft.id)
+        owners = list(self._taken.find(key))
+        if not owners and had is not None and had != draft.owner and had not in self._read:
+            owners = [had]
+        if owners:
+            return Kind.TAKEN if PROGRAM in owners else Kind.REPEATED
+        if draft.owner and self._seen is not None and not self._seen.takes(key, draft.hash):
             return Kind.REPEATED
-        self._taken.add(key, 0)
+        self._taken.add(key, draft.owner)
         if had is None:
             return Kind.NEW
-        return Kind.SAME if had == draft.hash and not self._anew else Kind.CHANGED
+        is_same = had == draft.owner and self._documents.get(draft.id) == draft.hash
+        return Kind.SAME if is_same and not self._anew else Kind.CHANGED

@@ -14,30 +14,37 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.errors import CorpusError, SpecError
+from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
 from ragidx.corpora.language import LANGUAGE, check_language
 from ragidx.corpora.limits import ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
-from ragidx.corpora.records import OnSkip, Skip
+from ragidx.corpora.records import Document, OnSkip, Skip
 from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.spec import ChunkSpec
+from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.generations import committed_or_none
-from ragidx.indexer.store.manifest import MANIFEST
+from ragidx.indexer.store.lookup import program_documents
+from ragidx.indexer.store.manifest import MANIFEST, Manifest, NewerFormatError, OlderFormatError
+from ragidx.indexer.store.source_list import sources_of
+from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import BuildOptions
-from ragidx.pipelines.ingest.removal import TAKEN
 from ragidx.pipelines.ingest.report import Skips
-from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft
+from ragidx.pipelines.ingest.workers.chunks import Cutter, Draft, program_draft
 from ragidx.pipelines.ingest.workers.spread import Spread
 
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.protocol import Encoder
 
+OnWalkSkip: TypeAlias = Callable[[Skip, int], None]
+"""Called with what the walk skips, and the number of the source."""
+
+_LOST = "a program's documents cannot be read"
 LAYOUTS = "fields"  # in the notes of a manifest
 
 _UNLIMITED = 1 << 30
@@ -53,30 +60,31 @@ class Root:
         prefix: what the ids of its documents begin with.
         include: globs, as in `sources`.
         exclude: the same.
-        taken: prefixes of other sources, with which no path here may begin.
+        owner: the number of the source.
     """
 
     path: str | Path
     prefix: str = ""
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
-    taken: Sequence[str] = ()
+    owner: int = 0
 
-    def sources(self, index: Path, on_skip: OnSkip) -> Iterator[Source]:
+    def sources(self, index: Path, on_skip: OnWalkSkip) -> Iterator[Source]:
         """The files that are read, named with the prefix; nothing is opened."""
+
+        def skip(found: Skip) -> None:
+            on_skip(dataclasses.replace(found, where=f"{self.prefix}{found.where}"), self.owner)
+
         found = sources(
             self.path,
             include=self.include,
             exclude=self.exclude,
             indexes=index_in(self.path, index),
             beir=not self.prefix,
-            on_skip=lambda skip: on_skip(dataclasses.replace(skip, where=f"{self.prefix}{skip.where}")),
+            on_skip=skip,
         )
         for source in found:
-            if source.name.startswith(tuple(self.taken)):
-                on_skip(Skip(source.name, TAKEN))
-            else:
-                yield dataclasses.replace(source, name=f"{self.prefix}{source.name}")
+            yield dataclasses.replace(source, name=f"{self.prefix}{source.name}", owner=self.owner)
 
 
 @dataclass(frozen=True)
@@ -87,13 +95,13 @@ class Reading:
         corpus: a folder, a file, a BEIR folder, or `-` for standard input; as it is named in messages.
         index: the index folder, which is skipped where it is in the corpus.
         options: of the build.
-        roots: where the corpus is several sources; else `corpus` is the only one.
+        roots: the sources that are read.
     """
 
     corpus: str | Path
     index: Path
     options: BuildOptions
-    roots: Sequence[Root] = ()
+    roots: Sequence[Root]
 
     @property
     def read_options(self) -> ReadOptions:
@@ -135,10 +143,9 @@ class Reading:
         manifest = None if self.options.rebuild else committed_or_none(self.index)
         return None if manifest is None else manifest.notes
 
-    def sources(self, on_skip: OnSkip) -> Iterator[Source]:
+    def sources(self, on_skip: OnWalkSkip = lambda skip, owner: None) -> Iterator[Source]:
         """The files that are read; nothing is opened."""
-        alone = Root(self.corpus, include=self.options.include, exclude=self.options.exclude)
-        for root in self.roots or [alone]:
+        for root in self.roots:
             yield from root.sources(self.index, on_skip)
 
     def files(
@@ -153,16 +160,24 @@ class Reading:
             self.read_options, self.layouts, cutter, on_skip, on_read, workers=self.options.workers, known=known
         )
 
+    def program_drafts(self, cutter: Cutter, on_skip: OnSkip) -> Iterator[Draft]:
+        """The documents of the index that a program added."""
+        for document in stored_documents(self.index, on_skip, may_lose=self.options.allow_removal):
+            yield program_draft(document, cutter)
+
     def drafts(
         self, cutter: Cutter, on_skip: OnSkip, on_read: Callable[[int], None] = lambda n_bytes: None
     ) -> Iterator[Draft]:
-        """All documents, streaming."""
-        for _, drafts in self.files(cutter, on_skip, on_read).drafts(self.sources(on_skip)):
+        """All documents that an index is made of, streaming."""
+        if self.options.rebuild:
+            yield from self.program_drafts(cutter, on_skip)
+        files = self.sources(lambda skip, owner: on_skip(skip))
+        for _, drafts in self.files(cutter, on_skip, on_read).drafts(files):
             yield from drafts
 
     def total_bytes(self) -> int:
         """What there is to read, by sizes alone; 0 where it is unknown (standard input)."""
-        return sum(source.size for source in self.sources(lambda _: None))
+        return sum(source.size for source in self.sources())
 
     def check_something_was_read(self, n_documents: int, skips: Skips) -> None:
         """Whether there is anything to index.
@@ -182,6 +197,39 @@ class Reading:
             f"see `ragidx build --help` for the formats; `include` and `exclude` choose files{kept}",
             where=str(self.corpus),
         )
+
+
+def _n_of_program(manifest: Manifest, index: Path) -> int:
+    """How many documents of an index a program added."""
+    if holds_precomputed(manifest.spec):
+        return 0
+    return manifest.n_documents - sum(entry.n_documents for entry in sources_of(manifest.notes, index))
+
+
+def stored_documents(index: Path, on_skip: OnSkip, *, may_lose: bool) -> Iterator[Document]:
+    """The documents of an index that a program added; none where there is no index, or one of an older format.
+
+    Args:
+        index: its folder.
+        on_skip: called once where they cannot be read.
+        may_lose: whether they may be left out then.
+
+    Raises:
+        IndexFormatError: they cannot be read.
+    """
+    try:
+        manifest = committed_or_none(index)
+        if manifest is not None and _n_of_program(manifest, index):
+            yield from program_documents(Store.open(index))
+    except NewerFormatError:
+        raise
+    except OlderFormatError:
+        return
+    except IndexFormatError as fault:
+        if not may_lose:
+            hint = "put the file back from a copy, or give `allow_removal=True` to build without these documents"
+            raise IndexFormatError(f"{_LOST}: {fault.message}", hint, where=fault.where) from fault
+        on_skip(Skip(fault.where, f"{_LOST}: {fault.message}"))
 
 
 def check_removal(n_removed: int, n_before: int, where: str | Path, noun: str = "documents") -> None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import Source
 from ragidx.indexer.store.lock import now
-from ragidx.indexer.store.source_list import SourceEntry, owner_of
+from ragidx.indexer.store.source_list import PROGRAM, SourceEntry
 from ragidx.pipelines.ingest.changes import Change, Kind
 from ragidx.pipelines.ingest.corpus import check_removal
 from ragidx.pipelines.ingest.removal import Missing, is_unreadable
@@ -56,8 +56,8 @@ class Ledger:
         progress: how far it is; it counts bytes, documents and chunks.
         tell: called after each document.
         skips: what was skipped.
-        sources: documents, by the name of the source.
-        unreadable: files and folders that could not be read this time.
+        sources: documents, by the number of the source; 0: those of a program.
+        unreadable: files and folders that could not be read this time, by the number of the source.
         n_files_unopened: files that did not change.
         n_kept_out: documents that were deleted by hand.
         n_empty, n_truncated: new and changed documents without a chunk, and documents longer than the model reads.
@@ -68,8 +68,8 @@ class Ledger:
     progress: Progress
     tell: Teller
     skips: Skips
-    sources: defaultdict[str, Count] = field(default_factory=lambda: defaultdict(Count))
-    unreadable: set[str] = field(default_factory=set)
+    sources: defaultdict[int, Count] = field(default_factory=lambda: defaultdict(Count))
+    unreadable: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     n_files_unopened: int = 0
     n_kept_out: int = 0
     n_empty: int = 0
@@ -77,6 +77,7 @@ class Ledger:
     n_rows: int = 0
     n_chunks_reused: int = 0
     _file: str = ""  # that is being read
+    _owner: int = PROGRAM  # of it
 
     @property
     def total(self) -> Count:
@@ -86,19 +87,19 @@ class Ledger:
 
     def begin(self, source: Source) -> None:
         """Note which file is read now."""
-        self._file = source.name
+        self._file, self._owner = source.name, source.owner
 
-    def skip(self, skip: Skip) -> None:
-        """Note what was skipped, in a file or in the walk."""
+    def skip(self, skip: Skip, owner: int | None = None) -> None:
+        """Note what was skipped in the file that is read, or in the walk over a source."""
         self.skips.add(skip)
         if is_unreadable(skip.where, skip.reason, self._file):
-            self.unreadable.add(skip.where)
+            self.unreadable[self._owner if owner is None else owner].add(skip.where)
 
     def pass_over(self, source: Source, n_documents: int) -> None:
         """Note a file that did not change."""
         self.progress.add_bytes(source.size)
         self.n_files_unopened += 1
-        self._of(source.name).n_same += n_documents
+        self.sources[source.owner].n_same += n_documents
         self._count(n_documents)
 
     def change(self, change: Change) -> None:
@@ -107,9 +108,9 @@ class Ledger:
             self.n_kept_out += 1
             return
         if change.kind in (Kind.REPEATED, Kind.TAKEN):
-            self.skip(Skip(change.draft.id, REPEATED if change.kind is Kind.REPEATED else OF_PROGRAM))
+            self.skips.add(Skip(change.draft.id, REPEATED if change.kind is Kind.REPEATED else OF_PROGRAM))
             return
-        of = self._of(change.draft.id)
+        of = self.sources[change.draft.owner]
         of.n_new += change.kind is Kind.NEW
         of.n_changed += change.kind is Kind.CHANGED
         of.n_same += change.kind is Kind.SAME
@@ -121,10 +122,10 @@ class Ledger:
         self.n_empty += not items
         self.progress.n_cut += len(items)
 
-    def stale(self, doc_ids: Sequence[str]) -> None:
-        """Note documents that could not be read this time."""
-        for doc_id in doc_ids:
-            self._of(doc_id).n_stale += 1
+    def stale(self, counts: Mapping[int, int]) -> None:
+        """Note how many documents could not be read this time, by the number of their source."""
+        for owner, count in counts.items():
+            self.sources[owner].n_stale += count
 
     def check_none_is_lost(self, before: Sequence[SourceEntry]) -> None:
         """Whether each of several sources that were read still has a document.
@@ -133,7 +134,7 @@ class Ledger:
             SpecError: one has none, and had some before.
         """
         for entry in before if len(self.selection.entries) > 1 else ():
-            if entry.name in self.selection.names and entry.n_documents and not self.sources[entry.name].n_all:
+            if entry.name in self.selection.names and entry.n_documents and not self.sources[entry.number].n_all:
                 raise lost(entry.name, f"has no document now, and had {entry.n_documents:,}")
 
     def check_removal(self, missing: Missing, index: Path) -> None:
@@ -142,9 +143,10 @@ class Ledger:
         Raises:
             SpecError: as `corpus.check_removal`, of one source.
         """
-        for name, n_removed in missing.by_source.items():
-            where = index if len(self.selection.entries) < 2 else f"{index}: {name}"
-            check_removal(n_removed, self.sources[name].n_had + n_removed, where)
+        for entry in self.selection.selected:
+            n_removed = missing.n_gone[entry.number]
+            where = index if len(self.selection.entries) < 2 else f"{index}: {entry.name}"
+            check_removal(n_removed, self.sources[entry.number].n_had + n_removed, where)
 
     def entries(self, before: Sequence[SourceEntry], *, changed: bool) -> list[SourceEntry]:
         """The sources as the manifest lists them; the date of one is that of the last build that changed something.
@@ -153,22 +155,17 @@ class Ledger:
             before: those that the committed state lists.
             changed: whether this build adds, changes or removes a document.
         """
-        known = {entry.name for entry in before}
+        known = {entry.number for entry in before}
         return [
             dataclasses.replace(
                 entry,
-                n_documents=self.sources[entry.name].n_all,
-                built=now() if changed or entry.name not in known else entry.built,
+                n_documents=self.sources[entry.number].n_all,
+                built=now() if changed or entry.number not in known else entry.built,
             )
             if entry.name in self.selection.names
             else entry
             for entry in self.selection.entries
         ]
-
-    def _of(self, name: str) -> Count:
-        """The count of the source of a file or a document."""
-        owner = owner_of(self.selection.entries, name)
-        return self.sources["" if owner is None else owner.name]
 
     def _count(self, n_documents: int) -> None:
         self.progress.n_documents += n_documents

@@ -1,7 +1,7 @@
 """What a build removes, and what it leaves although the corpus does not have it.
 
-documents of the index that this build did not see -> of another source: kept · of a file that cannot be read now: kept,
-and stale · the others: gone, if that is not most of a source
+documents of a source that a build read and did not see -> of a file that cannot be read now: kept, and stale ·
+the others: gone, if that is not most of the source
 
 A document that was deleted by hand stays out: its id is on a list that the index keeps (`deleted.json`). Of
 precomputed vectors the list has the ids of rows.
@@ -9,10 +9,11 @@ precomputed vectors the list has the ids of rows.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,9 +21,11 @@ import pyarrow.compute as pc
 
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.corpora.sources import BY_RULE
+from ragidx.corpora.spec import Json
 from ragidx.indexer.digests import Digests, as_digests, digest
+from ragidx.indexer.store.lookup import Documents
 from ragidx.indexer.store.rows import places_of
-from ragidx.indexer.store.source_list import SourceEntry, owner_of
+from ragidx.indexer.store.source_list import PROGRAM, SourceEntry
 from ragidx.indexer.store.store import Store
 
 DELETED_FILE = "deleted.json"
@@ -31,10 +34,7 @@ DELETED_FILE = "deleted.json"
 SHOWN = 10
 """Ids of removed and stale documents in a report."""
 
-TAKEN = "its path begins with the name of another source"
-"""Why a file is skipped whose documents would have the ids of another source's."""
-
-READ_WHOLE = frozenset({"empty text", "holds no document", TAKEN})
+READ_WHOLE = frozenset({"empty text", "holds no document"})
 """Reasons for skipping a file that could be read: documents with its name are gone."""
 
 _BOUNDARY = re.compile(r"[#/]")
@@ -42,44 +42,28 @@ _BOUNDARY = re.compile(r"[#/]")
 
 @dataclass
 class Missing:
-    """Documents of the index that a build did not see, by what becomes of them."""
+    """Documents of sources that were read which a build did not see, by what becomes of them."""
 
-    elsewhere: list[str] = field(default_factory=list)  # of sources that were not read
     stale: list[str] = field(default_factory=list)  # of files that could not be read
     gone: list[str] = field(default_factory=list)
-    by_source: Counter[str] = field(default_factory=Counter)  # how many are gone
-
-    def kept(self) -> Digests:
-        """The digests of those that stay."""
-        return as_digests([digest(name) for name in (*self.elsewhere, *self.stale)])
+    n_stale: Counter[int] = field(default_factory=Counter)  # by the number of the source
+    n_gone: Counter[int] = field(default_factory=Counter)
 
 
-def missing(
-    store: Store,
-    unseen: Digests,
-    entries: Sequence[SourceEntry],
-    selected: Collection[str],
-    unreadable: Collection[str],
-) -> Missing:
+def missing(store: Store, documents: Documents, unreadable: Mapping[int, Collection[str]]) -> Missing:
     """Sort the documents that a build did not see.
 
     Args:
         store: the committed state.
-        unseen: digests of their ids.
-        entries: the sources of the index.
-        selected: names of those that were read.
-        unreadable: files that could not be read; a folder's name ends in `/`.
+        documents: of the index, those seen and those of other sources marked as kept.
+        unreadable: files that could not be read, by the number of their source; a folder's name ends in `/`.
     """
     found = Missing()
-    for doc_id in document_ids(store, unseen):
-        owner = owner_of(entries, doc_id)
-        if owner is not None and owner.name not in selected:
-            found.elsewhere.append(doc_id)
-        elif is_of(doc_id, unreadable):
-            found.stale.append(doc_id)
-        else:
-            found.gone.append(doc_id)
-            found.by_source[owner.name if owner else ""] += 1
+    for doc_id in document_ids(store, documents.others()):
+        owner = documents.owner(doc_id) or PROGRAM
+        is_stale = is_of(doc_id, unreadable.get(owner, ()))
+        (found.stale if is_stale else found.gone).append(doc_id)
+        (found.n_stale if is_stale else found.n_gone)[owner] += 1
     return found
 
 
@@ -114,24 +98,48 @@ def file_names(doc_id: str) -> list[str]:
     return [doc_id, *(name for names in above for name in names)]
 
 
-def deleted_ids(data: bytes | None) -> frozenset[str]:
-    """The ids in a `deleted.json`.
+def deleted_ids(data: bytes | None) -> dict[int, set[str]]:
+    """The ids in a `deleted.json`, by the number of their source; rows of precomputed vectors have 0.
 
     Raises:
-        IndexFormatError: it is no list of texts.
+        IndexFormatError: it is no such list.
     """
     try:
-        found = [] if data is None else json.loads(data)
-    except ValueError as fault:
+        found = {int(owner): names for owner, names in (json.loads(data) if data else {}).items()}
+    except (ValueError, AttributeError) as fault:
         raise IndexFormatError(f"{DELETED_FILE} is damaged: {fault}", _DAMAGED) from fault
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise IndexFormatError(f"{DELETED_FILE} is damaged: it is no list of ids", _DAMAGED)
-    return frozenset(found)
+    if not all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in found.values()):
+        raise IndexFormatError(f"{DELETED_FILE} is damaged: it has no lists of ids", _DAMAGED)
+    return {owner: set(names) for owner, names in found.items()}
 
 
-def deleted_file(ids: Collection[str]) -> bytes:
+def deleted_file(ids: Mapping[int, Collection[str]]) -> bytes:
     """The inverse of `deleted_ids`."""
-    return json.dumps(sorted(ids)).encode()
+    return json.dumps({owner: sorted(names) for owner, names in sorted(ids.items()) if names}).encode()
+
+
+def note_deleted(
+    blobs: MutableMapping[str, bytes], entries: Sequence[SourceEntry], gone: Iterable[tuple[str, int]]
+) -> list[Json]:
+    """Note documents that were deleted by hand, with their owners, so that builds leave them out.
+
+    Args:
+        blobs: of the index; its list is changed.
+        entries: its sources.
+        gone: ids and the numbers of their sources; those of a program are gone for good, and are not noted.
+
+    Returns:
+        The sources with what they have now, for the notes of the manifest.
+    """
+    left = {entry.number: entry.n_documents for entry in entries}
+    ids = deleted_ids(blobs.get(DELETED_FILE))
+    for doc_id, owner in gone:
+        if owner in left:
+            left[owner] -= 1
+            ids.setdefault(owner, set()).add(doc_id)
+    if ids:
+        blobs[DELETED_FILE] = deleted_file(ids)
+    return [dataclasses.replace(one, n_documents=max(0, left[one.number])).to_json() for one in entries]
 
 
 _DAMAGED = "build again with `rebuild=True`"

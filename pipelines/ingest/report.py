@@ -43,7 +43,7 @@ _HEAD = re.compile(
 
 
 @dataclass(frozen=True)
-class Queries:
+class QueryModelCheck:
     """How questions are encoded for precomputed vectors, and whether the model made them.
 
     Attributes:
@@ -252,7 +252,7 @@ class BuildReport:
     lexical_setting: str = ""  # auto, none, a language, or off
     device: str = ""
     dtype: str = ""
-    queries: Queries | None = None  # of precomputed vectors, where a model encodes questions for them
+    queries: QueryModelCheck | None = None  # of precomputed vectors, where a model encodes questions for them
     input_dim: int | None = None  # numbers of a vector as it was given, where only the first `dim` are kept
     fields: dict[str, dict[str, Any]] = field(default_factory=dict)  # by file: text, title, new
     mixed_fields: dict[str, list[str]] = field(default_factory=dict)  # text, because their values have these types

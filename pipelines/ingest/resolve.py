@@ -198,24 +198,26 @@ def resolve_against(options: BuildOptions, stored: Store | None = None) -> Resol
             "update it with `vectors`, choose another `index`, or replace it with `rebuild=True`",
             where=where,
         )
-    own = None if old is None else old.encoder
-    files = _files(options.model, options.encoder, own)
-    if old is not None and own is not None and bool(files.served) != (own.method == methods.ENDPOINT):
+    old_encoder = None if old is None else old.encoder
+    files = _files(options.model, options.encoder, old_encoder)
+    if old is not None and old_encoder is not None and bool(files.served) != (old_encoder.method == methods.ENDPOINT):
         # The options of one mean nothing to the other.
-        raise mismatch([Difference("encoder.model", own.model, files.name)], old.index_type, where)
-    encoder = methods.resolve(files, **(options.encoder if own is None else continued_options(own, options.encoder)))
-    own_chunks = ChunkSpec(chunker=CHUNKER) if old is None else old.chunk
+        raise mismatch([Difference("encoder.model", old_encoder.model, files.name)], old.index_type, where)
+    encoder_options = options.encoder if old_encoder is None else continued_options(old_encoder, options.encoder)
+    encoder = methods.resolve(files, **encoder_options)
+    old_chunks = ChunkSpec(chunker=CHUNKER) if old is None else old.chunk
     spec = IndexSpec(
         encoder=encoder,
         filter=filter_spec(files, encoder, options.filter, None if old is None else old.filter),
-        chunk=own_chunks if options.chunks is None else options.chunks.over(own_chunks),
+        chunk=old_chunks if options.chunks is None else options.chunks.over(old_chunks),
         index_type=_index_type(options.index_type, AUTO if old is None else old.index_type),
         weights=weights_fingerprint(files, old.weights if old else ""),
         template=_template_content(encoder, files),
     )
     changes = [] if old is None else differences(old, spec)
     if changes:
-        raise _narrower(mismatch(changes, spec.index_type, where), options, stored, {one.field for one in changes})
+        fields = {change.field for change in changes}
+        raise _narrower(mismatch(changes, spec.index_type, where), options, stored, fields)
     resolved = Resolved(spec, files, options, stored)
     run = RunOptions(device=options.device, dtype=options.dtype, attn=options.attn, endpoint=options.endpoint)
     check_network(files, resolved.encoder_spec, **run)

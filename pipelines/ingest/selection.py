@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +20,14 @@ from typing import TypeAlias
 from ragidx.corpora.errors import CorpusError, SpecError, check_machine
 from ragidx.corpora.sources import beir_corpus
 from ragidx.indexer.store.generations import committed_or_none
-from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.source_list import STANDARD_INPUT, SourceEntry, owner_of, source_name, sources_of, stored_path
+from ragidx.indexer.store.source_list import (
+    STANDARD_INPUT,
+    SourceEntry,
+    free_number,
+    source_name,
+    sources_of,
+    stored_path,
+)
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.corpus import Reading, Root
 from ragidx.pipelines.ingest.options import BuildOptions
@@ -56,14 +63,13 @@ class Selection:
 
     def roots(self, index: Path) -> list[Root]:
         """Where they are, and what of them is read."""
-        prefixes = [entry.prefix for entry in self.entries if entry.prefix]
         return [
             Root(
                 self.paths.get(entry.name, entry.root(index)),
                 entry.prefix,
                 entry.include,
                 entry.exclude,
-                taken=() if entry.prefix else prefixes,
+                entry.number,
             )
             for entry in self.selected
             if self.paths.get(entry.name) != ""
@@ -93,16 +99,16 @@ def select(
     Raises:
         SpecError: there is nothing to read, or a path is no source of the index.
     """
-    known = () if stored is None else sources_of(stored.manifest.notes, index, stored.manifest.n_documents)
+    known = () if stored is None else sources_of(stored.manifest.notes, index)
     if isinstance(paths, Mapping) and paths:
-        selection = _named(paths, index, known, stored)
+        selection = _named(paths, index, known)
     elif not paths:
         selection = Selection(known, tuple(entry.name for entry in known))
     elif not known:
         selection = _new(list(paths), index)
     else:
         selection = _known(list(paths), index, known, stored, replaces=replaces)
-    if not selection.names:
+    if not selection.names and (paths or stored is None or not stored.manifest.n_documents):
         raise SpecError("there is nothing to build", "name a folder or a file", where=str(index))
     if not paths and any(entry.path == STANDARD_INPUT for entry in known):
         raise SpecError(
@@ -194,7 +200,7 @@ def added(
     Raises:
         SpecError: a path is a source already or cannot be beside others, or a name is taken or cannot be one.
     """
-    known = sources_of(stored.manifest.notes, index, stored.manifest.n_documents)
+    known = sources_of(stored.manifest.notes, index)
     if name is not None and len(paths) > 1:
         raise SpecError("one name is for one source", "add them one after the other", where="`name`")
     for entry in known:
@@ -204,9 +210,7 @@ def added(
         _check_joins(path)
         own = _checked_name(source_name(path) if name is None else name, [*known, *new])
         _check_place(path, index, [*known, *new], all_files=all_files)
-        new.append(SourceEntry(name=own, path=stored_path(path, index), prefix=f"{own}/"))
-    for entry in new:
-        _check_free(entry, stored, known)
+        new.append(_entry(own, path, index, [*known, *new]))
     names = tuple(entry.name for entry in new)
     return Selection((*known, *new), names, dict(zip(names, paths, strict=True)))
 
@@ -221,15 +225,12 @@ def _new(paths: Sequence[str | Path], index: Path) -> Selection:
         name = source_name(path)
         if len(paths) > 1:
             name = _checked_name(name, found, f"build without it, then `ragidx add {path} --name NAME`")
-        prefix = f"{name}/" if found else ""
-        found.append(SourceEntry(name=name, path=stored_path(path, index), prefix=prefix))
+        found.append(_entry(name, path, index, found))
     names = tuple(entry.name for entry in found)
     return Selection(tuple(found), names, dict(zip(names, paths, strict=True)))
 
 
-def _named(
-    paths: Mapping[str, str | Path], index: Path, known: Sequence[SourceEntry], stored: Store | None
-) -> Selection:
+def _named(paths: Mapping[str, str | Path], index: Path, known: Sequence[SourceEntry]) -> Selection:
     """The sources of these names at their present places; the others are put beside."""
     entries = {entry.name: entry for entry in known}
     for name, path in paths.items():
@@ -241,10 +242,14 @@ def _named(
             for one in (path, *(entry.root(index) for entry in entries.values())):
                 _check_joins(one)
         own = _checked_name(name, list(entries.values()))
-        entries[own] = SourceEntry(name=own, path=stored_path(path, index), prefix=f"{own}/" if entries else "")
-        if stored is not None:
-            _check_free(entries[own], stored, known)
+        entries[own] = _entry(own, path, index, list(entries.values()))
     return Selection(tuple(entries.values()), tuple(paths), dict(paths))
+
+
+def _entry(name: str, path: str | Path, index: Path, others: Sequence[SourceEntry]) -> SourceEntry:
+    """A new source beside others; the ids of the first one are bare."""
+    prefix = f"{name}/" if others else ""
+    return SourceEntry(number=free_number(others), name=name, path=stored_path(path, index), prefix=prefix)
 
 
 def _check_place(path: str | Path, index: Path, entries: Iterable[SourceEntry], *, all_files: bool) -> None:
@@ -269,21 +274,21 @@ def _known(
     entries, names = {entry.name: entry for entry in known}, dict[str, str | Path]()
     for path in paths:
         at = Path(path) if str(path) == STANDARD_INPUT else Path(path).resolve()
-        found = next((entry for entry in known if entry.root(index) == at), None)
-        if found is None:
+        source = next((entry for entry in known if entry.root(index) == at), None)
+        if source is None:
             if not replaces and str(path) != STANDARD_INPUT:
                 there = [
                     entry for entry in known if os.path.lexists(entry.root(index))
                 ]  # the others may have moved here
                 _check_place(path, index, there, all_files=True)
-            found = _moved(path, index, known, stored)
+            source = _moved(path, index, known, stored)
             alone = len(known) == len(paths) == 1
-            if found is None and alone and (replaces or STANDARD_INPUT in (str(path), known[0].path)):
-                found = known[0]
-            if found is None:
+            if source is None and alone and (replaces or STANDARD_INPUT in (str(path), known[0].path)):
+                source = known[0]
+            if source is None:
                 raise _unknown(path, index, known)
-            entries[found.name] = dataclasses.replace(found, path=stored_path(path, index))
-        names[found.name] = path
+            entries[source.name] = dataclasses.replace(source, path=stored_path(path, index))
+        names[source.name] = path
     return Selection(tuple(entries.values()), tuple(names), names)
 
 
@@ -305,26 +310,28 @@ def _moved(path: str | Path, index: Path, known: Sequence[SourceEntry], stored: 
         return None
     hashes = _hashes(stored)
     for entry in known:
-        own = [doc_id for doc_id in hashes if owner_of(known, doc_id) == entry]
-        drawn = set(own[:: 1 + len(own) // _DRAWN])
+        own = hashes[entry.number]
+        drawn = set(list(own)[:: 1 + len(own) // _DRAWN])
         files = {name for doc_id in drawn for name in file_names(doc_id)}
-        found = Root(path, entry.prefix, entry.include, entry.exclude).sources(index, lambda _: None)
+        found = Root(path, entry.prefix, entry.include, entry.exclude).sources(index, lambda skip, owner: None)
         same = 0
         for document in documents((one for one in found if one.name in files), lambda _: None):
-            same += document.id in drawn and hashes[document.id] == document_hash(document)
+            same += document.id in drawn and own[document.id] == document_hash(document)
             if 2 * same >= len(drawn):
                 return entry
     return None
 
 
-def _hashes(stored: Store) -> dict[str, bytes]:
-    """The hashes of an index's documents, by their ids."""
-    found: dict[str, bytes] = {}
+def _hashes(stored: Store) -> defaultdict[int, dict[str, bytes]]:
+    """The hashes of an index's documents, by the numbers of their sources, and their ids."""
+    found = defaultdict[int, dict[str, bytes]](dict)
     for segment, dead in zip(stored.segments, stored.dead, strict=True):
         first = 0
-        for batch in segment.batches(["doc_id", "doc_hash"]):
-            pairs = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
-            found |= {one: of for row, (one, of) in enumerate(pairs, first) if dead is None or not dead[row]}
+        for batch in segment.batches(["owner", "doc_id", "doc_hash"]):
+            rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            for row, (owner, doc_id, doc_hash) in enumerate(rows, first):
+                if dead is None or not dead[row]:
+                    found[owner][doc_id] = doc_hash
             first += len(batch)
     return found
 
@@ -360,18 +367,3 @@ def _checked_name(name: str, known: Sequence[SourceEntry], hint: str = "choose a
     if any(entry.name == name for entry in known):
         raise SpecError(f"the index has a source '{name}' already", hint, where="`name`")
     return name
-
-
-def _check_free(entry: SourceEntry, stored: Store, known: Sequence[SourceEntry]) -> None:
-    """Whether no document has an id as those of a new source."""
-    if any(one.prefix == "" for one in known) and any(_begins(segment, entry.prefix) for segment in stored.segments):
-        raise SpecError(
-            f"documents of the index have ids that begin with '{entry.prefix}'", "choose another `name`", where="`name`"
-        )
-
-
-def _begins(segment: Segment, prefix: str) -> bool:
-    import pyarrow.compute as pc
-
-    columns = (batch.column(0) for batch in segment.batches(["doc_id"]))
-    return any(pc.any(pc.starts_with(column, prefix)).as_py() for column in columns)

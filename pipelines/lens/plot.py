@@ -2,7 +2,7 @@
 
 A point is a direction: dark where it carries the logits of the group (Δ < 0), light where it works against them. Shares
 make groups comparable whose Δ have other scales. The line is the median over neighbours, the dashed one the share that
-each direction would have if none were preferred; grey ranges are left out by the filter. Needs the extra `plot`; the
+each direction would have if none were preferred; grey ranges are dropped by the filter. Needs the extra `plot`; the
 same report gives the same bytes.
 """
 
@@ -128,7 +128,7 @@ def _legend(report: SpectrumReport) -> list[Artist]:
         Line2D([], [], color=dark, linewidth=1.3, alpha=0.8, label="median of neighbours"),
         Line2D([], [], color="black", linewidth=0.6, dashes=(4, 3), label="none preferred"),
     ]
-    return handles + ([] if report.kept is None else [Patch(color=_LEFT_OUT, label="left out by the filter")])
+    return handles + ([] if report.kept is None else [Patch(color=_LEFT_OUT, label="dropped by the filter")])
 
 
 def _shade(axes: Axes, report: SpectrumReport) -> None:

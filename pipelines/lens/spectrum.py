@@ -30,7 +30,7 @@ from ragidx.indexer.prompts.tokenizer import load_tokenizer
 from ragidx.indexer.specs import FILTERS, FilterSpec, IndexSpec
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.workers.documents import documents
-from ragidx.pipelines.lens.vocabulary import Counts, Vocabulary
+from ragidx.pipelines.lens.vocabulary import TokenCounts, Vocabulary
 from ragidx.retriever.models import stored_filter
 
 _EDGES = (1, 5, 10)  # per cent of the directions at each end
@@ -170,12 +170,12 @@ def spectrum(
     if group_size < 1:
         raise SpecError(f"groups of {group_size} tokens hold none", "give 1 or more", where="`group_size`")
     store = None if index is None else Store.open(index)
-    own = None if store is None else IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
-    files = _files(model, revision, own, str(index))
+    stored = None if store is None else IndexSpec.from_json(dict(store.manifest.spec), where=str(store.path))
+    files = _files(model, revision, stored, str(index))
     vocabulary = Vocabulary(files, load_tokenizer(files))
-    spec = filter or (own.filter if own else default_filter(files, resolve(files)))
-    made = _made(spec, vocabulary, store if filter is None else None)
-    kept = _kept_columns(spec, made)
+    spec = filter or (stored.filter if stored else default_filter(files, resolve(files)))
+    fitted = _made(spec, vocabulary, store if filter is None else None)
+    kept_columns = _kept_columns(spec, fitted)
     if corpus is None:
         texts = _chunks(store)
     else:
@@ -192,7 +192,7 @@ def spectrum(
         model=files.name,
         source=str(index if corpus is None else corpus),
         filter=spec,
-        dim=vocabulary.hidden if made is None else made.dim,
+        dim=vocabulary.hidden if fitted is None else fitted.dim,
         n_texts=counts.n_texts,
         n_tokens=int(counts.tokens.sum()),
         n_distinct=int(np.count_nonzero(counts.tokens)),
@@ -201,9 +201,10 @@ def spectrum(
         seed=seed,
         fit=float(np.corrcoef(read, log_p)[0, 1]),
         values=vocabulary.spectrum.values,
-        kept=kept,
+        kept=kept_columns,
         groups=tuple(
-            _group(name, ids, vocabulary, average, log_p=log_p, read=read, kept=kept) for name, ids in groups.items()
+            _group(name, ids, vocabulary, average, log_p=log_p, read=read, kept=kept_columns)
+            for name, ids in groups.items()
         ),
     )
 
@@ -212,7 +213,7 @@ def parts_of(changes: Doubles, kept: tuple[int, ...] | None) -> tuple[SpectrumPa
     """The shares of Σ|Δ| (d,) at both edges, in the middle half, and in what a filter leaves out.
 
     >>> [(p.name, p.n_directions, p.share) for p in parts_of(np.array([-0.5, 0.25, -0.25, 0.0]), (1, 2))][-3:]
-    [('last 5 %', 1, 0.0), ('last 1 %', 1, 0.0), ('left out by the filter', 2, 0.5)]
+    [('last 5 %', 1, 0.0), ('last 1 %', 1, 0.0), ('dropped by the filter', 2, 0.5)]
     """
     sizes = np.abs(changes)
     d = sizes.size
@@ -221,7 +222,7 @@ def parts_of(changes: Doubles, kept: tuple[int, ...] | None) -> tuple[SpectrumPa
     named["middle half"] = sizes[d // 4 : d - d // 4]
     named |= {f"last {edge} %": sizes[d - n :] for edge, n in reversed(list(zip(_EDGES, widths, strict=True)))}
     if kept is not None:
-        named["left out by the filter"] = np.delete(sizes, list(kept))
+        named["dropped by the filter"] = np.delete(sizes, list(kept))
     return tuple(SpectrumPart(name, part.size, float(part.sum() / sizes.sum())) for name, part in named.items())
 
 
@@ -270,7 +271,9 @@ def _chunks(store: Store | None) -> Iterator[str]:
             at += len(texts)
 
 
-def _chosen(counts: Counts, vocabulary: Vocabulary, size: int, seed: int, source: str) -> dict[str, NDArray[np.int64]]:
+def _chosen(
+    counts: TokenCounts, vocabulary: Vocabulary, size: int, seed: int, source: str
+) -> dict[str, NDArray[np.int64]]:
     seen = np.flatnonzero(counts.tokens)
     if not seen.size:
         raise CorpusError("there is no text in it to count tokens of", "name a corpus with documents", where=source)

@@ -34,7 +34,7 @@ class TokenLogit:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class TokenCounts:
     """How often each token occurs in some texts.
 
     Attributes:
@@ -95,7 +95,7 @@ class Vocabulary:
             for row, of_row in zip(ids, logits, strict=True)
         ]
 
-    def count(self, texts: Iterable[str]) -> Counts:
+    def count(self, texts: Iterable[str]) -> TokenCounts:
         """Count the tokens of texts, streaming; special tokens are never counted, however a text spells them."""
         counted = np.zeros(self.head.shape[0], dtype=np.int64)
         n_texts = 0
@@ -104,7 +104,7 @@ class Vocabulary:
             for ids in self._tokenizer.ids(batch):
                 found = np.asarray(ids, dtype=np.int64)
                 counted += np.bincount(found[found < counted.size], minlength=counted.size)
-        return Counts(counted, n_texts)
+        return TokenCounts(counted, n_texts)
 
 
 def visible(name: str) -> str:

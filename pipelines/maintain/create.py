@@ -14,7 +14,7 @@ from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.options import INDEX_OPTIONS, build_options
 from ragidx.pipelines.ingest.resolve import resolve
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 
 def create(path: Path, dim: int | None, options: Mapping[str, Any], *, exist_ok: bool) -> None:
@@ -36,7 +36,7 @@ def create(path: Path, dim: int | None, options: Mapping[str, Any], *, exist_ok:
                     f"remove `{name}`; the dimensions of encoded texts are `filter=ragidx.FilterSpec(dim={dim})`",
                     where="`dim`",
                 )
-        with IndexWriter(path, dim, **options) as writer:
+        with RowWriter(path, dim, **options) as writer:
             writer.commit()
         return
     resolved = resolve(path, build_options("create", **options))

@@ -15,11 +15,10 @@ import bisect
 import contextlib
 import dataclasses
 import difflib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,15 +26,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import BusyError, QueryError, lone_surrogate, printable
-from ragidx.corpora.spec import Json
 from ragidx.indexer.specs import holds_precomputed
-from ragidx.indexer.store.lookup import program_ids
-from ragidx.indexer.store.source_list import SOURCES, owner_of, sources_of
+from ragidx.indexer.store.rows import COLUMNS
+from ragidx.indexer.store.source_list import PROGRAM, SOURCES, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.writer import StoreWriter
-from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
+from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids, note_deleted
 from ragidx.retriever.where.masks import matching_rows, parse_for
+
+Missing: TypeAlias = Literal["error", "skip"]
 
 _SHOWN = 10
 _COMPARED = 1_000  # ids on each side of a wrong one; comparing 200,000 takes 20 s
@@ -80,6 +80,7 @@ def delete(
     *,
     ids: Sequence[str] = (),
     where: str | None = None,
+    missing: Missing = "error",
     dry_run: bool = False,
 ) -> DeleteReport:
     """Delete documents of a corpus, or rows of precomputed vectors; all in one commit or none.
@@ -89,6 +90,7 @@ def delete(
         ids: ids of documents; of precomputed vectors, also of rows. One that is both is the document's.
         where: a condition as in a query. Of precomputed vectors just the rows that fulfil it go; a document of a corpus
             goes whole if one of its chunks does. With ids, only what is theirs and fulfils it.
+        missing: whether an id that the index does not have is an error or left out.
         dry_run: say what would be deleted, and leave the index as it is.
 
     Raises:
@@ -98,21 +100,21 @@ def delete(
     """
     if isinstance(ids, str):
         raise TypeError("expected a list of ids, got one string")
-    if not ids and where is None:
-        raise QueryError("nothing says what to delete", "give `ids` or `where`")
     store = Store.open(index)
     if dry_run:
-        return _choose(store, ids, where)[1]
-    masks, report = _choose(store, ids, where)
+        return chosen(store, ids, where, missing)[1]
+    masks, report, owners = chosen(store, ids, where, missing)
     blobs = {name: store.blob(name) for name in store.manifest.files}
-    of_program = program_ids(store)
-    of_sources = [name for name in report.every if name not in of_program]
-    if of_sources:
-        blobs[DELETED_FILE] = deleted_file(deleted_ids(blobs.get(DELETED_FILE)) | set(of_sources))
+    notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
+    if not holds_precomputed(store.manifest.spec):
+        gone = zip(report.every, owners, strict=True)
+        notes[SOURCES] = note_deleted(blobs, sources_of(notes, store.path), gone)
+    elif report.every:
+        deleted = deleted_ids(blobs.get(DELETED_FILE)).get(PROGRAM, set())
+        blobs[DELETED_FILE] = deleted_file({PROGRAM: deleted.union(report.every)})
     with writer_of(index, store, blobs) as writer:
         for number, mask in enumerate(masks):
             writer.delete_rows((number, first, count) for first, count in _runs(mask))
-        notes = _notes(store, index, of_sources)
         manifest = writer.commit(notes, max(0, report.n_documents_left - report.n_documents))
     return dataclasses.replace(
         report,
@@ -121,15 +123,6 @@ def delete(
         n_documents_left=manifest.n_documents,
         n_chunks_left=manifest.n_chunks,
     )
-
-
-def _notes(store: Store, index: str | Path, gone: Sequence[str]) -> dict[str, Json]:
-    """Those of the committed state, with what the sources have now."""
-    notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
-    entries = sources_of(notes, Path(index), store.manifest.n_documents)
-    owners = Counter(owner.name for doc_id in gone if (owner := owner_of(entries, doc_id)) is not None)
-    left = (dataclasses.replace(one, n_documents=max(0, one.n_documents - owners[one.name])) for one in entries)
-    return notes | ({SOURCES: [entry.to_json() for entry in left]} if SOURCES in notes else {})
 
 
 @contextlib.contextmanager
@@ -155,12 +148,19 @@ def writer_of(index: str | Path, store: Store, blobs: Mapping[str, bytes]) -> It
         yield writer
 
 
-def _choose(store: Store, ids: Sequence[str], where: str | None) -> tuple[list[NDArray[np.bool_]], DeleteReport]:
-    """What ids and condition mean in this index: for each segment a mask (rows,) of what goes, and the report of it.
+def chosen(
+    store: Store, ids: Sequence[str], where: str | None, missing: Missing = "error"
+) -> tuple[list[NDArray[np.bool_]], DeleteReport, list[int]]:
+    """What ids and condition mean in this index.
+
+    Returns:
+        For each segment a mask (rows,) of what goes; the report of it; the owner of each document that is touched.
 
     Raises:
         QueryError: as `delete`.
     """
+    if not ids and where is None:
+        raise QueryError("nothing says what to delete", "give `ids` or `where`")
     is_given = holds_precomputed(store.manifest.spec)
     alive = _joined(
         [
@@ -172,7 +172,7 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> tuple[list[N
     documents, document = column.dictionary, column.indices.to_numpy()
     chosen = alive if where is None else alive & _joined(matching_rows(store, parse_for(store, where)))
     if ids:
-        chosen = chosen & _rows_of(store, ids, documents, document, alive, is_given=is_given)
+        chosen = chosen & _rows_of(store, ids, documents, document, alive, missing, is_given=is_given)
     n_matched = int(chosen.sum())
     n_alive = np.bincount(document[alive], minlength=len(documents))
     n_chosen = np.bincount(document[chosen], minlength=len(documents))
@@ -183,7 +183,9 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> tuple[list[N
     n_whole = int((n_chosen[touched] == n_alive[touched]).sum())
     ends = np.cumsum([segment.entry.rows for segment in store.segments])[:-1]
     manifest = store.manifest
-    return np.split(chosen, ends) if store.segments else [], DeleteReport(
+    owners = np.zeros(len(documents), np.int32)
+    owners[document[alive]] = _column(store, "owner").to_numpy()[alive]
+    report = DeleteReport(
         n_documents=n_whole,
         n_documents_partly=len(touched) - n_whole,
         n_chunks=int(chosen.sum()),
@@ -195,6 +197,7 @@ def _choose(store: Store, ids: Sequence[str], where: str | None) -> tuple[list[N
         n_chunks_left=manifest.n_chunks,
         every=tuple(_column(store, "chunk_id").filter(pa.array(chosen)).to_pylist() if is_given else names),
     )
+    return np.split(chosen, ends) if store.segments else [], report, owners[touched].tolist()
 
 
 def _rows_of(
@@ -203,6 +206,7 @@ def _rows_of(
     documents: Any,
     document: NDArray[np.int64],
     alive: NDArray[np.bool_],
+    missing: Missing,
     *,
     is_given: bool,
 ) -> NDArray[np.bool_]:
@@ -214,6 +218,7 @@ def _rows_of(
         documents: the ids of all documents, those without a row that is alive too.
         document: (rows,) the number of each row's among them.
         alive: (rows,).
+        missing: as in `delete`.
         is_given: whether a row can be deleted by its own id.
 
     Raises:
@@ -222,14 +227,14 @@ def _rows_of(
     is_there = np.bincount(document[alive], minlength=len(documents)) > 0
     named = is_there & _is_in(documents, ids)
     found = {documents[number].as_py() for number in np.flatnonzero(named).tolist()}
-    missing = sorted(set(ids) - found)
-    if not missing:
+    others = sorted(set(ids) - found)
+    if not others:
         return named[document]
     chunks = _column(store, "chunk_id").combine_chunks()
-    of_chunks = alive & _is_in(chunks, missing)
+    of_chunks = alive & _is_in(chunks, others)
     owners = {chunks[place].as_py(): documents[document[place]].as_py() for place in np.flatnonzero(of_chunks).tolist()}
-    unknown = [name for name in missing if name not in owners]
-    if unknown:
+    unknown = [name for name in others if name not in owners]
+    if unknown and missing == "error":
         known = [name for name, there in zip(documents.to_pylist(), is_there.tolist(), strict=True) if there]
         near = _nearest(unknown[0], known)
         more = f", and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
@@ -239,9 +244,10 @@ def _rows_of(
             _NOTHING_DELETED,
             where="`ids`",
         )
-    if not is_given:
+    if owners and not is_given:
+        name = min(owners)
         raise QueryError(
-            f"'{missing[0]}' is a chunk of the document '{owners[missing[0]]}'",
+            f"'{name}' is a chunk of the document '{owners[name]}'",
             "documents of a corpus go whole: give the document's id; nothing was deleted",
             where="`ids`",
         )
@@ -257,9 +263,9 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
 
 
 def _column(store: Store, name: str) -> Any:
-    """A column of all segments, as one ChunkedArray of large_string."""
-    parts = [segment.columns([name]).column(0).cast(pa.large_string()) for segment in store.segments]
-    return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.large_string())
+    """A column of all segments, as one ChunkedArray."""
+    parts = [segment.columns([name]).column(0) for segment in store.segments]
+    return pa.chunked_array([chunk for part in parts for chunk in part.chunks], COLUMNS.field(name).type)
 
 
 def _joined(masks: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:

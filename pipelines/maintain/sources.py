@@ -10,11 +10,10 @@ from pathlib import Path
 
 from ragidx.corpora.errors import QueryError
 from ragidx.corpora.spec import Json
-from ragidx.indexer.digests import as_digests, digest
-from ragidx.indexer.store.source_list import SOURCES, SourceEntry, owner_of, sources_of
+from ragidx.indexer.store.source_list import SOURCES, SourceEntry, sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import ROLLED_BACK
-from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids, document_ids
+from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
 from ragidx.pipelines.maintain.delete import writer_of
 
 
@@ -25,7 +24,7 @@ def sources(index: str | Path = "ragidx-index") -> tuple[SourceEntry, ...]:
         IndexFormatError: there is no index, or it is damaged.
     """
     manifest = Store.open(index).manifest
-    return sources_of(manifest.notes, Path(index), manifest.n_documents)
+    return sources_of(manifest.notes, Path(index))
 
 
 def remove(name: str, index: str | Path = "ragidx-index") -> int:
@@ -45,23 +44,20 @@ def remove(name: str, index: str | Path = "ragidx-index") -> int:
     """
     store = Store.open(index)
     manifest = store.manifest
-    entries = sources_of(manifest.notes, Path(index), manifest.n_documents)
+    entries = sources_of(manifest.notes, Path(index))
     chosen = next((entry for entry in entries if entry.name == name), None)
     if chosen is None:
         names = [entry.name for entry in entries]
         near = "".join(f"; did you mean '{one}'?" for one in difflib.get_close_matches(name, names, n=1))
         raise QueryError(f"the index has no source '{name}'{near}", "`ragidx sources` lists them", where="`name`")
 
-    def is_own(doc_id: str) -> bool:
-        return owner_of(entries, doc_id) == chosen
-
     blobs = {blob: store.blob(blob) for blob in manifest.files}
-    if DELETED_FILE in blobs:
-        blobs[DELETED_FILE] = deleted_file([one for one in deleted_ids(blobs[DELETED_FILE]) if not is_own(one)])
+    deleted = deleted_ids(blobs.get(DELETED_FILE))
+    if deleted.pop(chosen.number, None):
+        blobs[DELETED_FILE] = deleted_file(deleted)
     with writer_of(index, store, blobs) as writer:
         known = writer.known_documents()
-        others = [doc_id for doc_id in document_ids(store) if not is_own(doc_id)]
-        known.keep_all(as_digests([digest(doc_id) for doc_id in others]))
+        known.keep_all(known.of([entry.number for entry in entries if entry != chosen]))
         n_removed = writer.delete_others()
         left: list[Json] = [entry.to_json() for entry in entries if entry != chosen]
         notes = {note: value for note, value in manifest.notes.items() if note != ROLLED_BACK}

@@ -9,29 +9,31 @@ exception for, or by a kill, is not in the index; what a kill left encoded is in
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ragidx.corpora.errors import CorpusError, SpecError, lone_surrogate, printable
+from ragidx.corpora.errors import CorpusError, QueryError, SpecError, lone_surrogate, printable
+from ragidx.corpora.language import LANGUAGE
 from ragidx.corpora.limits import MIB
 from ragidx.corpora.records import Document
 from ragidx.corpora.spec import Json
 from ragidx.indexer.arrays import Floats
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.rows import kind_of
-from ragidx.indexer.store.source_list import SOURCES, owner_of, sources_of
+from ragidx.indexer.store.source_list import PROGRAM, SOURCES, SourceEntry, sources_of
 from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.corpus import chunker_of
 from ragidx.pipelines.ingest.encode import WINDOW_CHARS, WINDOW_CHUNKS
-from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_ids
+from ragidx.pipelines.ingest.removal import note_deleted
 from ragidx.pipelines.ingest.workers.chunks import Cutter, Item, program_draft
+from ragidx.pipelines.maintain.delete import Missing, chosen
 from ragidx.retriever.searcher import Searcher
 
 MAX_TEXT_CHARS = 64 * MIB
@@ -66,8 +68,11 @@ class Batch:
         state, self._open, self._failed = self._state, True, False
         self._kinds: dict[str, str] = {}  # of fields that the index did not have
         self._documents = self._writer.known_documents()
-        self._cutter = Cutter(lambda: chunker_of(state.encoder, state.spec.chunk), language=False)
-        self._gone: list[str] = []  # documents of sources that were deleted
+        self._cutter = Cutter(
+            lambda: chunker_of(state.encoder, state.spec.chunk), language=bool(state.store.manifest.notes.get(LANGUAGE))
+        )
+        self._gone: list[tuple[str, int]] = []  # documents that were deleted, and their owners
+        self._changed: set[str] = set()  # documents of this batch: a condition does not see them
 
     def __enter__(self) -> Self:
         return self
@@ -103,21 +108,41 @@ class Batch:
         self._write(list(itertools.chain(*window.values())))
         self._failed = is_whole
 
-    def delete(self, ids: Sequence[str], *, missing: str = "error") -> None:
-        """Delete documents by id; a program's for good, one of a source until `build` with `restore`.
+    def add_vectors(self, ids: Iterable[str | int], vectors: ArrayLike, **more: object) -> NoReturn:
+        """Of an index of given vectors.
 
         Raises:
-            CorpusError: the index has no such document, and `missing` is `error`.
+            SpecError: always.
+        """
+        where = str(self._state.store.path)
+        raise SpecError("the index holds encoded texts", "give it documents: `add`", where=where)
+
+    def delete(self, ids: Sequence[str] | None = None, *, where: str | None = None, missing: Missing = "error") -> None:
+        """Delete documents; a program's for good, one of a source until `build` with `restore`.
+
+        Args:
+            ids: of documents, those of this batch too.
+            where: a condition, asked of what the index held before the batch. With ids, only what is theirs.
+            missing: whether an id that the index does not have is an error or left out.
+
+        Raises:
+            QueryError: the index has no such document, or the condition is wrong.
         """
         self._check_open()
         if isinstance(ids, str):
             raise TypeError("expected a list of ids, got one string")
-        unknown = [name for name in ids if name not in self._documents]
+        if ids is None and where is None:
+            raise QueryError("nothing says what to delete", "give `ids` or `where`")
+        unknown = [name for name in ids or () if name not in self._documents]
         if unknown and missing == "error":
-            raise CorpusError(f"the index has no document '{printable(unknown[0])}'", "ids are those that queries show")
-        for name in ids:
+            name, hint = printable(unknown[0]), "ids are those that queries show"
+            raise QueryError(f"the index has no document '{name}'", hint, where="`ids`")
+        if where is not None:
+            report = chosen(self._state.store, ids or (), where, "skip")[1]
+            ids = [name for name in report.every if name not in self._changed]
+        for name in ids or ():
             if name in self._documents:
-                self._gone += [] if self._documents.is_of_program(name) else [name]
+                self._gone.append((name, self._documents.owner(name) or PROGRAM))
                 self._writer.delete_document(name)
                 self.n_deleted += 1
 
@@ -128,13 +153,8 @@ class Batch:
             raise ValueError("a change of this batch failed, so none of it is committed; begin another one")
         base = self._state.store.manifest
         notes: dict[str, Json] = {}
-        entries = sources_of(base.notes, self._state.store.path, base.n_documents)
-        if self._gone:
-            blobs = self._writer.blobs
-            blobs[DELETED_FILE] = deleted_file(deleted_ids(blobs.get(DELETED_FILE)) | set(self._gone))
-            owners = [owner_of(entries, name) for name in self._gone]
-            left = [dataclasses.replace(one, n_documents=one.n_documents - owners.count(one)) for one in entries]
-            notes = {SOURCES: [entry.to_json() for entry in left]}
+        if any(owner != PROGRAM for _, owner in self._gone):
+            notes = {SOURCES: note_deleted(self._writer.blobs, self._sources(), self._gone)}
         kept = {name: note for name, note in base.notes.items() if name != ROLLED_BACK}
         n_documents = base.n_documents + self.n_added - self.n_deleted
         self._writer.commit({**kept, **notes}, n_documents)
@@ -152,9 +172,10 @@ class Batch:
     def _items(self, document: Document) -> list[Item]:
         """The chunks of a document that is new or changed; none of one that is as before."""
         draft, had = program_draft(document, self._cutter), self._documents.get(document.id)
-        if had is not None and not self._documents.is_of_program(document.id):
+        if owner := self._documents.owner(document.id):
+            source = next((f"the source '{one.name}'" for one in self._sources() if one.number == owner), "a source")
             raise CorpusError(
-                f"the document is one of {self._owner(document.id)}, and cannot be a program's too",
+                f"the document is one of {source}, and cannot be a program's too",
                 "give it another id, or delete that one from its source",
                 where=printable(document.id),
             )
@@ -168,12 +189,11 @@ class Batch:
             self._writer.delete_document(document.id)
         self.n_changed += had is not None
         self.n_added += had is None
+        self._changed.add(document.id)
         return items
 
-    def _owner(self, doc_id: str) -> str:
-        manifest = self._state.store.manifest
-        found = owner_of(sources_of(manifest.notes, self._state.store.path, manifest.n_documents), doc_id)
-        return "a source" if found is None else f"the source '{found.name}'"
+    def _sources(self) -> tuple[SourceEntry, ...]:
+        return sources_of(self._state.store.manifest.notes, self._state.store.path)
 
     def _check(self, document: Document) -> None:
         """Whether an index can hold the document."""

@@ -301,18 +301,18 @@ def _held(rows: int, n_new: int, dim: int, hidden: int, mean_text: int) -> int:
 def _of_type(options: IndexOptions, parts: Sequence[int], dim: int, beside: int, base: int) -> TypeFootprint:
     """Of what is made first; where nothing fits, of what would be without a limit."""
     try:
-        made, fits = recipes(options, parts, dim), True
+        chosen, fits = recipes(options, parts, dim), True
     except SpecError:
-        made, fits = recipes(dataclasses.replace(options, max_memory=None), parts, dim), False
-    prints = [footprint_of(one, part, padded(dim)) for part, one in zip(parts, made, strict=True)]
-    search_bytes = sum(one.memory_bytes for one in prints)
+        chosen, fits = recipes(dataclasses.replace(options, max_memory=None), parts, dim), False
+    prints = [footprint_of(item, part, padded(dim)) for part, item in zip(parts, chosen, strict=True)]
+    search_bytes = sum(item.memory_bytes for item in prints)
     return TypeFootprint(
         options.index_type,
         INDEX_TYPES.get(options.index_type, "a factory string"),
-        beside + sum(one.disk_bytes for one in prints),
+        beside + sum(item.disk_bytes for item in prints),
         search_bytes,
-        base + max((one.build_bytes for one in prints), default=0),
-        all(one is None for one in made),
+        base + max((item.build_bytes for item in prints), default=0),
+        all(item is None for item in chosen),
         fits and (options.max_memory is None or search_bytes <= options.max_memory),
-        str(made[0] or FLAT) if made else FLAT,
+        str(chosen[0] or FLAT) if chosen else FLAT,
     )

@@ -205,10 +205,14 @@ class _Counts:
         progress.total_bytes = SAMPLE_BYTES if is_sampled else total
         reader = self.reading.files(Cutter(self._chunker, language=False), self.ledger.skip, self._add_bytes)
         stored = self.resolved.stored
-        deleted = deleted_ids(self.resolved.blobs().get(DELETED_FILE)) if stored is not None else frozenset[str]()
-        decisions = Decisions(self.known.documents, deleted)
+        deleted = deleted_ids(self.resolved.blobs().get(DELETED_FILE)) if stored is not None else {}
+        read = [entry.number for entry in self.ledger.selection.selected]
+        decisions = Decisions(self.known.documents, read, deleted)
         walked, n_drawn, n_read = Counter(self.ledger.skips.counts), 0, 0
-        found = defaultdict[str, float](float)
+        found, of_program = defaultdict[str, float](float), Counter[str]()
+        if self.reading.options.rebuild:
+            for change in decisions.changes(self.reading.program_drafts(reader.cutter, self.ledger.skip)):
+                self._take(change, of_program)
         for source, drafts in reader.drafts(drawn):
             if is_sampled and n_drawn and n_read >= SAMPLE_BYTES:
                 break
@@ -220,11 +224,12 @@ class _Counts:
             n_drawn += source.size
         factor = max(1, total) / max(1, n_drawn) if is_sampled else 1.0
         self.share_read = n_read / total if is_sampled else 1.0
-        self.of = Counter({name: round(count * factor) for name, count in found.items()})
+        self.of = Counter({name: round(count * factor) for name, count in found.items()}) + of_program
         for reason, count in self.ledger.skips.counts.items():
             own = (count - walked[reason]) / self.share_read if self.share_read else 0
             self.of[f"skipped {reason}"] = round(walked[reason] + own)
-        self.reading.check_something_was_read(progress.n_documents, self.ledger.skips)
+        if self.ledger.selection.names:
+            self.reading.check_something_was_read(progress.n_documents, self.ledger.skips)
         self.read_seconds = (time.perf_counter() - started - self.load_seconds - self._count_seconds) / max(
             self.share_read, 1e-9
         )
@@ -251,7 +256,7 @@ class _Counts:
     def _take(self, change: Change, here: Counter[str]) -> None:
         self.ledger.change(change)
         self._n_chars += change.draft.n_chars
-        if change.kind in (Kind.KEPT_OUT, Kind.REPEATED):
+        if not change.is_cut and change.kind is not Kind.SAME:
             return
         here["documents"] += 1
         here[change.kind.value] += 1
@@ -295,7 +300,8 @@ def _n_removed(resolved: Resolved, reading: Reading, ledger: Ledger, known: Know
     if resolved.stored is None:
         return 0
     entries, names = ledger.selection.entries, ledger.selection.names
-    found = missing(resolved.stored, known.documents.others(), entries, names, ledger.unreadable)
+    known.documents.keep_all(known.documents.of([entry.number for entry in entries if entry.name not in names]))
+    found = missing(resolved.stored, known.documents, ledger.unreadable)
     if not reading.options.allow_removal:
         ledger.check_none_is_lost(entries)
         ledger.check_removal(found, reading.index)

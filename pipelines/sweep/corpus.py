@@ -23,7 +23,7 @@ from ragidx.indexer.encoders.embedder import Embedder
 from ragidx.indexer.encoders.protocol import Encoder
 from ragidx.indexer.filters.fitting import DocumentSample, Sample, lowest
 from ragidx.indexer.specs import FilterSpec
-from ragidx.pipelines.ingest.corpus import Reading, chunker_of
+from ragidx.pipelines.ingest.corpus import Reading, Root, chunker_of
 from ragidx.pipelines.ingest.encode import encode, too_long, windows, with_vector
 from ragidx.pipelines.ingest.fit_filter import document_sample
 from ragidx.pipelines.ingest.options import build_options
@@ -62,7 +62,8 @@ class CorpusSource(SweepSource):
         on_build: OnProgress | None = None,
     ) -> None:
         asked = build_options("sweep", filter="none", **options)
-        self._reading, self._resolved = Reading(corpus, out or folder, asked), resolve_against(asked)
+        roots = [Root(corpus, include=asked.include, exclude=asked.exclude)]
+        self._reading, self._resolved = Reading(corpus, out or folder, asked, roots), resolve_against(asked)
         self.name, self.spec = str(corpus), self._resolved.spec
         self.hidden = self.dim = self._resolved.encoder.hidden
         self.n_documents = 0

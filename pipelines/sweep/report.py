@@ -15,7 +15,7 @@ from typing import Any
 import ragidx
 from ragidx.indexer.ann.index_types import Effort
 from ragidx.indexer.specs import EncoderSpec, stored_encoder
-from ragidx.pipelines.evaluate.significance import RESAMPLES, Difference, Interval
+from ragidx.pipelines.evaluate.significance import RESAMPLES, Interval, MeanDifference
 
 MAX_LOSS = 0.01
 """Of nDCG@10: a width is recommended only where the 95 % interval of its difference lies above minus this."""
@@ -69,7 +69,7 @@ class SweepRow:
     batch: Times
     queries_per_s: float
     ndcg: Interval | None = None
-    against: Difference | None = None
+    against: MeanDifference | None = None
 
     def to_json(self) -> dict[str, Any]:
         """All fields; `against` with its verdict."""
@@ -113,14 +113,14 @@ class WordRow:
     build_seconds: float | None = None
     single: Times
     ndcg: Interval
-    against_lexical: Difference | None = None
-    against_best: Difference | None = None
+    against_lexical: MeanDifference | None = None
+    against_best: MeanDifference | None = None
 
     def to_json(self) -> dict[str, Any]:
         """All fields; each difference with its verdict."""
         fields = dataclasses.asdict(self)
         for name in ("against_lexical", "against_best"):
-            found: Difference | None = getattr(self, name)
+            found: MeanDifference | None = getattr(self, name)
             if found is not None:
                 fields[name]["verdict"] = found.verdict
         return fields

@@ -53,7 +53,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Widths:
+class WidthChoice:
     """Which widths are wanted; with neither, those of `TAUS`.
 
     Attributes:
@@ -118,7 +118,7 @@ def check_filters(names: Sequence[str]) -> None:
 
 
 def series_of(
-    source: SweepSource, names: Sequence[str] | None, widths: Widths, fields: Mapping[str, Any]
+    source: SweepSource, names: Sequence[str] | None, widths: WidthChoice, fields: Mapping[str, Any]
 ) -> list[Series]:
     """What is swept, without the reference.
 
@@ -171,7 +171,7 @@ def _check_model(names: Sequence[str], source: SweepSource) -> None:
         )
 
 
-def _check_none(widths: Widths, hidden: int) -> None:
+def _check_none(widths: WidthChoice, hidden: int) -> None:
     """Whether `none`, swept alone, has all the widths that are wanted."""
     if not (widths.dims or widths.taus):
         return
@@ -184,7 +184,7 @@ def _check_none(widths: Widths, hidden: int) -> None:
         )
 
 
-def _series(source: SweepSource, name: str, widths: Widths, fields: Mapping[str, Any], *, named: bool) -> Series:
+def _series(source: SweepSource, name: str, widths: WidthChoice, fields: Mapping[str, Any], *, named: bool) -> Series:
     """What is fitted leaves out widths that the sample is too poor for; all of them only where it was not named."""
     if name == "none":
         return Series(name, (source.hidden,), None, source.is_unit)

@@ -181,25 +181,25 @@ class SweepSource(ABC):
         given = self.given
         if queries is None:
             return self._held_out() if given is None else Questions(given, None, f"{len(given):,} without qrels")
-        asked = load_queries(queries)
-        if given is not None and len(given) != len(asked):
+        texts = load_queries(queries)
+        if given is not None and len(given) != len(texts):
             raise CorpusError(
-                f"there are {len(given):,} vectors and {len(asked):,} queries",
+                f"there are {len(given):,} vectors and {len(texts):,} queries",
                 "give a vector for each query, in the order of their file",
                 where=str(queries),
             )
         if qrels is None:
-            made = self.encode(list(asked.values())) if given is None else given
-            return Questions(made, None, f"{len(asked):,} without qrels")
-        found = load_qrels(qrels)
-        _check_judged(asked, found, qrels)
-        judged = {name: text for name, text in asked.items() if name in found}
-        rows = [row for row, name in enumerate(asked) if name in found]
+            vectors = self.encode(list(texts.values())) if given is None else given
+            return Questions(vectors, None, f"{len(texts):,} without qrels")
+        relevance = load_qrels(qrels)
+        _check_judged(texts, relevance, qrels)
+        judged = {name: text for name, text in texts.items() if name in relevance}
+        rows = [row for row, name in enumerate(texts) if name in relevance]
         return Questions(
             self.encode(list(judged.values())) if given is None else given[rows],
-            [found[name] for name in judged],
+            [relevance[name] for name in judged],
             f"{len(judged):,} that are judged",
-            tuple(self._missing(found, asked, qrels)),
+            tuple(self._missing(relevance, texts, qrels)),
             list(judged.values()),
         )
 
@@ -227,7 +227,7 @@ class SweepSource(ABC):
         vectors = self.rows(drawn)
         self._kept[drawn] = False
         chunks = "chunk that was" if count == 1 else "chunks that were"
-        return Questions(vectors, None, f"{count:,} {chunks} held out, as no queries were given")
+        return Questions(vectors, None, f"{count:,} {chunks} held out, as there are no queries")
 
 
 class IndexSource(SweepSource):
@@ -277,7 +277,7 @@ class IndexSource(SweepSource):
         """Of unit length, through the index's filter."""
         if self.encoder_spec is None:
             raise ModelError(
-                "the index holds precomputed vectors: no query in words can be encoded for it",
+                "the index holds precomputed vectors: it has no model that encodes a text query",
                 "give the vectors of the queries, in their order, with `query_vectors=FILE`; or name the model that "
                 "made them when the index is built: ragidx build --vectors FILE --model M --rebuild",
                 where=self.name,

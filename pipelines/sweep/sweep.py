@@ -22,7 +22,7 @@ from ragidx.pipelines.sweep.corpus import CorpusSource
 from ragidx.pipelines.sweep.files import check_out, write_out
 from ragidx.pipelines.sweep.grid import OnStage, Stages, Sweep
 from ragidx.pipelines.sweep.report import SweepReport
-from ragidx.pipelines.sweep.series import Widths, check_filters, fitted_sample, series_of
+from ragidx.pipelines.sweep.series import WidthChoice, check_filters, fitted_sample, series_of
 from ragidx.pipelines.sweep.source import IndexSource, SweepSource, evaluation_of
 
 _FILTER_FIELDS = ("offset", "seed", "sample", "topk")
@@ -74,7 +74,7 @@ def sweep(
         RagidxError: of the subclass that says what to do.
     """
     fields, made_with = _split(options)
-    wanted = Widths(tuple(dims or ()), tuple(taus or ()))
+    wanted = WidthChoice(tuple(dims or ()), tuple(taus or ()))
     types = [IndexOptions(name, target_recall) for name in dict.fromkeys(index_types)]
     check_filters(filters or ())
     asked, judged = (None if path is None else Path(path) for path in (queries, qrels))

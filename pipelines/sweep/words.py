@@ -15,6 +15,7 @@ import numpy as np
 
 from ragidx.indexer.ann.index_types import FLAT, IndexOptions, padded
 from ragidx.indexer.arrays import Doubles, Floats
+from ragidx.indexer.lexical.blocks import blocks
 from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
@@ -104,7 +105,7 @@ class Words:
         path = self._folder / "words.arrow"
         started = time.perf_counter()
         with temporary_room(path):
-            write_postings(path, [self._source.texts()], store.lexical.analyzer)
+            write_postings(path, blocks(((text, "") for text in self._source.texts()), store.lexical.analyzer))
         return WordRow(
             mode="lexical",
             bytes_per_chunk=n_bytes / self._source.n_rows,

@@ -1,1 +1,1 @@
-"""Precomputed vectors into an index: IndexWriter, build_vectors, and the model that answers questions."""
+"""Precomputed vectors into an index: RowWriter, build_vectors, and the model that answers questions."""

@@ -31,12 +31,12 @@ from ragidx.pipelines.ingest.options import (
     build_options,
     check_names,
 )
-from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, Queries, Skips, Teller
+from ragidx.pipelines.ingest.report import BuildReport, OnProgress, Progress, QueryModelCheck, Skips, Teller
 from ragidx.pipelines.ingest.workers.vectors import vector_reader
 from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample, compare, model_of_queries
 from ragidx.pipelines.vectors.rows import VectorRows
 from ragidx.pipelines.vectors.spec import check_given, spec_of_vectors
-from ragidx.pipelines.vectors.writer import DELETED, IndexWriter
+from ragidx.pipelines.vectors.writer import DELETED, RowWriter
 
 if TYPE_CHECKING:
     from ragidx.pipelines.ingest.resolve import Resolved
@@ -130,7 +130,7 @@ class _Build:
         self.report.encode_seconds = 0.0 if resolved is None else time.perf_counter() - asked
         with (
             cleaned_if_refused(self.index),
-            IndexWriter(
+            RowWriter(
                 self.index,
                 dim,
                 index_type=o.index_type,
@@ -174,10 +174,10 @@ class _Build:
         """The model of questions, where one is named."""
         return None if self.options.model is None else model_of_queries(self.index, old, self.options, width)
 
-    def _queries(self, spec: IndexSpec, check: _ModelCheck | None) -> Queries | None:
+    def _queries(self, spec: IndexSpec, check: _ModelCheck | None) -> QueryModelCheck | None:
         """What is reported of the model of questions; one that is named has to have made the vectors."""
         if check is None:
-            return None if spec.encoder is None else Queries(spec.encoder)
+            return None if spec.encoder is None else QueryModelCheck(spec.encoder)
         return check.last()
 
     def _batches(self, dim: int | None, read: Reader) -> Iterator[VectorBatch]:
@@ -194,7 +194,7 @@ class _Build:
             read=read,
         )
 
-    def _add(self, writer: IndexWriter, batch: VectorBatch, check: _ModelCheck | None) -> None:
+    def _add(self, writer: RowWriter, batch: VectorBatch, check: _ModelCheck | None) -> None:
         rows = VectorRows(batch.ids, batch.vectors, batch.texts, batch.metadata, batch.doc_ids)
         faults = writer.add_sound(rows)
         if check is not None:
@@ -251,7 +251,7 @@ class _ModelCheck:
             self._compare(is_last=False)
         self._sample.add(batch.ids, batch.texts, batch.vectors, without=faults)
 
-    def last(self) -> Queries:
+    def last(self) -> QueryModelCheck:
         """What the sample of all says.
 
         Raises:
@@ -259,7 +259,7 @@ class _ModelCheck:
         """
         return self._compare(is_last=True)
 
-    def _compare(self, *, is_last: bool) -> Queries:
+    def _compare(self, *, is_last: bool) -> QueryModelCheck:
         started = time.perf_counter()
         found = compare(self._resolved, self._sample, self._where, is_last=is_last)
         if found.n_checked:

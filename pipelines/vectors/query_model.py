@@ -26,7 +26,7 @@ from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import BuildOptions
-from ragidx.pipelines.ingest.report import Queries
+from ragidx.pipelines.ingest.report import QueryModelCheck
 from ragidx.pipelines.ingest.resolve import Resolved, resolve_against
 
 N_TEXTS = 32  # encoded again, at most
@@ -48,7 +48,7 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
     Args:
         index: the index folder.
         old: the state that is updated; None: a new index.
-        options: the model, and the `QUERY_OPTIONS` that were given.
+        options: the model, and the `QUERY_OPTIONS` that were passed.
         width: numbers of a stored vector.
 
     Raises:
@@ -86,8 +86,7 @@ def _other_width(resolved: Resolved, widths: Sequence[int], width: int, *, says_
         hint = f"say what was kept {kept or 'with `filter` and `filter.dim`, '}{hint}"
     with_filter = " with that filter" if says_filter else ""
     return SpecError(
-        f"'{name}' makes vectors of {' or '.join(f'{n:,}' for n in widths)} numbers{with_filter}, "
-        f"those that are given have {width:,}",
+        f"'{name}' makes vectors of {' or '.join(f'{n:,}' for n in widths)} numbers{with_filter}, these have {width:,}",
         hint,
         where="`model`",
     )
@@ -134,7 +133,7 @@ class TextSample:
         return np.stack([one.vector for one in self._drawn])
 
 
-def compare(resolved: Resolved, sample: TextSample, where: str, *, is_last: bool = True) -> Queries:
+def compare(resolved: Resolved, sample: TextSample, where: str, *, is_last: bool = True) -> QueryModelCheck:
     """Encode the texts again and compare: a model that did not make the vectors is refused.
 
     The median of the cosines must be 0.99, and closer to 1 where different texts are near each other, as those of
@@ -152,7 +151,7 @@ def compare(resolved: Resolved, sample: TextSample, where: str, *, is_last: bool
     """
     encoder = resolved.encoder_spec
     if not len(sample):
-        return Queries(encoder, 0)
+        return QueryModelCheck(encoder, 0)
     given = l2_normalize(sample.vectors[:, : resolved.dim()]).vectors
     made = resolved.embedder.embed_document(sample.texts)
     cosines = (given * made).sum(axis=1)
@@ -162,11 +161,11 @@ def compare(resolved: Resolved, sample: TextSample, where: str, *, is_last: bool
         n, near = len(sample), f", since different texts have {others:.4f} here" if needed > 1 - _FAR else ""
         raise SpecError(
             f"'{resolved.files.name}' did not make these vectors: of {n} text{'s' * (n > 1)} encoded again, the median "
-            f"cosine with what is given is {median:.4f} (least {least:.4f}), and {needed:.4f} is asked for{near}",
+            f"cosine with these vectors is {median:.4f} (least {least:.4f}), and {needed:.4f} is asked for{near}",
             f"name the model, `method`, `pooling` and `filter` that made them, or {_WITHOUT}",
             where=where,
         )
-    return Queries(encoder, len(sample), median, least)
+    return QueryModelCheck(encoder, len(sample), median, least)
 
 
 def _others(unit: NDArray[np.float32], texts: Sequence[str]) -> float:

@@ -1,7 +1,7 @@
 """Writing an index of precomputed vectors: rows in by id, one commit at the end.
 
-    with IndexWriter("index/", dim=384) as writer:
-        writer.add(ids, vectors, texts, metadata)      vectors (n, dim), of any length but zero
+    with RowWriter("index/", dim=384) as writer:
+        writer.add_vectors(ids, vectors, texts, metadata)      vectors (n, dim), of any length but zero
         writer.delete(["old"])
         writer.commit()
 
@@ -34,6 +34,7 @@ from ragidx.indexer.normalize import UnitRows, cut_rows, l2_normalize
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lookup import KnownRows, document_numbers
 from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.source_list import PROGRAM
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.endpoint import endpoint_note
@@ -51,7 +52,7 @@ DELETED = "deleted by hand"
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """What a commit of an `IndexWriter` did; all but `n_documents` count rows.
+    """What a commit of an `RowWriter` did; all but `n_documents` count rows.
 
     Attributes:
         generation: of the committed state.
@@ -71,7 +72,7 @@ class WriteReport:
     n_documents: int
 
 
-class IndexWriter:
+class RowWriter:
     """The one writer of an index of precomputed vectors, until `close`. A context manager.
 
     Rows that are broken are refused, and it goes on. Where writing fails, it takes nothing more: make another one.
@@ -86,6 +87,7 @@ class IndexWriter:
         made_by: what made the vectors, in your words; kept, and never looked up. "": the index's own.
         queries: the model that encodes questions, of `model_of_queries`; None: the index's own, else there is none.
         replace: the new state has only what this writer adds; the old one stays until then.
+        timeout: seconds to wait for another writer.
 
     Raises:
         SpecError: the index in the folder holds something else, or `dim` is not a width.
@@ -106,6 +108,7 @@ class IndexWriter:
         made_by: str = "",
         queries: Resolved | None = None,
         replace: bool = False,
+        timeout: float = 0.0,
     ) -> None:
         dim = _width(dim)
         self.path, self.dim = Path(path), dim
@@ -139,6 +142,7 @@ class IndexWriter:
             blobs=blobs,
             replace=replace,
             journal=False,
+            timeout=timeout,
         )
         self._notes = {} if queries is None else endpoint_note(queries)
         if not self._notes and old is not None and KEPT_AS in old.notes:
@@ -149,11 +153,11 @@ class IndexWriter:
         except BaseException:
             self._writer.close()
             raise
-        self._deleted = set(deleted_ids(blobs.get(DELETED_FILE)))
+        self._deleted = deleted_ids(blobs.get(DELETED_FILE)).get(PROGRAM, set())
         self._seen = DigestTable()
         self._n_seen = 0
         self._new_documents: list[NDArray[np.uint64]] = []
-        self._n_added = self._n_changed = self._n_unchanged = self._n_removed = 0
+        self.n_added = self.n_changed = self.n_unchanged = self.n_removed = 0
 
     def __enter__(self) -> Self:
         return self
@@ -163,7 +167,7 @@ class IndexWriter:
     ) -> None:
         self.close()
 
-    def add(
+    def add_vectors(
         self,
         ids: Iterable[str | int],
         vectors: ArrayLike,
@@ -174,7 +178,7 @@ class IndexWriter:
         """Add rows, or replace those of the same ids: all of them, or none where one is broken.
 
         Args:
-            ids: n, each once in the life of a writer.
+            ids: n, each once in a batch.
             vectors: (n, dim) numbers; brought to length 1.
             texts: n, shown with a hit; None: none.
             metadata: n, values by name, for conditions; None: none.
@@ -261,15 +265,15 @@ class IndexWriter:
             # What is known of a million rows takes 100 MB, which the making of an index had better use.
             self._known, self._seen, self._new_documents = KnownRows(), DigestTable(), []
             self._writer.blobs.pop(DELETED_FILE, None)
-            self._writer.blobs |= {DELETED_FILE: deleted_file(self._deleted)} if self._deleted else {}
+            self._writer.blobs |= {DELETED_FILE: deleted_file({PROGRAM: self._deleted})} if self._deleted else {}
             manifest = self._writer.commit({**self._notes, **(notes or {})}, n_documents)
         return WriteReport(
             generation=manifest.generation,
             committed=self._writer.base is None or manifest.generation != self._writer.base.generation,
-            n_added=self._n_added,
-            n_changed=self._n_changed,
-            n_unchanged=self._n_unchanged,
-            n_removed=self._n_removed,
+            n_added=self.n_added,
+            n_changed=self.n_changed,
+            n_unchanged=self.n_unchanged,
+            n_removed=self.n_removed,
             n_rows=manifest.n_chunks,
             n_documents=manifest.n_documents,
         )
@@ -317,9 +321,9 @@ class IndexWriter:
             self._new_documents.append(document_numbers(self._documents(rows, mine[fresh], places)))
         self._seen.extend(mine, np.arange(self._n_seen, self._n_seen + len(mine)))
         self._n_seen += len(mine)
-        self._n_changed += len(changed)
-        self._n_unchanged += int(same.sum())
-        self._n_added += len(places) - len(changed)
+        self.n_changed += len(changed)
+        self.n_unchanged += int(same.sum())
+        self.n_added += len(places) - len(changed)
 
     def _documents(self, rows: VectorRows, own: Digests, places: NDArray[np.int64]) -> Digests:
         """The documents of rows, by digest; `own` are those of their ids."""
@@ -328,7 +332,7 @@ class IndexWriter:
     def _remove(self, numbers: NDArray[np.int64]) -> int:
         with self._writer.whole():
             self._writer.delete_rows(self._known.drop(numbers))
-        self._n_removed += len(numbers)
+        self.n_removed += len(numbers)
         return len(numbers)
 
 

@@ -1,7 +1,7 @@
 """Which rows of an index a condition allows: the condition's fields are bound to the index's own columns.
 
 A condition is text, in the language of `ragidx.retriever.where.parser`; masks are bool (rows,), one a segment. Which
-rows are dead is not looked at here. `file.source`, the name of a document's source, follows from its id.
+rows are dead is not looked at here. `file.source`, the name of a document's source, follows from the column `owner`.
 
 A field of the metadata goes by its name. Where that is the name of something every chunk has, `doc_id` or `heading`,
 the name means what it means in a hit, and the field is `metadata.doc_id` or `metadata.heading`, as in a hit, too.
@@ -24,7 +24,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.retriever.where.parser import Condition, parse
 
 _STRING = "string"
-_DOC_ID, _SOURCE = "doc_id", "file.source"
+_DOC_ID, _SOURCE, _OWNER = "doc_id", "file.source", "owner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def schema_of(store: Store) -> dict[str, str]:
 
 def columns_of(store: Store) -> dict[str, str]:
     """The stored column of each metadata field that conditions can ask for."""
-    return {name: field.column for name, field in _fields(store).items() if field.column != _SOURCE}
+    return {name: field.column for name, field in _fields(store).items() if field.column != _OWNER}
 
 
 def parse_for(store: Store, where: str) -> Condition:
@@ -65,25 +65,20 @@ def matching_rows(store: Store, condition: Condition) -> list[NDArray[np.bool_]]
     columns = [fields[name].column for name in names]
     masks = []
     for segment in store.segments:
-        table = segment.columns([_DOC_ID if name == _SOURCE else name for name in columns] or [_DOC_ID])
-        for place, name in enumerate(columns):
-            if name == _SOURCE:
-                is_of_program = segment.columns(["whole"]).column(0).is_valid()
-                found = pc.if_else(is_of_program, None, _source_names(store, table.column(place)))
-                table = table.set_column(place, name, found)
+        table = segment.columns(columns or [_DOC_ID])
+        if _OWNER in columns:
+            place = columns.index(_OWNER)
+            table = table.set_column(place, _SOURCE, _source_names(store, table.column(place)))
         masks.append(condition.mask(table.rename_columns(names or [_DOC_ID])))
     return masks
 
 
-def _source_names(store: Store, doc_ids: Any) -> Any:
-    """The source of each row, by the prefix of its document's id."""
-    entries = sources_of(store.manifest.notes, store.path, store.manifest.n_documents)
-    bare = next((entry.name for entry in entries if not entry.prefix), None)
-    found = pa.chunked_array([pa.array([bare], pa.large_string()).take(pa.array(np.zeros(len(doc_ids), np.int64)))])
-    for entry in entries:
-        if entry.prefix:
-            found = pc.if_else(pc.starts_with(doc_ids, entry.prefix), entry.name, found)
-    return found
+def _source_names(store: Store, owners: Any) -> Any:
+    """The source of each row; null where a program added its document."""
+    entries = sources_of(store.manifest.notes, store.path)
+    numbers = pa.array([entry.number for entry in entries], pa.int32())
+    names = pa.array([entry.name for entry in entries], pa.large_string())
+    return pa.chunked_array([names.take(pc.index_in(owners.combine_chunks(), value_set=numbers))])
 
 
 def _fields(store: Store) -> dict[str, _Field]:
@@ -91,7 +86,7 @@ def _fields(store: Store) -> dict[str, _Field]:
     built_in: tuple[str, ...] = (
         ("doc_id",) if holds_precomputed(store.manifest.spec) else ("doc_id", "heading", _SOURCE)
     )
-    found = {name: _Field(name, _STRING) for name in built_in}
+    found = {name: _Field(_OWNER if name == _SOURCE else name, _STRING) for name in built_in}
     schema = store.manifest.schema
     for field in sorted(schema):
         name = field

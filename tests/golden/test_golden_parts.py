@@ -24,7 +24,7 @@ from ragidx.indexer.filters.filter import (
 )
 from ragidx.indexer.filters.filter import pca as fitted_pca
 from ragidx.indexer.filters.filter import whitening as fitted_whitening
-from ragidx.indexer.filters.fitting import Moments
+from ragidx.indexer.filters.fitting import EmbeddingMoments
 from ragidx.indexer.filters.logits import average_of_log_p, delta, top_logits
 from ragidx.indexer.filters.unembedding import find_unembedding, spectrum_of
 from ragidx.indexer.models.locate import locate
@@ -246,7 +246,7 @@ def test_golden_spectroscopy(case: Case) -> None:
 @pytest.mark.parametrize("case", cases("bert-whitening and pca"))
 def test_golden_whitening_and_pca(case: Case) -> None:
     expected, tolerance = case.expected, case.tolerance
-    moments = Moments.of(expected["fit"])
+    moments = EmbeddingMoments.of(expected["fit"])
     n = len(expected["fit"])
 
     whitened = fitted_whitening(moments, case.dim)(expected["new"])

@@ -37,7 +37,18 @@ class StoreKit:
     def rows(self, doc_id: str, texts: Sequence[str], **metadata: Scalar) -> list[Row]:
         doc_hash = self.hash("\0".join([*texts, repr(sorted(metadata.items()))]))
         return [
-            Row(f"{doc_id}:{n}-{n + 1}", doc_id, n, n + 1, text, f"{doc_id} > {n}", self.hash(text), doc_hash, metadata)
+            Row(
+                f"{doc_id}:{n}-{n + 1}",
+                doc_id,
+                n,
+                n + 1,
+                text,
+                f"{doc_id} > {n}",
+                self.hash(text),
+                doc_hash,
+                metadata,
+                owner=1,
+            )
             for n, text in enumerate(texts)
         ]
 

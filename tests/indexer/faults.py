@@ -11,10 +11,11 @@ for those that `Unreadable` fails.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -32,6 +33,12 @@ class Step:
     number: int
     call: str
     path: Path
+
+
+def turns(steps: Sequence[Step]) -> list[Step]:
+    """The first and the last of each run of the same calls on a file; between them it is only some bytes longer."""
+    runs = [list(run) for _, run in itertools.groupby(steps, key=lambda step: (step.call, step.path))]
+    return [step for run in runs for step in dict.fromkeys((run[0], run[-1]))]
 
 
 class Disk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import shutil
@@ -12,12 +13,20 @@ import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import ragidx
-from ragidx import BusyError, CorpusError, Document, Index, IndexFormatError, QueryError, SpecError
+from ragidx import (
+    BusyError,
+    ChunkSpec,
+    CorpusError,
+    Document,
+    FilterSpec,
+    Index,
+    IndexFormatError,
+    QueryError,
+)
 from ragidx.indexer.store.lock import Lock
 from ragidx.pipelines.cli.main import cli
 
@@ -28,7 +37,7 @@ WORDS = ["mill", "river", "lease", "bees", "lake", "tower", "letter", "copper", 
 
 @pytest.fixture
 def index(tmp_path: Path) -> Index:
-    return Index.create(tmp_path / "index", chunks=ragidx.ChunkSpec(size=16))
+    return Index.create(tmp_path / "index", chunks=ChunkSpec(size=16))
 
 
 @pytest.fixture
@@ -174,23 +183,9 @@ def test_documents_of_a_folder_and_of_a_program_live_side_by_side(folder: Path, 
     assert (index.count(), sorted(one.id for one in index.documents())) == (2, ["bees.txt", "faq-1"])
     assert [one.id for one in index.documents(source="docs")] == ["bees.txt"]
     index.compact(everything=True)
-    index.build(rebuild=True, sources=folder, chunks=ragidx.ChunkSpec(size=8))
+    index.build(rebuild=True, sources=folder, chunks=ChunkSpec(size=8))
     assert (index.spec.chunk.size, index.get(["faq-1"])[0].text) == (8, "Who signed the lease?")
     assert (index.remove_source("docs"), [one.id for one in index.documents()]) == (1, ["faq-1"])
-
-
-def test_an_index_holds_texts_or_vectors_and_the_wrong_one_names_the_other(index: Index, tmp_path: Path) -> None:
-    given = Index.create(tmp_path / "given", dim=3)
-    given.add_vectors(["a", "b"], np.eye(2, 3), texts=["one", "two"])
-
-    assert given.search(vector=[0, 1, 0], k=1)[0].chunk_id == "b"
-    with pytest.raises(SpecError, match="give it vectors: `add_vectors`"):
-        given.add([Document("a", "x")])
-    with pytest.raises(SpecError, match="give it documents: `add`"):
-        index.add_vectors(["a"], [[1.0]])
-    with pytest.raises(SpecError, match="there is an index already"):
-        Index.create(index.path)
-    assert Index.create(index.path, exist_ok=True).count() == 0
 
 
 def test_a_closed_index_and_a_path_that_is_none_are_errors(index: Index, tmp_path: Path) -> None:
@@ -222,49 +217,109 @@ def test_a_killed_add_loses_itself_alone(index: Index) -> None:
     assert index.add([Document("b", "The lake.")]) == 1
 
 
+PROGRAM_IDS = [*(f"d{number}" for number in range(8)), "papers/a.txt", "papers/p", "mill.txt"]
+FILES = ("docs/mill.txt", "docs/papers/a.txt", "papers/a.txt", "papers/b.txt")  # beside docs/bees.txt, which stays
+
+
+class Held:
+    """What an index should hold: owner and text by id; what was deleted by hand; the sources that it has."""
+
+    def __init__(self) -> None:
+        self.documents, self.deleted, self.sources = dict[str, tuple[str, str]](), set[tuple[str, str]](), ["docs"]
+
+    def read(self, root: Path, sources: list[str]) -> None:
+        """Build these sources."""
+        found = dict[str, tuple[str, str]]()
+        for source in sources:
+            for path in sorted((root / source).rglob("*.txt")):
+                doc_id = ("" if source == "docs" else "papers/") + path.relative_to(root / source).as_posix()
+                owner, _ = self.documents.get(doc_id, (source, ""))
+                if doc_id not in found and owner in sources and (source, doc_id) not in self.deleted:
+                    found[doc_id] = source, path.read_text()
+        self.documents = {name: one for name, one in self.documents.items() if one[0] not in sources} | found
+
+    def delete(self, ids: list[str]) -> None:
+        """Delete by hand."""
+        self.deleted |= {(owner, name) for name in ids if (owner := self.documents.pop(name)[0]) != "program"}
+
+    def add(self, documents: list[Document]) -> bool:
+        """Add a program's, unless one has the id of a file's."""
+        if any(self.documents.get(one.id, ("program", ""))[0] != "program" for one in documents):
+            return False
+        self.documents |= {one.id: ("program", one.text) for one in documents}
+        return True
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_any_sequence_of_changes_is_what_a_dictionary_holds(seed: int, folder: Path, tmp_path: Path) -> None:
-    draw, held = random.Random(seed), dict[str, Document]()
-    index = ragidx.build(folder, tmp_path / "index", chunks=ragidx.ChunkSpec(size=8))
+    draw, held, papers = random.Random(seed), Held(), tmp_path / "papers"
+    papers.mkdir()
+    index = ragidx.build(folder, tmp_path / "index", chunks=ChunkSpec(size=8))
     handles = [index, Index(index.path)]  # each change is made by one that may show an older state
-    states = {index.generation: dict(held)}
-    for step in range(24):
+    held.read(tmp_path, held.sources)
+    states = {index.generation: copy.deepcopy(held)}
+    for step in range(32):
         some = [
-            Document(f"d{draw.randrange(12)}", " ".join(draw.choices(WORDS, k=draw.randint(1, 40))), {"step": step})
-            for _ in range(draw.randint(1, 4))
+            Document(name, " ".join(draw.choices(WORDS, k=draw.randint(1, 40))), {"step": step})
+            for name in draw.sample(PROGRAM_IDS, draw.randint(1, 3))
         ]
-        gone = draw.sample(sorted(held), min(len(held), 2))
+        gone = draw.sample(sorted(set(held.documents) - {"bees.txt"}), min(len(held.documents) - 1, 2))
         index = draw.choice(handles)
-        match draw.choice(["add", "add", "delete", "batch", "build", "compact", "rollback"]):
+        match draw.choice(["add", "add", "delete", "batch", "build", "build", "source", "compact", "rollback"]):
             case "add":
-                index.add(some)
-                held |= {one.id: one for one in some}
+                if held.add(some):
+                    index.add(some)
+                else:
+                    with pytest.raises(CorpusError, match="cannot be a program's too"):
+                        index.add(some)
             case "delete" if gone:
                 index.delete(gone)
-                held = {name: one for name, one in held.items() if name not in gone}
+                held.delete(gone)
             case "batch":
+                free = [one for one in some if held.documents.get(one.id, ("program",))[0] == "program"]
                 with index.batch() as batch:
                     batch.delete(gone)
-                    batch.add(some)
-                held = {name: one for name, one in held.items() if name not in gone} | {one.id: one for one in some}
+                    batch.add(free)
+                held.delete(gone)
+                held.add(free)
             case "build":
-                (folder / "bees.txt").write_text(f"Bees dance {step}.")
-                index.build()
+                for name in draw.sample(FILES, 2):
+                    (tmp_path / name).unlink(missing_ok=True)
+                for name in draw.sample(FILES, 2):
+                    (tmp_path / name).parent.mkdir(exist_ok=True)
+                    (tmp_path / name).write_text(draw.choice(WORDS))
+                (papers / "c.txt").write_text(f"Wasps dance {step}.")
+                sources = draw.choice([held.sources, ["docs"]])
+                index.build([tmp_path / name for name in sources], allow_removal=True)
+                held.read(tmp_path, sources)
+            case "source" if "papers" in held.sources:
+                index.remove_source("papers")
+                held.sources = ["docs"]
+                held.documents = {name: one for name, one in held.documents.items() if one[0] != "papers"}
+                held.deleted = {one for one in held.deleted if one[0] != "papers"}
+            case "source" if any(papers.iterdir()):
+                index.add_source(papers)
+                held.sources = ["docs", "papers"]
+                held.read(tmp_path, ["papers"])
             case "compact":
                 index.compact(everything=True)
             case "rollback":
                 target = draw.choice([state.generation for state in index.history() if state.generation in states])
                 index.rollback(target)
-                held = dict(states[target])
+                held = copy.deepcopy(states[target])
         index.refresh()
-        states[index.generation] = dict(held)
-        of_folder = {one.id: one for one in index.documents(source="docs")}
-        assert {one.id: one for one in index.documents()} == of_folder | held
-        assert index.count() == len(held) + 2
+        states[index.generation] = copy.deepcopy(held)
+        found = {one.id: one for one in index.documents()}
+        assert {name: one.text for name, one in found.items()} == {n: text for n, (_, text) in held.documents.items()}
+        for source in held.sources:
+            own = {name for name, (owner, _) in held.documents.items() if owner == source}
+            assert {one.id for one in index.documents(source=source)} == own
+            assert own == set() or {one.name: one.n_documents for one in index.sources()}[source] == len(own)
+        assert index.count() == len(held.documents)
 
-    fresh = Index.create(tmp_path / "fresh", chunks=ragidx.ChunkSpec(size=8))
-    fresh.add([*held.values(), *(Document(one.id, one.text) for one in of_folder.values())])
+    fresh = Index.create(tmp_path / "fresh", chunks=ChunkSpec(size=8))
+    fresh.add([Document(one.id, one.text) for one in found.values()])
     for question in WORDS:
         ours, theirs = (one.search(question, k=5, mode="dense", fold=False) for one in (index, fresh))
         assert [(hit.chunk_id, hit.dense) for hit in ours] == [(hit.chunk_id, hit.dense) for hit in theirs]
@@ -274,7 +329,7 @@ def test_any_sequence_of_changes_is_what_a_dictionary_holds(seed: int, folder: P
 def test_an_index_that_another_one_replaced_shows_nothing_of_the_old_one(index: Index, tmp_path: Path) -> None:
     index.add([Document("a", "The mill stands by the river.")])
     shutil.rmtree(index.path)
-    other = Index.create(index.path, chunks=ragidx.ChunkSpec(size=16))
+    other = Index.create(index.path, chunks=ChunkSpec(size=16))
     other.add([Document("b", "Bees dance for each other.")])
     assert [one.id for one in index.info().segments] == [one.id for one in other.info().segments]
 
@@ -287,10 +342,58 @@ def test_an_index_that_another_one_replaced_shows_nothing_of_the_old_one(index: 
     assert {hit.doc_id for hit in index.search("bees")} == {"a", "b"}
 
 
+def test_an_index_of_a_program_alone_is_planned_rebuilt_and_fitted_as_one_of_files(index: Index) -> None:
+    index.add([Document(f"d{number}", " ".join(WORDS[number:] * 3)) for number in range(8)])
+
+    small = ChunkSpec(size=8)
+    plan = index.plan(rebuild=True, chunks=small)
+    report = index.build(rebuild=True, chunks=small)
+
+    assert (report.n_added, report.n_documents, index.count()) == (8, 8, 8)
+    assert (plan.n_documents, plan.n_chunks) == (8, report.n_chunks)
+    fitted = index.build(rebuild=True, chunks=small, filter=FilterSpec("pca", dim=4))
+    assert fitted.n_fitted == report.n_chunks
+    assert (index.spec.filter.name, index.build().n_unchanged) == ("pca", 8)
+
+
+def test_languages_are_named_in_a_program_s_documents_too(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("py3langid", reason="needs the extra 'language'")
+    index = ragidx.build(folder, tmp_path / "index")
+    index.add([Document("faq-1", "Who signed the lease of the old house by the river, and when was that?")])
+
+    index.build(language=True)
+    index.add(
+        [Document("faq-2", "Wer hat den Mietvertrag des alten Hauses am Fluss unterschrieben, und wann war das?")]
+    )
+
+    assert {
+        hit.doc_id: hit.metadata.get("language") for hit in index.search("lease", k=9, where="file.source is null")
+    } == {"faq-1": "en", "faq-2": "de"}
+    assert index.build(language=False).n_changed == 4
+    assert [one.metadata for one in index.get(["faq-1", "faq-2"])] == [{}, {}]
+
+
+def test_a_rebuild_of_a_damaged_index_loses_a_program_s_documents_only_if_told_to(folder: Path, tmp_path: Path) -> None:
+    index = ragidx.build(folder, tmp_path / "index")
+    index.add([Document("faq-1", "Who signed the lease?")])
+    index.close()
+    file = max(index.path.glob("segments/*/chunks.arrow"))
+    file.write_bytes(file.read_bytes()[:-1])
+
+    said = message_of(IndexFormatError, lambda: ragidx.build(folder, index.path, rebuild=True))
+    report = ragidx.build(folder, index.path, rebuild=True, allow_removal=True).report
+
+    assert said.startswith(f"{file}: a program's documents cannot be read: the file is damaged: ")
+    assert said.endswith(
+        "\n  hint: put the file back from a copy, or give `allow_removal=True` to build without these documents"
+    )
+    assert (report.n_documents, report.skipped) == (2, {"a program's documents cannot be read": 1})
+
+
 def test_the_command_adds_what_the_member_adds(index: Index, tmp_path: Path) -> None:
     lines = ['{"id": "a", "text": "The mill.", "n": 1}', "", '{"id": "b", "text": "# Lake", "markdown": true}']
     (tmp_path / "faq.jsonl").write_text("\n".join(lines))
-    other = Index.create(tmp_path / "other", chunks=ragidx.ChunkSpec(size=16))
+    other = Index.create(tmp_path / "other", chunks=ChunkSpec(size=16))
     other.add([Document("a", "The mill.", {"n": 1}), Document("b", "# Lake", markdown=True)])
 
     done = CliRunner().invoke(cli, ["add", str(tmp_path / "faq.jsonl"), "--index", str(index.path), "--json"])

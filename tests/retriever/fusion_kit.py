@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 from ragidx.retriever.fusion import Fusion, Scored, Widths, rank_hybrid, rank_lexical
 
 WORDS = ["mill", "river", "lease", "tower", "bees", "lake"]
@@ -32,11 +32,11 @@ class Corpus:
         """An index of it, with a segment from each cut to the next; the dead rows are deleted by the last commit."""
         ends = [*cuts, len(self.ids)]
         for start, end in zip([0, *cuts], ends, strict=True):
-            with IndexWriter(path, self.vectors.shape[1], stemmer="none", **options) as writer:
-                writer.add(self.ids[start:end], self.vectors[start:end], self.texts[start:end])
+            with RowWriter(path, self.vectors.shape[1], stemmer="none", **options) as writer:
+                writer.add_vectors(self.ids[start:end], self.vectors[start:end], self.texts[start:end])
                 writer.commit()
         if self.dead:
-            with IndexWriter(path, self.vectors.shape[1]) as writer:
+            with RowWriter(path, self.vectors.shape[1]) as writer:
                 writer.delete(sorted(self.dead))
                 writer.commit()
         return Store.open(path)

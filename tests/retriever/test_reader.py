@@ -16,7 +16,7 @@ from ragidx.corpora.errors import IndexFormatError, ModelError, QueryError, Spec
 from ragidx.indexer.writing import field_bounds
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.maintain.rewrite import shrink
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 from ragidx.retriever.query_vectors import read_query_vectors
 
 from ..raising import message_of
@@ -28,8 +28,8 @@ AXES = np.eye(4, dtype=np.float32)
 def index(tmp_path: Path) -> Path:
     """Four axes of four dimensions: `a`, `b` of one document, `c`, `d` of another; `n` is their number."""
     path = tmp_path / "index"
-    with IndexWriter(path, 4, made_by="hand") as writer:
-        writer.add(
+    with RowWriter(path, 4, made_by="hand") as writer:
+        writer.add_vectors(
             ["a", "b", "c", "d"], AXES, ["one", "two", None, "four"], [{"n": n} for n in range(4)], ["x", "x", "y", "y"]
         )
         writer.commit()
@@ -66,9 +66,9 @@ def test_a_condition_holds_for_vectors_too(reader: Index) -> None:
 
 
 def test_a_field_called_heading_is_one_like_any_other_where_there_are_no_headings(tmp_path: Path) -> None:
-    with IndexWriter(tmp_path / "index", 2) as writer:
+    with RowWriter(tmp_path / "index", 2) as writer:
         metadata = [{"heading": "h", "doc_id": "m"}, {"heading": "i", "doc_id": "n"}]
-        writer.add(["a", "b"], np.eye(2), metadata=metadata, doc_ids=["x", "y"])
+        writer.add_vectors(["a", "b"], np.eye(2), metadata=metadata, doc_ids=["x", "y"])
         writer.commit()
     reader = Index(tmp_path / "index")
 
@@ -103,8 +103,8 @@ def test_wide_query_vectors_are_cut_as_the_vectors_were_when_the_index_was_shrun
     chance = np.random.default_rng(seed)
     vectors, queries = chance.standard_normal((40, 12)), chance.standard_normal((5, 12))
     for name, width in (("wide", 12), ("cut", 5)):
-        with IndexWriter(tmp_path / name, width) as writer:
-            writer.add(range(40), vectors[:, :width])
+        with RowWriter(tmp_path / name, width) as writer:
+            writer.add_vectors(range(40), vectors[:, :width])
             writer.commit()
     shrink(tmp_path / "wide", dim=5)
     reader, other = Index(tmp_path / "wide"), Index(tmp_path / "cut")
@@ -127,14 +127,14 @@ def test_wide_query_vectors_are_cut_as_the_vectors_were_when_the_index_was_shrun
 @pytest.mark.parametrize(
     ("vector", "message"),
     [
-        ([1.0], "the query's vector has 1 numbers, those of the index have 2, and had 4 as they were given"),
+        ([1.0], "the query's vector has 1 numbers, those of the index have 2, and had 4 before they were cut"),
         ([0.0, 0.0, 1.0, 0.0], "the first 2 of 4 numbers of the query's vector are zero"),
         ([0.0] * 4, "the query's vector is zero"),
         ([0.0, 1.0, np.inf, 0.0], "the query's vector holds a number that is not finite"),
     ],
 )
 def test_a_wide_query_vector_that_cannot_be_cut_is_an_error(vector: list[float], message: str, index: Path) -> None:
-    with IndexWriter(index, 4) as writer:
+    with RowWriter(index, 4) as writer:
         writer.delete(["c", "d"])
         writer.commit()
     shrink(index, dim=2)
@@ -152,8 +152,8 @@ def test_documents_count_by_their_best_chunk(reader: Index) -> None:
 
 
 def test_a_width_compares_the_first_numbers_alone(index: Path) -> None:
-    with IndexWriter(index, 4) as writer:
-        writer.add(["near"], [[0.1, 0.0, 0.0, 0.9]])
+    with RowWriter(index, 4) as writer:
+        writer.add_vectors(["near"], [[0.1, 0.0, 0.0, 0.9]])
         writer.commit()
     reader = Index(index)
 
@@ -284,9 +284,9 @@ def test_an_id_that_the_index_does_not_have_is_an_error(reader: Index) -> None:
 def test_a_reader_is_a_snapshot_and_refresh_gives_the_newest(index: Path) -> None:
     old, new = Index(index), Index(index)
     assert not old.refresh()
-    with IndexWriter(index, 4) as writer:
+    with RowWriter(index, 4) as writer:
         writer.delete(["a"])
-        writer.add(["e"], [[1, 1, 0, 0]])
+        writer.add_vectors(["e"], [[1, 1, 0, 0]])
         writer.commit()
 
     assert new.refresh()
@@ -303,8 +303,8 @@ def test_refresh_sees_an_index_that_was_made_anew_with_the_same_number(index: Pa
     index.rename(tmp_path / "away")
     with pytest.raises(IndexFormatError, match="there is no such folder"):
         old.refresh()
-    with IndexWriter(index, 2) as writer:
-        writer.add(["only"], [[1, 1]])
+    with RowWriter(index, 2) as writer:
+        writer.add_vectors(["only"], [[1, 1]])
         writer.commit()
 
     assert (old.generation, old.searcher.dim) == (1, 4)
@@ -314,8 +314,9 @@ def test_refresh_sees_an_index_that_was_made_anew_with_the_same_number(index: Pa
 
 def test_a_question_that_has_to_be_encoded_is_an_error_that_names_the_way(index: Path) -> None:
     assert message_of(ModelError, lambda: Index(index).search("who?", mode="dense")) == (
-        f"{index}: the index holds precomputed vectors by 'hand': no question in words can be encoded for "
-        "it\n  hint: ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that made "
+        f"{index}: the index holds precomputed vectors by 'hand': it has no model that encodes a text "
+        "question\n"
+        "  hint: ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that made "
         "them when it is built: ragidx build --vectors FILE --model M --rebuild"
     )
 
@@ -348,8 +349,8 @@ def test_four_times_the_fields_take_about_four_times_as_long_to_read(
     seconds = []
     for count in (4_000, 16_000):
         folder = tmp_path / str(count)
-        with IndexWriter(folder, 2) as writer:
-            writer.add(["a"], [[1.0, 0.0]], metadata=[{f"k{number}": number for number in range(count)}])
+        with RowWriter(folder, 2) as writer:
+            writer.add_vectors(["a"], [[1.0, 0.0]], metadata=[{f"k{number}": number for number in range(count)}])
             writer.commit()
         start = time.process_time()
         hit = Index(folder).search_vectors([[1.0, 0.0]], k=1, where="k7 == 7")[0][0]

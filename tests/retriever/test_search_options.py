@@ -11,7 +11,7 @@ import pytest
 import ragidx
 from ragidx.corpora.errors import QueryError, SpecError
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 from ragidx.retriever.fusion import Fusion, Widths
 from ragidx.retriever.options import SearchOptions, Shape, search_options
 from ragidx.retriever.ranking import Queries, needs_vectors
@@ -21,8 +21,8 @@ from ragidx.retriever.where.conditions import Compare
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
     """Three rows of width 4, and no model that could encode a question."""
-    with IndexWriter(tmp_path / "index", dim=4) as writer:
-        writer.add(["a", "b", "c"], np.eye(3, 4), metadata=[{"year": 1}, {"year": 2}, {"year": 3}])
+    with RowWriter(tmp_path / "index", dim=4) as writer:
+        writer.add_vectors(["a", "b", "c"], np.eye(3, 4), metadata=[{"year": 1}, {"year": 2}, {"year": 3}])
         writer.commit()
     return tmp_path / "index"
 
@@ -76,8 +76,8 @@ def make(tmp_path: Path) -> Callable[..., Store]:
     """`make(lexical=False)`: an index of three rows with texts."""
 
     def call(texts: tuple[str | None, ...] = ("the mill", "lake", "bees"), **options: object) -> Store:
-        with IndexWriter(tmp_path / "made", 3, **options) as writer:  # type: ignore[arg-type]
-            writer.add(["a", "b", "c"], np.eye(3), list(texts))
+        with RowWriter(tmp_path / "made", 3, **options) as writer:  # type: ignore[arg-type]
+            writer.add_vectors(["a", "b", "c"], np.eye(3), list(texts))
             writer.commit()
         return Store.open(tmp_path / "made")
 
@@ -202,7 +202,7 @@ def test_a_vector_has_no_words(mode: str, make: Callable[..., Store]) -> None:
     with pytest.raises(QueryError) as fault:
         ragidx.Index(make().path).searcher.search_vectors(np.eye(3), mode=mode)  # type: ignore[arg-type]
 
-    assert str(fault.value) == f"`mode`: a vector has no words for {mode} search\n  hint: ask in words"
+    assert str(fault.value) == f"`mode`: a vector has no words for {mode} search\n  hint: ask with a text"
 
 
 def test_an_option_that_there_is_not_is_a_programs_mistake(make: Callable[..., Store]) -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import ragidx
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.vectors.writer import IndexWriter
-from ragidx.retriever.hit import Hit, Span
+from ragidx.pipelines.vectors.writer import RowWriter
+from ragidx.retriever.hit import DocumentSpan, Hit
 
 X = [[1.0, 0.0, 0.0]]
 
@@ -29,9 +29,9 @@ def make(
     path: Path, texts: list[str | None], doc_ids: list[str] | None = None, vectors: np.ndarray | None = None
 ) -> Index:
     """An index of rows `0`, `1`, ... with falling cosines, or of these vectors."""
-    with IndexWriter(path, 3, stemmer="none") as writer:
+    with RowWriter(path, 3, stemmer="none") as writer:
         given = falling(len(texts)) if vectors is None else vectors
-        writer.add(range(len(texts)), given, texts, doc_ids=doc_ids)
+        writer.add_vectors(range(len(texts)), given, texts, doc_ids=doc_ids)
         writer.commit()
     return Index(path)
 
@@ -54,7 +54,7 @@ def test_an_equal_passage_is_a_place_of_the_hit_before(tmp_path: Path) -> None:
     [folded], [whole] = reader.search_vectors(X, 3), reader.search_vectors(X, 3, fold=False)
 
     assert [(hit.rank, hit.chunk_id, hit.also) for hit in folded] == [
-        (1, "0", (Span("y", 0, 9),)),
+        (1, "0", (DocumentSpan("y", 0, 9),)),
         (2, "1", ()),
         (3, "3", ()),
     ]
@@ -296,7 +296,7 @@ def test_context_is_the_text_with_the_rows_of_its_document_around_it(tmp_path: P
 
 def test_rows_that_were_deleted_are_in_no_context(tmp_path: Path) -> None:
     make(tmp_path / "index", ["one", "two", "three", "four"], ["x"] * 4)
-    with IndexWriter(tmp_path / "index", 3) as writer:
+    with RowWriter(tmp_path / "index", 3) as writer:
         writer.delete(["1"])
         writer.commit()
 

@@ -32,16 +32,16 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
     if ending in _LIBRARIES and importlib.util.find_spec(_LIBRARIES[ending]) is None:
         raise UnreadableError(_MISSING)
     try:
-        found = _converted(str(path), ending, limits)
+        converted = _converted(str(path), ending, limits)
     except (MemoryError, UnreadableError):
         raise
     except Exception as fault:  # the libraries raise anything
         check_machine(fault, path.name)
         raise UnreadableError(_reason(fault)) from fault
-    data = found.text.encode("utf-8", "replace")
+    data = converted.text.encode("utf-8", "replace")
     if len(data) > limits.office_text_bytes:
         raise UnreadableError(f"converts to more than {shown_bytes(limits.office_text_bytes)} of text")
-    return dataclasses.replace(found, text=data.decode())
+    return dataclasses.replace(converted, text=data.decode())
 
 
 def _converted(path: str, ending: str, limits: Limits) -> Converted:

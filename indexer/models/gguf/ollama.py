@@ -63,13 +63,13 @@ def blob_of(name: str) -> Path:
     wanted = _pattern(name)
     refused: list[Path] = []
     known = list(pulled(refused))
-    found = [one for one in known if wanted.fullmatch(one.full)]
-    if not found:
-        raise _missing(name, [one.name for one in known], refused)
-    if len({one.full.lower() for one in found}) > 1:
-        full = " or ".join(f"{PREFIX}{one.full}" for one in found)
+    matches = [model for model in known if wanted.fullmatch(model.full)]
+    if not matches:
+        raise _missing(name, [model.name for model in known], refused)
+    if len({model.full.lower() for model in matches}) > 1:
+        full = " or ".join(f"{PREFIX}{model.full}" for model in matches)
         raise ModelError(f"'{name}' is more than one model", f"name one: {full}", where="`model`")
-    return _model_layer(found[0], name)
+    return _model_layer(matches[0], name)
 
 
 def pulled(refused: list[Path] | None = None) -> Iterator[Pulled]:

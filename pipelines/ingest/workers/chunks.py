@@ -44,12 +44,14 @@ class Draft:
         hash: of everything its rows hold.
         n_chars: of its text; 0: it is blank.
         cut: gives its chunks. Called where they are wanted, and not before.
+        owner: the number of its source; 0 for a program.
     """
 
     id: str
     hash: bytes
     n_chars: int
     cut: Callable[[], list[Item]]
+    owner: int = 0
 
 
 def program_draft(document: Document, cutter: Cutter) -> Draft:
@@ -87,8 +89,8 @@ class Cutter:
     def _find_language(self) -> Callable[[str], str | None] | None:
         return language_finder() if self.language else None
 
-    def cut(self, document: Document, doc_hash: bytes) -> list[Item]:
-        """The chunks of a document, with what their rows hold."""
+    def cut(self, document: Document, doc_hash: bytes, owner: int = 0) -> list[Item]:
+        """The chunks of a document of a source, by its number, with what their rows hold."""
         items = []
         chunks = list(self.chunker.chunks(document))
         metadata = {**document.metadata, **document.file}
@@ -111,6 +113,7 @@ class Cutter:
                 line=line,
                 page=page,
                 turns=turned,
+                owner=owner,
             )
             items.append(Item(row, text))
         return items

@@ -127,8 +127,8 @@ def encoded_vectors(batch: VectorBatch) -> Message:
     return {"kind": "vectors", "file": batch.file, "share": batch.share, "documents": has_documents}, _stream(columns)
 
 
-def decoded(message: Message) -> list[Event]:
-    """The inverse; messages of another kind are no events.
+def decoded(message: Message, owner: int = 0) -> list[Event]:
+    """The inverse; rows get the number of their source. Messages of another kind are no events.
 
     Raises:
         FrameError: it is no such message.
@@ -137,12 +137,12 @@ def decoded(message: Message) -> list[Event]:
     try:
         if header.get("kind") == "vectors":
             return [_vectors(header, body)]
-        return list(_events(header["events"], _columns(body))) if header.get("kind") == "events" else []
+        return list(_events(header["events"], _columns(body), owner)) if header.get("kind") == "events" else []
     except _FAULTS as fault:
         raise FrameError(f"events that are none: {type(fault).__name__}: {fault}") from fault
 
 
-def _events(said: Any, rows: Iterator[tuple[Any, ...]]) -> Iterator[Event]:
+def _events(said: Any, rows: Iterator[tuple[Any, ...]], owner: int) -> Iterator[Event]:
     for kind, *values in said:
         if kind == "skip":
             yield Skip(*map(_text, values))
@@ -152,7 +152,7 @@ def _events(said: Any, rows: Iterator[tuple[Any, ...]]) -> Iterator[Event]:
             name, found, n_records = values
             yield Decided(_text(name), _layout(found, n_records))
         else:
-            yield _sent(rows, *values)
+            yield _sent(rows, owner, *values)
     if next(rows, None) is not None:
         raise ValueError("rows of no document")
 
@@ -184,7 +184,9 @@ def _layout(told: Any, n_records: Any) -> Layout:
     return dataclasses.replace(found, n_records=int(n_records))
 
 
-def _sent(rows: Iterator[tuple[Any, ...]], doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, values: Any) -> Sent:
+def _sent(
+    rows: Iterator[tuple[Any, ...]], owner: int, doc_id: Any, doc_hash: Any, n_chars: Any, what: Any, values: Any
+) -> Sent:
     own, hashed = _text(doc_id), bytes.fromhex(doc_hash)
     if what == "known":
         return Sent(own, hashed, int(n_chars))
@@ -215,6 +217,7 @@ def _sent(rows: Iterator[tuple[Any, ...]], doc_id: Any, doc_hash: Any, n_chars: 
             line=line,
             page=page,
             turns=turns_of(turns),
+            owner=owner,
         )
         items.append(Item(row, text if longer is None else longer, ids))
     return Sent(own, hashed, int(n_chars), items)

@@ -27,7 +27,7 @@ class Uncut(Cutter):
         super().__init__(_no_chunker, ahead=False)
         self.documents: list[Document] = []
 
-    def cut(self, document: Document, doc_hash: bytes) -> list[Item]:
+    def cut(self, document: Document, doc_hash: bytes, owner: int = 0) -> list[Item]:
         """No chunk."""
         self.documents.append(document)
         return []

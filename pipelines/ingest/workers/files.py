@@ -62,8 +62,8 @@ class Files:
         for document in read_file(file, self.on_read):
             doc_hash = document_hash(document)
             n_chars = 0 if document.text.isspace() else len(document.text)
-            cut = functools.partial(self.cutter.cut, document, doc_hash)
-            yield Draft(document.id, doc_hash, n_chars, cut)
+            cut = functools.partial(self.cutter.cut, document, doc_hash, source.owner)
+            yield Draft(document.id, doc_hash, n_chars, cut, source.owner)
 
 
 def document_hash(document: Document) -> bytes:

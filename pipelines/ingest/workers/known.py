@@ -1,6 +1,6 @@
 """Which documents an index has: one file of digests that workers map, so that 1 % changed of a file cuts 1 % of it.
 
-16 bytes a document, the digests of their ids, sorted; then 16 bytes each, their hashes
+16 bytes a document, the digests of their ids, sorted; then 16 bytes each, their hashes; then 4 each, their owners
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from ragidx.indexer.digests import as_digests, digest
 
-RECORD = np.dtype([("document", "S16"), ("hash", "V16")])
+RECORD = np.dtype([("document", "S16"), ("hash", "V16"), ("owner", "<i4")])
 
 
 def written(known: NDArray[np.void]) -> IO[bytes]:
     """Records in a file without a name, which ends with the processes that have it open."""
     file = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
     order = np.argsort(known["document"], kind="stable")
-    file.write(known["document"][order].tobytes() + known["hash"][order].tobytes())
+    file.write(b"".join(known[name][order].tobytes() for name in RECORD.names or ()))
     file.flush()
     return file
 
@@ -35,19 +35,19 @@ class Known:
 
     def __init__(self, file: IO[bytes]) -> None:
         count = file.seek(0, 2) // RECORD.itemsize
-        found = np.memmap(file, "S16", mode="r") if count else np.zeros(0, "S16")
-        self._ids, self._hashes = found[:count], found[count:].view("V16")
+        found = np.memmap(file, np.uint8, mode="r") if count else np.zeros(0, np.uint8)
+        self._ids, self._hashes = found[: 16 * count].view("S16"), found[16 * count : 32 * count].view("V16")
+        self._owners = found[32 * count :].view("<i4")
 
-    def hash(self, doc_id: str) -> bytes | None:
-        """Of a document; None: the index has none of this id."""
+    def has(self, doc_id: str, doc_hash: bytes, owner: int) -> bool:
+        """Whether the index has this document as it is, of this source."""
         wanted = as_digests([digest(doc_id)])
         place = int(self._ids.searchsorted(wanted)[0])
         if place == len(self._ids) or self._ids[place : place + 1] != wanted:
-            return None
-        found: bytes = self._hashes[place].tobytes()
-        return found
+            return False
+        return self._hashes[place].tobytes() == doc_hash and int(self._owners[place]) == owner
 
 
-def records(known: Iterable[tuple[str, bytes]]) -> NDArray[np.void]:
-    """Ids and hashes as records."""
-    return np.array([(digest(doc_id), doc_hash) for doc_id, doc_hash in known], RECORD)
+def records(known: Iterable[tuple[str, bytes]], owner: int = 0) -> NDArray[np.void]:
+    """Ids and hashes of documents of one source as records."""
+    return np.array([(digest(doc_id), doc_hash, owner) for doc_id, doc_hash in known], RECORD)

@@ -1,6 +1,7 @@
 """What a worker does: it reads files for its build, and says what is in them, until the build ends.
 
     stdin   {"kind": "job", ...} once, then {"kind": "task", "task": n, "source": [...]}
+            or {"kind": "task", "task": n, "words": [start, stop], "mapped": n}: of the body's segment
     stdout  {"kind": "ready"}; for each task {"kind": "open", "name": ...}, messages of events, {"kind": "end"}
             {"kind": "want", "what": "chunker"}: answered with the tokenizer's JSON, when the first text is cut
     stdin   {"kind": "give", "task": n, "count": m}, after events with "more": other workers have nothing to do
@@ -92,7 +93,12 @@ class _Worker:
         while True:
             while not self._waiting:
                 self._take()
-            self._do(*self._waiting.popleft())
+            task, body = self._waiting.popleft()
+            if "words" in task:
+                self._make_words(task, body)
+            else:
+                self._do(task, body)
+            self.send({"kind": "end"})
 
     def _take(self) -> tuple[dict[str, Any], bytes]:
         """Wait for a message; tasks are kept for their turn."""
@@ -129,7 +135,16 @@ class _Worker:
             saying.flush()
             self.send({"kind": "error", "error": [type(fault).__name__, fault.message, fault.hint, fault.where]})
         saying.flush()
-        self.send({"kind": "end"})
+
+    def _make_words(self, task: dict[str, Any], segment: bytes) -> None:
+        from ragidx.pipelines.ingest.workers.words import pieces  # not where files are read
+
+        _limit("RLIMIT_AS", self.limits.office_memory_bytes + task["mapped"])
+        try:
+            for piece in pieces(segment, range(*task["words"])):
+                self.send({"kind": "postings"}, piece)
+        except (RagidxError, MemoryError):
+            self.send({"kind": "error"})
 
     def _drafts(self, task: dict[str, Any], source: Source, saying: _Saying) -> Iterator[codec.Sent]:
         layouts = _Noted(saying)
@@ -137,7 +152,7 @@ class _Worker:
         files = Files(self._options, layouts, self._cutter, saying.add, lambda count: saying.add(codec.NRead(count)))
         for draft in files.of(source):
             items, document = None, None
-            if self._known is None or self._known.hash(draft.id) != draft.hash:
+            if self._known is None or not self._known.has(draft.id, draft.hash, draft.owner):
                 items = draft.cut()
                 document, self._cutter.left = self._cutter.left, None
             yield codec.Sent(draft.id, draft.hash, draft.n_chars, None if document else items, document)
@@ -245,11 +260,11 @@ class _Cutter(Cutter):
     left: Document | None = None
     leaves = stays = False
 
-    def cut(self, document: Document, doc_hash: bytes) -> list[Item]:
+    def cut(self, document: Document, doc_hash: bytes, owner: int = 0) -> list[Item]:
         """The chunks, with their ids where the encoder takes them; or none."""
         if not self.stays and not self.leaves:
             try:
-                items = super().cut(document, doc_hash)
+                items = super().cut(document, doc_hash, owner)
                 return self._with_ids(items) if self.chunker.takes_ids else items
             except _StaysError:
                 self.stays = True
@@ -279,9 +294,9 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _source(told: list[Any]) -> Source:
-    path, name, size, beir, status = told
+    path, name, size, beir, status, owner = told
     found = os.stat_result(status) if status else None
-    return Source(None if path is None else Path(path), name, size, beir=beir, status=found)
+    return Source(None if path is None else Path(path), name, size, beir=beir, status=found, owner=owner)
 
 
 def _limit(name: str, value: int) -> None:

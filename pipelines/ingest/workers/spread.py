@@ -58,7 +58,7 @@ class Spread(Files):
 
     Args:
         workers: how many; None: as the machine has room for, and one if the corpus is small.
-        known: of documents that need not be cut, the digests of their ids and their hashes; None: all are cut.
+        known: of documents that need not be cut, the digests of their ids, hashes and owners; None: all are cut.
     """
 
     workers: int | None = None
@@ -106,7 +106,7 @@ class Spread(Files):
         """Make the task of a file; `vectors`: for one of precomputed vectors, what `read_vectors` is given."""
         return pool.add(
             {
-                "source": [str(source.path), source.name, source.size, source.beir, _status(source)],
+                "source": [str(source.path), source.name, source.size, source.beir, _status(source), source.owner],
                 "layouts": {name: dataclasses.astuple(one) for name, one in self._layouts_of(source).items()},
                 "vectors": vectors,
             }
@@ -126,12 +126,13 @@ class Spread(Files):
                 n_read += event.n_bytes
                 self.on_read(event.n_bytes)
             elif isinstance(event, codec.Sent):
-                yield Draft(event.id, event.hash, event.n_chars, functools.partial(self._items, event))
+                cut = functools.partial(self._items, event, source.owner)
+                yield Draft(event.id, event.hash, event.n_chars, cut, source.owner)
         self.on_read(max(0, source.size - n_read))
 
-    def _items(self, sent: codec.Sent) -> list[Item]:
+    def _items(self, sent: codec.Sent, owner: int) -> list[Item]:
         if sent.document is not None:
-            return self.cutter.cut(sent.document, sent.hash)
+            return self.cutter.cut(sent.document, sent.hash, owner)
         if sent.items is None:
             raise DefectError("a document that the index has is wanted as a new one", "report it", where=sent.id)
         return list(sent.items)
@@ -203,7 +204,7 @@ def events(source: Source, pool: Pool, task: int) -> Iterator[codec.Event]:
             elif kind == "piece" and isinstance(piece := message[0].get("task"), int):
                 said = events(source, pool, piece)
             else:
-                said = iter(codec.decoded(message))
+                said = iter(codec.decoded(message, source.owner))
             for event in said:
                 n_passed += 1
                 if n_passed > n_given:

@@ -19,9 +19,9 @@ FOUND = sorted(Path(__file__).with_name("found").iterdir())
 
 @pytest.mark.slow
 def test_a_broken_file_is_documents_and_skips(tmp_path: Path) -> None:
-    found = list(answers(tmp_path, itertools.islice(broken(random.Random(0)), 1_500)))
+    found = list(answers(tmp_path, itertools.islice(broken(random.Random(0)), 600)))
 
-    assert len(found) == 1_500
+    assert len(found) == 600
     assert [answer.fault for answer in found if answer.fault] == []
 
 

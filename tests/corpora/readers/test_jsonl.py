@@ -171,11 +171,11 @@ def test_an_id_that_was_seen_before_is_left_out(read_bytes: ReadBytes) -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_ids_are_told_apart(read_bytes: ReadBytes) -> None:
-    found = read_bytes("a.jsonl", "".join(f'{{"id": {i % 60_000}, "text": "x"}}\n' for i in range(100_000)))
+def test_many_ids_are_told_apart(read_bytes: ReadBytes) -> None:
+    found = read_bytes("a.jsonl", "".join(f'{{"id": {i % 12_000}, "text": "x"}}\n' for i in range(20_000)))
 
-    assert len(found.documents) == 60_000
-    assert len(found.skips) == 40_000
+    assert len(found.documents) == 12_000
+    assert len(found.skips) == 8_000
 
 
 def test_a_line_that_is_too_long_is_left_out_and_the_rest_is_read(read_bytes: ReadBytes) -> None:

@@ -68,7 +68,7 @@ def test_damaged_packing_is_left_out(read_bytes: ReadBytes, name: str, data: byt
 
 
 def test_records_before_the_damage_are_read(read_bytes: ReadBytes) -> None:
-    lines = b"".join(b'{"text": "line %d"}\n' % number for number in range(200_000))
+    lines = b"".join(b'{"text": "line %d", "pad": "%s"}\n' % (number, b"x" * 200) for number in range(20_000))
 
     found = read_bytes("a.jsonl.gz", gzip.compress(lines, 1)[:-1000])
 

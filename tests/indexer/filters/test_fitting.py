@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.records import Document
 from ragidx.indexer.filters.filter import pca, whitening
-from ragidx.indexer.filters.fitting import DocumentSample, Moments, Sample, lot, lowest
+from ragidx.indexer.filters.fitting import DocumentSample, EmbeddingMoments, Sample, lot, lowest
 
 from ...raising import message_of
 
@@ -101,7 +101,7 @@ def test_the_lowest_lots_come_first(names: list[str], seed: int, n: int) -> None
 def test_moments_are_those_of_numpy(n: int, hidden: int, far: float, seed: int) -> None:
     rows = np.random.default_rng(seed).standard_normal((n, hidden)).astype("f4") + np.float32(far)
 
-    moments = Moments.of(rows)
+    moments = EmbeddingMoments.of(rows)
 
     np.testing.assert_allclose(moments.mean, rows.mean(axis=0, dtype="f8"), rtol=1e-9, atol=1e-9)
     expected = np.cov(rows.T.astype("f8"), bias=True).reshape(hidden, hidden)
@@ -111,10 +111,10 @@ def test_moments_are_those_of_numpy(n: int, hidden: int, far: float, seed: int) 
 
 def test_moments_of_many_blocks_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(0).standard_normal((50, 4)).astype("f4")
-    whole = Moments.of(rows)
+    whole = EmbeddingMoments.of(rows)
     monkeypatch.setattr("ragidx.indexer.filters.fitting._BLOCK", 7)
 
-    cut = Moments.of(rows)
+    cut = EmbeddingMoments.of(rows)
 
     np.testing.assert_allclose(cut.covariance, whole.covariance, rtol=1e-12)
 
@@ -126,7 +126,7 @@ def test_the_whitened_sample_has_mean_0_and_covariance_1(hidden: int, data: st.D
     draw = np.random.default_rng(seed)
     rows = (draw.standard_normal((200, hidden)) @ np.diag(draw.uniform(0.1, 4, hidden)) + 3).astype("f4")
 
-    whitened = whitening(Moments.of(rows), width)(rows).astype("f8")
+    whitened = whitening(EmbeddingMoments.of(rows), width)(rows).astype("f8")
 
     np.testing.assert_allclose(whitened.mean(axis=0), 0, atol=1e-4)
     np.testing.assert_allclose(np.atleast_2d(np.cov(whitened.T, bias=True)), np.eye(width), atol=1e-3)
@@ -139,7 +139,7 @@ def test_pca_keeps_the_most_variance_that_so_many_directions_can(hidden: int, da
     draw = np.random.default_rng(seed)
     rows = (draw.standard_normal((100, hidden)) @ np.diag(draw.uniform(0.1, 4, hidden)) - 2).astype("f4")
 
-    kept = pca(Moments.of(rows), width)(rows)
+    kept = pca(EmbeddingMoments.of(rows), width)(rows)
 
     singular = np.linalg.svd(rows.astype("f8") - rows.mean(axis=0, dtype="f8"), compute_uv=False)
     np.testing.assert_allclose(np.square(kept, dtype="f8").sum(axis=0), np.square(singular[:width]), rtol=1e-3)
@@ -150,13 +150,13 @@ def test_more_directions_than_vary_are_refused(make: object) -> None:
     rows = np.random.default_rng(0).standard_normal((6, 16)).astype("f4")
 
     with pytest.raises(SpecError) as fault:
-        make(Moments.of(rows), 6)  # type: ignore[operator]
+        make(EmbeddingMoments.of(rows), 6)  # type: ignore[operator]
 
     assert str(fault.value) == (
         f"`filter`: filter '{make.__name__}' is to keep 6 directions, and the 6 chunks that it is fitted on vary in 5\n"
         "  hint: give a smaller `dim`, a larger `filter_sample` or a larger corpus, or take another filter"
     )
-    assert make(Moments.of(rows), 5).dim == 5  # type: ignore[operator]
+    assert make(EmbeddingMoments.of(rows), 5).dim == 5  # type: ignore[operator]
 
 
 def test_a_direction_of_rounding_alone_does_not_vary() -> None:
@@ -165,12 +165,12 @@ def test_a_direction_of_rounding_alone_does_not_vary() -> None:
     rows[:, 5] = 7 + 1e-5 * draw.standard_normal(100)
 
     with pytest.raises(SpecError, match="and the 100 chunks that it is fitted on vary in 7"):
-        whitening(Moments.of(rows.astype("f4")), 8)
+        whitening(EmbeddingMoments.of(rows.astype("f4")), 8)
 
 
 def test_equal_chunks_vary_in_nothing() -> None:
     with pytest.raises(SpecError, match="vary in 0"):
-        pca(Moments.of(np.ones((9, 4), "f4")), 1)
+        pca(EmbeddingMoments.of(np.ones((9, 4), "f4")), 1)
 
 
 def test_embeddings_that_are_zero_are_left_out_of_the_moments() -> None:

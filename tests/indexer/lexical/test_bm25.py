@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,18 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragidx.indexer.lexical.analyzer import Analyzer
+from ragidx.indexer.lexical.blocks import blocks
 from ragidx.indexer.lexical.bm25 import scores, statistics
 from ragidx.indexer.lexical.postings import Postings
-from ragidx.indexer.lexical.postings_writer import PostingsWriter
+from ragidx.indexer.lexical.postings_writer import write_postings
 
 PLAIN = Analyzer()
 
 
 def make(folder: Path, texts: list[str], names: Sequence[str] = ()) -> Postings:
     path = folder / f"{len(list(folder.iterdir()))}.arrow"
-    with PostingsWriter(path, PLAIN, "") as writer:
-        writer.add(texts, names)
-        writer.write()
+    write_postings(path, blocks(itertools.zip_longest(texts, names, fillvalue=""), PLAIN))
     return Postings(path, len(texts))
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import IndexFormatError
 from ragidx.indexer.lexical import postings_writer
 from ragidx.indexer.lexical.analyzer import Analyzer
+from ragidx.indexer.lexical.blocks import blocks
 from ragidx.indexer.lexical.postings import SCHEMA, Postings
 from ragidx.indexer.lexical.postings_writer import write_postings
 
@@ -24,7 +25,7 @@ TEXTS = ["the mill by the river", "", "a river, a mill, a river", "snake_case an
 def write(folder: Path, texts: list[str]) -> Postings:
     path = folder / "lexical.arrow"
     path.unlink(missing_ok=True)
-    write_postings(path, [texts], PLAIN)
+    write_postings(path, blocks([(text, "") for text in texts], PLAIN))
     return Postings(path, len(texts))
 
 
@@ -53,7 +54,7 @@ def test_no_text_has_no_term(tmp_path: Path) -> None:
 def test_every_term_of_any_texts_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: list[str], block: int
 ) -> None:
-    monkeypatch.setattr(postings_writer, "_BLOCK_TOKENS", block)
+    monkeypatch.setattr("ragidx.indexer.lexical.blocks._BLOCK_TOKENS", block)
     monkeypatch.setattr(postings_writer, "_RUNS", 3)
     monkeypatch.setattr(postings_writer, "_RUN_TERMS", 2)
     monkeypatch.setattr(postings_writer, "_BATCH_POSTINGS", min(block, 5))
@@ -80,13 +81,15 @@ def test_one_word_a_million_times_is_counted(tmp_path: Path) -> None:
 
 
 def test_the_file_is_the_same_however_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, TEXTS)
-    once = (tmp_path / "lexical.arrow").read_bytes()
-    monkeypatch.setattr(postings_writer, "_BLOCK_TOKENS", 3)
+    texts, path = [(text, "a_mill") for text in [*TEXTS, "..."]], tmp_path / "lexical.arrow"
+    write_postings(path, blocks(texts, PLAIN))
+    once = path.read_bytes()
+    monkeypatch.setattr("ragidx.indexer.lexical.blocks._BLOCK_TOKENS", 1)
+    path.unlink()
 
-    write(tmp_path, TEXTS)
+    write_postings(path, blocks(texts, PLAIN))
 
-    assert (tmp_path / "lexical.arrow").read_bytes() == once
+    assert path.read_bytes() == once
 
 
 def forge(path: Path, rows: list[tuple[str, list[int], list[int]]], schema: pa.Schema = SCHEMA) -> None:

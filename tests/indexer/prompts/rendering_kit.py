@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ragidx.indexer.prompts.rendering import Rendered, Rules, clean
+from ragidx.indexer.prompts.rendering import Rendered, RenderRules, clean
 from ragidx.indexer.prompts.templates import Template
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
@@ -17,7 +17,7 @@ CHAT += ["<end_of_turn>"]
 PIECES = [*("</s>", "<s>", "<pad>", "<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<|", "|>", "[INST]", "[/INST]")]
 PIECES += [*("{text}", "{instruction}", "{eos}", " ", "\n", '"', "mill", " the river", "東京", "é", "ing", "'", "?")]
 TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=8).map("".join)
-BARE = Rules(pool_eos=False)
+BARE = RenderRules(pool_eos=False)
 
 
 def bare(tiny_tokenizer: Any, *, bos: bool = False, eos: bool = False) -> TextTokenizer:

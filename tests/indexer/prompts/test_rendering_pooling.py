@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
-from ragidx.indexer.prompts.rendering import Rules, clean, render
+from ragidx.indexer.prompts.rendering import RenderRules, clean, render
 from ragidx.indexer.prompts.templates import Template, load_template, template_names
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
@@ -57,7 +57,7 @@ def test_the_closing_marker_is_pooled_with_the_text_unless_it_is_left_out(
     marker = tokenizer.piece(template.document[0].text.rpartition("{text}")[2])
 
     with_it, without = (
-        render(template, [text], tokenizer, instruction=instruction, rules=rules)[0] for rules in (Rules(), BARE)
+        render(template, [text], tokenizer, instruction=instruction, rules=rules)[0] for rules in (RenderRules(), BARE)
     )
 
     assert len(marker) == 1
@@ -116,7 +116,7 @@ def test_cleaning_up_follows_promptEOLs_authors() -> None:
 def test_eos_pooling_reads_one_eos_at_the_very_end_and_pools_it_alone(name: str, tokenizer: TextTokenizer) -> None:
     template = load_template(name)
 
-    row, plain = (render(template, ["a mill"], tokenizer, rules=Rules(span=span))[0] for span in ("eos", ""))
+    row, plain = (render(template, ["a mill"], tokenizer, rules=RenderRules(span=span))[0] for span in ("eos", ""))
 
     for one, other in zip(rows_of(row), rows_of(plain), strict=True):
         assert one.ids == (other.ids if other.ids[-1] == 1 else [*other.ids, 1])
@@ -125,7 +125,7 @@ def test_eos_pooling_reads_one_eos_at_the_very_end_and_pools_it_alone(name: str,
 
 @pytest.mark.parametrize("name", template_names())
 def test_bos_pooling_pools_the_first_token_alone(name: str, tokenizer: TextTokenizer) -> None:
-    row = render(load_template(name), ["a mill"], tokenizer, rules=Rules(span="bos"))[0]
+    row = render(load_template(name), ["a mill"], tokenizer, rules=RenderRules(span="bos"))[0]
 
     for one in rows_of(row):
         assert one.ids[0] == 0
@@ -134,7 +134,7 @@ def test_bos_pooling_pools_the_first_token_alone(name: str, tokenizer: TextToken
 
 @pytest.mark.parametrize("name", template_names())
 def test_trainable_pooling_reads_every_token_and_an_eos_at_the_end(name: str, tokenizer: TextTokenizer) -> None:
-    row = render(load_template(name), ["a mill"], tokenizer, rules=Rules(span="all"))[0]
+    row = render(load_template(name), ["a mill"], tokenizer, rules=RenderRules(span="all"))[0]
 
     for one in rows_of(row):
         assert one.ids[-1] == 1
@@ -144,7 +144,7 @@ def test_trainable_pooling_reads_every_token_and_an_eos_at_the_end(name: str, to
 @pytest.mark.parametrize("span", ["eos", "all"])
 def test_a_model_without_an_eos_has_none_to_pool(span: str, tiny_tokenizer: Any) -> None:
     with pytest.raises(SpecError) as fault:
-        render(load_template("classical"), ["a"], bare(tiny_tokenizer, bos=True), rules=Rules(span=span))
+        render(load_template("classical"), ["a"], bare(tiny_tokenizer, bos=True), rules=RenderRules(span=span))
 
     assert str(fault.value) == (
         "`pooling`: the model's tokenizer has no EOS token to pool\n"
@@ -155,7 +155,7 @@ def test_a_model_without_an_eos_has_none_to_pool(span: str, tiny_tokenizer: Any)
 @pytest.mark.parametrize("bos", [True, False])  # with one that nothing puts in front, and with none
 def test_a_model_that_reads_no_bos_has_none_to_pool(bos: bool, tiny_tokenizer: Any) -> None:
     with pytest.raises(SpecError) as fault:
-        render(load_template("classical"), ["a"], bare(tiny_tokenizer, bos=bos), rules=Rules(span="bos"))
+        render(load_template("classical"), ["a"], bare(tiny_tokenizer, bos=bos), rules=RenderRules(span="bos"))
 
     assert str(fault.value) == (
         "`pooling`: what the model reads does not begin with a BOS token, so there is none to pool\n"
@@ -166,6 +166,6 @@ def test_a_model_that_reads_no_bos_has_none_to_pool(bos: bool, tiny_tokenizer: A
 def test_a_bos_that_the_template_names_can_be_pooled(tiny_tokenizer: Any) -> None:
     tokenizer = bare(tiny_tokenizer, bos=True, eos=True)
 
-    row = render(load_template("echo-trained"), ["a"], tokenizer, rules=Rules(span="bos"))[0]
+    row = render(load_template("echo-trained"), ["a"], tokenizer, rules=RenderRules(span="bos"))[0]
 
     assert row.positions() == [0]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragidx.indexer.prompts.rendering import Rules, positions_of_words, render, render_words
+from ragidx.indexer.prompts.rendering import RenderRules, positions_of_words, render, render_words
 from ragidx.indexer.prompts.templates import load_template, template_names
 from ragidx.indexer.prompts.tokenizer import TextTokenizer
 
@@ -213,4 +213,4 @@ def test_rules_and_rows_are_values(tokenizer: TextTokenizer) -> None:
 
     with pytest.raises(dataclasses.FrozenInstanceError):
         row.truncated = True  # type: ignore[misc]
-    assert hash(Rules()) == hash(Rules(True, "end", ""))
+    assert hash(RenderRules()) == hash(RenderRules(True, "end", ""))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fault_operations import OPERATIONS, Reference, tree_of
-from faults import Failing, Short, Step, error_of
+from faults import Failing, Short, Step, error_of, turns
 from states import State, state_of
 
 from ragidx.corpora.errors import IndexFormatError, RagidxError
@@ -114,7 +114,7 @@ def one_step_of_each_call(reference: Reference, seed: str) -> list[int]:
 @pytest.mark.parametrize(("code", "lasting"), [(errno.ENOSPC, True), (errno.EIO, False)], ids=["full", "broken once"])
 @pytest.mark.parametrize("name", NAMES)
 def test_whichever_call_fails_the_state_is_whole(name, code, lasting, reference, kit, root):
-    for step in reference(name).steps:
+    for step in turns(reference(name).steps):
         fail_and_finish(reference(name), Failing(root, step.number, code, lasting=lasting), kit, root)
 
 

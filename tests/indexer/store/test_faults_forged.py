@@ -122,33 +122,6 @@ def test_offsets_that_lie_in_uncompressed_columns_end_no_process(index, name):
     assert sum(answer != "read" for answer in answers) > len(answers) / 10
 
 
-SIZES = {
-    "vectors.faiss": [
-        (4, struct.pack("<i", 65_536), "it holds 24 rows of 65,536 dimensions, not 24 of 8"),
-        (4, struct.pack("<i", -8), "it holds 24 rows of -8 dimensions, not 24 of 8"),
-        (8, struct.pack("<q", 2**62), f"it holds {2**62:,} rows of 8 dimensions, not 24 of 8"),
-        (73, struct.pack("<Q", 2**62), "it is not a float16 index of 24 rows and 8 dimensions"),
-        (65, struct.pack("<Q", 2**61), "it is not a float16 index of 24 rows and 8 dimensions"),
-        (0, b"IxFI", "its FAISS type is b'IxFI', not b'IxSQ'"),
-    ],
-    "ann.faiss": [
-        (0, b"IwPQ", "its FAISS type is b'IwPQ', not b'IHNs'"),
-        (8, struct.pack("<q", 2**40), f"it holds {2**40:,} rows of 8 dimensions, not 24 of 8"),
-        (37, struct.pack("<Q", 2**60), f"it ends before the {2**60:,} items of a list in it"),
-    ],
-}
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_a_size_that_lies_is_told_before_anything_is_allocated(index, name):
-    answers = read_in_a_process(
-        index, f"{SEGMENT}/{name}", [{"at": at, "put": put.hex()} for at, put, _ in SIZES[name]]
-    )
-
-    path, hint = index / SEGMENT / name, "  hint: put it back from a copy, or build again with `rebuild=True`"
-    assert answers == [f"{path}: the file is damaged: {told}\n{hint}" for _, _, told in SIZES[name]]
-
-
 TYPES = ("hnsw", "ivf", "ivfpq", "sq8", "rabitq", "SQ4", "IVF2,SQ6", "RR,IVF2,RaBitQ4", "RaBitQ")
 
 
@@ -172,19 +145,6 @@ def test_a_forged_index_of_any_type_ends_no_process(indexed, index_type):
     answers = forge(indexed(index_type), f"{SEGMENT}/ann.faiss", 120)
 
     assert sum(answer != "read" for answer in answers) > len(answers) / 20
-
-
-@pytest.mark.parametrize("index_type", TYPES)
-def test_an_index_that_ends_early_is_refused(indexed, index_type):
-    """FAISS 1.15 reads beyond the end of a mapped file that ends inside a number or a list, which ends the process."""
-    index = indexed(index_type)
-    size = (index / SEGMENT / "ann.faiss").stat().st_size
-    cuts = sorted({*range(min(size, 420)), *range(max(0, size - 64), size)})
-
-    answers = read_in_a_process(index, f"{SEGMENT}/ann.faiss", [{"cut": length} for length in cuts])
-
-    path = index / SEGMENT / "ann.faiss"
-    assert all(answer.startswith(f"{path}: the file is damaged: ") for answer in answers)
 
 
 @pytest.mark.parametrize("name", ["vectors.faiss", "ann.faiss"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 
 import faiss
@@ -11,6 +12,9 @@ import pytest
 from fault_reader import plant
 
 from ragidx.corpora.errors import IndexFormatError
+from ragidx.corpora.records import Document
+from ragidx.corpora.whole import whole_of
+from ragidx.indexer.digests import digest
 from ragidx.indexer.store import generations
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
@@ -80,6 +84,23 @@ def test_verify_tells_every_damaged_file(index):
     assert "the file is damaged: it has 0 bytes" in lines[2]
 
 
+def test_verify_reads_a_program_s_documents(tmp_path, kit):
+    good = whole_of(Document("good", "mine"))
+
+    def verified(whole, hashed):
+        folder = tmp_path / digest(whole + hashed).hex()
+        with kit.writer(folder) as writer:
+            for name, stored, of in (("good", good, good), ("bad", whole, hashed)):
+                rows = [dataclasses.replace(kit.rows(name, ["mine"])[0], owner=0, whole=stored, doc_hash=digest(of))]
+                writer.add(rows, kit.vectors(rows))
+            writer.commit({}, 2)
+        return [line.removeprefix(f"{folder / SEGMENT}: ").partition(";")[0] for line in verify(folder)]
+
+    assert verified(good, good) == []
+    assert verified(good, "another") == ["the file is damaged: the document 'bad' is not the one that was added"]
+    assert verified("{}", "{}") == ["bad: the document is damaged: 'metadata'"]
+
+
 def test_verify_of_no_index_says_so(tmp_path):
     assert verify(tmp_path) == [f"{tmp_path}: it holds no index; name another folder with `index`"]
 
@@ -114,7 +135,8 @@ def arrow(schema: pa.Schema, rows: int, batches: int = 1) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
         for _ in range(batches):
-            filler = {pa.int64(): 0, pa.large_string(): "x", pa.binary(16): b"x" * 16, pa.string(): "x"}
+            words = {pa.large_string(): "x", pa.string(): "x"}
+            filler = {pa.int64(): 0, pa.int32(): 0, pa.binary(16): b"x" * 16, **words}
             columns = [pa.array([filler[field.type]] * rows, field.type) for field in schema]
             writer.write_batch(pa.record_batch(columns, schema=schema))
     return sink.getvalue().to_pybytes()

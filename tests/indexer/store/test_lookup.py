@@ -28,7 +28,8 @@ def documents() -> Documents:
     """a with two runs, b, c."""
     found = Documents()
     for name, doc_hash, first in (("a", 0, 0), ("b", 1, 2), ("a", 0, 3), ("c", 2, 5)):
-        found.add(name, HASHES[doc_hash], 0, first, 1)
+        found.add(name, HASHES[doc_hash], 0, first, 1, owner=2 if name == "c" else 1)
+    found.add("program", HASHES[3], 1, 0, 1)
     return found
 
 
@@ -49,6 +50,12 @@ def test_keeping_many_at_once_is_keeping_each(documents: Documents) -> None:
     documents.keep_all(as_digests([digest("a"), digest("nobody")]))
     assert documents.count_others() == 2
     assert sorted(documents.pop_others()) == [(0, 2, 1), (0, 5, 1)]
+
+
+def test_a_document_has_the_owner_of_its_rows_and_a_program_s_is_none_of_the_others(documents: Documents) -> None:
+    assert [documents.owner(name) for name in ("a", "c", "program", "nobody")] == [1, 2, 0, None]
+    assert documents.of([0, 2]).tolist() == sorted(as_digests([digest("c"), digest("program")]).tolist())
+    assert len(documents.others()) == 3
 
 
 def test_an_empty_table_matches_nothing() -> None:

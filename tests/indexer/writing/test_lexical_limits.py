@@ -17,6 +17,7 @@ from ragidx.corpora.errors import IndexFormatError, RagidxError, SpecError
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.prefixes import is_prefix_of
 from ragidx.indexer.lexical.analyzer import Analyzer
+from ragidx.indexer.lexical.blocks import blocks
 from ragidx.indexer.lexical.postings import SCHEMA
 from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.lexical.spec import LexicalSpec
@@ -139,7 +140,9 @@ def test_a_disk_that_fills_where_terms_are_sorted_ends_in_one_error(tmp_path: Pa
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
         with pytest.raises(RagidxError, match="cannot write"):
-            write_postings(tmp_path / "x.arrow", [[f"word{number} twice" for number in range(50)]], Analyzer())
+            write_postings(
+                tmp_path / "x.arrow", blocks([(f"word{number} twice", "") for number in range(50)], Analyzer())
+            )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)

@@ -41,7 +41,7 @@ CHILD = """
     folder, before, root, operation = sys.argv[1:]
     sys.path.insert(0, folder)
     from conftest import StoreKit
-    from faults import Disk, Killed
+    from faults import Disk, Killed, turns
     from states import content_of
     from ragidx.indexer.writing import merging
     from ragidx.indexer.writing.rewrite import compact
@@ -66,7 +66,7 @@ CHILD = """
     (segment,) = Store.open(index).manifest.segments
     assert segment.id.startswith("000000" + os.environ["GENERATION"].zfill(2) + "-")
     commit = next(step.number for step in disk.steps if step.path.name == "manifest.json" and step.call != "open")
-    for at in range(len(disk.steps)):
+    for at in [step.number for step in turns(disk.steps)]:
         fresh()
         pid = os.fork()
         if pid == 0:
@@ -82,7 +82,7 @@ CHILD = """
         after["left"] = [path.name for path in index.rglob("*") if path.name.endswith(".tmp")]
         after["segments"] = len(Store.open(index).manifest.segments)
         print(json.dumps(after), flush=True)
-    print(json.dumps({"commit": commit, "steps": len(disk.steps)}))
+    print(json.dumps({"commit": commit, "points": len(turns(disk.steps))}))
 """
 
 
@@ -123,7 +123,7 @@ def test_wherever_it_is_killed_one_of_both_states_is_left(
 
     assert done.returncode == 0, done.stderr
     *outcomes, summary = map(json.loads, done.stdout.splitlines())
-    assert len(outcomes) == summary["steps"]
+    assert len(outcomes) == summary["points"]
     assert any(outcome["at"] <= summary["commit"] for outcome in outcomes)
     assert any(outcome["at"] > summary["commit"] for outcome in outcomes)
     for outcome in outcomes:
@@ -140,7 +140,7 @@ COPYING = """
 
     folder, source, root = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     sys.path.insert(0, folder)
-    from faults import Disk, Killed
+    from faults import Disk, Killed, turns
     from states import content_of
     from ragidx.corpora.errors import IndexFormatError, SpecError
     from ragidx.indexer.writing.rewrite import Change, copy
@@ -175,10 +175,11 @@ COPYING = """
     new, tree = content_of(target), sorted(str(path) for path in target.rglob("*"))
     assert new == content_of(source)
     commit = next(step.number for step in disk.steps if step.path.name == "manifest.json" and step.call != "open")
-    for at in range(len(disk.steps)):
+    for count, at in enumerate(step.number for step in turns(disk.steps)):
         shutil.rmtree(root)
         root.mkdir()
-        after = {"at": at, "power": at % 2 == 1, "ending": killed(at, at if at % 2 else None), "state": state()}
+        power = count % 2 == 1
+        after = {"at": at, "power": power, "ending": killed(at, at if power else None), "state": state()}
         if not (target / "manifest.json").exists():
             after["twice"] = killed(at // 2, None)
         try:
@@ -189,7 +190,7 @@ COPYING = """
         after["whole"] = content_of(target) == new and Store.open(target).verify() == []
         after["like new"] = sorted(str(path) for path in target.rglob("*")) == tree
         print(json.dumps(after), flush=True)
-    print(json.dumps({"commit": commit, "steps": len(disk.steps)}))
+    print(json.dumps({"commit": commit, "points": len(turns(disk.steps))}))
 """
 
 
@@ -209,7 +210,7 @@ def test_wherever_a_copying_is_killed_the_next_one_begins_anew(before: Callable[
 
     assert done.returncode == 0, done.stderr
     *outcomes, summary = map(json.loads, done.stdout.splitlines())
-    assert len(outcomes) == summary["steps"]
+    assert len(outcomes) == summary["points"]
     assert any(outcome["at"] > summary["commit"] for outcome in outcomes)
     for outcome in outcomes:
         assert outcome["ending"] == -9, outcome

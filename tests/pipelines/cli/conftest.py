@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ragidx.indexer.ann import index_types, tuning
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from ..conftest import Done
 
@@ -56,8 +56,8 @@ def given(folder: Path) -> None:
     """`ragidx-index`, of given vectors of 16 numbers: 300, 100 of which 20 are dead, and 50."""
     raw = np.random.default_rng(0).standard_normal((450, 16)).astype(np.float32)
     for first, end in ((0, 300), (300, 400), (400, 450)):
-        with IndexWriter(INDEX, dim=16, made_by="mine") as writer:
-            writer.add([f"v{n}" for n in range(first, end)], raw[first:end])
+        with RowWriter(INDEX, dim=16, made_by="mine") as writer:
+            writer.add_vectors([f"v{n}" for n in range(first, end)], raw[first:end])
             writer.delete([f"v{n}" for n in range(300, 320)] if end == 450 else [])
             writer.commit()
 

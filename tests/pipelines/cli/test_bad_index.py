@@ -133,37 +133,17 @@ def test_verify_reads_the_spec_as_a_question_does(run: Run, index: Path) -> None
     assert "ChunkSpec.size is True, not int" in verified.out
 
 
-def test_a_missing_segment_is_told_and_a_rebuild_mends_it(run: Run, index: Path) -> None:
-    shutil.rmtree(index / "segments" / "00000001-0000")
-
-    for args in (["query", "x"], ["info"], ["build", "corpus"]):
-        assert run(*args) == (
-            2,
-            "",
-            f"Error: ragidx-index/segments/00000001-0000/chunks.arrow: the file is missing\n{HEAL}",
-        )
-
-    assert documents_of(run("build", "corpus", *TINY, "--rebuild")) == 6
-    status, out, err = run("verify")
-    assert (status, out) == (0, "ragidx-index: intact\n")
-    assert "there is no rollback to generation 1; the committed state is not touched" in err
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_corpus", "model")
 @pytest.mark.parametrize(
     ("options", "difference"),
     [
-        ("--model mini", "--model is 'tiny' in the index, 'mini' now"),
         ("--dim 4", "--tau is 2 in the index, not set now; --dim is not set in the index, 4 now"),
-        ("--tau 4", "--tau is 2 in the index, 4 now"),
         (
             "--filter none",
             "--filter is 'embedfilter' in the index, 'none' now; --tau is 2 in the index, not set now",
         ),
-        ("--chunk-size 32", "--chunk-size is 256 in the index, 32 now"),
         ("--chunk-size none", "--chunk-size is 256 in the index, not set now"),
-        ("--pooling last", "--pooling is 'mean' in the index, 'last' now"),
     ],
 )
 def test_another_spec_for_an_index_is_an_error_that_says_what_differs(run: Run, options: str, difference: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from ragidx.corpora.records import FILE_FIELDS
 from ragidx.indexer.lexical.stemming import stemmer
 from ragidx.pipelines.cli import passages
-from ragidx.retriever.hit import Hit, Span
+from ragidx.retriever.hit import DocumentSpan, Hit
 
 from ..conftest import Done
 from .conftest import QUESTION, hits_of
@@ -114,7 +114,7 @@ def test_a_hit_without_a_text_has_no_passage(capsys: pytest.CaptureFixture[str])
     ],
 )
 def test_places_of_equal_passages_are_named(places: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    passages.show_hits([hit("A mill.", also=tuple(Span(name, 0, 9) for name in places))], "mill")
+    passages.show_hits([hit("A mill.", also=tuple(DocumentSpan(name, 0, 9) for name in places))], "mill")
 
     assert capsys.readouterr().out.splitlines()[-1] == f"           {line}"
 

@@ -12,7 +12,7 @@ import pytest
 import ragidx
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.store.manifest import read_manifest
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 ROWS, DIM = 10_000, 8
 
@@ -38,17 +38,17 @@ def test_a_build_takes_what_is_said_and_keeps_what_is_not(index: Path) -> None:
 @pytest.fixture
 def graph(tmp_path: Path) -> Path:
     vectors = np.random.default_rng(0).standard_normal((ROWS, DIM))
-    with IndexWriter(tmp_path / "graph", DIM, index_type="hnsw", target_recall=0.5) as writer:
-        writer.add(range(ROWS), vectors)
+    with RowWriter(tmp_path / "graph", DIM, index_type="hnsw", target_recall=0.5) as writer:
+        writer.add_vectors(range(ROWS), vectors)
         writer.commit()
     return tmp_path / "graph"
 
 
 @pytest.mark.slow
 def test_a_writer_of_vectors_tunes_the_index_for_what_is_said(graph: Path) -> None:
-    with IndexWriter(graph, DIM, target_recall=0.99) as writer:
+    with RowWriter(graph, DIM, target_recall=0.99) as writer:
         report = writer.commit()
-    with IndexWriter(graph, DIM) as writer:
+    with RowWriter(graph, DIM) as writer:
         again = writer.commit()
 
     (segment,) = read_manifest(graph).segments

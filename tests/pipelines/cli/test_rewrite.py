@@ -15,7 +15,7 @@ from ragidx.indexer.ann import index_types, tuning
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.cli import console, describe
 from ragidx.pipelines.cli import rewrite_tables as reshaped
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from ..conftest import Done
 from .conftest import INDEX, fields
@@ -175,8 +175,8 @@ def test_so_does_a_build_of_given_vectors(run: Run, monkeypatch: pytest.MonkeyPa
 @pytest.mark.usefixtures("given", "large")
 def test_info_tells_apart_what_large_and_small_segments_have(run: Run) -> None:
     run("reindex", "codes", "--index-type", "SQ8")
-    with IndexWriter("codes", dim=16) as writer:
-        writer.add(["one", "more"], np.eye(16)[:2])
+    with RowWriter("codes", dim=16) as writer:
+        writer.add_vectors(["one", "more"], np.eye(16)[:2])
         writer.commit()
 
     shown = fields(run("info", "--index", "codes"))

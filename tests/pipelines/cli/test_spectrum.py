@@ -41,7 +41,7 @@ def test_a_spectrum_is_told_in_shares_and_strongest_directions(run: Run, small_c
         ["last 10 %", "26"],
         ["last 5 %", "13"],
         ["last 1 %", "3"],
-        ["left out by the filter", "1"],
+        ["dropped by the filter", "1"],
     ]
     assert all(re.fullmatch(r".*\d +(\d+\.\d % +){3}\d+\.\d %", line) for line in lines[6:14])
     assert re.split(r"  +", lines[15]) == ["20 tokens", "mean log p", "mean logit", "largest |Δ|: direction and Δ"]

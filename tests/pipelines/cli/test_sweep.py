@@ -51,7 +51,7 @@ def test_the_table_has_a_line_for_each_width(run: Run) -> None:
     assert lines[:5] == [
         "source      own: 40 documents, 36 chunks",
         "model       none: precomputed vectors",
-        "queries     4 chunks that were held out, as no queries were given",
+        "queries     4 chunks that were held out, as there are no queries",
         "full width  the raw vectors, 8 dimensions, float32, exact",
         "",
     ]

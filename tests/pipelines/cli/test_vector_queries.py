@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from ..conftest import Done
 
@@ -51,8 +51,9 @@ def test_a_question_in_words_is_refused_with_the_way_where_there_are_no_texts(ru
 
     assert (done.status, done.out) == (2, "")
     assert done.err == (
-        "Error: ragidx-index: the index holds precomputed vectors: no question in words can be encoded "
-        "for it\n  hint: ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that "
+        "Error: ragidx-index: the index holds precomputed vectors: it has no model that encodes a text "
+        "question\n"
+        "  hint: ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that "
         "made them when it is built: ragidx build --vectors FILE --model M --rebuild\n"
     )
 
@@ -72,7 +73,7 @@ def test_a_question_in_words_is_answered_by_the_texts_of_vectors_without_a_model
         ("b", None, True)
     ]
     assert dense.status == 2
-    assert "the index holds precomputed vectors: no question in words can be encoded" in dense.err
+    assert "the index holds precomputed vectors: it has no model that encodes a text" in dense.err
 
 
 @pytest.mark.usefixtures("vectors")
@@ -208,7 +209,7 @@ def test_fewer_hits_than_were_asked_for_are_told(run: Run) -> None:
 
 
 def test_an_index_without_a_row_says_so(run: Run, folder: Path) -> None:
-    with IndexWriter(folder / "ragidx-index", 2) as writer:
+    with RowWriter(folder / "ragidx-index", 2) as writer:
         writer.commit()
 
     assert run("query", "--vector", "-", stdin=b"[1, 0]") == (0, "", "The index holds no chunk.\n")

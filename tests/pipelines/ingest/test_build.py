@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -300,42 +297,6 @@ def test_a_model_that_moved_goes_on_with_its_index(
 
     assert report.n_unchanged == 6
     assert len(hits) == 1
-
-
-@pytest.mark.slow
-def test_a_build_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    corpus = tmp_path / "corpus.jsonl"
-    rows = ({"id": n, "text": f"Document {n} tells of {n * 7} things. " * 8} for n in range(600))
-    corpus.write_text("\n".join(map(json.dumps, rows)))
-    build = [
-        sys.executable,
-        "-m",
-        "ragidx",
-        "build",
-        str(corpus),
-        "--method",
-        "echo",
-        "--dim",
-        "64",
-        "--dtype",
-        "float32",
-    ]
-    index = tmp_path / "index"
-    started = subprocess.Popen([*build, "--index", str(index)], stderr=subprocess.DEVNULL, start_new_session=True)
-    journal, deadline = index / "journal", time.monotonic() + 120
-    while time.monotonic() < deadline and not any(p.stat().st_size > 4096 for p in journal.glob("*")):
-        time.sleep(0.02)
-    time.sleep(0.3)
-    os.killpg(started.pid, signal.SIGKILL)
-    assert started.wait() == -signal.SIGKILL
-
-    done = subprocess.run([*build, "--index", str(index), "--json"], capture_output=True, text=True, check=True)
-
-    report = json.loads(done.stdout)
-    assert report["n_chunks_reused"] > 0
-    assert report["n_encoded"] + report["n_chunks_reused"] == 600
-    ragidx.build(corpus, tmp_path / "whole", method="echo", filter=ragidx.FilterSpec(dim=64), dtype="float32")
-    _same(index, tmp_path / "whole")
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ from ragidx.corpora.errors import CorpusError, RagidxError, SpecError
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.report import Progress
 
+from ...raising import message_of
+
 
 def test_an_empty_file_is_no_loss(tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
@@ -69,9 +71,10 @@ def test_an_emptied_corpus_does_not_empty_the_index(small_corpus: Path, tmp_path
     for path in small_corpus.iterdir():
         path.unlink()
 
-    with pytest.raises(CorpusError, match="the corpus is empty"):
-        ragidx.build(small_corpus, tmp_path / "index")
-
+    assert message_of(CorpusError, lambda: ragidx.build(small_corpus, tmp_path / "index")) == (
+        f"{small_corpus}: the corpus is empty: there is no file in it\n"
+        "  hint: name a folder with documents; the index is unchanged, to empty it use `ragidx delete`"
+    )
     assert Store.open(tmp_path / "index").manifest.n_chunks == 6
 
 

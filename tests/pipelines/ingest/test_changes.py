@@ -12,32 +12,47 @@ from ragidx.pipelines.ingest.workers.chunks import Draft
 
 IDS = st.sampled_from("abcdef")
 TEXTS = st.sampled_from(["one", "two"])
+OWNERS = st.integers(0, 2)
 
 
-def _draft(doc_id: str, text: str) -> Draft:
-    return Draft(doc_id, digest(text), len(text), list)
+def _draft(doc_id: str, text: str, owner: int) -> Draft:
+    return Draft(doc_id, digest(text), len(text), list, owner=owner)
 
 
-@given(st.dictionaries(IDS, TEXTS), st.sets(IDS), st.lists(st.tuples(IDS, TEXTS)), st.booleans())
-def test_the_first_document_with_an_id_wins(
-    had: dict[str, str], deleted: set[str], read: list[tuple[str, str]], anew: bool
+@given(
+    had=st.dictionaries(IDS, st.tuples(TEXTS, OWNERS)),
+    deleted=st.dictionaries(OWNERS, st.sets(IDS)),
+    found=st.lists(st.tuples(IDS, TEXTS, OWNERS)),
+    read=st.sets(st.integers(1, 2)),
+    anew=st.booleans(),
+)
+def test_the_first_document_with_an_id_wins_and_none_takes_that_of_a_source_that_is_not_read(
+    had: dict[str, tuple[str, int]],
+    deleted: dict[int, set[str]],
+    found: list[tuple[str, str, int]],
+    read: set[int],
+    anew: bool,
 ) -> None:
     documents = Documents()
-    for row, (doc_id, text) in enumerate(had.items()):
-        documents.add(doc_id, digest(text), 0, row, 1)
+    for row, (doc_id, (text, owner)) in enumerate(had.items()):
+        documents.add(doc_id, digest(text), 0, row, 1, owner=owner)
 
-    found = Decisions(documents, deleted, anew=anew).changes(_draft(*one) for one in read)
+    changes = Decisions(documents, read, deleted, anew=anew).changes(_draft(*one) for one in found)
 
-    seen = set[str]()
-    for change, (doc_id, text) in zip(found, read, strict=True):
-        if doc_id in deleted:
+    first = dict[str, int]()
+    for change, (doc_id, text, owner) in zip(changes, found, strict=True):
+        stored = had.get(doc_id, (None, None))
+        elsewhere = None if stored[1] in (owner, *read) else stored[1]
+        winner = first.get(doc_id, elsewhere)
+        if doc_id in deleted.get(owner, ()):
             expected = Kind.KEPT_OUT
-        elif doc_id in seen:
-            expected = Kind.REPEATED
+        elif winner is not None:
+            expected = Kind.TAKEN if winner == 0 else Kind.REPEATED
         elif doc_id not in had:
             expected = Kind.NEW
         else:
-            expected = Kind.SAME if had[doc_id] == text and not anew else Kind.CHANGED
-        seen |= set() if doc_id in deleted else {doc_id}
+            expected = Kind.SAME if stored == (text, owner) and not anew else Kind.CHANGED
+        if expected in (Kind.NEW, Kind.CHANGED, Kind.SAME):
+            first[doc_id] = owner
         assert (change.kind, change.draft.id) == (expected, doc_id)
         assert change.is_cut == (expected in (Kind.NEW, Kind.CHANGED))

@@ -26,7 +26,7 @@ from ragidx.pipelines.ingest.report import StrictError
 from ragidx.pipelines.plan.plan import plan
 from ragidx.pipelines.sweep.sweep import sweep
 from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from ...embedding_server import EmbeddingServer, Handler, after, status, vector_of, vectors
 from ...raising import message_of
@@ -373,8 +373,8 @@ def test_precomputed_vectors_are_asked_by_the_model_that_made_them(server: Embed
     options: dict[str, Any] = {"model": "openai:m", "endpoint": server.url}
 
     report = build_vectors(tmp_path / "vectors.parquet", tmp_path / "index", **options)
-    with IndexWriter(tmp_path / "index", 16) as writer:
-        writer.add(["more"], [vector_of("something else").tolist()], ["something else"])
+    with RowWriter(tmp_path / "index", 16) as writer:
+        writer.add_vectors(["more"], [vector_of("something else").tolist()], ["something else"])
         writer.commit()
     hits = ragidx.Index(tmp_path / "index").search("something else", k=1, mode="dense")
     server.seed = 1

@@ -11,12 +11,14 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, QueryError, SpecError
-from ragidx.indexer.store.source_list import SourceEntry, owner_of, sources_of, stored_path
+from ragidx.indexer.store.source_list import SourceEntry, sources_of, stored_path
 from ragidx.pipelines.ingest.build import add
+from ragidx.pipelines.maintain.delete import delete
 from ragidx.pipelines.maintain.sources import remove, sources
 
 from ...raising import message_of
 
+GOOD = {"number": 1, "name": "a", "path": "x", "include": [], "exclude": []}
 SMALL = {"filter": ragidx.FilterSpec(dim=16, offset=1)}
 
 
@@ -37,6 +39,10 @@ def write(name: str, text: str) -> None:
 def ids(where: str | None = None) -> list[str]:
     hits = ragidx.Index("index").search("insects", 100, where=where, mode="dense")
     return sorted(hit.doc_id for hit in hits)
+
+
+def texts(source: str) -> list[str]:
+    return sorted(one.text for one in ragidx.Index("index").documents(source=source))
 
 
 def test_the_first_source_has_bare_ids_and_later_ones_their_name_in_front(two: Path) -> None:
@@ -238,26 +244,34 @@ def test_globs_of_a_source_hold_for_later_builds(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_path_that_begins_with_the_name_of_another_source_is_skipped(two: Path) -> None:
+def test_ids_that_look_like_those_of_another_source_change_nothing(two: Path) -> None:
     write("docs/papers/x.md", "moths")
-    report = ragidx.build(index="index").report
-    assert report.skipped == {"its path begins with the name of another source": 1}
-    assert ids() == ["a.md", "b.md", "papers/a.md"]
-    write("docs/papers/a.md", "moths")
-    write("papers/b.md", "beetles")
-    Path("papers/a.md").unlink()
-    assert ragidx.build(index="index").report.removed == ["papers/a.md"]
+    write("docs/papers/y.md", "mites")
+    assert ragidx.build(index="index").report.n_added == 2
+    delete(ids=["papers/y.md"], index="index")
+
+    assert remove("papers", "index") == 1
+    assert ids() == ["a.md", "b.md", "papers/x.md"]
+    assert ragidx.build(index="index").report.n_deleted_before == 1
+    assert add("papers", "index").n_added == 1
+    assert [one.id for one in ragidx.Index("index").documents(source="papers")] == ["papers/a.md"]
 
 
 @pytest.mark.slow
-def test_a_name_that_begins_ids_of_the_index_is_refused(folder: Path) -> None:
-    write("docs/papers/x.md", "moths")
-    write("papers/a.md", "ants")
-    ragidx.build("docs", "index", **SMALL)
-    with pytest.raises(SpecError) as fault:
-        add("papers", "index")
-    assert fault.value.message == "documents of the index have ids that begin with 'papers/'"
-    assert add("papers", "index", name="articles").n_added == 1
+def test_of_two_sources_with_a_document_of_one_id_the_first_has_it_until_it_goes(two: Path) -> None:
+    write("docs/papers/a.md", "moths")
+    write("papers/b.md", "beetles")
+    repeated = {"its id is another document's": 1}
+    assert ragidx.build("docs", "index").report.skipped == repeated  # that of `papers` is there already
+    assert ragidx.build(index="index").report.skipped == repeated
+    assert texts("docs") == ["bees", "moths", "wasps"]
+    write("papers/a.md", "moths")
+    assert ragidx.build("papers", "index").report.skipped == repeated
+    Path("docs/papers/a.md").unlink()
+
+    report = ragidx.build(index="index", workers=2).report
+
+    assert (report.n_changed, report.skipped, texts("papers")) == (1, {}, ["beetles", "moths"])
 
 
 @pytest.mark.slow
@@ -334,12 +348,6 @@ def test_what_was_deleted_by_hand_stays_out_until_it_is_restored(two: Path) -> N
     assert ragidx.build(index="index").report.n_deleted_before == 0
 
 
-def test_an_index_without_a_list_of_sources_has_the_one_that_it_was_built_from(tmp_path: Path) -> None:
-    (entry,) = sources_of({"corpus": str(tmp_path / "docs")}, tmp_path / "index", 7)
-    assert entry == SourceEntry(name="docs", path="../docs", n_documents=7)
-    assert sources_of({}, tmp_path, 0) == ()
-
-
 @pytest.mark.parametrize(
     "found",
     [
@@ -347,28 +355,26 @@ def test_an_index_without_a_list_of_sources_has_the_one_that_it_was_built_from(t
         [7],
         [{}],
         [{"name": "a"}],
-        [{"name": "a", "path": "x", "prefix": "b/", "include": [], "exclude": []}],
-        [{"name": "a", "path": "x\0", "include": [], "exclude": []}],
-        [{"name": "a", "path": "x", "include": "*.md", "exclude": []}],
-        [{"name": "a", "path": "x", "n_documents": -1, "include": [], "exclude": []}],
-        [{"name": "a", "path": "x", "include": [], "exclude": []}] * 2,
+        [GOOD | {"prefix": "b/"}],
+        [GOOD | {"path": "x\0"}],
+        [GOOD | {"include": "*.md"}],
+        [GOOD | {"n_documents": -1}],
+        [GOOD | {"number": 0}],
+        [GOOD, GOOD | {"number": 2}],
+        [GOOD, GOOD | {"name": "b", "prefix": "b/"}],
     ],
 )
 def test_a_damaged_list_of_sources_is_an_error(found: object, tmp_path: Path) -> None:
     with pytest.raises(ragidx.RagidxError, match="the list of sources is damaged: "):
-        sources_of({"sources": found}, tmp_path, 0)  # type: ignore[dict-item]
-
-
-def test_the_owner_of_a_document_is_the_source_whose_name_its_id_begins_with() -> None:
-    bare, papers = SourceEntry(name="docs", path="../docs"), SourceEntry(name="p", path="../p", prefix="p/")
-    assert [owner_of([bare, papers], one) for one in ("p/x", "px", "q/p/x")] == [papers, bare, bare]
-    assert owner_of([papers], "x") is None
+        sources_of({"sources": found}, tmp_path)  # type: ignore[dict-item]
 
 
 def test_a_path_is_stored_relative_to_the_index(tmp_path: Path) -> None:
     path = stored_path(tmp_path / "a" / "docs", tmp_path / "b" / "index")
     assert path == "../../a/docs"
-    assert SourceEntry(name="d", path=path).root(tmp_path / "b" / "index") == (tmp_path / "a" / "docs").resolve()
+    assert (
+        SourceEntry(number=1, name="d", path=path).root(tmp_path / "b" / "index") == (tmp_path / "a" / "docs").resolve()
+    )
 
 
 @pytest.mark.slow

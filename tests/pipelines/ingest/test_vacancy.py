@@ -14,7 +14,7 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import JOURNAL, LOCK, SEGMENTS
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from ..conftest import Done
 
@@ -88,23 +88,23 @@ def test_a_folder_that_held_anything_before_is_left_alone(tmp_path: Path) -> Non
 
 
 def test_a_folder_that_another_writer_has_taken_meanwhile_is_left_to_it(tmp_path: Path) -> None:
-    others: list[IndexWriter] = []
+    others: list[RowWriter] = []
 
-    _refuse(tmp_path / "index", lambda index: others.append(IndexWriter(index, 2)))
+    _refuse(tmp_path / "index", lambda index: others.append(RowWriter(index, 2)))
     _commit(others[0])
 
     assert ragidx.Index(tmp_path / "index").count() == 1
 
 
 def test_what_was_committed_stays(tmp_path: Path) -> None:
-    _refuse(tmp_path / "index", lambda index: _commit(IndexWriter(index, 2)))
+    _refuse(tmp_path / "index", lambda index: _commit(RowWriter(index, 2)))
 
     assert ragidx.Index(tmp_path / "index").count() == 1
 
 
-def _commit(writer: IndexWriter) -> None:
+def _commit(writer: RowWriter) -> None:
     with writer:
-        writer.add(["a"], [[1.0, 0.0]])
+        writer.add_vectors(["a"], [[1.0, 0.0]])
         writer.commit()
 
 

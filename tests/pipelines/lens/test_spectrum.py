@@ -29,7 +29,7 @@ from ragidx.pipelines.lens import spectrum as module
 from ragidx.pipelines.lens.plot import draw
 from ragidx.pipelines.lens.spectrum import SpectrumReport, parts_of, spectrum
 from ragidx.pipelines.lens.vocabulary import Vocabulary
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from ...raising import message_of
 
@@ -175,10 +175,10 @@ def test_the_kept_directions_are_those_of_the_filter(
 
     assert found.kept == (None if kept is None else tuple(kept))
     names = {part.name: part for part in found.groups[0].parts}
-    assert ("left out by the filter" in names) == (kept is not None)
+    assert ("dropped by the filter" in names) == (kept is not None)
     if kept is not None:
         sizes = abs(found.groups[0].delta)
-        left_out = names["left out by the filter"]
+        left_out = names["dropped by the filter"]
         assert left_out.n_directions == 32 - len(kept)
         assert left_out.share == pytest.approx(1 - sizes[list(kept)].sum() / sizes.sum())
 
@@ -191,13 +191,13 @@ def test_the_parts_of_a_spectrum_are_shares_of_the_whole(d: int, seed: int) -> N
 
     assert list(parts) == [
         *("first 1 %", "first 5 %", "first 10 %", "middle half"),
-        *("last 10 %", "last 5 %", "last 1 %", "left out by the filter"),
+        *("last 10 %", "last 5 %", "last 1 %", "dropped by the filter"),
     ]
     sizes = abs(changes) / abs(changes).sum()
     tenth = parts["first 10 %"].n_directions
     assert parts["first 10 %"].share == pytest.approx(sizes[:tenth].sum())
     assert parts["last 10 %"].share == pytest.approx(sizes[-tenth:].sum())
-    assert parts["left out by the filter"].share == pytest.approx(1 - sizes[0])
+    assert parts["dropped by the filter"].share == pytest.approx(1 - sizes[0])
     assert parts["first 1 %"].share <= parts["first 5 %"].share <= parts["first 10 %"].share
     assert all(1 <= part.n_directions <= d and 0 <= part.share <= 1 + 1e-12 for part in parts.values())
 
@@ -347,8 +347,8 @@ def document_texts(corpus: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_an_index_of_precomputed_vectors_has_no_tokens(tmp_path: Path) -> None:
-    with IndexWriter(tmp_path / "index", dim=2) as writer:
-        writer.add(["a"], [[1.0, 0.0]])
+    with RowWriter(tmp_path / "index", dim=2) as writer:
+        writer.add_vectors(["a"], [[1.0, 0.0]])
         writer.commit()
 
     assert message_of(ModelError, lambda: spectrum(index=tmp_path / "index")) == (

@@ -9,7 +9,7 @@ import pytest
 
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.store import Store
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 INDEX = Path("ragidx-index")
 
@@ -39,8 +39,8 @@ def given(folder: Path) -> np.ndarray:
     raw = np.random.default_rng(0).standard_normal((400, 16)).astype(np.float32)
     raw /= np.linalg.norm(raw, axis=1, keepdims=True)
     for part in (slice(0, 300), slice(300, 400)):
-        with IndexWriter(INDEX, dim=16) as writer:
-            writer.add([f"v{n}" for n in range(400)][part], raw[part])
+        with RowWriter(INDEX, dim=16) as writer:
+            writer.add_vectors([f"v{n}" for n in range(400)][part], raw[part])
             writer.commit()
     return raw
 

@@ -25,7 +25,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.maintain.delete import _nearest, delete
 from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from ...raising import message_of
 from .conftest import documents
@@ -157,7 +157,7 @@ def test_the_command_tells_what_went_and_what_is_left(run: Run) -> None:
     done = run("delete", "--where", HISTORY)
 
     assert (tried.status, tried.err) == (0, "")
-    assert done.err == "Builds leave out what was deleted; `ragidx build --restore` takes it in again.\n"
+    assert done.err == "Builds skip what was deleted; `ragidx build --restore` adds it again.\n"
     assert tried.out.splitlines() == [
         "would be deleted  2 documents, 2 chunks",
         "which             facts.jsonl#printing, mill.md",
@@ -223,10 +223,10 @@ def test_a_chunk_of_a_document_is_no_id_that_can_be_deleted(long: Path) -> None:
 @pytest.fixture
 def given(folder: Path) -> Path:
     """An index of six rows: `r0` to `r3` of the document `d`, `r4` alone, and `d2`, a row of `e`, whose year is 4."""
-    with IndexWriter(folder / "ragidx-index", 6) as writer:
+    with RowWriter(folder / "ragidx-index", 6) as writer:
         names = ["r0", "r1", "r2", "r3", "r4", "d2"]
         owners = ["d", "d", "d", "d", "r4", "e"]
-        writer.add(names, np.eye(6), metadata=[{"year": n} for n in (0, 1, 2, 3, 3, 4)], doc_ids=owners)
+        writer.add_vectors(names, np.eye(6), metadata=[{"year": n} for n in (0, 1, 2, 3, 3, 4)], doc_ids=owners)
         writer.commit()
     return folder / "ragidx-index"
 
@@ -269,8 +269,8 @@ def test_an_id_is_a_documents_or_a_rows(asked: dict[str, Any], left: list[str], 
 
 
 def test_a_row_that_has_the_name_of_a_document_is_left_where_the_document_is_meant(given: Path) -> None:
-    with IndexWriter(given, 6) as writer:
-        writer.add(["d"], np.ones((1, 6)), doc_ids=["f"])
+    with RowWriter(given, 6) as writer:
+        writer.add_vectors(["d"], np.ones((1, 6)), doc_ids=["f"])
         writer.commit()
 
     delete(ids=["d"])
@@ -335,11 +335,11 @@ def test_what_is_deleted_is_what_a_list_comprehension_says(
 ) -> None:
     names = [f"r{n}" for n in range(len(owners))]
     path = tmp_path / "index"
-    with IndexWriter(path, 2, replace=True) as writer:
+    with RowWriter(path, 2, replace=True) as writer:
         writer.commit()
     for part in (slice(0, cut), slice(cut, None)):  # two segments, where there are so many rows
-        with IndexWriter(path, 2) as writer:
-            writer.add(
+        with RowWriter(path, 2) as writer:
+            writer.add_vectors(
                 names[part],
                 np.ones((len(names[part]), 2)),
                 metadata=[{"n": n} for n in range(len(names))][part],

@@ -34,7 +34,7 @@ def test_what_was_deleted_stays_out_and_the_report_counts_it(run: Run) -> None:
 
     assert (done.status, done.err) == (
         0,
-        "Deleted by hand, left out: 1 document; --restore takes them in again.\n",
+        "Deleted earlier, skipped: 1 document; --restore adds them again.\n",
     )
     assert "lease.txt" not in documents()
     assert json.loads(run("build", "corpus", "--json").out)["n_deleted_before"] == 1
@@ -48,7 +48,7 @@ def test_a_corpus_of_which_everything_was_deleted_is_not_empty(run: Run) -> None
 
     assert (done.status, done.err) == (
         0,
-        "Deleted by hand, left out: 6 documents; --restore takes them in again.\n",
+        "Deleted earlier, skipped: 6 documents; --restore adds them again.\n",
     )
 
 
@@ -109,16 +109,17 @@ def test_a_document_of_a_beir_folder_stays_out(folder: Path) -> None:
 def test_the_list_of_what_was_deleted_is_a_file_of_the_index() -> None:
     delete(ids=["lease.txt"])
 
-    assert Store.open(INDEX).blob(DELETED_FILE) == b'["lease.txt"]'
+    assert Store.open(INDEX).blob(DELETED_FILE) == b'{"1": ["lease.txt"]}'
 
 
 def test_the_list_is_read_as_it_was_written() -> None:
-    assert deleted_ids(deleted_file({"b", "a\u00e9"})) == {"a\u00e9", "b"}
-    assert deleted_ids(None) == frozenset()
+    assert deleted_ids(deleted_file({1: {"b", "a\u00e9"}, 2: set()})) == {1: {"a\u00e9", "b"}}
+    assert deleted_ids(None) == {}
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"), [(b"{", "Expecting property name"), (b"{}", "it is no list of ids"), (b"[7]", "no list of ids")]
+    ("data", "reason"),
+    [(b"{", "Expecting property name"), (b"[7]", "no attribute"), (b'{"1": [7]}', "no lists of ids")],
 )
 def test_a_damaged_list_is_an_error(data: bytes, reason: str) -> None:
     with pytest.raises(IndexFormatError, match=reason):

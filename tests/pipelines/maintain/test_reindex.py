@@ -16,7 +16,7 @@ from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import merging as assembly
 from ragidx.pipelines.maintain.rewrite import compact, reindex
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from ...raising import message_of
 from .conftest import INDEX, files, spec_of, vectors
@@ -72,8 +72,8 @@ def test_another_index_type_is_made_of_the_same_vectors(given: np.ndarray, monke
     assert [of[0].chunk_id for of in found] == [f"v{n}" for n in range(5)]
     assert files(INDEX) == before
     assert store.verify() == []
-    with IndexWriter("graph", dim=16) as writer:  # the target goes on under its own type
-        writer.add([f"v{n}" for n in range(400)], given)
+    with RowWriter("graph", dim=16) as writer:  # the target goes on under its own type
+        writer.add_vectors([f"v{n}" for n in range(400)], given)
         assert writer.commit().n_unchanged == 400
 
 
@@ -218,8 +218,8 @@ def test_an_index_is_copied_while_commits_remove_its_files(given: np.ndarray, mo
         if not seen:
             compact(INDEX)
             for number in range(3):
-                with IndexWriter(INDEX, dim=16) as writer:
-                    writer.add([f"new {number}"], given[:1])
+                with RowWriter(INDEX, dim=16) as writer:
+                    writer.add_vectors([f"new {number}"], given[:1])
                     writer.commit()
         seen.append(done)
 

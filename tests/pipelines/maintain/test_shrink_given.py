@@ -15,7 +15,7 @@ from ragidx.indexer.store.manifest import MANIFEST, manifest_bytes, read_manifes
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import rewrite
 from ragidx.pipelines.maintain.rewrite import reindex, shrink
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from ...raising import message_of
 from .conftest import INDEX, files, spec_of
@@ -36,22 +36,22 @@ def test_an_index_of_given_vectors_gets_narrower_too(given: np.ndarray) -> None:
     np.testing.assert_allclose(
         np.array(found)[..., 1].astype(float), np.array(expected)[..., 1].astype(float), atol=1e-6
     )
-    with IndexWriter(INDEX, dim=8) as writer:  # it goes on at the narrower width
-        writer.add(["new"], narrow[:1])
+    with RowWriter(INDEX, dim=8) as writer:  # it goes on at the narrower width
+        writer.add_vectors(["new"], narrow[:1])
         assert writer.commit().n_rows == 401
     with pytest.raises(SpecError, match="vectors have 8 numbers in the index, 12 now"):
-        IndexWriter(INDEX, dim=12)
+        RowWriter(INDEX, dim=12)
 
 
 def test_the_vectors_that_were_given_come_again_after_a_shrink_and_are_known(given: np.ndarray) -> None:
     shrink(INDEX, dim=12)
     shrink(INDEX, dim=8)
 
-    with IndexWriter(INDEX, dim=16) as writer:
-        writer.add([f"v{n}" for n in range(400)], given)
+    with RowWriter(INDEX, dim=16) as writer:
+        writer.add_vectors([f"v{n}" for n in range(400)], given)
         again = writer.commit()
-    with IndexWriter(INDEX, dim=16) as writer:  # another vector, which is stored as wide as the others
-        writer.add(["v0"], -given[:1])
+    with RowWriter(INDEX, dim=16) as writer:  # another vector, which is stored as wide as the others
+        writer.add_vectors(["v0"], -given[:1])
         changed = writer.commit()
 
     [[hit]] = ragidx.Index(INDEX).search_vectors(-given[:1, :8], k=1)
@@ -65,10 +65,10 @@ def test_a_given_vector_with_nothing_in_the_part_that_is_kept_is_left_out(given:
     rows = np.stack([np.eye(16)[15], np.full(16, np.nan), np.zeros(16)])
 
     told = []
-    with IndexWriter(INDEX, dim=16) as writer:
+    with RowWriter(INDEX, dim=16) as writer:
         for row in range(3):
             with pytest.raises(CorpusError) as fault:
-                writer.add(["x"], rows[row : row + 1])
+                writer.add_vectors(["x"], rows[row : row + 1])
             told.append(str(fault.value))
 
     assert told == [
@@ -87,15 +87,15 @@ def test_an_index_whose_widths_do_not_go_together_is_damaged(given: np.ndarray) 
     forged = dataclasses.replace(manifest, spec=manifest.spec | {"input_dim": 8})
     Path(INDEX, MANIFEST).write_bytes(manifest_bytes(forged))
 
-    assert message_of(IndexFormatError, lambda: IndexWriter(INDEX, dim=16)) == (
+    assert message_of(IndexFormatError, lambda: RowWriter(INDEX, dim=16)) == (
         "ragidx-index: the index cannot hold the first 8 of 8 numbers\n"
         "  hint: put the manifest back, or replace the index with `rebuild=True`"
     )
 
 
 def test_a_vector_that_has_nothing_in_the_part_that_is_kept_is_refused(given: np.ndarray) -> None:
-    with IndexWriter(INDEX, dim=16) as writer:
-        writer.add(["late"], np.eye(16, dtype=np.float32)[15:])
+    with RowWriter(INDEX, dim=16) as writer:
+        writer.add_vectors(["late"], np.eye(16, dtype=np.float32)[15:])
         writer.commit()
     before = files(INDEX)
     message = (
@@ -121,8 +121,8 @@ def test_what_another_writer_commits_just_before_is_what_is_made_narrower(
     class LateLock(Lock):
         def __init__(self, folder: Path) -> None:
             if Store.open(folder).manifest.dim == 16:
-                with IndexWriter(folder, dim=12, made_by="another", replace=True) as writer:
-                    writer.add(["other"], given[:1, :12])
+                with RowWriter(folder, dim=12, made_by="another", replace=True) as writer:
+                    writer.add_vectors(["other"], given[:1, :12])
                     writer.commit()
             super().__init__(folder)
 

@@ -17,9 +17,9 @@ from ragidx.pipelines.evaluate.measures import measure
 from ragidx.pipelines.sweep.corpus import CorpusSource
 from ragidx.pipelines.sweep.grid import Stage
 from ragidx.pipelines.sweep.measure import lay
-from ragidx.pipelines.sweep.series import Widths, series_of
+from ragidx.pipelines.sweep.series import WidthChoice, series_of
 from ragidx.pipelines.sweep.sweep import sweep
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from ...raising import message_of
 from .conftest import SUBJECTS, random_rows, widths_of, write_lines
@@ -98,7 +98,7 @@ def test_the_sample_of_a_fit_is_that_of_a_build(beir: Path, tmp_path: Path) -> N
 
     fitted = FilterSpec(name="pca", dim=3, sample=5, seed=4)
     source = CorpusSource(beir, tmp_path, fitted=fitted, options=options)
-    series = series_of(source, ["pca"], Widths(dims=(3,)), {"sample": 5, "seed": 4})[0]
+    series = series_of(source, ["pca"], WidthChoice(dims=(3,)), {"sample": 5, "seed": 4})[0]
 
     np.testing.assert_allclose(series.narrow(source.encode(["music"]), 3), kept, atol=1e-5)
 
@@ -142,7 +142,7 @@ def test_the_results_of_an_earlier_sweep_are_no_documents(small_corpus: Path) ->
 
 def test_an_index_without_rows_is_refused(given_index: Callable[..., Path]) -> None:
     index = given_index(random_rows(2, 4))
-    with IndexWriter(index, dim=4) as writer:
+    with RowWriter(index, dim=4) as writer:
         writer.delete([0, 1])
         writer.commit()
 

@@ -20,7 +20,7 @@ from ragidx.pipelines.evaluate.significance import difference, interval, ndcg
 from ragidx.pipelines.sweep import measure as sweep_measure
 from ragidx.pipelines.sweep.measure import Exact, share_found
 from ragidx.pipelines.sweep.report import SweepReport, SweepRow
-from ragidx.pipelines.sweep.series import Widths
+from ragidx.pipelines.sweep.series import WidthChoice
 from ragidx.pipelines.sweep.source import IndexSource
 from ragidx.pipelines.sweep.sweep import sweep
 
@@ -124,11 +124,11 @@ def test_the_share_found_counts_ties_with_the_last() -> None:
 
 
 def test_widths_are_those_of_the_given_taus_and_dims() -> None:
-    assert Widths().of(896, 896) == (896, 448, 224, 112, 56)
-    assert Widths(taus=(1, 3)).of(10, 10) == (10, 3)
-    assert Widths(dims=(3, 7), taus=(2,)).of(10, 10) == (7, 5, 3)
-    assert Widths().of(256, 255) == (255, 128, 64, 32, 16)
-    assert Widths().of(4, 4) == (4, 2, 1)
+    assert WidthChoice().of(896, 896) == (896, 448, 224, 112, 56)
+    assert WidthChoice(taus=(1, 3)).of(10, 10) == (10, 3)
+    assert WidthChoice(dims=(3, 7), taus=(2,)).of(10, 10) == (7, 5, 3)
+    assert WidthChoice().of(256, 255) == (255, 128, 64, 32, 16)
+    assert WidthChoice().of(4, 4) == (4, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_widths_are_those_of_the_given_taus_and_dims() -> None:
     ],
 )  # fmt: skip
 def test_a_width_that_is_not_there_is_refused(widths: dict[str, Any], message: str) -> None:
-    assert message_of(SpecError, lambda: Widths(**widths).of(10, 8)) == message
+    assert message_of(SpecError, lambda: WidthChoice(**widths).of(10, 8)) == message
 
 
 # the recommendation

@@ -17,12 +17,12 @@ import ragidx
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES
 from ragidx.pipelines.sweep.measure import lay
-from ragidx.pipelines.sweep.series import Widths, series_of
+from ragidx.pipelines.sweep.series import WidthChoice, series_of
 from ragidx.pipelines.sweep.source import IndexSource
 from ragidx.pipelines.sweep.sweep import KNOWN as KNOWN_OPTIONS
 from ragidx.pipelines.sweep.sweep import sweep
 from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from ...raising import message_of
 from .conftest import random_rows, widths_of
@@ -43,7 +43,7 @@ def test_flat_is_exact_at_every_width_and_full_width_overlaps_wholly(given_index
     assert widths_of(report, "truncation") == [8, 4, 2, 1]
     assert widths_of(report, "pca") == [16, 8, 4, 2, 1]
     assert (report.n_chunks, report.n_queries) == (54, 6)
-    assert report.queries == "6 chunks that were held out, as no queries were given"
+    assert report.queries == "6 chunks that were held out, as there are no queries"
 
 
 def test_bytes_are_exact(given_index: Callable[..., Path]) -> None:
@@ -107,7 +107,7 @@ def test_a_narrower_width_is_what_a_query_of_that_width_compares(
     np.save(folder / "given.npy", vectors)
     build_vectors(folder / "given.npy", folder / "index", index_type="flat")
     source = IndexSource(folder / "index", {})
-    series = series_of(source, ["truncation"], Widths(dims=(width,)), {})[0]
+    series = series_of(source, ["truncation"], WidthChoice(dims=(width,)), {})[0]
 
     laid = lay(folder / "laid", width, 20, (series.narrow(block, width) for block in source.blocks()))
     unit = vectors[:3] / np.linalg.norm(vectors[:3], axis=1, keepdims=True)
@@ -120,7 +120,7 @@ def test_a_narrower_width_is_what_a_query_of_that_width_compares(
 
 def test_deleted_rows_are_not_searched(given_index: Callable[..., Path], tmp_path: Path) -> None:
     index = given_index(random_rows(20, 4))
-    with IndexWriter(index, dim=4) as writer:
+    with RowWriter(index, dim=4) as writer:
         assert writer.delete([0, 1]) == 2
         writer.commit()
 

@@ -21,7 +21,7 @@ from ragidx.corpora.errors import CorpusError
 from ragidx.corpora.vectors.files import vector_batches
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from .conftest import AXES, table_of
 
@@ -221,8 +221,8 @@ def test_a_file_that_changes_while_it_is_read_ends_the_build_and_is_named(
         table = table_of(vectors)
         with (pa.ipc.new_file if name == "v.arrow" else pa.ipc.new_stream)(path, table.schema) as file:
             file.write_table(table, max_chunksize=5_000)
-    with IndexWriter(tmp_path / "index", 8) as writer:
-        writer.add(["kept"], np.ones((1, 8)))
+    with RowWriter(tmp_path / "index", 8) as writer:
+        writer.add_vectors(["kept"], np.ones((1, 8)))
         writer.commit()
     waiting = [CHANGES[change]]
 

@@ -14,7 +14,7 @@ from ragidx.pipelines.ingest.removal import DELETED_FILE
 from ragidx.pipelines.maintain.delete import delete
 from ragidx.pipelines.maintain.rewrite import compact
 from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from .conftest import AXES, content_of, table_of
 
@@ -35,11 +35,11 @@ def index(vectors: Path, tmp_path: Path) -> Path:
 
 def test_rows_stay_out_and_the_report_counts_them(run: Run, vectors: Path, index: Path) -> None:
     done = run("delete", "--id", "b", "--index", str(index))
-    assert done.err == "Builds leave out what was deleted; `ragidx build --restore` takes it in again.\n"
+    assert done.err == "Builds skip what was deleted; `ragidx build --restore` adds it again.\n"
 
     for _ in range(2):
         done = run("build", "--vectors", str(vectors), "--index", str(index))
-        assert (done.status, done.err) == (0, "Deleted by hand, left out: 1 row; --restore takes them in again.\n")
+        assert (done.status, done.err) == (0, "Deleted earlier, skipped: 1 row; --restore adds them again.\n")
     assert sorted(content_of(index)) == ["a", "c", "d"]
     assert (
         json.loads(run("build", "--vectors", str(vectors), "--index", str(index), "--json").out)["n_deleted_before"]
@@ -56,7 +56,7 @@ def test_a_document_goes_with_its_rows_and_only_new_rows_of_it_come_in(
     vectors: Path, index: Path, write: Callable[..., Path]
 ) -> None:
     delete(index, ids=["x"])
-    assert json.loads(Store.open(index).blob(DELETED_FILE)) == ["a", "b"]
+    assert json.loads(Store.open(index).blob(DELETED_FILE)) == {"0": ["a", "b"]}
     report = build_vectors(write(table_of(id=list("abce"), doc_id=list("xxyx"))), index)
 
     assert (report.n_deleted_before, report.n_removed, report.n_documents) == (2, 1, 2)
@@ -78,8 +78,8 @@ def test_a_build_of_a_file_of_which_all_is_deleted_changes_nothing(
 
 def test_a_row_that_a_program_adds_is_in_again_for_later_builds_too(vectors: Path, index: Path) -> None:
     delete(index, ids=["a", "b"])
-    with IndexWriter(index, 4) as writer:
-        writer.add(["a"], AXES[:1], ["one"], doc_ids=["x"])
+    with RowWriter(index, 4) as writer:
+        writer.add_vectors(["a"], AXES[:1], ["one"], doc_ids=["x"])
         assert writer.commit().n_added == 1
 
     report = build_vectors(vectors, index)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 from .conftest import AXES, content_of, table_of
 
@@ -215,8 +215,8 @@ def test_upserts_end_with_what_was_given_last(states: list[dict[str, Any]], tmp_
     index = tmp_path_factory.mktemp("upserts") / "index"
     expected: dict[str, Any] = {}
     for state in states:
-        with IndexWriter(index, 4) as writer:
-            writer.add(
+        with RowWriter(index, 4) as writer:
+            writer.add_vectors(
                 list(state),
                 AXES[[axis for _, _, axis, _ in state.values()]] if state else np.zeros((0, 4)),
                 [text for _, text, _, _ in state.values()],

@@ -84,7 +84,7 @@ def test_vectors_that_were_cut_need_the_filter_to_be_named(
     build_with_tiny(filter="truncation", dim=24)
 
     assert str(fault.value) == (
-        "`model`: 'tiny' makes vectors of 16 or 32 numbers, those that are given have 24\n  hint: say what was kept of "
+        "`model`: 'tiny' makes vectors of 16 or 32 numbers, these have 24\n  hint: say what was kept of "
         f"their first numbers with `filter=truncation` `dim=24`, name the model that made them, {WITHOUT}"
     )
     assert [first_hit(text) for text in TEXTS] == [(f"d{n}", 1.0) for n in range(len(TEXTS))]

@@ -100,7 +100,7 @@ def test_the_figures_of_a_refusal_are_the_cosines(write_texts: Callable[..., str
     write_texts(0.8 * unit + 0.6 * aside, TEXTS[:1])
 
     assert message_of(SpecError, build_with_tiny) == (
-        "v.parquet: 'tiny' did not make these vectors: of 1 text encoded again, the median cosine with what is given "
+        "v.parquet: 'tiny' did not make these vectors: of 1 text encoded again, the median cosine with these vectors "
         "is 0.8000 (least 0.8000), and 0.9900 is asked for\n"
         f"  hint: name the model, `method`, `pooling` and `filter` that made them, {WITHOUT}"
     )
@@ -137,7 +137,7 @@ def test_without_texts_only_the_width_is_looked_at(
         "median_cosine": None,
         "least_cosine": None,
     }
-    with pytest.raises(SpecError, match="'tiny' makes vectors of 16 or 32 numbers, those that are given have 33"):
+    with pytest.raises(SpecError, match="'tiny' makes vectors of 16 or 32 numbers, these have 33"):
         build_with_tiny(write_texts(np.eye(33), []), rebuild=True)
 
 
@@ -172,7 +172,7 @@ def test_texts_are_drawn_by_the_hash_of_the_id_whatever_their_order() -> None:
         ),
         (
             {"filter": ragidx.FilterSpec("truncation", dim=8)},
-            "`model`: 'tiny' makes vectors of 8 numbers with that filter, those that are given have 32\n"
+            "`model`: 'tiny' makes vectors of 8 numbers with that filter, these have 32\n"
             f"  hint: name the model that made them, {WITHOUT}",
         ),
         (

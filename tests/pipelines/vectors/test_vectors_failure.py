@@ -15,16 +15,16 @@ from faults import Disk, Failing, Step, error_of
 from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.index import Index
-from ragidx.pipelines.vectors.writer import IndexWriter
+from ragidx.pipelines.vectors.writer import RowWriter
 
 AXES = np.eye(4, dtype=np.float32)
 FAILED = "this writer failed, and what it wrote may be incomplete; make another one"
 
 
-def change(writer: IndexWriter) -> None:
+def change(writer: RowWriter) -> None:
     """Of a, b and c one goes, one is replaced and one stays; d comes."""
     writer.delete(["a"])
-    writer.add(["b", "c", "d"], AXES[[3, 2, 0]], doc_ids=["x", "c", "x"])
+    writer.add_vectors(["b", "c", "d"], AXES[[3, 2, 0]], doc_ids=["x", "c", "x"])
     writer.commit()
 
 
@@ -42,8 +42,8 @@ NEW = (2, 2, {"b": "x", "c": "c", "d": "x"})
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    with IndexWriter(tmp_path / "old" / "index", 4) as writer:
-        writer.add(["a", "b", "c"], AXES[:3])
+    with RowWriter(tmp_path / "old" / "index", 4) as writer:
+        writer.add_vectors(["a", "b", "c"], AXES[:3])
         writer.commit()
     return tmp_path / "old"
 
@@ -52,7 +52,7 @@ def old(tmp_path: Path) -> Path:
 def steps(old: Path, tmp_path: Path) -> list[Step]:
     """What a change does to the disk without a fault."""
     root = shutil.copytree(old, tmp_path / "whole")
-    with IndexWriter(root / "index", 4) as writer, Disk(root) as disk:
+    with RowWriter(root / "index", 4) as writer, Disk(root) as disk:
         change(writer)
     assert content(root / "index") == NEW
     return disk.steps
@@ -69,28 +69,28 @@ def test_whatever_call_failed_a_second_commit_is_refused_and_the_next_writer_is_
     for step in steps:
         root = shutil.copytree(old, tmp_path / f"copy {step.number}")
         index = root / "index"
-        with IndexWriter(index, 4) as writer:
+        with RowWriter(index, 4) as writer:
             with Failing(root, step.number, code, torn=torn):
                 fault = error_of(lambda writer=writer: change(writer))
             if fault is not None:
                 with pytest.raises(ValueError, match=FAILED):
                     writer.commit()
                 with pytest.raises(ValueError, match=FAILED):
-                    writer.add(["e"], AXES[:1])
+                    writer.add_vectors(["e"], AXES[:1])
                 with pytest.raises(ValueError, match=FAILED):
                     writer.delete(["c"])
         assert content(index) == (OLD if fault is not None and step.number <= commit else NEW)
 
-        with IndexWriter(index, 4) as writer:
+        with RowWriter(index, 4) as writer:
             change(writer)
         assert content(index) == NEW
         assert verify(index) == []
 
 
 def test_a_row_that_is_broken_is_no_failure(old: Path) -> None:
-    with IndexWriter(old / "index", 4) as writer:
+    with RowWriter(old / "index", 4) as writer:
         with pytest.raises(RagidxError):
-            writer.add(["d"], np.zeros((1, 4)))
+            writer.add_vectors(["d"], np.zeros((1, 4)))
         change(writer)
 
     assert content(old / "index") == NEW
@@ -98,13 +98,13 @@ def test_a_row_that_is_broken_is_no_failure(old: Path) -> None:
 
 def test_without_its_manifest_an_index_is_not_taken_for_an_empty_one(old: Path) -> None:
     index = old / "index"
-    with IndexWriter(index, 4) as writer:
+    with RowWriter(index, 4) as writer:
         change(writer)
     (index / "manifest.json").unlink()
     files = sorted(path for path in index.rglob("*") if path.is_file())
 
     with pytest.raises(IndexFormatError, match=r"the manifest is missing, but manifest\.2\.json is there"):
-        IndexWriter(index, 4)
+        RowWriter(index, 4)
 
     assert sorted(path for path in index.rglob("*") if path.is_file()) == files
     shutil.copy(index / "manifest.2.json", index / "manifest.json")
@@ -156,18 +156,18 @@ MASKED = "are masked: leave these rows out, or fill them"
 def test_what_is_no_row_is_refused_and_the_writer_goes_on(
     given: dict[str, Any], fault: type[Exception], message: str, old: Path
 ) -> None:
-    with IndexWriter(old / "index", 4) as writer:
+    with RowWriter(old / "index", 4) as writer:
         with pytest.raises(fault, match=f"^{re.escape(message)}$"):
-            writer.add(**{"ids": ["d"], "vectors": ONE, **given})
+            writer.add_vectors(**{"ids": ["d"], "vectors": ONE, **given})
         change(writer)
 
     assert content(old / "index") == NEW
 
 
 def test_an_id_of_numpy_is_as_that_of_python(tmp_path: Path) -> None:
-    with IndexWriter(tmp_path / "index", 4) as writer:
-        writer.add([np.int64(7)], ONE)
-        writer.add(np.array(["a"]), ONE)
+    with RowWriter(tmp_path / "index", 4) as writer:
+        writer.add_vectors([np.int64(7)], ONE)
+        writer.add_vectors(np.array(["a"]), ONE)
         assert writer.delete(["\udcff"]) == 0
         writer.commit()
 

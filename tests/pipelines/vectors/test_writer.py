@@ -14,7 +14,7 @@ from ragidx.indexer.specs import IndexSpec, Precomputed
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.vectors.build import build_vectors
-from ragidx.pipelines.vectors.writer import IndexWriter, WriteReport
+from ragidx.pipelines.vectors.writer import RowWriter, WriteReport
 
 from ...raising import message_of
 from .conftest import AXES, content_of
@@ -23,26 +23,26 @@ from .conftest import AXES, content_of
 
 
 def test_nothing_changes_without_a_commit(tmp_path: Path) -> None:
-    with IndexWriter(tmp_path / "index", 4) as writer:
-        writer.add(["a"], AXES[:1])
+    with RowWriter(tmp_path / "index", 4) as writer:
+        writer.add_vectors(["a"], AXES[:1])
     with pytest.raises(IndexFormatError, match="nothing was committed"):
         Index(tmp_path / "index")
-    with IndexWriter(tmp_path / "index", 4) as writer:
-        writer.add(["a"], AXES[:1])
+    with RowWriter(tmp_path / "index", 4) as writer:
+        writer.add_vectors(["a"], AXES[:1])
         assert writer.commit() == WriteReport(1, True, 1, 0, 0, 0, 1, 1)
 
-    with IndexWriter(tmp_path / "index", 4) as writer:
+    with RowWriter(tmp_path / "index", 4) as writer:
         writer.delete(["a"])
 
     assert Index(tmp_path / "index").searcher.rows(["a"])[0].chunk_id == "a"
 
 
 def test_rows_are_deleted_by_id_alone(tmp_path: Path) -> None:
-    with IndexWriter(tmp_path / "index", 4) as writer:
-        writer.add([1, 2, 3], AXES[:3], doc_ids=["d", "d", "d"])
+    with RowWriter(tmp_path / "index", 4) as writer:
+        writer.add_vectors([1, 2, 3], AXES[:3], doc_ids=["d", "d", "d"])
         writer.commit()
 
-    with IndexWriter(tmp_path / "index", 4) as writer:
+    with RowWriter(tmp_path / "index", 4) as writer:
         assert writer.delete(["2", "2", "nobody"]) == 1
         report = writer.commit()
 
@@ -51,13 +51,13 @@ def test_rows_are_deleted_by_id_alone(tmp_path: Path) -> None:
 
 
 def test_a_deleted_row_can_come_again_and_an_added_one_cannot_go(tmp_path: Path) -> None:
-    with IndexWriter(tmp_path / "index", 4) as writer:
-        writer.add(["a", "b"], AXES[:2])
+    with RowWriter(tmp_path / "index", 4) as writer:
+        writer.add_vectors(["a", "b"], AXES[:2])
         writer.commit()
 
-    with IndexWriter(tmp_path / "index", 4) as writer:
+    with RowWriter(tmp_path / "index", 4) as writer:
         writer.delete(["a"])
-        writer.add(["a"], AXES[:1])
+        writer.add_vectors(["a"], AXES[:1])
         with pytest.raises(ValueError, match="the id 'a' was added by this writer; commit first"):
             writer.delete(["a"])
         writer.commit()
@@ -67,8 +67,8 @@ def test_a_deleted_row_can_come_again_and_an_added_one_cannot_go(tmp_path: Path)
 
 def test_others_are_deleted_where_the_rows_given_are_all_there_are(tmp_path: Path) -> None:
     for names in (["a", "b", "c"], ["b", "d"]):
-        with IndexWriter(tmp_path / "index", 4) as writer:
-            writer.add(names, AXES[: len(names)])
+        with RowWriter(tmp_path / "index", 4) as writer:
+            writer.add_vectors(names, AXES[: len(names)])
             gone = writer.delete_others()
             writer.commit()
 
@@ -77,12 +77,12 @@ def test_others_are_deleted_where_the_rows_given_are_all_there_are(tmp_path: Pat
 
 
 def test_replace_keeps_the_old_state_until_the_commit_and_takes_another_width(tmp_path: Path) -> None:
-    with IndexWriter(tmp_path / "index", 4) as writer:
-        writer.add(["a"], AXES[:1])
+    with RowWriter(tmp_path / "index", 4) as writer:
+        writer.add_vectors(["a"], AXES[:1])
         writer.commit()
 
-    with IndexWriter(tmp_path / "index", 2, replace=True) as writer:
-        writer.add(["z"], [[1, 1]])
+    with RowWriter(tmp_path / "index", 2, replace=True) as writer:
+        writer.add_vectors(["z"], [[1, 1]])
         assert Index(tmp_path / "index").searcher.dim == 4
         writer.commit()
 
@@ -90,10 +90,10 @@ def test_replace_keeps_the_old_state_until_the_commit_and_takes_another_width(tm
 
 
 def test_an_index_can_become_empty(tmp_path: Path) -> None:
-    with IndexWriter(tmp_path / "index", 4) as writer:
-        writer.add(["a"], AXES[:1])
+    with RowWriter(tmp_path / "index", 4) as writer:
+        writer.add_vectors(["a"], AXES[:1])
         writer.commit()
-    with IndexWriter(tmp_path / "index", 4) as writer:
+    with RowWriter(tmp_path / "index", 4) as writer:
         writer.delete(["a"])
         writer.commit()
 
@@ -103,8 +103,8 @@ def test_an_index_can_become_empty(tmp_path: Path) -> None:
 
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
-    with IndexWriter(tmp_path / "index", 4), pytest.raises(BusyError):
-        IndexWriter(tmp_path / "index", 4)
+    with RowWriter(tmp_path / "index", 4), pytest.raises(BusyError):
+        RowWriter(tmp_path / "index", 4)
 
 
 @pytest.mark.parametrize(
@@ -126,11 +126,11 @@ def test_a_broken_row_is_an_error_and_nothing_of_the_call_is_added(
 ) -> None:
     good = {"ids": ["b"], "vectors": [[1, 0, 0, 0]], "texts": ["t"], "metadata": [{}], "doc_ids": ["d"]}
     first = {"ids": ["x"], "vectors": [[1, 0, 0, 0]], "texts": ["t"], "metadata": [{}], "doc_ids": ["d"]}
-    with IndexWriter(tmp_path / "index", 4) as writer:
-        writer.add(["a"], AXES[:1])
+    with RowWriter(tmp_path / "index", 4) as writer:
+        writer.add_vectors(["a"], AXES[:1])
 
         with pytest.raises(CorpusError) as fault:
-            writer.add(**{name: [*first[name], *(good | row)[name]] for name in good})
+            writer.add_vectors(**{name: [*first[name], *(good | row)[name]] for name in good})
 
         assert str(fault.value) == f"{message}\n  hint: repair it, or remove the row; nothing of this call was added"
         assert writer.commit().n_rows == 1
@@ -138,26 +138,26 @@ def test_a_broken_row_is_an_error_and_nothing_of_the_call_is_added(
 
 def test_an_id_that_stands_twice_in_one_call_is_named(tmp_path: Path) -> None:
     with (
-        IndexWriter(tmp_path / "index", 4) as writer,
+        RowWriter(tmp_path / "index", 4) as writer,
         pytest.raises(CorpusError, match=r"^id 'q': the id was seen before"),
     ):
-        writer.add(["p", "q", "r", "q"], AXES)
+        writer.add_vectors(["p", "q", "r", "q"], AXES)
 
 
 def test_columns_that_do_not_fit_are_a_programs_mistake(tmp_path: Path) -> None:
-    with IndexWriter(tmp_path / "index", 4) as writer:
+    with RowWriter(tmp_path / "index", 4) as writer:
         with pytest.raises(
             ValueError, match=r"vectors have the shape \(4, 4\) and hold float32, not \(1, 4\) and numbers"
         ):
-            writer.add(["a"], AXES)
+            writer.add_vectors(["a"], AXES)
         with pytest.raises(ValueError, match=r"vectors have the shape \(1, 3\)"):
-            writer.add(["a"], [[1, 2, 3]])
+            writer.add_vectors(["a"], [[1, 2, 3]])
         with pytest.raises(ValueError, match="2 texts for 1 ids"):
-            writer.add(["a"], AXES[:1], ["t", "t"])
+            writer.add_vectors(["a"], AXES[:1], ["t", "t"])
         with pytest.raises(ValueError, match="one of the ids is empty"):
-            writer.add([""], AXES[:1])
+            writer.add_vectors([""], AXES[:1])
         with pytest.raises(TypeError, match="expected a list of ids, got one string"):
-            writer.add("a", AXES[:1])
+            writer.add_vectors("a", AXES[:1])
 
 
 # what the index is
@@ -212,12 +212,12 @@ def test_given_vectors_do_not_go_into_an_index_of_a_model(small_corpus: Path, tm
 
 
 def test_a_writer_of_another_width_or_type_is_refused(tmp_path: Path) -> None:
-    with IndexWriter(tmp_path / "index", 4, index_type="flat") as writer:
+    with RowWriter(tmp_path / "index", 4, index_type="flat") as writer:
         writer.commit()
 
     with pytest.raises(SpecError, match="vectors have 4 numbers in the index, 3 now"):
-        IndexWriter(tmp_path / "index", 3)
-    assert message_of(SpecError, lambda: IndexWriter(tmp_path / "index", 4, index_type="hnsw")) == (
+        RowWriter(tmp_path / "index", 3)
+    assert message_of(SpecError, lambda: RowWriter(tmp_path / "index", 4, index_type="hnsw")) == (
         f"{tmp_path / 'index'}: the index was built with other options: `index_type` is 'flat' in the index, "
         "'hnsw' now\n"
         "  hint: remove the option to update the index, name another `index`, or replace this one with `replace=True`; "
@@ -225,16 +225,16 @@ def test_a_writer_of_another_width_or_type_is_refused(tmp_path: Path) -> None:
         "encodes nothing"
     )
     with pytest.raises(SpecError, match="unknown index type 'hnws'; did you mean 'hnsw'"):
-        IndexWriter(tmp_path / "other", 4, index_type="hnws")
+        RowWriter(tmp_path / "other", 4, index_type="hnws")
 
 
 @pytest.mark.parametrize("dim", ["x", "4", 4.0, None, True, 0, -1, 65_537], ids=repr)
 def test_a_width_that_is_none_is_an_error_and_makes_no_folder(dim: Any, tmp_path: Path) -> None:
-    assert message_of(SpecError, lambda: IndexWriter(tmp_path / "index", dim)) == (
+    assert message_of(SpecError, lambda: RowWriter(tmp_path / "index", dim)) == (
         f"dim is {dim!r}, no whole number from 1 to 65,536\n  hint: give the width of the vectors that are added"
     )
     assert not (tmp_path / "index").exists()
-    with IndexWriter(tmp_path / "index", np.int64(4)) as writer:  # a number of numpy's is one
+    with RowWriter(tmp_path / "index", np.int64(4)) as writer:  # a number of numpy's is one
         writer.commit()
 
 

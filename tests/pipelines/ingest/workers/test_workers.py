@@ -28,7 +28,7 @@ from ragidx.corpora.sources import sources
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.ingest.options import check_workers
-from ragidx.pipelines.ingest.workers import known, spread
+from ragidx.pipelines.ingest.workers import known, spread, words
 from ragidx.pipelines.ingest.workers.chunks import Cutter
 from ragidx.pipelines.ingest.workers.files import Files
 from ragidx.pipelines.ingest.workers.spread import Spread
@@ -373,21 +373,24 @@ def state(index: Path) -> tuple[dict[str, bytes], dict[str, object]]:
 
 
 @pytest.mark.parametrize("workers", [2, 5])
-def test_builds_and_updates_give_the_same_bytes_for_any_number_of_workers(tmp_path: Path, workers: int) -> None:
+def test_builds_and_updates_give_the_same_bytes_for_any_number_of_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    monkeypatch.setattr(words, "TASK_BATCHES", 1)
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     for number in range(12):
         (corpus / f"{number}.md").write_text(f"# Part {number}\n\n" + " ".join(WORDS[number % 7 :]))
         (corpus / f"{number}.html").write_text(f"<h1>Page {number}</h1><p>{' '.join(WORDS[number % 5 :])}")
-    lines(corpus / "lines.jsonl", 200)
+    lines(corpus / "lines.jsonl", 700)
 
     for step in range(3):
         if step == 1:
             (corpus / "3.html").write_text("<p>The lease was signed in Bergen.")
             (corpus / "4.md").unlink()
-            lines(corpus / "lines.jsonl", 210)
+            lines(corpus / "lines.jsonl", 710)
         if step == 2:
-            lines(corpus / "lines.jsonl", 150, seed=1)
+            lines(corpus / "lines.jsonl", 600, seed=1)
         one = build(corpus, tmp_path / "a", workers=1, index_type="flat")
         several = build(corpus, tmp_path / "b", workers=workers, index_type="flat")
 

@@ -1,0 +1,118 @@
+"""The words of a segment, made by workers: each reads some of its stored rows, and gives their postings.
+
+Segment, LexicalSpec -> tasks of some rows each -> workers -> Pieces, in the order of the rows
+
+The file that is made of them is the same for any number of workers. What they cannot do is done in this process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from ragidx.corpora.errors import MachineError
+from ragidx.corpora.limits import MIB, Limits
+from ragidx.indexer.lexical.analyzer import Analyzer
+from ragidx.indexer.lexical.blocks import Piece, packed, unpacked
+from ragidx.indexer.lexical.spec import LexicalSpec
+from ragidx.indexer.store.entries import CHUNKS, parse_segment
+from ragidx.indexer.store.segment import BATCH_ROWS, Segment
+from ragidx.indexer.writing.lexical_files import OnRows, pieces_of
+from ragidx.pipelines.ingest.workers.capacity import n_workers
+from ragidx.pipelines.ingest.workers.lanes import Message
+from ragidx.pipelines.ingest.workers.pool import Pool
+from ragidx.pipelines.ingest.workers.process import Process
+
+TASK_BATCHES = 16
+"""Record batches of a task: some 4,000 rows."""
+
+PAYS_BYTES = 2 * MIB
+"""Of stored rows: fewer are read sooner in this process than workers start."""
+
+_LIMITS = Limits()
+_TOLD = {"limits": dataclasses.asdict(_LIMITS), "options": {}, "fields": {}, "language": False, "known": None}
+_JOB: Message = {"kind": "job", **_TOLD}, b""
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """Makes the postings of segments; called as `MakePieces` says.
+
+    Args:
+        workers: how many; None: as the machine has room for, and none for a small segment.
+    """
+
+    workers: int | None
+
+    def __call__(self, segment: Segment, spec: LexicalSpec, on_rows: OnRows) -> Generator[Piece]:
+        """The postings of a segment, in the order of its rows."""
+        last = -(-segment.entry.rows // BATCH_ROWS)
+        parts = [range(start, min(start + TASK_BATCHES, last)) for start in range(0, last, TASK_BATCHES)]
+        count = min(self._count(segment), len(parts))
+        if count < 2:
+            yield from pieces_of(segment, spec.make_analyzer(), on_rows)
+            return
+        with Pool(count, lambda heard, ended: Process(_JOB, _LIMITS, heard, ended)) as pool:
+            what, mapped = _written(segment, spec), segment.entry.files[CHUNKS].bytes
+            tasks = [pool.add({"words": [part.start, part.stop], "mapped": mapped}, what) for part in parts]
+            for task, part in zip(tasks, parts, strict=True):
+                rows = range(part.start * BATCH_ROWS, min(part.stop * BATCH_ROWS, segment.entry.rows))
+                given = _given(pool, task, rows)
+                if given is None:
+                    given = list(pieces_of(segment, spec.make_analyzer(), lambda count: None, part))
+                yield from given
+                on_rows(len(rows))
+
+    def _count(self, segment: Segment) -> int:
+        if not sys.executable or (self.workers is None and segment.entry.files[CHUNKS].bytes < PAYS_BYTES):
+            return 1
+        try:
+            return n_workers(self.workers)
+        except MachineError:  # there is no memory for a worker
+            return 1
+
+
+def _given(pool: Pool, task: int, rows: range) -> list[Piece] | None:
+    """What a worker gives of some rows; None: it could not."""
+    found: list[Piece] = []
+    try:
+        for header, body in pool.messages(task):
+            kind = header.get("kind")
+            if kind == "postings":
+                found += unpacked(body, rows)
+            elif kind == "again":
+                found = []
+            else:  # it met an error, or died
+                return None
+    except (MachineError, ValueError, pa.ArrowException, OSError):
+        return None
+    return found
+
+
+# -- in the worker ------------------------------------------------------------------------------------------------
+
+
+def _written(segment: Segment, spec: LexicalSpec) -> bytes:
+    """What a worker needs to read a segment's words."""
+    schema, entry = dict(segment.schema), segment.entry.to_json()
+    told = [str(segment.folder.absolute()), entry, segment.dim, schema, dataclasses.asdict(spec)]
+    return json.dumps(told).encode()
+
+
+def pieces(written: bytes, batches: range) -> Iterator[bytes]:
+    """The postings of some rows, in a worker."""
+    segment, analyzer = _read(written)
+    return map(packed, pieces_of(segment, analyzer, lambda count: None, batches))
+
+
+@functools.lru_cache(maxsize=1)
+def _read(written: bytes) -> tuple[Segment, Analyzer]:
+    """Shared by the tasks of a segment: so are the terms that were found."""
+    folder, entry, dim, schema, spec = json.loads(written)
+    return Segment(Path(folder), parse_segment(entry), dim, schema), LexicalSpec(**spec).make_analyzer()
