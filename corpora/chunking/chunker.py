@@ -105,8 +105,8 @@ class Chunker:
             return chunk.text
         return self._prefix(chunk.heading)[0] + chunk.text
 
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of encoded texts, as the encoder's tokenizer gives them."""
+    def ids(self, texts: Sequence[str]) -> list[bytes]:
+        """The token ids of encoded texts, as the encoder's tokenizer gives them, as bytes of `ID_DTYPE`."""
         return self._counter.ids(texts)
 
     def parts(self) -> tuple[ChunkSpec, int, str | None]:

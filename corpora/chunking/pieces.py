@@ -12,6 +12,7 @@ import functools
 import itertools
 import re
 import unicodedata
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -23,6 +24,9 @@ from numpy.typing import NDArray
 from ragidx.corpora.chunking.places import whole_cluster
 
 Numbers: TypeAlias = NDArray[np.int64]
+
+ID_DTYPE = np.dtype(np.uint32)
+"""Of token ids, where many are kept or sent."""
 
 PIECE_CHARS = 64
 """A longer word is cut up: its parts alone may have other tokens than in it, so what holds one is counted again."""
@@ -98,7 +102,7 @@ class Counter:
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self.tokenizer = tokenizer
         self._codes, self._older = _Codes(), _Codes()
-        self._words: dict[str, tuple[int, ...]] = {}  # ids of words, without the white space around them
+        self._words: dict[str, bytes] = {}  # ids of words, without the white space around them
         self.exact = self._adds_up(_FREE, apart=True) or any(map(self._adds_up, _PATTERNS))
         if not self.exact:
             self._pattern = _FREE
@@ -108,13 +112,13 @@ class Counter:
         """The tokens of whole texts."""
         return [len(one) for one in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of whole texts: where white space is no part of a token, those of their words one after another."""
+    def ids(self, texts: Sequence[str]) -> list[bytes]:
+        """The ids of whole texts, as bytes: those of their words, where white space is no part of a token."""
         if not (self.exact and self._free):
             return self._ids(texts)
-        words = [None if _NOT_PLAIN_SPACE.search(text) else text.split() for text in texts]
-        known = self._known({word for one in words if one for word in one})
-        rows = [None if one is None or not all(map(known.__contains__, one)) else _joined(one, known) for one in words]
+        words = [[] if _NOT_PLAIN_SPACE.search(text) else text.split() for text in texts]
+        known = self._known(set(itertools.chain.from_iterable(words)).difference(self._words))
+        rows = [_joined(one, known) if one and all(map(known.__contains__, one)) else None for one in words]
         left = iter(self._ids([text for text, row in zip(texts, rows, strict=True) if row is None]))
         return [next(left) if row is None else row for row in rows]
 
@@ -179,29 +183,30 @@ class Counter:
         words = [piece.strip() for piece in pieces]
         bare = [word.strip(self._marks) for word in words] if self._marks else words
         known = self._learned(bare)
-        return (len(known[inner]) + len(word) - len(inner) for word, inner in zip(words, bare, strict=True))
+        pairs = zip(words, bare, strict=True)
+        return (len(known[inner]) // ID_DTYPE.itemsize + len(word) - len(inner) for word, inner in pairs)
 
-    def _known(self, words: set[str]) -> dict[str, tuple[int, ...]]:
-        """The ids of words with the marks around them; long ones may be missing."""
-        seen = self._words
-        new = {word: word.strip(self._marks) for word in words if word not in seen and len(word) <= PIECE_CHARS}
+    def _known(self, words: set[str]) -> dict[str, bytes]:
+        """The cache of words, which has these with the marks around them afterwards; long ones may be missing."""
+        new = {word: word.strip(self._marks) for word in words if len(word) <= PIECE_CHARS}
         known = self._learned([*new.values(), *self._marks])
         for word, inner in new.items():
             at = word.find(inner)
-            known[word] = tuple(_joined([*word[:at], inner, *word[at + len(inner) :]], known))
+            known[word] = _joined([*word[:at], inner, *word[at + len(inner) :]], known)
         return known
 
-    def _learned(self, words: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    def _learned(self, words: Iterable[str]) -> dict[str, bytes]:
         """The cache of words, which has these afterwards."""
         known = self._words
         new = list({word for word in words if word not in known})
-        known.update(zip(new, map(tuple, self._ids(new)), strict=True))
+        known.update(zip(new, self._ids(new), strict=True))
         if len(known) > _CACHED:
             self._words = {}
         return known
 
-    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        return [one.ids for one in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+    def _ids(self, texts: Sequence[str]) -> list[bytes]:
+        encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [array(ID_DTYPE.char, one.ids).tobytes() for one in encoded]
 
     def _adds_up(self, pattern: re.Pattern[str], *, apart: bool = False) -> bool:
         """Whether the tokens of texts of many kinds are the sums of those of the pattern's pieces.
@@ -218,8 +223,8 @@ class Counter:
         return sums == self.counts(texts) and (not self._free or self.ids(texts) == self._ids(texts))
 
 
-def _joined(words: Iterable[str], known: dict[str, tuple[int, ...]]) -> list[int]:
-    return list(itertools.chain.from_iterable(map(known.__getitem__, words)))
+def _joined(words: Iterable[str], known: dict[str, bytes]) -> bytes:
+    return b"".join(map(known.__getitem__, words))
 
 
 class _Codes(dict[str, int]):

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from tokenizers import Tokenizer
 
-from ragidx.corpora.chunking import Counter
+from ragidx.corpora.chunking import ID_DTYPE, Counter
 from ragidx.corpora.errors import ModelError, RagidxError, check_machine, first_line, panics_of
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.model_files import read_object
@@ -123,11 +123,11 @@ class TextTokenizer:
         return self._counter
 
     def know(self, ids: Mapping[str, bytes]) -> None:
-        """Take ids of texts that `ids` need not work out, 4 bytes each, until the next call.
+        """Take ids of texts, as `Counter.ids` gives them, that need not be worked out here, until the next call.
 
         They are those of this tokenizer, worked out elsewhere. Where one is none of its ids, all are worked out here.
         """
-        every = np.frombuffer(b"".join(ids.values()), "<u4")
+        every = np.frombuffer(b"".join(ids.values()), ID_DTYPE)
         size = self.texts.get_vocab_size(with_added_tokens=False)
         self._known = ids if every.max(initial=0) < size else {}
 
@@ -189,12 +189,17 @@ class TextTokenizer:
         """As `batch`, the ids alone: no offsets are worked out."""
         found = [self._known.get(text) for text in texts]
         left = iter(self._ids([text for text, known in zip(texts, found, strict=True) if known is None]))
-        return [next(left) if known is None else np.frombuffer(known, "<u4").tolist() for known in found]
+        return [next(left) if known is None else _listed(known) for known in found]
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         if self._counter is not None:
-            return self._counter.ids(texts)
+            return [_listed(ids) for ids in self._counter.ids(texts)]
         return [list(one.ids) for one in self.texts.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+
+def _listed(ids: bytes) -> list[int]:
+    found: list[int] = np.frombuffer(ids, ID_DTYPE).tolist()
+    return found
 
 
 def load_tokenizer(files: ModelFiles) -> TextTokenizer:

@@ -28,7 +28,7 @@ _WAITING_CHARS = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A chunk on its way: its row, the text that is encoded, and its token ids, 4 bytes each, if a worker gave them."""
+    """A chunk on its way: its row, the text that is encoded, and its token ids, if a worker gave them."""
 
     row: Row
     text: str

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from ragidx.corpora.chunking import ID_DTYPE
 from ragidx.corpora.readers.layouts import Layout
 from ragidx.corpora.records import Document, Place, Scalar, Skip
 from ragidx.corpora.vectors.batch import VectorBatch
@@ -202,7 +203,7 @@ def _sent(
     shared, items = _values(metadata), []
     for _ in range(count):
         start, end, text, heading, text_hash, line, page, turns, longer, ids = next(rows)
-        if ids is not None and len(ids) % 4:
+        if ids is not None and len(ids) % ID_DTYPE.itemsize:
             raise ValueError("ids of another length")
         row = Row(
             chunk_id=f"{own}:{start}-{end}",

@@ -31,8 +31,6 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
@@ -272,8 +270,7 @@ class _Cutter(Cutter):
         return []
 
     def _with_ids(self, items: list[Item]) -> list[Item]:
-        rows = self.chunker.ids([item.text for item in items])
-        ids = (np.array(row, "<u4").tobytes() for row in rows)
+        ids = self.chunker.ids([item.text for item in items])
         return [dataclasses.replace(item, ids=one) for item, one in zip(items, ids, strict=True)]
 
 
