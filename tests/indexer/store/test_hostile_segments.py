@@ -37,28 +37,6 @@ def test_a_file_of_another_length(index):
     assert refused(index) == f"{path}: the file is damaged: it has {size:,} bytes, not {size - 1:,}\n{PUT_BACK}"
 
 
-@pytest.mark.slow
-def test_a_flipped_byte_in_any_file_is_found_at_open_and_by_verify(index):
-    rng = np.random.default_rng(0)
-    ours = [file for file in index.rglob("*") if file.is_file() and file.name != "LOCK"]
-    used = [file for file in ours if file.name not in ("manifest.1.json", "manifest.2.json")]
-    assert {file.suffix for file in used} == {".json", ".faiss", ".arrow", ".bin", ".safetensors"}
-    for file in used:
-        data = file.read_bytes()
-        for place in [0, len(data) - 1, *rng.integers(0, len(data), 4).tolist()]:
-            changed = bytearray(data)
-            changed[place] ^= 1
-            file.write_bytes(changed)
-
-            text = refused(index)
-
-            assert "damaged" in text
-            assert text.startswith(f"{file}: ")
-            assert [line.split(": ")[0] for line in verify(index)] == [str(file)]
-        file.write_bytes(data)
-    assert Store.open(index).verify() == []
-
-
 def test_a_flipped_byte_reads_as_one_line(index):
     path = index / SEGMENT / "ann.faiss"
     data = bytearray(path.read_bytes())
@@ -113,24 +91,6 @@ def test_a_file_that_is_a_link_is_not_followed(index):
     assert refused(index) == f"{path}: it is not a plain file\n{PUT_BACK}"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("factory", ["Flat", "IVF1,Flat", "PQ4x4", "HNSW8"])
-def test_another_faiss_index_with_a_checksum_that_fits(index, factory):
-    other = faiss.index_factory(8, factory, faiss.METRIC_INNER_PRODUCT)
-    raw = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
-    other.train(raw)
-    other.add(raw)
-    content, size = faiss.serialize_index(other).tobytes(), (index / SEGMENT / "vectors.faiss").stat().st_size
-    plant(index, f"{SEGMENT}/ann.faiss", content)
-    plant(
-        index, f"{SEGMENT}/vectors.faiss", content[:size].ljust(size, b"\0")
-    )  # the manifest knows how long it must be
-
-    text = refused(index)
-
-    assert text.startswith(f"{index / SEGMENT / 'vectors.faiss'}: the file is damaged: its FAISS type is b'")
-
-
 def arrow(schema: pa.Schema, rows: int, batches: int = 1) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
@@ -175,22 +135,6 @@ def test_record_batches_of_another_length_are_found_when_they_are_read(wordless)
         f"{wordless / SEGMENT / 'chunks.arrow'}: the file is damaged: record batch 1 holds 255 rows, not 44\n{PUT_BACK}"
     )
     assert len(store.verify()) == 1
-
-
-@pytest.mark.slow
-def test_a_changed_byte_in_the_columns_is_an_error_or_still_text(wordless):
-    """With a checksum that fits, as in an index made to harm: whatever is read is checked before it is used."""
-    whole = (wordless / SEGMENT / "chunks.arrow").read_bytes()
-    rng = np.random.default_rng(0)
-    for place in rng.integers(0, len(whole), 150).tolist():
-        changed = bytearray(whole)
-        changed[place] = int(rng.integers(256))
-        plant(wordless, f"{SEGMENT}/chunks.arrow", bytes(changed))
-        try:
-            rows = Store.open(wordless).rows([(0, 0), (0, 299)])
-        except IndexFormatError:
-            continue
-        assert all(isinstance(row.text, str) for row in rows)
 
 
 def test_deletions_of_rows_that_are_not_there(index):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +16,6 @@ from faults import Disk, Unreadable
 from states import content_of, texts_of
 
 from ragidx.corpora.errors import BusyError, IndexFormatError, SpecError
-from ragidx.indexer import atomic
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.manifest import files_of, read_manifest
 from ragidx.indexer.store.store import Store
@@ -207,34 +203,6 @@ def test_a_folder_that_is_no_index_is_told(tmp_path: Path) -> None:
         rollback(tmp_path / "none", 1)
     with pytest.raises(IndexFormatError, match="there is no such folder"):
         history(tmp_path / "none")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("write", range(3))
-def test_a_rollback_that_is_killed_leaves_one_of_both_states(index: Path, write: int) -> None:
-    """Killed before the n-th of its files is renamed into place: deletions or not, numbered manifest, manifest."""
-    code = (
-        "import os, signal, sys\n"
-        "from pathlib import Path\n"
-        "from ragidx.indexer import atomic\n"
-        "from ragidx.indexer.writing import history\n"
-        "real, seen = os.replace, []\n"
-        "def replace(*paths, **options):\n"
-        f"    if len(seen) == {write}: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    seen.append(paths); return real(*paths, **options)\n"
-        "os.replace = os.rename = replace\n"
-        "history.rollback(Path(sys.argv[1]), 2)\n"
-    )
-
-    done = subprocess.run([sys.executable, "-c", code, str(index)], check=False, capture_output=True)
-
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    generation = Store.open(index).manifest.generation
-    assert generation in (3, 4)
-    assert texts_of(index) == state(3 if generation == 3 else 2)
-    rollback(index, 2)
-    assert texts_of(index) == state(2)
-    assert not [path for path in index.rglob("*") if path.name.endswith(atomic.TEMPORARY)]
 
 
 # An earlier manifest that is damaged, and one that cannot be read now.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faults import Disk, Failing, Step, error_of
+from faults import Disk, Failing, Step, error_of, turns
 from states import State, state_of
 
 from ragidx.corpora.errors import ModelError
@@ -63,7 +63,7 @@ def test_whatever_call_of_it_failed_a_writer_does_not_commit_again(
     steps, new = without_fault
     commit = next(one.number for one in steps if one.call in ("rename", "replace") and one.path.name == "manifest.json")
     n_failed = 0
-    for step in steps:
+    for step in turns(steps):
         shutil.copytree(old, root)
         index = root / "index"
         before = state_of(index)

@@ -72,6 +72,7 @@ def test_a_query_for_machines_has_every_field_of_its_hits(run: Run) -> None:
         "page": None,
         "context": None,
         "also": [],
+        "passage": {"text": ANSWER, "line": 1, "page": None},
     }
 
 

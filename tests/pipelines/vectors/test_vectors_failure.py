@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faults import Disk, Failing, Step, error_of
+from faults import Disk, Failing, Step, error_of, turns
 
 from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer.store.verify import verify
@@ -66,7 +66,7 @@ def test_whatever_call_failed_a_second_commit_is_refused_and_the_next_writer_is_
     old: Path, steps: list[Step], tmp_path: Path, code: int, torn: float
 ) -> None:
     commit = next(one.number for one in steps if one.call in ("rename", "replace") and one.path.name == "manifest.json")
-    for step in steps:
+    for step in turns(steps):
         root = shutil.copytree(old, tmp_path / f"copy {step.number}")
         index = root / "index"
         with RowWriter(index, 4) as writer:
