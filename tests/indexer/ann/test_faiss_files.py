@@ -79,41 +79,6 @@ def test_another_faiss_index_in_the_file_is_named(tmp_path, ann_kit, make, reaso
     assert said == f"{tmp_path / VECTORS}: the file is damaged: {reason}\n{PUT_BACK}"
 
 
-@pytest.mark.parametrize("name", [VECTORS, ANN])
-def test_a_file_cut_anywhere_is_an_error(pair, ann_kit, name):
-    vectors = map_vectors(pair / VECTORS, DIM, ROWS)
-    data = (pair / name).read_bytes()
-    short = pair / "short.faiss"
-
-    for length in [*range(0, 100, 7), len(data) // 2, len(data) - 1]:
-        short.write_bytes(data[:length])
-        with pytest.raises(IndexFormatError, match="the file is damaged"):
-            map_vectors(short, DIM, ROWS) if name == VECTORS else ann_kit.open(short, GRAPH, vectors)
-
-
-@pytest.mark.parametrize("name", [VECTORS, ANN])
-def test_a_changed_byte_is_an_error_or_still_searchable(pair, ann_kit, name):
-    """No change may end the process: this test itself would be gone."""
-    whole = map_vectors(pair / VECTORS, DIM, ROWS)
-    data = (pair / name).read_bytes()
-    rng = np.random.default_rng(0)
-    places = [*range(0, 90, 2), *rng.integers(90, len(data), 40).tolist()]
-
-    for number, place in enumerate(places):
-        changed = bytearray(data)
-        changed[place] = int(rng.integers(256))
-        path = pair / f"{number}.faiss"
-        path.write_bytes(changed)
-        try:
-            vectors = map_vectors(path, DIM, ROWS) if name == VECTORS else whole
-            graph = ann_kit.open(path if name == ANN else pair / ANN, GRAPH, vectors)
-        except IndexFormatError:
-            continue
-        queries = ann_kit.clustered(5, DIM, seed=2)
-        _, rows = ann.search(graph, Recipe.parse(GRAPH), Effort(beam=64), vectors, queries, 5, None)
-        assert rows.max() < ROWS
-
-
 def test_a_link_to_a_row_that_is_not_on_its_level_is_found(pair, ann_kit):
     vectors = map_vectors(pair / VECTORS, DIM, ROWS)
     graph = faiss.read_index(str(pair / ANN), faiss.IO_FLAG_SKIP_STORAGE)
