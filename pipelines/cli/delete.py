@@ -38,7 +38,7 @@ def command(ids: tuple[str, ...], where: str | None, dry_run: bool, index: Path,
     only matching rows are deleted; a document's id matches all of its rows. With --id and --where, both must match.
     docs/conditions.md describes --where.
 
-    The corpus is not changed. Later builds leave out what was deleted, until `ragidx build --restore`;
+    The corpus is not changed. Later builds skip what was deleted, until `ragidx build --restore`;
     `ragidx rollback` undoes a deletion.
 
     \b
