@@ -58,8 +58,8 @@ def check_named(index: Path, path: Path, place: int = -1) -> None:
 
 
 @pytest.mark.parametrize("name", READ)
-def test_every_flipped_byte_is_named(index, name):
-    flip_each(index, name, 2_000, lambda path, place: check_named(index, path, place))
+def test_a_flipped_byte_is_named(index, name):
+    flip_each(index, name, 300, lambda path, place: check_named(index, path, place))
 
     assert verify(index) == []
 
