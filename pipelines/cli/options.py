@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -21,130 +21,10 @@ from ragidx.pipelines.cli.console import QUIET
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_INDEX = "ragidx-index"
+WHOLE = "none"  # a chunk size: whole documents
 
-
-def index_option(function: F) -> F:
-    """`--index DIR`, else $RAGIDX_INDEX, else that of `ragidx.toml`, else ./ragidx-index; and `--config`."""
-    return config_option(
-        click.option(
-            "--index",
-            type=click.Path(path_type=Path),
-            default=DEFAULT_INDEX,
-            envvar="RAGIDX_INDEX",
-            show_default=True,
-            show_envvar=True,
-            metavar="DIR",
-            help="The index folder.",
-        )(function)
-    )
-
-
-def json_option(function: F) -> F:
-    """`--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(function)
-
-
-def quiet_option(function: F) -> F:
-    """`--quiet`, for commands whose output is a report of what they did."""
-    return click.option(
-        "--quiet",
-        is_flag=True,
-        expose_value=False,
-        callback=_be_quiet,
-        help="Print errors only, for cron; the exit status says the rest. With --json, print the JSON too.",
-    )(function)
-
-
-def _be_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    ctx.meta[QUIET] = value
-
-
-def ann_options(function: F) -> F:
-    """Options of the search structure: its type, target recall and memory limit."""
-    return _all(_ANN, function)
-
-
-def lexical_options(function: F) -> F:
-    """Options of the lexical part."""
-    return _all(_LEXICAL, function)
-
-
-def device_option(function: F, more: str = "") -> F:
-    """`--device`."""
-    help_ = f"auto, cuda, mps or cpu{more}."
-    return click.option("--device", default="auto", show_default=True, metavar="D", help=help_)(function)
-
-
-def dtype_option(function: F) -> F:
-    """`--dtype`."""
-    return click.option(
-        "--dtype",
-        default="auto",
-        show_default=True,
-        metavar="T",
-        help="auto (measured), float32, mixed (linear layers in bfloat16), bfloat16, float16.",
-    )(function)
-
-
-def encoding_options(function: F) -> F:
-    """`--device`, `--dtype`, `--attn` and `--endpoint`: what computes vectors, for commands that encode documents."""
-    options = dtype_option(_attn_option(endpoint_option(function)))
-    return device_option(options, "; builds take several: cuda:0,cuda:1")
-
-
-def endpoint_option(function: F) -> F:
-    """`--endpoint`."""
-    return click.option(
-        "--endpoint",
-        metavar="URL",
-        help="The server of --model openai:NAME, such as http://127.0.0.1:11434/v1 [env var: RAGIDX_ENDPOINT]; its key "
-        "is in RAGIDX_API_KEY.",
-    )(function)
-
-
-def _attn_option(function: F) -> F:
-    return click.option(
-        "--attn",
-        default="auto",
-        show_default=True,
-        metavar="I",
-        help="How a decoder's attention is computed: auto, sdpa, eager, flash_attention_2 ...",
-    )(function)
-
-
-def encoder_options(function: F) -> F:
-    """How a text becomes a vector: one option for each field of `EncoderSpec` but the instruction."""
-    return _all([option for name, option in _ENCODER.items() if name != "instruction"], function)
-
-
-def instruction_option(function: F) -> F:
-    """`--instruction`."""
-    return _ENCODER["instruction"](function)
-
-
-def filter_options(function: F) -> F:
-    """Which numbers of a vector are kept."""
-    return _all(_FILTER, function)
-
-
-def filter_topk_option(function: F) -> F:
-    """`--filter-topk`."""
-    return click.option(
-        "--filter-topk",
-        type=int,
-        metavar="N",
-        help="optimal: count the N most frequent tokens [default: 100].",
-    )(function)
-
-
-def chunk_options(function: F) -> F:
-    """How documents are cut."""
-    return _all(_CHUNK, function)
-
-
-def corpus_options(function: F) -> F:
-    """Which files of a corpus are read, and which of their fields."""
-    return _all(_CORPUS, function)
+FILTER_OPTIONS = {"filter", "tau", "dim", "filter_offset", "filter_seed", "filter_sample", "filter_topk"}
+CHUNK_OPTIONS = {"chunk_size", "chunk_overlap", "headings"}
 
 
 def with_values(options: dict[str, Any]) -> dict[str, Any]:
@@ -154,41 +34,64 @@ def with_values(options: dict[str, Any]) -> dict[str, Any]:
     chunks = {name.removeprefix("chunk_"): given[name] for name in CHUNK_OPTIONS & given.keys()}
     if "filter" in filter_:
         filter_["name"] = filter_.pop("filter")
-    if chunks.get("size") == "none":
+    if chunks.get("size") == WHOLE:
         chunks["size"] = None
     rest = {name: value for name, value in options.items() if name not in FILTER_OPTIONS | CHUNK_OPTIONS}
     values = {"filter": FilterSpec(**filter_) if filter_ else None, "chunks": ChunkSpec(**chunks) if chunks else None}
     return rest | {name: value for name, value in values.items() if value is not None}
 
 
-FILTER_OPTIONS = {"filter", "tau", "dim", "filter_offset", "filter_seed", "filter_sample", "filter_topk"}
-CHUNK_OPTIONS = {"chunk_size", "chunk_overlap", "headings"}
+class NumberOr(click.ParamType[Any]):
+    """A whole number, or one word."""
+
+    def __init__(self, word: str, name: str, number: str = "a number") -> None:
+        self.name, self._word, self._number = name, word, number
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The word itself, or the number."""
+        try:
+            return value if value == self._word else int(value)
+        except ValueError:
+            return self.fail(f"{value!r} is neither {self._number} nor '{self._word}'", param, ctx)
 
 
-def _all(options: Sequence[Callable[[F], F]], function: F) -> F:
-    for option in reversed(options):
-        function = option(function)
-    return function
+class UnicodeText(click.ParamType[Any]):
+    """Text in Unicode: Python turns bytes of other encodings into lone surrogates."""
+
+    name = "TEXT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text itself."""
+        at = lone_surrogate(value)
+        if at is not None:
+            self.fail(f"no Unicode text at character {at}: write it in UTF-8", param, ctx)
+        return value
+
+
+def _together(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several options as one decorator, in their order."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def _be_quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.meta[QUIET] = value
+
+
+def _go_offline(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:  # read by the hub's client when it is imported, which no command has done yet
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        os.environ["TRANSFORMERS_OFFLINE"] = "1"
 
 
 def _or_nothing(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
     """None where an option that may be repeated was not given."""
     return value or None
-
-
-class _Layer(click.ParamType[Any]):
-    """A number, or `auto`."""
-
-    name = "layer"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return value if value == AUTO_LAYER else int(value)
-        except ValueError:
-            return self.fail(f"{value!r} is neither a number nor '{AUTO_LAYER}'", param, ctx)
-
-
-_LAYER = _Layer()
 
 
 def _field_option(field: dataclasses.Field[Any]) -> Callable[[F], F]:
@@ -201,14 +104,105 @@ def _field_option(field: dataclasses.Field[Any]) -> Callable[[F], F]:
     if get_origin(kind) is tuple:
         singular = typed.removesuffix("s")
         return click.option(singular, name, multiple=True, metavar=metavar, callback=_or_nothing, help=about)
-    number = _LAYER if name == "layer" else int
+    number: Any = NumberOr(AUTO_LAYER, "layer") if name == "layer" else int
     return click.option(typed, type=number if int in kinds else str, metavar=metavar, help=about)
 
 
 _TYPES = get_type_hints(EncoderSpec)
 _ENCODER = {field.name: _field_option(field) for field in dataclasses.fields(EncoderSpec)}
 
-_FILTER = (
+
+index_option = _together(
+    config_option,
+    click.option(
+        "--index",
+        type=click.Path(path_type=Path),
+        default=DEFAULT_INDEX,
+        envvar="RAGIDX_INDEX",
+        show_default=True,
+        show_envvar=True,
+        metavar="DIR",
+        help="The index folder.",
+    ),
+)
+"""`--index DIR`, else $RAGIDX_INDEX, else that of `ragidx.toml`, else ./ragidx-index; and `--config`."""
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+quiet_option = click.option(
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=_be_quiet,
+    help="Print errors only, for cron; the exit status says the rest. With --json, print the JSON too.",
+)
+offline_option = click.option(
+    "--offline",
+    is_flag=True,
+    expose_value=False,
+    callback=_go_offline,
+    is_eager=True,
+    help="Never use a network; of endpoints, ask this machine alone.",
+)
+dtype_option = click.option(
+    "--dtype",
+    default="auto",
+    show_default=True,
+    metavar="T",
+    help="auto (measured), float32, mixed (linear layers in bfloat16), bfloat16, float16.",
+)
+endpoint_option = click.option(
+    "--endpoint",
+    metavar="URL",
+    help="The server of --model openai:NAME, such as http://127.0.0.1:11434/v1 [env var: RAGIDX_ENDPOINT]; its key "
+    "is in RAGIDX_API_KEY.",
+)
+records_option = click.option(
+    "--records",
+    multiple=True,
+    callback=_or_nothing,
+    metavar="GLOB=PATH",
+    help="Where the records of JSON files are, such as 'policies.json=policies[]'; may be repeated.",
+)
+filter_topk_option = click.option(
+    "--filter-topk",
+    type=int,
+    metavar="N",
+    help="optimal: count the N most frequent tokens [default: 100].",
+)
+workers_option = click.option(
+    "--workers",
+    metavar="N|auto",
+    help="Processes that read and cut files; auto counts the cores, and uses none for a small corpus of plain text "
+    "[default: auto].",
+)
+
+
+def _device(more: str = "") -> Callable[[F], F]:
+    return click.option(
+        "--device", default="auto", show_default=True, metavar="D", help=f"auto, cuda, mps or cpu{more}."
+    )
+
+
+device_option = _device()
+encoding_options = _together(
+    _device("; builds take several: cuda:0,cuda:1"),
+    dtype_option,
+    click.option(
+        "--attn",
+        default="auto",
+        show_default=True,
+        metavar="I",
+        help="How a decoder's attention is computed: auto, sdpa, eager, flash_attention_2 ...",
+    ),
+    endpoint_option,
+)
+"""What computes vectors, for commands that encode documents."""
+
+instruction_option = _ENCODER.pop("instruction")
+encoder_options = _together(*_ENCODER.values())
+"""How a text becomes a vector: one option for each field of `EncoderSpec` but the instruction."""
+
+filter_options = _together(
     click.option("--tau", type=float, metavar="N", help="The filter keeps hidden width / N dimensions."),
     click.option("--dim", type=int, metavar="N", help="The filter keeps N dimensions."),
     click.option("--filter", "filter", metavar="F", help=f"{', '.join(FILTERS)} (the raw coordinates)."),
@@ -220,9 +214,7 @@ _FILTER = (
     ),
     click.option("--filter-seed", type=int, metavar="N", help="Random seed of the filter [default: 0]."),
 )
-
-
-_ANN = (
+ann_options = _together(
     click.option(
         "--index-type",
         metavar="T",
@@ -241,9 +233,7 @@ _ANN = (
         f"{MIN_ROWS:,} vectors are always searched exactly.",
     ),
 )
-
-
-_LEXICAL = (
+lexical_options = _together(
     click.option(
         "--stemmer",
         metavar="auto|none|LANG",
@@ -255,52 +245,18 @@ _LEXICAL = (
         help="Whether chunks can be searched by their words [default: the index's own, else yes].",
     ),
 )
-
-
-def offline_option(function: F) -> F:
-    """`--offline`: no request to a hub, nor to an endpoint on another machine."""
-    return click.option(
-        "--offline",
-        is_flag=True,
-        expose_value=False,
-        callback=_go_offline,
-        is_eager=True,
-        help="Never use a network; of endpoints, ask this machine alone.",
-    )(function)
-
-
-def _go_offline(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:  # read by the hub's client when it is imported, which no command has done yet
-        os.environ["HF_HUB_OFFLINE"] = "1"
-        os.environ["TRANSFORMERS_OFFLINE"] = "1"
-
-
-class ChunkSize(click.ParamType[Any]):
-    """A number of tokens, or `none` for whole documents."""
-
-    name = "N|none"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """`none` itself, or the number."""
-        if value == "none" or isinstance(value, int):
-            return value
-        try:
-            return int(value)
-        except ValueError:
-            return self.fail(f"{value!r} is neither a number of tokens nor 'none'", param, ctx)
-
-
-_CHUNK = (
+chunk_options = _together(
     click.option(
-        "--chunk-size", type=ChunkSize(), help="At most N tokens a chunk; none for whole documents [default: 256]."
+        "--chunk-size",
+        type=NumberOr(WHOLE, f"N|{WHOLE}", "a number of tokens"),
+        help="At most N tokens a chunk; none for whole documents [default: 256].",
     ),
     click.option(
         "--chunk-overlap", type=int, metavar="N", help="Neighbouring chunks share at most N tokens [default: 0]."
     ),
     click.option("--headings/--no-headings", default=None, help="Put the heading path in front of the encoded text."),
 )
-
-_CORPUS = (
+corpus_options = _together(
     click.option("--include", multiple=True, metavar="GLOB", help="Only these files; may be repeated."),
     click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files; may be repeated."),
     click.option(
@@ -319,35 +275,3 @@ _CORPUS = (
         help="Field of structured files that holds the id; may be repeated.",
     ),
 )
-
-
-workers_option = click.option(
-    "--workers",
-    metavar="N|auto",
-    help="Processes that read and cut files; auto counts the cores, and uses none for a small corpus of plain text "
-    "[default: auto].",
-)
-
-
-def records_option(function: F) -> F:
-    """`--records`."""
-    return click.option(
-        "--records",
-        multiple=True,
-        callback=_or_nothing,
-        metavar="GLOB=PATH",
-        help="Where the records of JSON files are, such as 'policies.json=policies[]'; may be repeated.",
-    )(function)
-
-
-class UnicodeText(click.ParamType[Any]):
-    """Text in Unicode: Python turns bytes of other encodings into lone surrogates."""
-
-    name = "TEXT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The text itself."""
-        at = lone_surrogate(value)
-        if at is not None:
-            self.fail(f"no Unicode text at character {at}: write it in UTF-8", param, ctx)
-        return value
