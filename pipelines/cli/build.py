@@ -77,7 +77,11 @@ from ragidx.pipelines.ingest.report import BuildReport
     "not change them.",
 )
 @click.option("--restore", is_flag=True, help="Take in again what `ragidx delete` removed.")
-@click.option("--allow-removal", is_flag=True, help="Allow a build that removes more than half of a source.")
+@click.option(
+    "--allow-removal",
+    is_flag=True,
+    help="Allow a build that removes more than half of a source, or documents of a program that it cannot read.",
+)
 @click.option("--rebuild", is_flag=True, help="Replace the index, even one made with other options.")
 @offline_option
 @quiet_option

@@ -30,7 +30,7 @@ from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lookup import program_documents
-from ragidx.indexer.store.manifest import MANIFEST, Manifest, NewerFormatError, OlderFormatError
+from ragidx.indexer.store.manifest import MANIFEST, Manifest, NewerFormatError, OlderFormatError, read_manifest
 from ragidx.indexer.store.source_list import sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import BuildOptions
@@ -199,13 +199,6 @@ class Reading:
         )
 
 
-def _n_of_program(manifest: Manifest, index: Path) -> int:
-    """How many documents of an index a program added."""
-    if holds_precomputed(manifest.spec):
-        return 0
-    return manifest.n_documents - sum(entry.n_documents for entry in sources_of(manifest.notes, index))
-
-
 def stored_documents(index: Path, on_skip: OnSkip, *, may_lose: bool) -> Iterator[Document]:
     """The documents of an index that a program added; none where there is no index, or one of an older format.
 
@@ -217,6 +210,7 @@ def stored_documents(index: Path, on_skip: OnSkip, *, may_lose: bool) -> Iterato
     Raises:
         IndexFormatError: they cannot be read.
     """
+    manifest = None
     try:
         manifest = committed_or_none(index)
         if manifest is not None and _n_of_program(manifest, index):
@@ -226,10 +220,28 @@ def stored_documents(index: Path, on_skip: OnSkip, *, may_lose: bool) -> Iterato
     except OlderFormatError:
         return
     except IndexFormatError as fault:
+        if manifest is None and _copies_have_none(index):
+            return
         if not may_lose:
             hint = "put the file back from a copy, or give `allow_removal=True` to build without these documents"
             raise IndexFormatError(f"{_LOST}: {fault.message}", hint, where=fault.where) from fault
         on_skip(Skip(fault.where, f"{_LOST}: {fault.message}"))
+
+
+def _n_of_program(manifest: Manifest, index: Path) -> int:
+    """How many documents of an index a program added."""
+    if holds_precomputed(manifest.spec):
+        return 0
+    return manifest.n_documents - sum(entry.n_documents for entry in sources_of(manifest.notes, index))
+
+
+def _copies_have_none(index: Path) -> bool:
+    """Whether all copies of manifests say that a program added no document; False where one cannot be read."""
+    try:
+        copies = [read_manifest(index, path.name) for path in index.glob("manifest.*.json")]
+        return bool(copies) and not any(_n_of_program(manifest, index) for manifest in copies)
+    except (IndexFormatError, OSError):
+        return False
 
 
 def check_removal(n_removed: int, n_before: int, where: str | Path, noun: str = "documents") -> None:

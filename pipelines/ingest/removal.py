@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapp
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ragidx.corpora.errors import IndexFormatError
@@ -24,7 +25,6 @@ from ragidx.corpora.sources import BY_RULE
 from ragidx.corpora.spec import Json
 from ragidx.indexer.digests import Digests, as_digests, digest
 from ragidx.indexer.store.lookup import Documents
-from ragidx.indexer.store.rows import places_of
 from ragidx.indexer.store.source_list import PROGRAM, SourceEntry
 from ragidx.indexer.store.store import Store
 
@@ -59,12 +59,27 @@ def missing(store: Store, documents: Documents, unreadable: Mapping[int, Collect
         unreadable: files that could not be read, by the number of their source; a folder's name ends in `/`.
     """
     found = Missing()
-    for doc_id in document_ids(store, documents.others()):
+    for doc_id in _live_ids(store, documents.others()):
         owner = documents.owner(doc_id) or PROGRAM
         is_stale = is_of(doc_id, unreadable.get(owner, ()))
         (found.stale if is_stale else found.gone).append(doc_id)
         (found.n_stale if is_stale else found.n_gone)[owner] += 1
     return found
+
+
+def _live_ids(store: Store, wanted: Digests) -> Iterator[str]:
+    """The ids of live documents with these digests, each once."""
+    seen = set[str]()
+    for segment, mask in zip(store.segments, store.masks(None), strict=True):
+        first = 0
+        for batch in segment.batches(["doc_id"]):
+            column = batch.column(0) if mask is None else batch.column(0).filter(pa.array(mask[first:][: len(batch)]))
+            first += len(batch)
+            names = [name for name in pc.unique(column).to_pylist() if name not in seen]
+            there = np.isin(as_digests([digest(name) for name in names]), wanted)
+            found = [names[place] for place in np.flatnonzero(there)]
+            seen.update(found)
+            yield from found
 
 
 def is_unreadable(where: str, reason: str, reading: str) -> bool:
@@ -143,21 +158,3 @@ def note_deleted(
 
 
 _DAMAGED = "build again with `rebuild=True`"
-
-
-def document_ids(store: Store, wanted: Digests | None = None) -> Iterator[str]:
-    """The ids of live documents, each once; of those with these digests, where they are given."""
-    seen = set[str]()
-    for segment, dead in zip(store.segments, store.dead, strict=True):
-        first = 0
-        for batch in segment.batches(["doc_id"]):
-            column = batch.column(0)
-            alive = np.ones(len(column), np.bool_) if dead is None else ~dead[first : first + len(column)]
-            first += len(column)
-            names = pc.unique(column.take(places_of(np.flatnonzero(alive)))).to_pylist()
-            if wanted is not None:
-                there = np.isin(as_digests([digest(name) for name in names]), wanted)
-                names = [names[place] for place in np.flatnonzero(there)]
-            fresh = [name for name in names if name not in seen]
-            seen.update(fresh)
-            yield from fresh

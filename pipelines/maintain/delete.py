@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import BusyError, QueryError, lone_surrogate, printable
+from ragidx.indexer.arrays import numbers_of
 from ragidx.indexer.specs import holds_precomputed
 from ragidx.indexer.store.rows import COLUMNS
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, sources_of
@@ -184,7 +185,7 @@ def chosen(
     ends = np.cumsum([segment.entry.rows for segment in store.segments])[:-1]
     manifest = store.manifest
     owners = np.zeros(len(documents), np.int32)
-    owners[document[alive]] = _column(store, "owner").to_numpy()[alive]
+    owners[document[alive]] = numbers_of(_column(store, "owner").combine_chunks(), "<i4")[alive]
     report = DeleteReport(
         n_documents=n_whole,
         n_documents_partly=len(touched) - n_whole,

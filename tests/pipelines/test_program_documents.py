@@ -373,6 +373,19 @@ def test_languages_are_named_in_a_program_s_documents_too(folder: Path, tmp_path
     assert [one.metadata for one in index.get(["faq-1", "faq-2"])] == [{}, {}]
 
 
+def test_a_rebuild_of_a_damaged_index_without_documents_of_a_program_needs_no_leave(
+    folder: Path, tmp_path: Path
+) -> None:
+    index = ragidx.build(folder, tmp_path / "index")
+    (index.path / "manifest.json").write_text("{}")
+    assert ragidx.build(folder, index.path, rebuild=True).count() == 2
+
+    (index.path / "manifest.json").write_text("{}")
+    max(index.path.glob("manifest.*.json")).write_text("{}")
+    with pytest.raises(IndexFormatError, match="a program's documents cannot be read: the manifest is damaged: "):
+        ragidx.build(folder, index.path, rebuild=True)
+
+
 def test_a_rebuild_of_a_damaged_index_loses_a_program_s_documents_only_if_told_to(folder: Path, tmp_path: Path) -> None:
     index = ragidx.build(folder, tmp_path / "index")
     index.add([Document("faq-1", "Who signed the lease?")])

@@ -14,7 +14,6 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,8 +21,9 @@ import pyarrow as pa
 
 from ragidx.corpora.chunking import ID_DTYPE
 from ragidx.corpora.readers.layouts import Layout
-from ragidx.corpora.records import Document, Place, Scalar, Skip
+from ragidx.corpora.records import Document, Place, Skip
 from ragidx.corpora.vectors.batch import VectorBatch
+from ragidx.corpora.whole import values_from_json, values_to_json
 from ragidx.indexer.store.rows import TURNS, Row, turns_of
 from ragidx.pipelines.ingest.workers.chunks import Item
 from ragidx.pipelines.ingest.workers.frames import FrameError
@@ -39,7 +39,6 @@ _ROWS = pa.schema(
         pa.field("ids", pa.large_binary()),  # null where they are not wanted
     ]
 )
-_TIME = "time"
 _FAULTS = (
     *(pa.ArrowException, OSError, MemoryError, RuntimeError, StopIteration),
     *(LookupError, TypeError, ValueError, AttributeError, OverflowError),
@@ -101,7 +100,7 @@ def _said(sent: Sent, rows: _Rows) -> list[Any]:
     if sent.document is not None:
         d = sent.document
         rows.add(0, 0, d.text, d.heading, *[None] * 6)
-        fields = [_json(d.metadata), d.markdown, d.line, d.places, _json(d.file), d.parts]
+        fields = [values_to_json(d.metadata), d.markdown, d.line, d.places, values_to_json(d.file), d.parts]
         return [*own, "document", fields]
     if sent.items is None:
         return [*own, "known", None]
@@ -111,7 +110,7 @@ def _said(sent: Sent, rows: _Rows) -> list[Any]:
             *(r.start, r.end, r.text, r.heading, r.text_hash, r.line, r.page, r.turns),
             *(None if item.text == r.text else item.text, item.ids),
         )
-    return [*own, "items", [len(sent.items), _json(sent.items[0].row.metadata) if sent.items else {}]]
+    return [*own, "items", [len(sent.items), values_to_json(sent.items[0].row.metadata) if sent.items else {}]]
 
 
 def encoded_vectors(batch: VectorBatch) -> Message:
@@ -121,7 +120,7 @@ def encoded_vectors(batch: VectorBatch) -> Message:
         "id": pa.array(batch.ids, pa.large_string()),
         "text": pa.array(batch.texts, pa.large_string()),
         "document": pa.array(batch.doc_ids or batch.ids, pa.large_string()),
-        "metadata": pa.array([json.dumps(_json(values)) for values in batch.metadata], pa.large_string()),
+        "metadata": pa.array([json.dumps(values_to_json(values)) for values in batch.metadata], pa.large_string()),
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(batch.vectors.reshape(-1)), batch.vectors.shape[1]),
     }
     has_documents = batch.doc_ids is not None
@@ -173,7 +172,7 @@ def _vectors(header: Mapping[str, Any], body: bytes) -> VectorBatch:
         vectors=numbers.reshape(len(rows), vectors.type.list_size),
         texts=list(map(_text, table["text"].to_pylist())),
         doc_ids=list(map(_text, table["document"].to_pylist())) if header["documents"] else None,
-        metadata=[_values(json.loads(values)) for values in table["metadata"].to_pylist()],
+        metadata=[values_from_json(json.loads(values)) for values in table["metadata"].to_pylist()],
         share=float(header["share"]),
     )
 
@@ -195,12 +194,12 @@ def _sent(
         metadata, markdown, line, places, file, parts = values
         _, _, text, heading, *_ = next(rows)
         document = Document(
-            *(own, text, _values(metadata), bool(markdown), line, heading),
-            *(_places(places), _values(file), _places(parts)),
+            *(own, text, values_from_json(metadata), bool(markdown), line, heading),
+            *(_places(places), values_from_json(file), _places(parts)),
         )
         return Sent(own, hashed, int(n_chars), document=document)
     count, metadata = values
-    shared, items = _values(metadata), []
+    shared, items = values_from_json(metadata), []
     for _ in range(count):
         start, end, text, heading, text_hash, line, page, turns, longer, ids = next(rows)
         if ids is not None and len(ids) % ID_DTYPE.itemsize:
@@ -259,18 +258,6 @@ def _columns(body: bytes) -> Iterator[tuple[Any, ...]]:
         raise ValueError("other columns")
     table.validate(full=True)
     return iter(zip(*(column.to_pylist() for column in table.columns), strict=True))
-
-
-def _json(values: Mapping[str, Scalar]) -> dict[str, Any]:
-    """Metadata as JSON: a time is an object, which no value is."""
-    return {name: {_TIME: one.isoformat()} if isinstance(one, datetime) else one for name, one in values.items()}
-
-
-def _values(found: Mapping[str, Any]) -> dict[str, Scalar]:
-    return {
-        _text(name): datetime.fromisoformat(value[_TIME]) if isinstance(value, dict) else value
-        for name, value in found.items()
-    }
 
 
 def _places(found: Any) -> tuple[Place, ...]:

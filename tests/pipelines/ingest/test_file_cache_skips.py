@@ -14,10 +14,8 @@ import ragidx
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers import source_file
-from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest import file_cache
 from ragidx.pipelines.ingest.build import add
-from ragidx.pipelines.ingest.removal import document_ids
 from ragidx.pipelines.ingest.report import BuildReport, StrictError
 from ragidx.pipelines.maintain.delete import delete
 
@@ -92,7 +90,7 @@ def test_the_documents_of_a_member_that_cannot_be_read_now_stay(corpus: Path, in
         report = ragidx.build(corpus, index).report
         assert (report.n_files_unopened, report.n_added) == (unopened, added)
         assert (report.n_removed, report.n_unreadable) == (0, 1)
-    assert "a.zip/good.txt" in document_ids(Store.open(index))
+    assert "a.zip/good.txt" in {one.id for one in ragidx.Index(index).documents()}
 
 
 def test_what_is_skipped_in_the_walk_beside_a_file_is_not_noted_with_it(corpus: Path, index: Path) -> None:
