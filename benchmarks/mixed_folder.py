@@ -61,22 +61,17 @@ def make(folder: Path) -> None:
 
 def read(folder: Path) -> None:
     """Read the folder, and record what came of it."""
-    from ragidx.corpora.readers.registry import documents
+    from ragidx.corpora.readers.registry import ReadOptions, SourceFile, read_file
+    from ragidx.corpora.sources import sources
 
     skips, sizes, taken = [], {}, Counter()
-    current = ""
-
-    def begin(source):
-        nonlocal current
-        current = source.name
-        sizes[current] = source.size
-        return True
-
     started = time.perf_counter()
     n_chars = 0
-    for document in documents(folder, on_skip=skips.append, on_source=begin):
-        taken[current] += 1
-        n_chars += len(document.text)
+    for source in sources(folder, on_skip=skips.append):
+        sizes[source.name] = source.size
+        for document in read_file(SourceFile(source=source, options=ReadOptions(), on_skip=skips.append)):
+            taken[source.name] += 1
+            n_chars += len(document.text)
     seconds = time.perf_counter() - started
     lost = Counter(Path(name).suffix for name in sizes if name not in taken)
     record(

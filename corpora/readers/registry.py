@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import IO, TypeAlias
@@ -37,7 +37,7 @@ __all__ = [
     "added_endings",
     "documents",
     "member_documents",
-    "read_all",
+    "read_file",
 ]
 
 Reader: TypeAlias = Callable[[SourceFile], Iterator[Document]]
@@ -92,12 +92,10 @@ def documents(
     *,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
-    indexes: Sequence[str] = (),
     on_skip: OnSkip,
-    on_source: Callable[[Source], bool] = lambda source: True,
     layouts: Layouts | None = None,
 ) -> Iterator[Document]:
-    """The Documents of a folder, a file, or standard input (`-`), streaming.
+    """The Documents of a folder, a file, or standard input (`-`), streaming; all are read in this process.
 
     A BEIR folder (`corpus.jsonl` beside `queries.jsonl` or `qrels/`) is its corpus file alone: ids are the bare `_id`,
     so that qrels and runs fit, and the text is title, space, text, as BEIR joins them.
@@ -107,17 +105,16 @@ def documents(
         options: which fields to take, and bounds.
         include: gitignore-style globs; a file is kept if one matches. Not used in a BEIR folder.
         exclude: the same, for what to skip.
-        indexes: folders that are skipped as indexes, as in `sources`.
         on_skip: called for each skip.
-        on_source: called before a file is read; False: it is skipped without a report.
         layouts: those of earlier builds; takes those of this one.
 
     Raises:
         CorpusError: there is no such corpus.
         SpecError: a glob is not valid.
     """
-    found = sources(corpus, include=include, exclude=exclude, indexes=indexes, beir=True, on_skip=on_skip)
-    return read_all(filter(on_source, found), options, on_skip=on_skip, layouts=layouts)
+    layouts = layouts or Layouts()
+    for source in sources(corpus, include=include, exclude=exclude, beir=True, on_skip=on_skip):
+        yield from read_file(SourceFile(source=source, options=options, on_skip=on_skip, layouts=layouts))
 
 
 def member_documents(
@@ -156,25 +153,11 @@ def said_of_fields(source: Source, options: ReadOptions) -> str:
     return str(said) if place.startswith(("packed.archive:", "packed.mail:")) and any(said) else ""
 
 
-def read_all(
-    found: Iterable[Source],
-    options: ReadOptions = _DEFAULTS,
-    *,
-    on_skip: OnSkip,
-    on_read: Callable[[int], None] = lambda n_bytes: None,
-    layouts: Layouts | None = None,
-) -> Iterator[Document]:
-    """The Documents of files, one file after the other. Their faults are reported, never raised.
-
-    `on_read` is called with the bytes that were read since its last call, in all the sizes of the files.
-    """
-    layouts = layouts or Layouts()
-    for source in found:
-        yield from read_file(SourceFile(source=source, options=options, on_skip=on_skip, layouts=layouts), on_read)
-
-
 def read_file(file: SourceFile, on_read: Callable[[int], None] = lambda n_bytes: None) -> Iterator[Document]:
-    """The Documents of one file, as `read_all` gives them."""
+    """The Documents of one file. Its faults are reported, never raised.
+
+    `on_read` is called with the bytes that were read since its last call, in all the size of the file.
+    """
     n_read, size = 0, file.source.size
     for document in _read(file):
         more = min(file.position, size) - n_read

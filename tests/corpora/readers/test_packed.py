@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from ragidx.corpora.limits import shown_bytes
-from ragidx.corpora.readers.registry import Limits, ReadOptions, read_all
+from ragidx.corpora.readers.registry import Limits, ReadOptions, SourceFile, read_file
 from ragidx.corpora.sources import sources
 
 from ..conftest import ReadBytes
@@ -122,8 +122,9 @@ def test_what_is_read_adds_up_to_the_files(tmp_path: Path, name: str) -> None:
     size = (tmp_path / name).stat().st_size
     read: list[int] = []
 
-    found = sources(tmp_path, on_skip=lambda _: None)
-    n_documents = sum(1 for _ in read_all(found, ReadOptions(), on_skip=lambda _: None, on_read=read.append))
+    (source,) = sources(tmp_path, on_skip=lambda _: None)
+    file = SourceFile(source=source, options=ReadOptions(), on_skip=lambda _: None)
+    n_documents = sum(1 for _ in read_file(file, read.append))
 
     assert sum(read) == size
     assert min(read) >= 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import ragidx.corpora
 from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.html_page import page_text, parsed
-from ragidx.corpora.readers.registry import Limits, ReadOptions, read_all
+from ragidx.corpora.readers.registry import Limits, ReadOptions, SourceFile, read_file
 from ragidx.corpora.readers.text import docinfo, first_heading, front_matter
 from ragidx.corpora.sources import sources
 
@@ -113,7 +113,7 @@ def swapped(path: Path, swap: Callable[[], None]) -> Reading:
     path.unlink()
     swap()
     found = Reading()
-    found.documents += read_all([source], on_skip=found.skips.append)
+    found.documents += read_file(SourceFile(source=source, options=ReadOptions(), on_skip=found.skips.append))
     return found
 
 
