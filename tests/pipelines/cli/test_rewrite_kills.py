@@ -1,14 +1,12 @@
-"""`ragidx compact`, `shrink` and `reindex` beside another writer, and after one of them was killed."""
+"""`ragidx compact`, `shrink` and `reindex` after one of them was killed."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.store import Store
 
 from ..conftest import Done
@@ -17,23 +15,6 @@ from .conftest import INDEX, fields
 pytestmark = pytest.mark.slow
 
 Run = Callable[..., Done]
-
-
-@pytest.mark.usefixtures("given")
-def test_a_writer_that_is_at_work_is_told(run: Run) -> None:
-    lock = Lock(INDEX)
-    try:
-        ended = [run("compact"), run("shrink", "--dim", "8")]
-    finally:
-        lock.release()
-
-    for done in ended:
-        assert (done.status, done.out) == (2, "")
-        assert re.fullmatch(
-            r"Error: ragidx-index: the index is being written by process \d+, since .* UTC\n"
-            r"  hint: wait until that ends, then run again\n",
-            done.err,
-        )
 
 
 # The command as a process that kills itself once rows are copied: as kill -9 does, it clears nothing away.
@@ -51,21 +32,6 @@ def tree(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-@pytest.mark.usefixtures("given")
-def test_a_reindex_that_was_killed_is_begun_anew_by_the_same_command(run: Run, run_process: Run) -> None:
-    command = ("reindex", "new/narrow", "--dim", "8")
-    assert run_process(*command, code=KILLED) == (-9, "", "")
-    left = tree(Path("new/narrow"))
-
-    again = run(*command)
-
-    assert left == ["LOCK", "segments", "segments/00000001-0000", "segments/00000001-0000/vectors.faiss"]
-    undisturbed = run("reindex", "undisturbed", "--dim", "8")
-    assert fields(again) == fields(undisturbed) | {"index": "new/narrow (generation 1)"}
-    assert tree(Path("new/narrow")) == tree(Path("undisturbed"))
-    assert run("verify", "--index", "new/narrow") == (0, "new/narrow: intact\n", "")
-
-
 @pytest.mark.usefixtures("given", "large")
 def test_what_fails_where_a_reindex_was_killed_leaves_an_empty_folder(run: Run, run_process: Run) -> None:
     assert run_process("reindex", "new", code=KILLED).status == -9
@@ -77,10 +43,10 @@ def test_what_fails_where_a_reindex_was_killed_leaves_an_empty_folder(run: Run, 
 
 
 @pytest.mark.usefixtures("given")
-@pytest.mark.parametrize("command", [("compact", "--all"), ("shrink", "--dim", "8")])
 def test_an_index_whose_rewriting_was_killed_is_as_it_was_and_the_same_command_goes_through(
-    command: tuple[str, ...], run: Run, run_process: Run
+    run: Run, run_process: Run
 ) -> None:
+    command = ("shrink", "--dim", "8")
     before = Store.open(INDEX).manifest
     assert run_process(*command, code=KILLED) == (-9, "", "")
     state = Store.open(INDEX).manifest, run("verify")

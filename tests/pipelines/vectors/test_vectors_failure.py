@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from faults import Disk, Failing, Step, error_of, turns
 
-from ragidx.corpora.errors import IndexFormatError, RagidxError
+from ragidx.corpora.errors import RagidxError
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.vectors.writer import RowWriter
@@ -94,21 +94,6 @@ def test_a_row_that_is_broken_is_no_failure(old: Path) -> None:
         change(writer)
 
     assert content(old / "index") == NEW
-
-
-def test_without_its_manifest_an_index_is_not_taken_for_an_empty_one(old: Path) -> None:
-    index = old / "index"
-    with RowWriter(index, 4) as writer:
-        change(writer)
-    (index / "manifest.json").unlink()
-    files = sorted(path for path in index.rglob("*") if path.is_file())
-
-    with pytest.raises(IndexFormatError, match=r"the manifest is missing, but manifest\.2\.json is there"):
-        RowWriter(index, 4)
-
-    assert sorted(path for path in index.rglob("*") if path.is_file()) == files
-    shutil.copy(index / "manifest.2.json", index / "manifest.json")
-    assert content(index) == NEW
 
 
 ONE = AXES[:1]
