@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import sys
@@ -113,6 +114,7 @@ def test_the_demo_needs_no_more(run_process: Run, without: Callable[..., dict[st
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process as it is where the extra is not installed: what an import finds where there is no package."""
+    gc.collect()  # a model that another test loaded would be used again
     for name in NETWORKS:
         monkeypatch.setitem(sys.modules, name, None)
 
