@@ -27,7 +27,7 @@ from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.corpora.readers.registry import documents
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.blocks import blocks
-from ragidx.indexer.lexical.bm25 import scores
+from ragidx.indexer.lexical.bm25 import Bm25
 from ragidx.indexer.lexical.bm25 import statistics as statistics_of
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.lexical.postings_writer import write_postings
@@ -39,16 +39,16 @@ class _Ragidx:
     def __init__(self, texts, folder):
         self.analyzer = Analyzer(stemmer("english"))
         write_postings(folder / "lexical.arrow", blocks(((text, "") for text in texts), self.analyzer))
-        self.segments = [Postings(folder / "lexical.arrow", len(texts))]
-        self.of = statistics_of(self.segments, [None])
+        segments = [Postings(folder / "lexical.arrow", len(texts))]
+        self.bm25 = Bm25(segments, None, statistics_of(segments, None))
 
     def search(self, question, k):
-        found = scores(self.segments, [None], self.analyzer(question), self.of)
+        found = self.bm25.scores(self.analyzer(question))
         if found is None:
             return []
-        hits = np.flatnonzero(found[0])
-        best = hits[np.argpartition(-found[0][hits], min(k, len(hits)) - 1)[:k]]
-        return best[np.lexsort((best, -found[0][best]))].tolist()
+        hits = np.flatnonzero(found)
+        best = hits[np.argpartition(-found[hits], min(k, len(hits)) - 1)[:k]]
+        return best[np.lexsort((best, -found[best]))].tolist()
 
 
 class _Bm25s:

@@ -1,6 +1,6 @@
 """What an index holds, read back: documents, chunks, values of fields, columns.
 
-store, and a condition -> Documents, counts, values, record batches; one segment and one batch of it at a time
+store, and a condition -> Documents, counts, values, record batches; one batch at a time
 
 A document of a folder is put together of its chunks: what lies between them is white space, and is given as line ends,
 so that offsets hold.
@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 from ragidx.corpora.errors import QueryError, unknown_name
 from ragidx.corpora.records import FILE_FIELDS, Chunk, Document, Scalar
 from ragidx.corpora.whole import document_from
-from ragidx.indexer.store.rows import Row
+from ragidx.indexer.arrays import Bools, Floats
+from ragidx.indexer.store.rows import Row, true_places
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.where.masks import columns_of, matching_rows, parse_for
 
@@ -74,16 +75,10 @@ def documents_by_id(store: Store, ids: Sequence[str], *, missing: str = "error")
     if missing not in ("error", "skip"):
         raise QueryError(f"missing={missing!r} is neither error nor skip", "give one of them", where="`missing`")
     wanted = pa.array(list(dict.fromkeys(ids)), pa.large_string())
+    rows = [rows[true_places(pc.is_in(of.column(0), value_set=wanted))] for rows, of in store.batches(["doc_id"])]
     held: dict[str, list[Row]] = {}
-    for number, segment in enumerate(store.segments):
-        dead, first = store.dead[number], 0
-        found: list[int] = []
-        for batch in segment.batches(["doc_id"]):
-            mask = pc.is_in(batch.column(0), value_set=wanted).to_numpy(zero_copy_only=False)
-            found += (first + np.flatnonzero(mask)).tolist()
-            first += len(mask)
-        for row in segment.rows([row for row in found if dead is None or not dead[row]]):
-            held.setdefault(row.doc_id, []).append(row)
+    for row in store.rows(np.concatenate([np.zeros(0, np.int64), *rows])):
+        held.setdefault(row.doc_id, []).append(row)
     absent = [name for name in ids if name not in held]
     if absent and missing == "error":
         more = f", and {len(absent) - 1:,} more" if len(absent) > 1 else ""
@@ -121,39 +116,26 @@ def batches(store: Store, columns: Sequence[str] | None = None, where: str | Non
         if name not in known and name != VECTOR:
             fault = unknown_name("column", name, [*known, VECTOR])
             raise QueryError(fault.message, fault.hint, where="`columns`")
-    masks = store.masks(None if where is None else matching_rows(store, parse_for(store, where)))
-    return _batches(store, asked, [known.get(name, VECTOR) for name in asked], masks)
+    allowed = None if where is None else matching_rows(store, parse_for(store, where))
+    return _batches(store, asked, [known.get(name, VECTOR) for name in asked], allowed)
 
 
-def _batches(store: Store, names: Sequence[str], stored: Sequence[str], masks: Sequence[Any]) -> Iterator[Any]:
+def _batches(store: Store, names: Sequence[str], stored: Sequence[str], allowed: Bools | None) -> Iterator[Any]:
     read = list(dict.fromkeys(name for name in stored if name != VECTOR)) or ["chunk_id"]
-    for segment, mask in zip(store.segments, masks, strict=True):
-        first = 0
-        for batch in segment.batches(read):
-            rows = np.arange(first, first + batch.num_rows)
-            first += batch.num_rows
-            kept = batch if mask is None else batch.filter(pa.array(mask[rows]))
-            rows = rows if mask is None else rows[mask[rows]]
-            if not len(rows):
-                continue
-            arrays = [
-                _vectors(segment.codes[rows]) if name == VECTOR else kept.column(read.index(name)) for name in stored
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, names=list(names))
+    for rows, batch in store.batches(read, allowed):
+        arrays = [_vectors(store.vectors(rows)) if name == VECTOR else batch.column(name) for name in stored]
+        yield pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
-def _vectors(codes: Any) -> Any:
-    flat = pa.array(np.ascontiguousarray(codes).reshape(-1))
-    return pa.FixedSizeListArray.from_arrays(flat, codes.shape[1])
+def _vectors(vectors: Floats) -> Any:
+    flat = pa.array(vectors.astype(np.float16).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
 
 
 def _rows(store: Store) -> Iterator[Row]:
     """All live rows, in the order of the index."""
-    for number, segment in enumerate(store.segments):
-        dead = store.dead[number]
-        alive = np.arange(segment.entry.rows) if dead is None else np.flatnonzero(~dead)
-        for start in range(0, len(alive), _BLOCK):
-            yield from segment.rows(alive[start : start + _BLOCK].tolist())
+    for start in range(0, len(store.live), _BLOCK):
+        yield from store.rows(store.live[start : start + _BLOCK])
 
 
 def _ids(store: Store, where: str) -> Iterator[str]:

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragidx.corpora.errors import QueryError
-from ragidx.indexer.arrays import Floats
+from ragidx.indexer.arrays import Bools, Floats
 from ragidx.indexer.normalize import cut_rows, l2_normalize
-from ragidx.indexer.store.deletions import Masks
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.fusion import DENSE, HYBRID, LEXICAL, Scored, rank_dense, rank_hybrid, rank_lexical, with_cosines
 from ragidx.retriever.options import SearchOptions
@@ -112,48 +111,47 @@ def is_last(scored: Scored, options: SearchOptions) -> bool:
     return options.mode == DENSE and options.min_score is not None and scored.score < options.min_score
 
 
-def rank(store: Store, queries: Queries, k: int, masks: Masks, options: SearchOptions) -> list[list[Scored]]:
+def rank(store: Store, queries: Queries, k: int, allowed: Bools | None, options: SearchOptions) -> list[list[Scored]]:
     """The k best chunks for each query.
 
     Args:
         store: the index.
         queries: with vectors where `needs_vectors`, with texts where the mode is not dense.
         k: 1 or more.
-        masks: rows that may be found.
+        allowed: (rows,) which may be found; None: all.
         options: of the search.
     """
     if options.mode == DENSE or options.min_score is None or queries.vectors is None:
-        return _ranked(store, queries, k, masks, options)
+        return _ranked(store, queries, k, allowed, options)
     found = []
     for number in range(len(queries)):
         one = queries.of([number])
-        found += _ranked(store, one, k, _near(store, one, masks, options), options)
+        found += _ranked(store, one, k, _near(store, one, allowed, options), options)
     return found
 
 
-def _near(store: Store, query: Queries, masks: Masks, options: SearchOptions) -> Masks:
-    """The masks without chunks below the smallest cosine, where few are above it."""
+def _near(store: Store, query: Queries, allowed: Bools | None, options: SearchOptions) -> Bools | None:
+    """What is allowed without chunks below the smallest cosine, where few are above it."""
     assert query.vectors is not None
     assert options.min_score is not None
-    (best,) = rank_dense(store, query.vectors, _FEW, masks, options.widths)
+    (best,) = rank_dense(store, query.vectors, _FEW, allowed, options.widths)
     if len(best) == _FEW and not is_too_far(best[-1], options):
-        return masks
-    near: Masks = [np.zeros(segment.entry.rows, np.bool_) for segment in store.segments]
-    for one in best:
-        mask = near[one.place[0]]
-        if mask is not None and not is_too_far(one, options):
-            mask[one.place[1]] = True
+        return allowed
+    near = np.zeros(store.n_rows, np.bool_)
+    near[[one.row for one in best if not is_too_far(one, options)]] = True
     return near
 
 
-def _ranked(store: Store, queries: Queries, k: int, masks: Masks, options: SearchOptions) -> list[list[Scored]]:
+def _ranked(
+    store: Store, queries: Queries, k: int, allowed: Bools | None, options: SearchOptions
+) -> list[list[Scored]]:
     if options.mode == LEXICAL:
-        found = list(rank_lexical(store, queries.texts or (), k, masks))
+        found = list(rank_lexical(store, queries.texts or (), k, allowed))
         if queries.vectors is None:
             return found
         return [with_cosines(store, one, query) for one, query in zip(found, queries.vectors, strict=True)]
     assert queries.vectors is not None
     if options.mode == HYBRID:
         texts = queries.texts or ()
-        return list(rank_hybrid(store, queries.vectors, texts, k, masks, options.fusion, options.widths))
-    return rank_dense(store, queries.vectors, k, masks, options.widths)
+        return list(rank_hybrid(store, queries.vectors, texts, k, allowed, options.fusion, options.widths))
+    return rank_dense(store, queries.vectors, k, allowed, options.widths)

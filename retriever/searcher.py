@@ -1,7 +1,7 @@
 """Searcher: one committed state of an index, asked with questions or with vectors.
 
 question + instruction -> query vector (the index's own `Embedder`) -+
-query vectors (q, dim), of any length but zero -> unit length -------+-> search each segment -> merge -> hits
+query vectors (q, dim), of any length but zero -> unit length -------+-> search -> shaping -> hits
 
 A searcher is a snapshot: what is committed later does not change it, and nothing that it needs can be gone later but
 the model, which is loaded when the first text comes. The model must be the one the index was made with, by the content
@@ -26,9 +26,8 @@ from numpy.typing import ArrayLike, NDArray
 from ragidx.corpora.errors import QueryError, lone_surrogate
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.generations import committed
-from ragidx.indexer.store.rows import Row
+from ragidx.indexer.store.rows import Row, places_of, true_places
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.store.topk import Place
 from ragidx.retriever.hit import Hit
 from ragidx.retriever.models import HERE, ModelPlace, encoder_for, model_of, shared, stored_filter
 from ragidx.retriever.options import ONE_A_DOCUMENT, SearchKeywords, SearchOptions, TrecKeywords, search_options
@@ -232,13 +231,13 @@ class Searcher:
         if (chunk_ids is None) == (doc_id is None):
             raise TypeError("rows takes chunk ids or a document's id, one of the two")
         if doc_id is not None:
-            rows = self.store.rows([place for place, _ in self._places("doc_id", [doc_id])])
+            rows = self.store.rows([row for row, _ in self._named("doc_id", [doc_id])])
             if not rows:
                 raise QueryError(f"the index has no document '{doc_id}'", "ids are those that queries show")
             return sorted(rows, key=lambda row: (row.start, row.end))
         if chunk_ids is None or isinstance(chunk_ids, str):
             raise TypeError("expected a list of chunk ids, got one string")
-        found = {name: place for place, name in self._places("chunk_id", chunk_ids)}
+        found = {name: row for row, name in self._named("chunk_id", chunk_ids)}
         missing = [name for name in chunk_ids if name not in found]
         if missing:
             more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
@@ -298,8 +297,7 @@ class Searcher:
             from ragidx.retriever.where.masks import matching_rows
 
             allowed = matching_rows(self.store, options.where)
-        masks = self.store.masks(allowed)
-        return lambda numbers, k: rank(self.store, queries.of(numbers), k, masks, options)
+        return lambda numbers, k: rank(self.store, queries.of(numbers), k, allowed, options)
 
     def _unit(self, vectors: ArrayLike) -> NDArray[np.float32]:
         """(q, dim) of length 1."""
@@ -307,18 +305,13 @@ class Searcher:
         input_dim = None if precomputed is None else precomputed.input_dim
         return unit_queries(vectors, self.dim, input_dim, index=self.store.path)
 
-    def _places(self, column: str, names: Sequence[str]) -> Iterator[tuple[Place, str]]:
-        """Where the rows are that are alive and have one of these names in a column, in the order of the index."""
+    def _named(self, column: str, names: Sequence[str]) -> Iterator[tuple[int, str]]:
+        """The rows that are alive and have one of these names in a column, in the order of the index."""
         wanted = pa.array(list(dict.fromkeys(names)), pa.large_string())
-        for number, segment in enumerate(self.store.segments):
-            dead, first = self.store.dead[number], 0
-            for batch in segment.batches([column]):
-                values = batch.column(0)
-                hits = pc.is_in(values, value_set=wanted).to_numpy(zero_copy_only=False)
-                for row in np.flatnonzero(hits).tolist():
-                    if dead is None or not dead[first + row]:
-                        yield (number, first + row), values[row].as_py()
-                first += len(values)
+        for rows, batch in self.store.batches([column]):
+            values = batch.column(0)
+            places = true_places(pc.is_in(values, value_set=wanted))
+            yield from zip(rows[places].tolist(), values.take(places_of(places)).to_pylist(), strict=True)
 
 
 def ranked_documents(answers: Iterable[Sequence[Hit]]) -> list[list[tuple[str, float]]]:

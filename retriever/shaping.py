@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ragidx.indexer.store.rows import Row
-from ragidx.indexer.store.store import Place, Store
+from ragidx.indexer.store.store import Store
+from ragidx.indexer.widening import until_enough
 from ragidx.retriever.fusion import Scored
 from ragidx.retriever.hit import DocumentSpan, Hit
 from ragidx.retriever.options import SearchOptions, Shape
@@ -48,25 +49,25 @@ def shaped_hits(store: Store, rank: Rank, n_queries: int, options: SearchOptions
         options: of the search.
     """
     shape, k = options.shape, options.k
-    answers: list[list[Hit]] = [[] for _ in range(n_queries)]
-    waiting = list(range(n_queries))
+
+    def ask(queries: Sequence[int], wide: int) -> list[tuple[list[Scored], list[_Candidate]]]:
+        ranked = rank(queries, wide)
+        rows = iter(store.rows([one.row for of_query in ranked for one in of_query]))
+        return [
+            (of_query, _selected([_Candidate(one, next(rows)) for one in of_query], options)) for of_query in ranked
+        ]
+
+    def lacks(answer: tuple[list[Scored], list[_Candidate]], wide: int) -> bool:
+        ranked, hits = answer
+        if len(ranked) < wide or is_last(ranked[-1], options):  # there are no more
+            return False
+        tied = shape.fold and len(ranked) > 1 and ranked[-1].score == ranked[-2].score
+        return len(hits) < k or (tied and hits[k - 1].scored.score == ranked[-1].score)
+
     wide = max(k, _MMR_HITS) if shape.mmr is not None else k + shape.fold
-    while waiting:
-        ranked = rank(waiting, wide)
-        rows = iter(store.rows([one.place for of_query in ranked for one in of_query]))
-        short = []
-        for number, of_query in zip(waiting, ranked, strict=True):
-            candidates = [_Candidate(one, next(rows)) for one in of_query]
-            selected = _selected(candidates, options)
-            may_be_more = len(of_query) == wide and not is_last(of_query[-1], options)
-            tied = shape.fold and len(of_query) > 1 and of_query[-1].score == of_query[-2].score
-            if may_be_more and (len(selected) < k or (tied and selected[k - 1].scored.score == of_query[-1].score)):
-                short.append(number)
-                continue
-            best = selected if shape.mmr is None else _diverse(store, selected, shape.mmr)
-            answers[number] = [_hit(store, rank, one, shape) for rank, one in enumerate(best[:k], start=1)]
-        waiting, wide = short, wide * 4
-    return answers
+    answers = until_enough(ask(range(n_queries), wide), wide, ask, lacks)
+    chosen = (hits if shape.mmr is None else _diverse(store, hits, shape.mmr) for _, hits in answers)
+    return [[_hit(store, place, one, shape) for place, one in enumerate(hits[:k], start=1)] for hits in chosen]
 
 
 def _selected(candidates: Iterable[_Candidate], options: SearchOptions) -> list[_Candidate]:
@@ -145,8 +146,7 @@ def _diverse(store: Store, found: Sequence[_Candidate], weight: float) -> list[_
     first, rest = list(found[:_MMR_HITS]), list(found[_MMR_HITS:])
     if len(first) < 2:
         return first + rest
-    places = [one.scored.place for one in first]
-    vectors = np.stack([store.segments[number].vectors([row])[0] for number, row in places])
+    vectors = store.vectors(np.array([one.scored.row for one in first]))
     centred = vectors - vectors.mean(axis=0)
     centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-9)
     scores = np.array([one.scored.score for one in first])
@@ -176,25 +176,21 @@ def _hit(store: Store, rank: int, one: _Candidate, shape: Shape) -> Hit:
         line=row.line,
         page=row.page,
         turns=row.turns,
-        context=_context(store, scored.place, shape.context) if shape.context else None,
+        context=_context(store, scored.row, shape.context) if shape.context else None,
         also=tuple(one.also),
     )
 
 
-def _context(store: Store, place: Place, n: int) -> str:
+def _context(store: Store, row: int, n: int) -> str:
     """The text of a row with `n` live ones of its document on each side, where they lie beside it.
 
     Chunks of one text that overlap are joined without repeating what they share.
     """
-    number, row = place
-    segment, dead = store.segments[number], store.dead[number]
-    # A document may have gone on in another segment where this one was full; that far no context reaches.
-    rows = [
-        one for one in range(max(0, row - n), min(segment.entry.rows, row + n + 1)) if dead is None or not dead[one]
-    ]
-    found = segment.rows(rows)
+    first, last = np.searchsorted(store.live, [row - n, row + n + 1])
+    rows = store.live[first:last].tolist()
+    found = store.rows(rows)
     own = found[rows.index(row)]
-    return _joined([one for one in found if one.doc_id == own.doc_id])
+    return _joined(sorted((one for one in found if one.doc_id == own.doc_id), key=lambda one: one.start))
 
 
 def _joined(rows: Sequence[Row]) -> str:

@@ -150,6 +150,20 @@ def _folder(name: str) -> str:
     return name if name in TIES or name not in NAMES else name.rpartition(".")[0]
 
 
+def test_only_the_store_and_what_writes_it_know_segments() -> None:
+    """Elsewhere a row is one number; the segments that a manifest counts may be described."""
+    inside = ("ragidx.indexer.store.", "ragidx.indexer.writing.")
+    reads = [
+        f"{name}: {ast.unparse(node)}"
+        for name, path in NAMES.items()
+        if not name.startswith(inside)
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Attribute) and node.attr in ("segments", "dead")
+    ]
+
+    assert [read for read in reads if not read.endswith("manifest.segments")] == []
+
+
 def test_every_package_has_its_place_in_the_order() -> None:
     packages = {".".join(p.parent.relative_to(ROOT).parts) for p in MODULES if p.name == "__init__.py"}
 

@@ -1,4 +1,4 @@
-"""BM25 over the segments of an index: k1 1.2, b 0.75, and statistics of all live rows.
+"""BM25 over all rows of an index: k1 1.2, b 0.75, and statistics of all live rows.
 
 score(row) = sum over the terms t of the question
              n_t * idf_t * (tf / (tf + k1 * (1 - b + b * length / mean length)) + 0.2 if t is in the row's name)
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ragidx.indexer.arrays import Bools, Floats, Ints
 from ragidx.indexer.lexical.postings import NAME, Postings
@@ -44,45 +45,45 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A term in an index: in how many live rows, and for each segment rows (None: all) and tf / (tf + norm)."""
+    """A term in an index: in how many live rows, the rows with it (None: nearly all) and tf / (tf + norm) of each."""
 
     df: int
-    parts: list[tuple[Ints | None, Floats]]
+    rows: Ints | None
+    shares: Floats
 
     @property
     def n_bytes(self) -> int:
-        return 100 + sum(shares.nbytes + (0 if rows is None else rows.nbytes) for rows, shares in self.parts)
+        return 100 + self.shares.nbytes + (0 if self.rows is None else self.rows.nbytes)
 
 
-def statistics(segments: Sequence[Postings], dead: Sequence[Bools | None]) -> Statistics:
-    """The statistics of the live rows of some segments."""
-    n_rows = n_terms = 0
-    for segment, mask in zip(segments, dead, strict=True):
-        lengths = segment.lengths if mask is None else segment.lengths[~mask]
-        n_rows, n_terms = n_rows + len(lengths), n_terms + int(lengths.sum(dtype=np.int64))
-    return Statistics(n_rows, n_terms)
+def statistics(segments: Sequence[Postings], dead: Bools | None) -> Statistics:
+    """The statistics of the live rows of some segments; `dead` as in `Bm25`."""
+    lengths = _lengths(segments)
+    if dead is not None:
+        lengths = lengths[~dead]
+    return Statistics(len(lengths), int(lengths.sum(dtype=np.int64)))
 
 
 class Bm25:
-    """The scores of the live rows of some segments. Safe to use from several threads.
+    """The scores of the live rows of some segments, numbered through all of them. Safe to use from several threads.
 
     What a term adds to each row, but for its idf, is kept for the terms that were asked for last: the words that most
     questions have are in most rows, and reading them takes longest.
 
     Args:
-        segments: of the index.
-        dead: a mask of dead rows for each; None: none.
+        segments: of the index, in its order.
+        dead: (rows,) of all rows, which are dead; None: none.
         of: the statistics of the live rows.
     """
 
-    def __init__(self, segments: Sequence[Postings], dead: Sequence[Bools | None], of: Statistics) -> None:
+    def __init__(self, segments: Sequence[Postings], dead: Bools | None, of: Statistics) -> None:
         self._segments, self._dead, self._of = segments, dead, of
         self._kept: OrderedDict[str, _Term] = OrderedDict()
         self._n_bytes = 0
         self._lock = threading.Lock()
 
-    def scores(self, terms: Sequence[str]) -> list[Floats] | None:
-        """(rows,) of each segment; 0 where a row has no term of the question, and for dead rows.
+    def scores(self, terms: Sequence[str]) -> Floats | None:
+        """(rows,) of all rows; 0 where a row has no term of the question, and for dead rows.
 
         Args:
             terms: of the question, repeated as often as they occur.
@@ -92,7 +93,7 @@ class Bm25:
         """
         if not self._of.n_terms:
             return None
-        totals = [np.zeros(len(segment.lengths), np.float32) for segment in self._segments]
+        total = np.zeros(len(self._norms), np.float32)
         known = False
         for term, count in sorted(Counter(terms).items()):  # in one order, so that sums are rounded alike
             found = self._term(term)
@@ -100,24 +101,19 @@ class Bm25:
                 continue
             known = True
             weight = np.float32(count * np.log1p((self._of.n_rows - found.df + 0.5) / (found.df + 0.5)))
-            for total, (rows, shares) in zip(totals, found.parts, strict=True):
-                if rows is None:
-                    np.add(total, weight * shares, out=total)
-                else:
-                    total[rows] += weight * shares
-        if not known:
-            return None
-        for mask, total in zip(self._dead, totals, strict=True):
-            if mask is not None:
-                total[mask] = 0
-        return totals
+            if found.rows is None:
+                np.add(total, weight * found.shares, out=total)
+            else:
+                total[found.rows] += weight * found.shares
+        if self._dead is not None:
+            total[self._dead] = 0
+        return total if known else None
 
     @functools.cached_property
-    def _norms(self) -> list[Floats]:
-        """(rows,) of each segment: what is added to a count below the fraction."""
+    def _norms(self) -> Floats:
+        """(rows,) what is added to a count below the fraction."""
         scale = np.float32(K1 * B * self._of.n_rows / self._of.n_terms)
-        lengths = (segment.lengths.astype(np.float32) for segment in self._segments)
-        return [np.float32(K1 * (1 - B)) + scale * one for one in lengths]
+        return np.float32(K1 * (1 - B)) + scale * _lengths(self._segments).astype(np.float32)
 
     def _term(self, term: str) -> _Term:
         with self._lock:
@@ -135,18 +131,24 @@ class Bm25:
         return made
 
     def _read(self, term: str) -> _Term:
-        df = 0
-        parts: list[tuple[Ints | None, Floats]] = []
-        for segment, mask, norms in zip(self._segments, self._dead, self._norms, strict=True):
-            rows, shares = _shares(segment, term, norms)
-            df += len(rows) if mask is None else int(np.count_nonzero(~mask[rows]))
-            if len(rows) * _DENSE < len(norms):
-                parts.append((rows, shares))
-            else:  # an array over all rows is smaller, and ten times as fast to add
-                whole = np.zeros(len(norms), np.float32)
-                whole[rows] = shares
-                parts.append((None, whole))
-        return _Term(df, parts)
+        first = 0
+        parts: list[tuple[Ints, Floats]] = []
+        for segment in self._segments:
+            last = first + len(segment.lengths)
+            rows, shares = _shares(segment, term, self._norms[first:last])
+            parts.append((rows + first, shares))
+            first = last
+        rows, shares = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        df = len(rows) if self._dead is None else int(np.count_nonzero(~self._dead[rows]))
+        if len(rows) * _DENSE < first:
+            return _Term(df, rows, shares)
+        whole = np.zeros(first, np.float32)  # an array over all rows is smaller, and ten times as fast to add
+        whole[rows] = shares
+        return _Term(df, None, whole)
+
+
+def _lengths(segments: Sequence[Postings]) -> NDArray[np.uint32]:
+    return np.concatenate([segment.lengths for segment in segments])
 
 
 def _shares(segment: Postings, term: str, norms: Floats) -> tuple[Ints, Floats]:
@@ -162,10 +164,3 @@ def _shares(segment: Postings, term: str, norms: Floats) -> tuple[Ints, Floats]:
     total[np.searchsorted(every, rows)] = shares
     total[np.searchsorted(every, named.rows)] += IN_NAME
     return every, total
-
-
-def scores(
-    segments: Sequence[Postings], dead: Sequence[Bools | None], terms: Sequence[str], of: Statistics
-) -> list[Floats] | None:
-    """As `Bm25.scores`, once."""
-    return Bm25(segments, dead, of).scores(terms)

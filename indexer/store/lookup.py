@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import printable
 from ragidx.corpora.records import Document
 from ragidx.corpora.whole import document_from
-from ragidx.indexer.arrays import Bools, Floats, Ints, numbers_of
+from ragidx.indexer.arrays import Bools, Floats, Ints, grouped, numbers_of
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
 from ragidx.indexer.store.deletions import Masks
@@ -78,7 +78,15 @@ class Documents:
         self._table.add(key, self._count)
         self._count += 1
 
-    def load(self, number: int, segment: Segment, dead: Bools | None) -> None:
+    @classmethod
+    def read(cls, segments: Sequence[Segment], dead: Masks) -> Documents:
+        """All documents of a committed state that are alive."""
+        documents = cls()
+        for number, (segment, mask) in enumerate(zip(segments, dead, strict=True)):
+            documents._load(number, segment, mask)
+        return documents
+
+    def _load(self, number: int, segment: Segment, dead: Bools | None) -> None:
         """Note all documents of a segment that are alive; all segments are loaded before anything is added."""
         runs, keys, order = segment.kept(document_runs)
         flags = np.zeros(len(runs), _FLAGS)
@@ -236,11 +244,10 @@ class CommittedVectors:
         """The vectors of those hashes that are here."""
         found: dict[bytes, Floats] = {}
         numbers = self._table.first(hashes)
-        owners = np.searchsorted(self._starts, numbers, "right") - 1
-        for owner in np.unique(owners[numbers >= 0]).tolist():
-            places = np.flatnonzero((owners == owner) & (numbers >= 0))
-            vectors = self._segments[owner].vectors(numbers[places] - self._starts[owner])
-            found |= zip((hashes[place] for place in places.tolist()), vectors, strict=True)
+        here = np.flatnonzero(numbers >= 0)
+        for segment, places, rows in grouped(self._starts, numbers[here]):
+            keys = (hashes[place] for place in here[places].tolist())
+            found |= zip(keys, self._segments[segment].vectors(rows), strict=True)
         return found
 
     @functools.cached_property
@@ -263,20 +270,18 @@ class KnownRows:
     """All live rows, by their unique chunk id.
 
     Args:
-        segments: of the committed state; none: there is no such state, or it will be replaced.
-        dead: their masks.
+        store: the committed state; None: there is none, or it will be replaced.
     """
 
-    def __init__(self, segments: Sequence[Segment] = (), dead: Sequence[Bools | None] = ()) -> None:
-        self._starts = np.cumsum([0, *(segment.entry.rows for segment in segments)], dtype=np.int64)
-        total = int(self._starts[-1])
+    def __init__(self, store: Store | None = None) -> None:
+        total = 0 if store is None else store.n_rows
         self._hashes: Digests = np.zeros(total, _DIGEST)
         self._documents = np.zeros(total, np.uint64)
-        self._alive = np.ones(total, np.bool_)
-        self._kept = np.zeros(total, np.bool_)
+        self._alive, self._kept = np.zeros(total, np.bool_), np.zeros(total, np.bool_)
         self._table = DigestTable()
-        for number, segment in enumerate(segments):
-            self._load(number, segment, dead[number])
+        if store is not None and len(store.live):
+            self._alive[store.live] = True
+            self._table.extend(np.concatenate(list(self._load(store))), store.live)
 
     def find(self, keys: Sequence[bytes]) -> Ints:
         """The row of each chunk id, by its digest; -1 where none is alive."""
@@ -300,37 +305,23 @@ class KnownRows:
         """The rows that are alive and were not kept."""
         return np.flatnonzero(self._alive & ~self._kept)
 
-    def drop(self, numbers: Ints) -> Iterator[tuple[int, int, int]]:
-        """Forget rows: runs of neighbours as (segment, first row in it, count)."""
+    def drop(self, numbers: Ints) -> None:
+        """Forget rows."""
         self._alive[numbers] = False
-        ordered = np.sort(numbers)
-        owners = np.searchsorted(self._starts, ordered, "right") - 1
-        ends = np.flatnonzero((np.diff(ordered) != 1) | (np.diff(owners) != 0)) + 1
-        for run in np.split(np.arange(len(ordered)), ends) if len(ordered) else ():
-            owner = int(owners[run[0]])
-            yield owner, int(ordered[run[0]] - self._starts[owner]), len(run)
 
     def documents(self) -> NDArray[np.uint64]:
         """The document of each row that is alive, as `document_numbers` has it."""
         return self._documents[self._alive]
 
-    def _load(self, number: int, segment: Segment, dead: Bools | None) -> None:
-        """Read a segment's ids. Dead rows stay out of the table: a row that replaced one of them has the same id."""
-        start, at = int(self._starts[number]), int(self._starts[number])
-        every: list[Digests] = []
-        for batch in segment.batches(["chunk_id", "doc_id", "doc_hash"]):
-            ids, documents, hashes = (batch.column(column) for column in range(3))
-            here = slice(at, at + len(ids))
+    def _load(self, store: Store) -> Iterator[Digests]:
+        """Read what is known of the rows; the digests of their ids, in the order of the index."""
+        for rows, batch in store.batches(["chunk_id", "doc_id", "doc_hash"]):
+            ids, documents, hashes = batch.columns
             keys = as_digests([digest(name) for name in ids.to_pylist()])
             own = keys if ids.equals(documents) else as_digests([digest(name) for name in documents.to_pylist()])
-            self._documents[here] = document_numbers(own)
-            self._hashes[here] = numbers_of(hashes, _DIGEST)
-            every.append(keys)
-            at += len(ids)
-        if dead is not None:
-            self._alive[start:at] = ~dead
-        alive = np.flatnonzero(self._alive[start:at])
-        self._table.extend(np.concatenate(every)[alive], start + alive)
+            self._documents[rows] = document_numbers(own)
+            self._hashes[rows] = numbers_of(hashes, _DIGEST)
+            yield keys
 
 
 def document_numbers(keys: Digests) -> NDArray[np.uint64]:
@@ -342,22 +333,27 @@ def document_numbers(keys: Digests) -> NDArray[np.uint64]:
     return np.frombuffer(keys.tobytes(), "<u8").reshape(len(keys), 2)[:, 0].astype(np.uint64)
 
 
+def documents_of(store: Store) -> Documents:
+    """Where the documents of an opened index are."""
+    return Documents.read(store.segments, store.dead)
+
+
+def vectors_of(store: Store) -> CommittedVectors:
+    """The vectors of an opened index."""
+    return CommittedVectors(store.segments, store.dead)
+
+
 def program_documents(store: Store) -> Iterator[Document]:
     """The documents of a program, in the order of the index."""
-    for segment, dead in zip(store.segments, store.dead, strict=True):
-        first = 0
-        for batch in segment.batches(["owner", "doc_id", "whole", "doc_hash"]):
-            owners = numbers_of(batch.column(0), "<i4")
-            for row in np.flatnonzero(owners == PROGRAM).tolist():
-                if dead is None or not dead[first + row]:
-                    doc_id, whole, doc_hash = (column[row].as_py() for column in batch.columns[1:])
-                    if whole != "":
-                        yield checked_document(segment.folder, doc_id, whole, doc_hash)
-            first += len(owners)
+    for _, batch in store.batches(["owner", "doc_id", "whole", "doc_hash"]):
+        for row in np.flatnonzero(numbers_of(batch.column(0), "<i4") == PROGRAM).tolist():
+            doc_id, whole, doc_hash = (column[row].as_py() for column in batch.columns[1:])
+            if whole != "":
+                yield checked_document(store.path, doc_id, whole, doc_hash)
 
 
 def checked_document(folder: Path, doc_id: str, whole: str | None, doc_hash: bytes) -> Document:
-    """A program's document from its first row in a segment.
+    """A program's document from its first row; `folder` is of the index, or of the segment.
 
     Raises:
         IndexFormatError: it is not what was written.

@@ -121,7 +121,7 @@ def true_places(mask: Any) -> NDArray[np.uint64]:
     return numbers_of(pc.indices_nonzero(mask), "<u8")
 
 
-def places_of(numbers: NDArray[np.int64]) -> Any:
+def places_of(numbers: NDArray[np.integer]) -> Any:
     """Row numbers as Arrow's `take` wants them; `pyarrow.array` would import pandas, where that is installed."""
     return pa.Int64Array.from_buffers(
         pa.int64(), len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers, np.int64))]

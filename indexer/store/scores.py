@@ -1,8 +1,8 @@
 """Scores of single rows, and how the scores of all rows spread: what a fusion of cosines and BM25 needs.
 
-cosines(segment, query, rows)          (n,) the real cosine of each row, whichever way it was found
-spread_of_cosines(segments, ...)       mean and squares over all live rows, by moments or by a scan
-LexicalPart(spec, segments, dead)        terms of a question, and BM25 of every live row
+cosines(vectors, query)                (n,) the real cosine of each row, whichever way it was found
+spread_of_cosines(parts, queries)      mean and squares over all live rows, by moments or by a scan
+LexicalPart(spec, postings, dead)      terms of a question, and BM25 of every live row
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragidx.indexer.ann.moments import Spread, merged_spread, spread_of
-from ragidx.indexer.arrays import Bools, Floats, Ints
+from ragidx.indexer.arrays import Bools, Floats
+from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.lexical.spec import LexicalSpec
-from ragidx.indexer.store.deletions import Masks
-from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.topk import Searched
+from ragidx.indexer.store.topk import Part, Searched
 
 if TYPE_CHECKING:  # a search by vectors alone needs none of it
     from ragidx.indexer.lexical import bm25
@@ -27,30 +26,28 @@ if TYPE_CHECKING:  # a search by vectors alone needs none of it
 _BLOCK = 1 << 22  # scores held at once
 
 
-def cosines(segment: Searched, query: Floats, rows: Ints) -> Floats:
-    """(n,) the cosines of a query (width,) with some rows, limited to [-1, 1].
+def cosines(vectors: Floats, query: Floats) -> Floats:
+    """(n,) the cosines of rows (n, width) with a query (width,), limited to [-1, 1].
 
     They are added in float64 row by row, so that they do not depend on which other rows are asked for.
     """
-    products = (segment.vectors(rows).astype(np.float64) * query.astype(np.float64)).sum(axis=1)
+    products = (vectors.astype(np.float64) * query.astype(np.float64)).sum(axis=1)
     found: Floats = np.clip(products, -1, 1).astype(np.float32)
     return found
 
 
-def spread_of_cosines(segments: Sequence[Searched], dead: Masks, queries: Floats) -> Spread:
-    """Of the cosines of queries (q, width) with all live rows; `segments` is not empty."""
-    return merged_spread(
-        [_spread(segment, mask, queries) for segment, mask in zip(segments, dead, strict=True)],
-    )
+def spread_of_cosines(parts: Sequence[Part], queries: Floats) -> Spread:
+    """Of the cosines of queries (q, width) with all rows that are allowed, the live ones; `parts` is not empty."""
+    return merged_spread([_spread(part.view, part.allowed, queries) for part in parts])
 
 
-def _spread(segment: Searched, dead: Bools | None, queries: Floats) -> Spread:
+def _spread(segment: Searched, alive: Bools | None, queries: Floats) -> Spread:
     if segment.moments is None:
-        return _scanned(segment, None if dead is None else ~dead, queries)
+        return _scanned(segment, alive, queries)
     found = segment.moments.spread(queries)
-    if dead is None or not dead.any():
+    if alive is None:
         return found
-    rows = np.flatnonzero(dead)
+    rows = np.flatnonzero(~alive)
     step = max(1, _BLOCK // max(len(queries), queries.shape[1]))
     gone = [spread_of(queries @ segment.vectors(rows[start : start + step]).T) for start in range(0, len(rows), step)]
     return found.without(merged_spread(gone))
@@ -74,13 +71,12 @@ class LexicalPart:
 
     Args:
         spec: of the index.
-        segments: all of them, each with postings.
-        dead: a mask of dead rows for each.
+        postings: of all rows, in their order.
+        dead: (rows,) which rows are dead; None: none.
     """
 
-    def __init__(self, spec: LexicalSpec, segments: Sequence[Segment], dead: Masks) -> None:
-        self.spec, self._dead = spec, dead
-        self._postings = [segment.postings for segment in segments if segment.postings is not None]
+    def __init__(self, spec: LexicalSpec, postings: Sequence[Postings], dead: Bools | None) -> None:
+        self.spec, self._postings, self._dead = spec, postings, dead
 
     @functools.cached_property
     def statistics(self) -> bm25.Statistics:
@@ -98,8 +94,8 @@ class LexicalPart:
         """
         return self.spec.make_analyzer()
 
-    def scores(self, question: str) -> list[Floats] | None:
-        """BM25 (rows,) of each segment; None if no live row has a word of the question."""
+    def scores(self, question: str) -> Floats | None:
+        """BM25 (rows,) of all rows, 0 for dead ones; None if no live row has a word of the question."""
         return self._bm25.scores(self.analyzer(question))
 
     @functools.cached_property
@@ -108,10 +104,9 @@ class LexicalPart:
 
         return bm25.Bm25(self._postings, self._dead, self.statistics)
 
-    def spread(self, scores: Sequence[Floats]) -> Spread:
+    def spread(self, scores: Floats) -> Spread:
         """Of the BM25 of all live rows."""
         n = self.statistics.n_rows
-        total = sum(float(part.sum(dtype=np.float64)) for part in scores)
-        squares = sum(float(np.square(part, dtype=np.float64).sum()) for part in scores)
-        mean = np.array([total / max(1, n)])
+        mean = np.array([scores.sum(dtype=np.float64) / max(1, n)])
+        squares = np.square(scores, dtype=np.float64).sum()
         return Spread(n, mean, np.maximum(squares - n * mean**2, 0))

@@ -38,6 +38,7 @@ from ragidx.indexer.ann.faiss_files import (
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments
 from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, open_prefixes, prefix_files
+from ragidx.indexer.arrays import Ints
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.store import rows as columns_of
@@ -164,7 +165,7 @@ class Segment:
         vectors: NDArray[np.float32] = self.exact_index.reconstruct_batch(wanted)
         return vectors[:, : self.dim]
 
-    def rows(self, numbers: Sequence[int]) -> list[Row]:
+    def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
         """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
         return columns_of.rows_of(self._take(numbers, None))
 
@@ -173,11 +174,11 @@ class Segment:
         found = prefix_files(self.folder, self.entry.files[VECTORS].sha256)
         return [path for path in found if is_whole(path) and not is_prefix_of(path, self.exact_index)]
 
-    def chunk_ids(self, numbers: Sequence[int]) -> list[str]:
+    def chunk_ids(self, numbers: Sequence[int] | Ints) -> list[str]:
         """The chunk ids of some rows, in the order of `numbers`."""
         return self.strings("chunk_id", numbers)
 
-    def strings(self, name: str, numbers: Sequence[int]) -> list[str]:
+    def strings(self, name: str, numbers: Sequence[int] | Ints) -> list[str]:
         """One of the fixed columns of text, of some rows, in the order of `numbers`."""
         found: list[str] = self._take(numbers, [name]).column(0).to_pylist()
         return found
@@ -326,7 +327,7 @@ class Segment:
             return columns_of.convert(columns[name], self.schema[field])
         return pa.nulls(rows, KINDS[self.schema[field]])
 
-    def _take(self, numbers: Sequence[int], names: Sequence[str] | None) -> Any:
+    def _take(self, numbers: Sequence[int] | Ints, names: Sequence[str] | None) -> Any:
         """A table of single rows, in the order of `numbers`."""
         wanted = self._checked(numbers)
         if not len(wanted):
@@ -388,7 +389,7 @@ class Prefixes:
         found: NDArray[np.float32] = self.index.reconstruct_batch(np.asarray(numbers, np.int64))
         return found[:, : self.width]
 
-    def chunk_ids(self, numbers: Sequence[int]) -> list[str]:
+    def chunk_ids(self, numbers: Sequence[int] | Ints) -> list[str]:
         """As of the segment."""
         return self.segment.chunk_ids(numbers)
 

@@ -1,10 +1,11 @@
-"""The store: an index folder, opened to be searched. `docs/store.md` lists every byte of it.
+"""The store: an index folder, opened to be searched and read. `docs/store.md` lists every byte of it.
 
-    store = Store.open("index/");  found = store.search(queries, k=10);  rows = store.rows(found.places[0])
+    store = Store.open("index/");  found = store.search(queries, k=10);  rows = store.rows(found.rows[0])
 
-queries (q, dim) float32 of unit length; scores are cosines with the stored vectors, which are float16. A store is one
-committed state: later commits, and even the removal of its files, do not change it. It does not encode queries.
-Writing is in `ragidx.indexer.writing`.
+A row is a number, from 0 to `n_rows`, through the whole index; dead rows keep theirs, and are never found. A mask is
+(n_rows,) bool. Segments are known here and to `ragidx.indexer.writing` alone. queries (q, dim) float32 of unit length;
+scores are cosines with the stored vectors, which are float16. A store is one committed state: later commits, and even
+the removal of its files, do not change it. It does not encode queries.
 """
 
 from __future__ import annotations
@@ -12,26 +13,28 @@ from __future__ import annotations
 import functools
 import hashlib
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragidx.corpora.errors import IndexFormatError, QueryError, check_machine
 from ragidx.indexer.ann import search as ann
+from ragidx.indexer.ann.moments import Spread
 from ragidx.indexer.ann.prefixes import check_width, shortened
+from ragidx.indexer.arrays import Bools, Floats, Ints, grouped
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.store.deletions import Masks, read_deletions
 from ragidx.indexer.store.generations import check_files, committed, segments_of, with_way_back
 from ragidx.indexer.store.manifest import Manifest, blob_path
-from ragidx.indexer.store.rows import Row
-from ragidx.indexer.store.scores import LexicalPart
+from ragidx.indexer.store.rows import Row, places_of
+from ragidx.indexer.store.scores import LexicalPart, spread_of_cosines
 from ragidx.indexer.store.segment import Segment
-from ragidx.indexer.store.topk import RERANKED, Place, TopRows, rescore, search_segments
+from ragidx.indexer.store.topk import RERANKED, Part, TopRows, by_chunk_id, limited, nearest, search_parts
 
-__all__ = ["Place", "Row", "Store", "TopRows"]
+__all__ = ["Row", "Store", "TopRows"]
 
 ROOM_SHARE = 0.8  # of a GPU's free memory that vectors may take; the rest is for scores, and for the encoder
 
@@ -48,6 +51,7 @@ class Store:
         self.manifest = manifest
         self.segments = segments
         self.dead = dead  # one mask a segment; None: no row of it is dead
+        self._starts = np.cumsum([0, *(segment.entry.rows for segment in segments)], dtype=np.int64)
         self._blobs = blobs
 
     @classmethod
@@ -77,11 +81,23 @@ class Store:
                     raise
         raise IndexFormatError("the index changes faster than it can be opened", "try again", where=str(folder))
 
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are, dead ones included."""
+        return int(self._starts[-1])
+
+    @functools.cached_property
+    def live(self) -> Ints:
+        """The numbers of the rows that are alive, in their order."""
+        return np.arange(self.n_rows) if self._dead is None else np.flatnonzero(~self._dead)
+
+    # -- search ---------------------------------------------------------------------------------------------------
+
     def search(
         self,
-        queries: NDArray[np.float32],
+        queries: Floats,
         k: int,
-        allowed: Sequence[NDArray[np.bool_]] | None = None,
+        allowed: Bools | None = None,
         *,
         dim: int | None = None,
         rerank_dim: int | None = None,
@@ -93,7 +109,7 @@ class Store:
         Args:
             queries: (q, dim), as wide as the stored vectors, even if fewer dimensions are searched.
             k: 1 or more.
-            allowed: for each segment a mask (rows,) of the rows that may be found; None: all.
+            allowed: (n_rows,) which rows may be found; None: all. Dead ones never are.
             dim: compare only the first `dim` numbers, normalised to unit length; exact. None: all.
             rerank_dim: compare the best max(100, 4k) hits again by so many numbers.
 
@@ -101,20 +117,34 @@ class Store:
             QueryError: the queries have another dimension than the index, or a width is out of range.
         """
         check_widths(self.manifest.dim, dim, rerank_dim)
-        return self.search_live(queries, k, self.masks(allowed), dim=dim, rerank_dim=rerank_dim)
-
-    def search_live(
-        self, queries: NDArray[np.float32], k: int, masks: Masks, *, dim: int | None, rerank_dim: int | None
-    ) -> TopRows:
-        """As `search`, of widths that were checked and the rows of `masks`."""
-        stored = self.manifest.dim
+        parts = self._parts(allowed, dim)
         if dim is None:
-            return search_segments(self.segments, masks, queries, k)
-        checked = ann.checked_queries(queries, stored)
+            return search_parts(parts, self._ids, queries, k)
+        checked = ann.checked_queries(queries, self.manifest.dim)
         wide = k if rerank_dim is None else max(RERANKED, 4 * k)
-        narrow = [segment.narrowed(dim) for segment in self.segments]
-        found = search_segments(narrow, masks, shortened(checked, dim), wide)
-        return found if rerank_dim is None else rescore(self.segments, found, checked, k, rerank_dim)
+        found = search_parts(parts, self._ids, shortened(checked, dim), wide)
+        return found if rerank_dim is None else self._rescored(found, checked, k, rerank_dim)
+
+    def nearest(
+        self, queries: Floats, k: int, allowed: Bools | None = None, dim: int | None = None
+    ) -> tuple[Floats, Ints]:
+        """Scores and rows (q, n) as of `search`, but equal scores are in any order; -inf and -1 where there is none.
+
+        Args:
+            queries: (q, `dim`): already cut, where fewer numbers are compared.
+            k: as for `search`, as the rest; n is smaller where the index has fewer rows.
+            allowed: as for `search`.
+            dim: as for `search`.
+        """
+        return nearest(self._parts(allowed, dim), queries, k)
+
+    def spread(self, queries: Floats, dim: int | None = None) -> Spread:
+        """How the cosines of queries (q, `dim`) with all live rows spread; there is at least one row."""
+        return spread_of_cosines(self._parts(None, dim), queries)
+
+    def by_chunk_id(self, scores: Floats, rows: Ints) -> list[int]:
+        """The positions of rows, best score first, equal ones by chunk id."""
+        return by_chunk_id(self._ids, scores, rows)
 
     @functools.cached_property
     def lexical(self) -> LexicalPart | None:
@@ -122,7 +152,8 @@ class Store:
         spec = self.manifest.lexical
         if spec is None or not self.segments:
             return None
-        found = LexicalPart(spec, self.segments, self.dead)
+        postings = [segment.postings for segment in self.segments if segment.postings is not None]
+        found = LexicalPart(spec, postings, self._dead)
         return found if found.statistics.n_terms else None
 
     def move(self, device: str) -> int:
@@ -149,13 +180,46 @@ class Store:
                 moved += 1
         return moved
 
-    def rows(self, places: Sequence[Place]) -> list[Row]:
-        """The rows at some places, in their order; decodes only the batches that hold them."""
-        found: dict[Place, Row] = {}
-        for number, segment in enumerate(self.segments):
-            wanted = sorted({row for where, row in places if where == number})
-            found |= zip(((number, row) for row in wanted), segment.rows(wanted), strict=True) if wanted else ()
-        return [found[place] for place in places]
+    # -- content --------------------------------------------------------------------------------------------------
+
+    def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
+        """Some rows, in the order of `numbers`; decodes only the batches that hold them."""
+        wanted, places = np.unique(np.asarray(numbers, np.int64), return_inverse=True)
+        found: list[Row] = []
+        for segment, _, rows in self._grouped(wanted):
+            found += segment.rows(rows)
+        return [found[place] for place in places.tolist()]
+
+    def vectors(self, rows: Ints, dim: int | None = None) -> Floats:
+        """The stored vectors of some rows, (n, dim), in their order; of another width, as a search compares them."""
+        found = np.empty((len(rows), dim or self.manifest.dim), np.float32)
+        for segment, places, mine in self._grouped(rows):
+            found[places] = (segment if dim is None else segment.narrowed(dim)).vectors(mine)
+        return found
+
+    def tables(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Whole columns, dead rows included, as a pyarrow.Table for each block of rows, in the order of the index.
+
+        A field that no row of a block has is all null.
+
+        Args:
+            columns: as in the file: `doc_id`, `meta.year`.
+
+        Raises:
+            ValueError: neither a fixed column nor a field of the index's schema.
+        """
+        return (segment.columns(columns) for segment in self.segments)
+
+    def batches(self, columns: Sequence[str], allowed: Bools | None = None) -> Iterator[tuple[Ints, Any]]:
+        """Columns of the rows that are alive and allowed: their numbers and a pyarrow.RecordBatch, batch by batch."""
+        for segment, part in zip(self.segments, self._parts(allowed), strict=True):
+            last = part.first
+            for batch in segment.batches(columns):
+                first, last = last, last + len(batch)
+                if part.allowed is None:
+                    yield np.arange(first, last), batch
+                elif len(kept := np.flatnonzero(part.allowed[first - part.first : last - part.first])):
+                    yield first + kept, batch if len(kept) == len(batch) else batch.take(places_of(kept))
 
     def blob(self, name: str) -> bytes:
         """A file that belongs to the spec, checked against its checksum.
@@ -179,15 +243,56 @@ class Store:
 
         return verify(self.path)
 
-    def masks(self, allowed: Sequence[NDArray[np.bool_]] | None) -> Masks:
-        """The rows of each segment that are alive and allowed; None: all of them."""
-        masks: Masks = []
-        for number, segment in enumerate(self.segments):
-            mask, dead = None if allowed is None else allowed[number], self.dead[number]
-            if mask is not None and mask.shape != (segment.entry.rows,):
-                raise ValueError(f"mask {number} has the shape {mask.shape}, not ({segment.entry.rows},)")
-            masks.append(mask if dead is None else ~dead if mask is None else mask & ~dead)
-        return masks
+    @functools.cached_property
+    def _dead(self) -> Bools | None:
+        """(n_rows,) which rows are dead; None: none."""
+        if all(mask is None for mask in self.dead):
+            return None
+        pairs = zip(self.segments, self.dead, strict=True)
+        return np.concatenate(
+            [np.zeros(segment.entry.rows, np.bool_) if mask is None else mask for segment, mask in pairs]
+        )
+
+    def _parts(self, allowed: Bools | None, dim: int | None = None) -> list[Part]:
+        """The segments for a search, each with the rows that are alive and allowed."""
+        if allowed is not None and allowed.shape != (self.n_rows,):
+            raise ValueError(f"the mask has the shape {allowed.shape}, not ({self.n_rows},)")
+        parts = []
+        for segment, dead, first in zip(self.segments, self.dead, self._starts.tolist(), strict=False):
+            mask = None if allowed is None else allowed[first : first + segment.entry.rows]
+            if dead is not None:
+                mask = ~dead if mask is None else mask & ~dead
+            if mask is not None and mask.all():  # a search without a mask is faster
+                mask = None
+            parts.append(Part(segment if dim is None else segment.narrowed(dim), first, mask))
+        return parts
+
+    def _grouped(self, rows: Ints) -> Iterator[tuple[Segment, Ints, Ints]]:
+        """Rows by their segment: which places they have in `rows`, and their numbers in the segment."""
+        return ((self.segments[number], places, mine) for number, places, mine in grouped(self._starts, rows))
+
+    def _ids(self, rows: Ints) -> list[str]:
+        """The chunk ids of some rows, in their order."""
+        names = np.empty(len(rows), object)
+        for segment, places, mine in self._grouped(rows):
+            names[places] = segment.chunk_ids(mine)
+        found: list[str] = names.tolist()
+        return found
+
+    def _rescored(self, found: TopRows, queries: Floats, k: int, width: int) -> TopRows:
+        """The k best of what a search found, by the first `width` numbers of their vectors."""
+        asked = shortened(queries, width)
+        wide = min(k, found.scores.shape[1])
+        scores, rows = np.full((len(queries), wide), -np.inf, np.float32), []
+        for query, before in enumerate(found.rows):
+            these, products = np.array(before, np.int64), np.empty(len(before), np.float32)
+            for segment, places, mine in self._grouped(these):
+                products[places] = shortened(segment.vectors(mine), width) @ asked[query]
+            products = limited(products)
+            best = self.by_chunk_id(products, these)[:wide]
+            scores[query, : len(best)] = products[best]
+            rows.append(these[best].tolist())
+        return TopRows(scores, rows)
 
 
 def _mapped(folder: Path, name: str, entry: FileEntry) -> mmap.mmap:

@@ -32,6 +32,7 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import load_faiss
 from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
+from ragidx.indexer.arrays import Bools, Ints, grouped
 from ragidx.indexer.lexical.spec import OFF, decided
 from ragidx.indexer.lexical.stemming import check_stemmer
 from ragidx.indexer.store.deletions import Masks, read_deletions
@@ -221,10 +222,12 @@ class StoreWriter:
             rows = self.fields.bounded(rows)
             self._segment_for(rows).add(rows, vectors)
 
-    def delete_rows(self, runs: Iterable[tuple[int, int, int]]) -> None:
-        """Mark rows of the committed state dead; each run is (number of the segment, first row, count)."""
+    def delete_rows(self, rows: Ints) -> None:
+        """Mark rows of the committed state dead, by their numbers in it."""
         with self.whole():
-            self._delete(runs)
+            starts = np.cumsum([0, *(segment.entry.rows for segment in self._segments)])
+            for number, _, mine in grouped(starts, rows):
+                self._mask(number)[mine] = True
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
@@ -278,10 +281,7 @@ class StoreWriter:
 
     @functools.cached_property
     def _documents(self) -> Documents:
-        documents = Documents()
-        for number, segment in enumerate(self._segments):
-            documents.load(number, segment, self._dead[number])
-        return documents
+        return Documents.read(self._segments, self._dead)
 
     def _check_arguments(self) -> None:
         """Refuse mistakes of the calling program, and a stemmer that is not there."""
@@ -309,14 +309,18 @@ class StoreWriter:
         for number, first, length in runs:
             count += 1
             if number < len(self._segments):
-                mask = self._dead[number]
-                if mask is None:
-                    mask = self._dead[number] = np.zeros(self._segments[number].entry.rows, np.bool_)
-                mask[first : first + length] = True
-                self._deleted = True
+                self._mask(number)[first : first + length] = True
             else:
                 self._dead_again.append((number, first, length))
         return count
+
+    def _mask(self, number: int) -> Bools:
+        """The dead rows of a committed segment, to add to."""
+        self._deleted = True
+        mask = self._dead[number]
+        if mask is None:
+            mask = self._dead[number] = np.zeros(self._segments[number].entry.rows, np.bool_)
+        return mask
 
     def _open_journal(self, *, make: bool) -> Journal | None:
         folder = self.path / JOURNAL

@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapp
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from ragidx.corpora.errors import IndexFormatError
@@ -70,16 +69,12 @@ def missing(store: Store, documents: Documents, unreadable: Mapping[int, Collect
 def _live_ids(store: Store, wanted: Digests) -> Iterator[str]:
     """The ids of live documents with these digests, each once."""
     seen = set[str]()
-    for segment, mask in zip(store.segments, store.masks(None), strict=True):
-        first = 0
-        for batch in segment.batches(["doc_id"]):
-            column = batch.column(0) if mask is None else batch.column(0).filter(pa.array(mask[first:][: len(batch)]))
-            first += len(batch)
-            names = [name for name in pc.unique(column).to_pylist() if name not in seen]
-            there = np.isin(as_digests([digest(name) for name in names]), wanted)
-            found = [names[place] for place in np.flatnonzero(there)]
-            seen.update(found)
-            yield from found
+    for _, batch in store.batches(["doc_id"]):
+        names = [name for name in pc.unique(batch.column(0)).to_pylist() if name not in seen]
+        there = np.isin(as_digests([digest(name) for name in names]), wanted)
+        found = [names[place] for place in np.flatnonzero(there)]
+        seen.update(found)
+        yield from found
 
 
 def is_unreadable(where: str, reason: str, reading: str) -> bool:

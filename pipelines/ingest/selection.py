@@ -325,14 +325,9 @@ def _moved(path: str | Path, index: Path, known: Sequence[SourceEntry], stored: 
 def _hashes(stored: Store) -> defaultdict[int, dict[str, bytes]]:
     """The hashes of an index's documents, by the numbers of their sources, and their ids."""
     found = defaultdict[int, dict[str, bytes]](dict)
-    for segment, dead in zip(stored.segments, stored.dead, strict=True):
-        first = 0
-        for batch in segment.batches(["owner", "doc_id", "doc_hash"]):
-            rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
-            for row, (owner, doc_id, doc_hash) in enumerate(rows, first):
-                if dead is None or not dead[row]:
-                    found[owner][doc_id] = doc_hash
-            first += len(batch)
+    for _, batch in stored.batches(["owner", "doc_id", "doc_hash"]):
+        for owner, doc_id, doc_hash in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            found[owner][doc_id] = doc_hash
     return found
 
 

@@ -262,13 +262,8 @@ def _kept_columns(spec: FilterSpec, made: Filter | None) -> tuple[int, ...] | No
 def _chunks(store: Store | None) -> Iterator[str]:
     """The texts of the chunks of an index that are not dead."""
     assert store is not None
-    for segment, dead in zip(store.segments, store.dead, strict=True):
-        at = 0
-        for batch in segment.batches(["text"]):
-            texts: list[str] = batch.column(0).to_pylist()
-            alive = np.ones(len(texts), bool) if dead is None else ~dead[at : at + len(texts)]
-            yield from (text for text, lives in zip(texts, alive, strict=True) if lives)
-            at += len(texts)
+    for _, batch in store.batches(["text"]):
+        yield from batch.column(0).to_pylist()
 
 
 def _chosen(

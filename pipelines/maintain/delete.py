@@ -104,7 +104,7 @@ def delete(
     store = Store.open(index)
     if dry_run:
         return chosen(store, ids, where, missing)[1]
-    masks, report, owners = chosen(store, ids, where, missing)
+    rows, report, owners = chosen(store, ids, where, missing)
     blobs = {name: store.blob(name) for name in store.manifest.files}
     notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
     if not holds_precomputed(store.manifest.spec):
@@ -114,8 +114,7 @@ def delete(
         deleted = deleted_ids(blobs.get(DELETED_FILE)).get(PROGRAM, set())
         blobs[DELETED_FILE] = deleted_file({PROGRAM: deleted.union(report.every)})
     with writer_of(index, store, blobs) as writer:
-        for number, mask in enumerate(masks):
-            writer.delete_rows((number, first, count) for first, count in _runs(mask))
+        writer.delete_rows(rows)
         manifest = writer.commit(notes, max(0, report.n_documents_left - report.n_documents))
     return dataclasses.replace(
         report,
@@ -151,11 +150,11 @@ def writer_of(index: str | Path, store: Store, blobs: Mapping[str, bytes]) -> It
 
 def chosen(
     store: Store, ids: Sequence[str], where: str | None, missing: Missing = "error"
-) -> tuple[list[NDArray[np.bool_]], DeleteReport, list[int]]:
+) -> tuple[NDArray[np.int64], DeleteReport, list[int]]:
     """What ids and condition mean in this index.
 
     Returns:
-        For each segment a mask (rows,) of what goes; the report of it; the owner of each document that is touched.
+        The rows that go; the report of it; the owner of each document that is touched.
 
     Raises:
         QueryError: as `delete`.
@@ -163,29 +162,24 @@ def chosen(
     if not ids and where is None:
         raise QueryError("nothing says what to delete", "give `ids` or `where`")
     is_given = holds_precomputed(store.manifest.spec)
-    alive = _joined(
-        [
-            np.ones(segment.entry.rows, np.bool_) if dead is None else ~dead
-            for segment, dead in zip(store.segments, store.dead, strict=True)
-        ]
-    )
     column = _column(store, "doc_id").dictionary_encode().combine_chunks()
     documents, document = column.dictionary, column.indices.to_numpy()
-    chosen = alive if where is None else alive & _joined(matching_rows(store, parse_for(store, where)))
+    chosen = np.ones(len(document), np.bool_)
+    if where is not None:
+        chosen = matching_rows(store, parse_for(store, where))[store.live]
     if ids:
-        chosen = chosen & _rows_of(store, ids, documents, document, alive, missing, is_given=is_given)
+        chosen = chosen & _rows_of(store, ids, documents, document, missing, is_given=is_given)
     n_matched = int(chosen.sum())
-    n_alive = np.bincount(document[alive], minlength=len(documents))
+    n_rows = np.bincount(document, minlength=len(documents))
     n_chosen = np.bincount(document[chosen], minlength=len(documents))
     if not is_given:
-        chosen, n_chosen = alive & (n_chosen > 0)[document], np.where(n_chosen > 0, n_alive, 0)
+        chosen, n_chosen = (n_chosen > 0)[document], np.where(n_chosen > 0, n_rows, 0)
     touched = np.flatnonzero(n_chosen)
     names = [documents[number].as_py() for number in touched.tolist()]
-    n_whole = int((n_chosen[touched] == n_alive[touched]).sum())
-    ends = np.cumsum([segment.entry.rows for segment in store.segments])[:-1]
+    n_whole = int((n_chosen[touched] == n_rows[touched]).sum())
     manifest = store.manifest
     owners = np.zeros(len(documents), np.int32)
-    owners[document[alive]] = numbers_of(_column(store, "owner").combine_chunks(), "<i4")[alive]
+    owners[document] = numbers_of(_column(store, "owner").combine_chunks(), "<i4")
     report = DeleteReport(
         n_documents=n_whole,
         n_documents_partly=len(touched) - n_whole,
@@ -198,7 +192,7 @@ def chosen(
         n_chunks_left=manifest.n_chunks,
         every=tuple(_column(store, "chunk_id").filter(pa.array(chosen)).to_pylist() if is_given else names),
     )
-    return np.split(chosen, ends) if store.segments else [], report, owners[touched].tolist()
+    return store.live[chosen], report, owners[touched].tolist()
 
 
 def _rows_of(
@@ -206,38 +200,34 @@ def _rows_of(
     ids: Sequence[str],
     documents: Any,
     document: NDArray[np.int64],
-    alive: NDArray[np.bool_],
     missing: Missing,
     *,
     is_given: bool,
 ) -> NDArray[np.bool_]:
-    """Which rows ids name.
+    """(rows,) which live rows ids name.
 
     Args:
         store: the index.
         ids: what is looked for: documents first, then rows.
-        documents: the ids of all documents, those without a row that is alive too.
-        document: (rows,) the number of each row's among them.
-        alive: (rows,).
+        documents: the ids of all documents.
+        document: (rows,) the number of each live row's among them.
         missing: as in `delete`.
         is_given: whether a row can be deleted by its own id.
 
     Raises:
-        QueryError: nothing that is alive has one of them.
+        QueryError: nothing has one of them.
     """
-    is_there = np.bincount(document[alive], minlength=len(documents)) > 0
-    named = is_there & _is_in(documents, ids)
+    named = _is_in(documents, ids)
     found = {documents[number].as_py() for number in np.flatnonzero(named).tolist()}
     others = sorted(set(ids) - found)
     if not others:
         return named[document]
     chunks = _column(store, "chunk_id").combine_chunks()
-    of_chunks = alive & _is_in(chunks, others)
+    of_chunks = _is_in(chunks, others)
     owners = {chunks[place].as_py(): documents[document[place]].as_py() for place in np.flatnonzero(of_chunks).tolist()}
     unknown = [name for name in others if name not in owners]
     if unknown and missing == "error":
-        known = [name for name, there in zip(documents.to_pylist(), is_there.tolist(), strict=True) if there]
-        near = _nearest(unknown[0], known)
+        near = _nearest(unknown[0], documents.to_pylist())
         more = f", and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
         raise QueryError(
             f"the index has no document{' or row' if is_given else ''} '{printable(unknown[0])}'{more}"
@@ -264,14 +254,8 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
 
 
 def _column(store: Store, name: str) -> Any:
-    """A column of all segments, as one ChunkedArray."""
-    parts = [segment.columns([name]).column(0) for segment in store.segments]
-    return pa.chunked_array([chunk for part in parts for chunk in part.chunks], COLUMNS.field(name).type)
-
-
-def _joined(masks: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
-    """Masks of segments, one after the other."""
-    return np.concatenate(masks) if masks else np.zeros(0, np.bool_)
+    """A column of the live rows, as a ChunkedArray."""
+    return pa.chunked_array([batch.column(0) for _, batch in store.batches([name])], COLUMNS.field(name).type)
 
 
 def _is_in(values: Any, wanted: Sequence[str]) -> NDArray[np.bool_]:
@@ -280,14 +264,3 @@ def _is_in(values: Any, wanted: Sequence[str]) -> NDArray[np.bool_]:
         zero_copy_only=False
     )
     return found
-
-
-def _runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Where a mask is True, as (first, count).
-
-    >>> _runs(np.array([True, True, False, True]))
-    [(0, 2), (3, 1)]
-    """
-    steps = np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))
-    starts, ends = np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)
-    return list(zip(starts.tolist(), (ends - starts).tolist(), strict=True))

@@ -167,8 +167,7 @@ def n_lexical_rows(resolved: Resolved, n_new: int) -> int:
 
 def stored_rows(resolved: Resolved) -> list[Row]:
     """Some rows of the index that is updated."""
-    segments = [] if resolved.stored is None else resolved.stored.segments
-    return [row for segment in segments[:1] for row in segment.rows(range(min(segment.entry.rows, 8 * BATCH_ROWS)))]
+    return [] if resolved.stored is None else resolved.stored.rows(resolved.stored.live[: 8 * BATCH_ROWS])
 
 
 def first_recipes(resolved: Resolved, dim: int, *, n_new: int, text_bytes: int) -> list[tuple[int, Recipe | None]]:

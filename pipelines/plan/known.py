@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragidx.corpora.errors import RagidxError
-from ragidx.indexer.store.lookup import CommittedVectors, Documents
+from ragidx.indexer.store.lookup import Documents, documents_of, vectors_of
 from ragidx.indexer.store.manifest import JOURNAL
 from ragidx.indexer.writing.journal import Journal
 from ragidx.pipelines.ingest.resolve import Resolved
@@ -36,13 +36,10 @@ class Known(contextlib.ExitStack):
 
     def __init__(self, resolved: Resolved, index: Path) -> None:
         super().__init__()
-        self.documents = Documents()
         self._seen: set[bytes] = set()
         store = resolved.stored
-        self._committed = None if store is None else CommittedVectors(store.segments, store.dead)
-        if store is not None:
-            for number, (segment, dead) in enumerate(zip(store.segments, store.dead, strict=True)):
-                self.documents.load(number, segment, dead)
+        self.documents = Documents() if store is None else documents_of(store)
+        self._committed = None if store is None else vectors_of(store)
         self._journal = self._journal_of(resolved, index)
 
     def fresh(self, items: Sequence[Item]) -> list[str]:

@@ -263,9 +263,7 @@ class IndexSource(SweepSource):
         self.dim, self.n_documents = store.manifest.dim, store.manifest.n_documents
         kept = stored_filter(store, self.spec.filter)
         self.hidden = self.dim if kept is None else kept.hidden
-        pairs = zip(store.segments, store.dead, strict=True)
-        self._rows = [np.arange(s.entry.rows) if dead is None else np.flatnonzero(~dead) for s, dead in pairs]
-        self._kept = np.ones(sum(map(len, self._rows)), np.bool_)
+        self._kept = np.ones(len(store.live), np.bool_)
         self.given = None if query_vectors is None else self._read(Path(query_vectors))
 
     @property
@@ -294,14 +292,9 @@ class IndexSource(SweepSource):
 
     def texts(self) -> Iterator[str]:
         """As the index holds them; nothing is held out where texts are searched."""
-        for segment, rows in zip(self._store.segments, self._rows, strict=True):
-            alive = set(rows.tolist())
-            number = 0
-            for batch in segment.batches(["heading", "text"]):
-                for heading, text in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                    if number in alive:
-                        yield f"{heading}\n{text}" if heading else text
-                    number += 1
+        for _, batch in self._store.batches(["heading", "text"]):
+            for heading, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield f"{heading}\n{text}" if heading else text
 
     def _read(self, path: Path) -> Floats:
         """Query vectors of unit length; of the width that was given before a shrink, they are cut as the rows were."""
@@ -311,15 +304,11 @@ class IndexSource(SweepSource):
         return unit_queries(found, self.dim, input_dim, index=self.name, file=path)
 
     def _all(self) -> Iterator[Floats]:
-        for segment, rows in zip(self._store.segments, self._rows, strict=True):
-            for start in range(0, len(rows), _BLOCK_ROWS):
-                yield np.asarray(segment.codes[rows[start : start + _BLOCK_ROWS]], np.float32)
+        for start in range(0, self._store.live.size, _BLOCK_ROWS):
+            yield self._store.vectors(self._store.live[start : start + _BLOCK_ROWS])
 
     def _names(self, column: str) -> list[str]:
-        found: list[str] = []
-        for segment, rows in zip(self._store.segments, self._rows, strict=True):
-            found += segment.columns([column]).column(0).take(rows).to_pylist()
-        return found
+        return [name for _, batch in self._store.batches([column]) for name in batch.column(0).to_pylist()]
 
 
 def evaluation_of(source: str | Path, queries: Path | None, qrels: Path | None) -> tuple[Path | None, Path | None]:

@@ -19,6 +19,7 @@ from ragidx.indexer.lexical.blocks import blocks
 from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.store import Store
+from ragidx.indexer.widening import until_enough
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.evaluate.significance import K, difference, interval, ndcg
 from ragidx.pipelines.sweep.measure import temporary_room, timed_singly
@@ -68,14 +69,14 @@ class Words:
         store = self._index(series)
         if store.lexical is None:
             return
-        sizes = [one.entry.files[one.entry.lexical].bytes for one in store.segments if one.entry.lexical is not None]
+        sizes = [part.files[part.lexical].bytes for part in store.manifest.segments if part.lexical is not None]
         if self._lexical is None:
             yield self._lexical_row(store, sum(sizes))
         assert self._lexical is not None
         queries = series.narrow(self._vectors, series.widths[0])
         for width in series.widths:
             rank = self._hybrid(store, queries, Widths(None if width == series.widths[0] else width))
-            values = self._ndcg(store, rank)
+            values = self._ndcg(rank)
             self._hybrids.append(values)
             vectors = 2 * padded(width) * self._source.n_rows
             yield WordRow(
@@ -92,16 +93,16 @@ class Words:
     def _hybrid(self, store: Store, queries: Floats, widths: Widths) -> Rank:
         def rank(numbers: Sequence[int], k: int) -> list[list[Scored]]:
             texts = [self._texts[number] for number in numbers]
-            return list(rank_hybrid(store, queries[list(numbers)], texts, k, store.masks(None), Fusion(), widths))
+            return list(rank_hybrid(store, queries[list(numbers)], texts, k, None, Fusion(), widths))
 
         return rank
 
     def _lexical_row(self, store: Store, n_bytes: int) -> WordRow:
         def rank(numbers: Sequence[int], k: int) -> list[list[Scored]]:
-            return list(rank_lexical(store, [self._texts[number] for number in numbers], k, store.masks(None)))
+            return list(rank_lexical(store, [self._texts[number] for number in numbers], k, None))
 
         assert store.lexical is not None
-        self._lexical = self._ndcg(store, rank)
+        self._lexical = self._ndcg(rank)
         path = self._folder / "words.arrow"
         started = time.perf_counter()
         with temporary_room(path):
@@ -137,17 +138,15 @@ class Words:
             writer.commit({}, self._source.n_documents)
         return Store.open(path)
 
-    def _ndcg(self, store: Store, rank: Rank) -> Doubles:
+    def _ndcg(self, rank: Rank) -> Doubles:
         """nDCG@10 of each question, a document by its best chunk."""
-        starts = np.cumsum([0, *(segment.entry.rows for segment in store.segments)])
-        answers: list[list[str]] = [[] for _ in self._texts]
-        waiting, wide = list(range(len(self._texts))), K
-        while waiting:
-            short = []
-            for number, ranked in zip(waiting, rank(waiting, wide), strict=True):
-                found = (self._doc_ids[int(starts[one.place[0]]) + one.place[1]] for one in ranked)
-                answers[number] = list(dict.fromkeys(found))[:K]
-                if len(answers[number]) < K and len(ranked) == wide:
-                    short.append(number)
-            waiting, wide = short, 4 * wide
-        return np.array([ndcg(found, judged) for found, judged in zip(answers, self._judged, strict=True)])
+
+        def ask(questions: Sequence[int], wide: int) -> list[tuple[list[str], int]]:
+            ranked = rank(questions, wide)
+            return [(list(dict.fromkeys(self._doc_ids[one.row] for one in found)), len(found)) for found in ranked]
+
+        answers = until_enough(
+            ask(range(len(self._texts)), K), K, ask, lambda answer, wide: len(answer[0]) < K and answer[1] == wide
+        )
+        pairs = zip(answers, self._judged, strict=True)
+        return np.array([ndcg(documents[:K], judged) for (documents, _), judged in pairs])

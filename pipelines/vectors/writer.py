@@ -149,7 +149,7 @@ class RowWriter:
             self._notes = {KEPT_AS: old.notes[KEPT_AS]}
         try:
             self._base = None if replace or self._writer.base is None else Store.open(self.path)
-            self._known = KnownRows() if self._base is None else KnownRows(self._base.segments, self._base.dead)
+            self._known = KnownRows(self._base)
         except BaseException:
             self._writer.close()
             raise
@@ -312,7 +312,7 @@ class RowWriter:
         same = self._known.hold(numbers, as_digests(hashes))
         self._known.keep(numbers[same])
         changed = numbers[~same & (numbers >= 0)]
-        self._writer.delete_rows(self._known.drop(changed))
+        self._delete(changed)
         fresh = np.flatnonzero(~same)
         places = sound[fresh]
         if len(places):
@@ -329,9 +329,12 @@ class RowWriter:
         """The documents of rows, by digest; `own` are those of their ids."""
         return own if rows.doc_ids is None else as_digests([digest(rows.doc_ids[row]) for row in places.tolist()])
 
+    def _delete(self, numbers: NDArray[np.int64]) -> None:
+        self._writer.delete_rows(numbers)
+        self._known.drop(numbers)
+
     def _remove(self, numbers: NDArray[np.int64]) -> int:
-        with self._writer.whole():
-            self._writer.delete_rows(self._known.drop(numbers))
+        self._delete(numbers)
         self.n_removed += len(numbers)
         return len(numbers)
 

@@ -1,7 +1,8 @@
 """Which rows of an index a condition allows: the condition's fields are bound to the index's own columns.
 
-A condition is text, in the language of `ragidx.retriever.where.parser`; masks are bool (rows,), one a segment. Which
-rows are dead is not looked at here. `file.source`, the name of a document's source, follows from the column `owner`.
+A condition is text, in the language of `ragidx.retriever.where.parser`; a mask is bool (rows,), over the whole index.
+Which rows are dead is not looked at here. `file.source`, the name of a document's source, follows from the column
+`owner`.
 
 A field of the metadata goes by its name. Where that is the name of something every chunk has, `doc_id` or `heading`,
 the name means what it means in a hit, and the field is `metadata.doc_id` or `metadata.heading`, as in a hit, too.
@@ -31,7 +32,7 @@ _DOC_ID, _SOURCE, _OWNER = "doc_id", "file.source", "owner"
 class _Field:
     """What a name in a condition stands for."""
 
-    column: str  # as a segment has it: `doc_id`, `meta.year`
+    column: str  # as it is stored: `doc_id`, `meta.year`
     kind: str
 
 
@@ -54,23 +55,23 @@ def parse_for(store: Store, where: str) -> Condition:
     return parse(where, schema_of(store))
 
 
-def matching_rows(store: Store, condition: Condition) -> list[NDArray[np.bool_]]:
-    """For each segment the rows that the condition allows; reads the columns that it names and no others.
+def matching_rows(store: Store, condition: Condition) -> NDArray[np.bool_]:
+    """(rows,) which rows the condition allows; reads the columns that it names and no others.
 
     Args:
         store: the index.
         condition: of `parse_for` it.
     """
     fields, names = _fields(store), sorted(condition.fields)
-    columns = [fields[name].column for name in names]
-    masks = []
-    for segment in store.segments:
-        table = segment.columns(columns or [_DOC_ID])
-        if _OWNER in columns:
-            place = columns.index(_OWNER)
-            table = table.set_column(place, _SOURCE, _source_names(store, table.column(place)))
-        masks.append(condition.mask(table.rename_columns(names or [_DOC_ID])))
-    return masks
+    columns = [fields[name].column for name in names] or [_DOC_ID]
+    masks = [np.zeros(0, np.bool_)]
+    for table in store.tables(columns):
+        values = [
+            _source_names(store, values) if name == _OWNER else values
+            for name, values in zip(columns, table.columns, strict=True)
+        ]
+        masks.append(condition.mask(pa.table(values, names or [_DOC_ID])))
+    return np.concatenate(masks)
 
 
 def _source_names(store: Store, owners: Any) -> Any:

@@ -68,7 +68,7 @@ def read_all(index: Path) -> None:
     assert all(": " in line for line in lines)
     store = Store.open(index)
     found = store.search(np.eye(store.manifest.dim, dtype=np.float32)[:2], 3)
-    store.rows([place for places in found.places for place in places])
+    store.rows([row for rows in found.rows for row in rows])
     for segment in store.segments:
         segment.columns(["doc_id", *(f"meta.{name}" for name in store.manifest.schema)])
         segment.rows(range(segment.entry.rows))

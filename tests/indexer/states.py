@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ragidx.indexer.lexical.bm25 import Statistics, scores, statistics
+from ragidx.indexer.lexical.bm25 import Bm25, Statistics, statistics
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.store import Store
 
@@ -53,14 +53,13 @@ def words_of(store: Store, questions: Sequence[str] = QUESTIONS) -> Words | None
     if spec is None:
         return None
     segments = [segment.postings for segment in store.segments]
-    found, analyzer = statistics(segments, store.dead), spec.make_analyzer()
-    answers = [scores(segments, store.dead, analyzer(question), found) for question in questions]
-    chunks: dict[str, tuple[float, ...]] = {}
-    for number, (segment, dead) in enumerate(zip(store.segments, store.dead, strict=True)):
-        alive = np.arange(segment.entry.rows) if dead is None else np.flatnonzero(~dead)
-        none = np.zeros(segment.entry.rows, np.float32)
-        table = np.array([none if answer is None else answer[number] for answer in answers])[:, alive].T
-        chunks |= zip(segment.chunk_ids(alive), map(tuple, table.tolist()), strict=True)
+    dead = ~np.isin(np.arange(store.n_rows), store.live)
+    found, analyzer = statistics(segments, dead), spec.make_analyzer()
+    none = np.zeros(store.n_rows, np.float32)
+    bm25 = Bm25(segments, dead, found)
+    answers = [bm25.scores(analyzer(question)) for question in questions]
+    table = np.array([none if answer is None else answer for answer in answers])[:, store.live].T
+    chunks = dict(zip((row.chunk_id for row in store.rows(store.live)), map(tuple, table.tolist()), strict=True))
     return Words(spec, found, chunks)
 
 
@@ -71,28 +70,29 @@ def content_of(index: Path) -> Content:
 
 def _content(store: Store) -> Content:
     chunks: dict[str, tuple[object, ...]] = {}
-    for number, (segment, dead) in enumerate(zip(store.segments, store.dead, strict=True)):
-        alive = np.arange(segment.entry.rows) if dead is None else np.flatnonzero(~dead)
-        rows = store.rows([(number, int(row)) for row in alive])
-        for row, vector in zip(rows, segment.vectors(alive), strict=True):
-            assert row.chunk_id not in chunks
-            where = (row.doc_id, row.start, row.end, row.text, row.heading)
-            chunks[row.chunk_id] = (*where, row.text_hash, row.doc_hash, dict(row.metadata), vector.tobytes())
+    for row, vector in zip(store.rows(store.live), store.vectors(store.live), strict=True):
+        assert row.chunk_id not in chunks
+        where = (row.doc_id, row.start, row.end, row.text, row.heading)
+        chunks[row.chunk_id] = (*where, row.text_hash, row.doc_hash, dict(row.metadata), vector.tobytes())
     found = store.search(np.eye(store.manifest.dim, dtype=np.float32)[:3], 10)
     answers = []
-    for best, places in zip(found.scores.tolist(), found.places, strict=True):
-        ids = [row.chunk_id for row in store.rows(places)]
+    for best, rows in zip(found.scores.tolist(), found.rows, strict=True):
+        ids = [row.chunk_id for row in store.rows(rows)]
         answers.append(tuple(zip(ids, best, strict=False)))
     return Content(chunks, tuple(answers))
+
+
+def live_vectors(index: Path) -> dict[str, np.ndarray]:
+    """The stored vector of every live chunk by its id."""
+    store = Store.open(index)
+    return dict(zip((row.chunk_id for row in store.rows(store.live)), store.vectors(store.live), strict=True))
 
 
 def documents_of(store: Store) -> dict[str, list[str]]:
     """The texts of all documents that are alive in an open store, read from it now."""
     found: dict[str, list[str]] = {}
-    for number, (segment, dead) in enumerate(zip(store.segments, store.dead, strict=True)):
-        alive = [(number, row) for row in range(segment.entry.rows) if dead is None or not dead[row]]
-        for row in store.rows(alive):
-            found.setdefault(row.doc_id, []).append(row.text)
+    for row in store.rows(store.live):
+        found.setdefault(row.doc_id, []).append(row.text)
     return found
 
 

@@ -62,7 +62,7 @@ def unit(vector: Any) -> NDArray[np.float32]:
 
 def named(store: Store, ranked: Sequence[Scored]) -> list[tuple[str, Scored]]:
     """Ranked chunks with their ids."""
-    rows = store.rows([one.place for one in ranked])
+    rows = store.rows([one.row for one in ranked])
     return [(row.chunk_id, one) for row, one in zip(rows, ranked, strict=True)]
 
 
@@ -78,23 +78,20 @@ def hybrid(
     widths: Widths | None = None,
 ) -> list[tuple[str, Scored]]:
     """Hybrid search, among the allowed ids alone."""
-    masks = store.masks(None if allowed is None else masks_of(store, allowed))
+    mask = None if allowed is None else mask_of(store, allowed)
     fusion = Fusion(kind, weight)
-    [ranked] = rank_hybrid(store, query[None], [question], k, masks, fusion, widths or Widths())
+    [ranked] = rank_hybrid(store, query[None], [question], k, mask, fusion, widths or Widths())
     return named(store, ranked)
 
 
 def lexical(store: Store, question: str, k: int = 10) -> list[tuple[str, Scored]]:
-    [ranked] = rank_lexical(store, [question], k, store.masks(None))
+    [ranked] = rank_lexical(store, [question], k, None)
     return named(store, ranked)
 
 
-def masks_of(store: Store, allowed: set[str]) -> list[NDArray[np.bool_]]:
-    """The rows of each segment whose ids are allowed."""
-    return [
-        np.array([name in allowed for name in segment.chunk_ids(list(range(segment.entry.rows)))])
-        for segment in store.segments
-    ]
+def mask_of(store: Store, allowed: set[str]) -> NDArray[np.bool_]:
+    """Which rows have an id that is allowed."""
+    return np.array([row.chunk_id in allowed for row in store.rows(range(store.n_rows))])
 
 
 @dataclass

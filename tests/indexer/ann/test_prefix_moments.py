@@ -77,7 +77,7 @@ def test_a_copy_without_moments_is_made_again_with_them(index: Path, kit: Any) -
         again = store.search(kit.queries(2), 3, dim=WIDTH)
 
         assert store.segments[0].narrowed(WIDTH).moments is not None
-        assert again.places == found.places
+        assert again.rows == found.rows
         assert len(list(index.glob("segments/*/prefix-*"))) == 2
         assert verify(index) == []
 

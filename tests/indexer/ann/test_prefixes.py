@@ -162,7 +162,7 @@ def test_a_full_disk_leaves_nothing_behind_and_the_same_answers(index, kit, monk
     found = Store.open(index).search(queries, 7, dim=3)
 
     np.testing.assert_array_equal(found.scores, expected.scores)
-    assert found.places == expected.places
+    assert found.rows == expected.rows
     assert not [path for path in cached(index) if not path.name.endswith(atomic.TEMPORARY)]
 
 
@@ -253,14 +253,14 @@ def test_a_search_at_a_prefix_equals_numpy_over_the_live_and_allowed_rows(index,
     vectors = store.segments[0].vectors(np.arange(200))
     allowed = np.arange(200) % 3 != 0
     for mask in (np.ones(200, np.bool_), allowed):
-        found = store.search(queries, 10, [mask], dim=3)
+        found = store.search(queries, 10, mask, dim=3)
 
         live = mask & ~store.dead[0]
         scores = narrow(queries, 3) @ narrow(vectors, 3).T
         scores[:, ~live] = -2
         np.testing.assert_allclose(found.scores, -np.sort(-scores, axis=1)[:, :10], atol=1e-3)
-        assert all(live[row] for places in found.places for _, row in places)
-        assert {len(places) for places in found.places} == {10}
+        assert all(live[row] for rows in found.rows for row in rows)
+        assert {len(places) for places in found.rows} == {10}
 
 
 def test_the_whole_width_as_a_prefix_is_the_search_without_one(index, kit):
@@ -268,7 +268,7 @@ def test_the_whole_width_as_a_prefix_is_the_search_without_one(index, kit):
 
     found, plain = store.search(queries, 6, dim=kit.dim), store.search(queries, 6)
 
-    assert found.places == plain.places
+    assert found.rows == plain.rows
     np.testing.assert_allclose(found.scores, plain.scores, atol=1e-6)
     assert cached(index) == []
 
@@ -277,18 +277,18 @@ def test_the_whole_width_as_a_prefix_is_the_search_without_one(index, kit):
 @pytest.mark.parametrize("share", [1, 2, 10])
 def test_reranking_at_full_width_gives_the_order_of_the_full_search_among_the_candidates(index, kit, share):
     store, queries = Store.open(index), kit.queries(10)
-    allowed = [np.arange(200) % share == 0]
+    allowed = np.arange(200) % share == 0
     wide = 100
 
     found = store.search(queries, 5, allowed, dim=2, rerank_dim=kit.dim)
 
-    candidates = store.search(queries, wide, allowed, dim=2).places
+    candidates = store.search(queries, wide, allowed, dim=2).rows
     full = store.search(queries, 200, allowed)
     for row in range(10):
-        ranked = [place for place in full.places[row] if place in set(candidates[row])]
-        assert found.places[row] == ranked[:5]
-        scores = dict(zip(full.places[row], full.scores[row], strict=False))
-        expected = [scores[place] for place in found.places[row]]
+        ranked = [place for place in full.rows[row] if place in set(candidates[row])]
+        assert found.rows[row] == ranked[:5]
+        scores = dict(zip(full.rows[row], full.scores[row], strict=False))
+        expected = [scores[place] for place in found.rows[row]]
         np.testing.assert_allclose(found.scores[row, : len(expected)], expected, atol=1e-3)
 
 
@@ -310,7 +310,7 @@ def test_at_every_width_there_are_k_hits_and_their_scores_fall(kit, dim, k, seed
         kit.build(Path(folder) / "index", {"a": [f"t{n}" for n in range(30)]})
         found = Store.open(Path(folder) / "index").search(kit.queries(2, seed=seed), k, dim=dim)
 
-        assert [len(places) for places in found.places] == [min(k, 30)] * 2
+        assert [len(places) for places in found.rows] == [min(k, 30)] * 2
         assert (np.diff(found.scores, axis=1) <= 0).all()
 
 

@@ -44,11 +44,11 @@ def batch_of(n_bytes: int) -> pa.RecordBatch:
 
 def test_a_question_that_is_repeated_reads_no_batch(index, kit, reads):
     store, queries = Store.open(index), kit.queries(1)
-    first = store.rows(store.search(queries, 10).places[0])
+    first = store.rows(store.search(queries, 10).rows[0])
     assert 1 <= len(reads) <= 6
     reads.clear()
 
-    again = store.rows(store.search(queries, 10).places[0])
+    again = store.rows(store.search(queries, 10).rows[0])
 
     assert again == first
     assert reads == []
@@ -78,7 +78,8 @@ def test_segments_do_not_answer_for_each_other(index, kit):
     store = Store.open(index)
     assert len(store.segments) == 2
 
-    rows = store.rows([(0, 0), (1, 0), (0, 1), (1, 1)])
+    second = store.segments[0].entry.rows
+    rows = store.rows([0, second, 1, second + 1])
 
     assert [row.doc_id for row in rows] == ["d000", "new", "d000", "new"]
 
@@ -86,27 +87,27 @@ def test_segments_do_not_answer_for_each_other(index, kit):
 def test_two_open_indexes_do_not_answer_for_each_other(index, kit, tmp_path):
     kit.build(tmp_path / "other", {"other": ["one"]})
 
-    assert [Store.open(path).rows([(0, 0)])[0].doc_id for path in (index, tmp_path / "other")] == ["d000", "other"]
+    assert [Store.open(path).rows([0])[0].doc_id for path in (index, tmp_path / "other")] == ["d000", "other"]
 
 
 @pytest.mark.slow
 def test_what_is_kept_has_no_more_bytes_than_the_limit(index, reads):
     store = Store.open(index)
-    store.rows([(0, 0)])
+    store.rows([0])
     cache = store.segments[0]._cache
     one = cache.n_bytes
     assert 0 < one < LIMIT
     cache._limit = int(2.5 * one)
     for _ in range(3):
         for number in range(6):
-            store.rows([(0, number * BATCH_ROWS)])
+            store.rows([number * BATCH_ROWS])
             assert cache.n_bytes <= cache._limit
             assert cache.n_bytes == sum(batch.nbytes for batch in cache._kept.values())
 
     reads.clear()
-    store.rows([(0, 5 * BATCH_ROWS)])
+    store.rows([5 * BATCH_ROWS])
     assert reads == []
-    store.rows([(0, 0)])
+    store.rows([0])
     assert reads == [0]
 
 
@@ -134,7 +135,7 @@ def test_a_batch_beyond_the_limit_is_given_and_not_kept():
 @pytest.mark.slow
 def test_threads_share_it_and_the_bound_holds(index):
     whole, store = Store.open(index), Store.open(index)
-    expected = whole.rows([(0, row) for row in range(1_500)])
+    expected = whole.rows(range(1_500))
     cache = store.segments[0]._cache
     cache._limit = whole.segments[0]._cache.n_bytes // 2
     wrong: list[int] = []
@@ -142,7 +143,7 @@ def test_threads_share_it_and_the_bound_holds(index):
     def work(seed: int) -> None:
         for step in range(40):
             row = (seed * 997 + step * 263) % 1_500
-            if store.rows([(0, row)]) != [expected[row]] or cache.n_bytes > cache._limit:
+            if store.rows([row]) != [expected[row]] or cache.n_bytes > cache._limit:
                 wrong.append(row)
 
     workers = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]

@@ -15,20 +15,9 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import writer as writer_module
 
 from ...raising import message_of
+from ..states import documents_of
 
 SIX = {f"{name}.txt": [f"{name} {part}" for part in range(3)] for name in ("ant", "bee", "cat", "dog", "eel", "fox")}
-
-
-def contents(path: Path) -> dict[str, list[str]]:
-    """The live texts of an index by document, in the order of their chunks."""
-    store = Store.open(path)
-    found: dict[str, list[str]] = {}
-    for number, segment in enumerate(store.segments):
-        dead = store.dead[number]
-        alive = [row for row in range(segment.entry.rows) if dead is None or not dead[row]]
-        for row in segment.rows(alive):
-            found.setdefault(row.doc_id, []).append(row.text)
-    return found
 
 
 def files(path: Path) -> dict[str, bytes]:
@@ -55,7 +44,7 @@ def test_a_changed_document_alone_is_encoded_again(tmp_path, kit):
     manifest, encoded = kit.build(tmp_path / "index", changed)
 
     assert encoded == 1
-    assert contents(tmp_path / "index") == changed
+    assert documents_of(Store.open(tmp_path / "index")) == changed
     assert [segment.rows for segment in manifest.segments] == [18, 3]
     assert manifest.n_chunks == 18
 
@@ -67,7 +56,7 @@ def test_a_document_that_is_gone_is_gone_from_the_index(tmp_path, kit):
     manifest, encoded = kit.build(tmp_path / "index", fewer)
 
     assert encoded == 0
-    assert contents(tmp_path / "index") == fewer
+    assert documents_of(Store.open(tmp_path / "index")) == fewer
     assert (manifest.n_chunks, manifest.n_documents) == (15, 5)
 
 
@@ -85,7 +74,7 @@ def test_documents_are_counted_once_however_their_rows_are_spread(tmp_path, kit,
         manifest = writer.commit({}, 1)
 
     assert (deleted, manifest.n_chunks) == (1, 1)
-    assert contents(tmp_path / "index") == {"short": ["four"]}
+    assert documents_of(Store.open(tmp_path / "index")) == {"short": ["four"]}
 
 
 def test_a_reused_vector_is_stored_bit_for_bit(tmp_path, kit):
@@ -114,7 +103,7 @@ def test_an_index_without_chunks_can_be_committed_and_searched(tmp_path, kit):
     found = Store.open(tmp_path / "index").search(kit.queries(2), 3)
 
     assert (manifest.n_chunks, manifest.segments) == (0, ())
-    assert found.places == [[], []]
+    assert found.rows == [[], []]
 
 
 def test_a_document_added_and_deleted_before_the_commit_leaves_the_last_version(tmp_path, kit):
@@ -126,7 +115,7 @@ def test_a_document_added_and_deleted_before_the_commit_leaves_the_last_version(
         manifest = writer.commit({}, 2)
 
     assert deleted == (True, False)
-    assert contents(tmp_path / "index") == {"b": ["other"], "a": ["final"]}
+    assert documents_of(Store.open(tmp_path / "index")) == {"b": ["other"], "a": ["final"]}
     assert manifest.n_chunks == 2
 
 
@@ -136,7 +125,7 @@ def test_a_full_segment_is_followed_by_another(tmp_path, kit, monkeypatch):
     manifest, _ = kit.build(tmp_path / "index", SIX)
 
     assert [segment.rows for segment in manifest.segments] == [6, 6, 6]  # documents stay whole
-    assert contents(tmp_path / "index") == SIX
+    assert documents_of(Store.open(tmp_path / "index")) == SIX
 
 
 def test_long_texts_fill_a_segment_as_well(tmp_path, kit, monkeypatch):
@@ -153,7 +142,7 @@ def test_replacing_keeps_nothing_and_goes_on_counting(tmp_path, kit):
     manifest, encoded = kit.build(tmp_path / "index", {"a": ["ant 0"]}, replace=True, fingerprint="0" * 64, dim=4)
 
     assert (manifest.generation, manifest.dim, encoded) == (2, 4, 1)
-    assert contents(tmp_path / "index") == {"a": ["ant 0"]}
+    assert documents_of(Store.open(tmp_path / "index")) == {"a": ["ant 0"]}
 
 
 def test_replacing_works_over_a_damaged_manifest(tmp_path, kit):
@@ -163,7 +152,7 @@ def test_replacing_works_over_a_damaged_manifest(tmp_path, kit):
     manifest, _ = kit.build(tmp_path / "index", {"a": ["new"]}, replace=True)
 
     assert manifest.generation == 2
-    assert contents(tmp_path / "index") == {"a": ["new"]}
+    assert documents_of(Store.open(tmp_path / "index")) == {"a": ["new"]}
 
 
 def test_blobs_come_back_and_a_changed_one_is_a_change(tmp_path, kit):
@@ -188,9 +177,9 @@ def test_an_open_reader_keeps_its_state_through_later_commits(tmp_path, kit):
 
     after = store.search(query, 18)
     assert not (tmp_path / "index" / "segments" / "00000001-0000").exists()
-    assert after.places == before.places
-    assert {row.doc_id for row in store.rows(after.places[0])} == set(SIX)
-    assert contents(tmp_path / "index") == {"only": ["text 4"]}
+    assert after.rows == before.rows
+    assert {row.doc_id for row in store.rows(after.rows[0])} == set(SIX)
+    assert documents_of(Store.open(tmp_path / "index")) == {"only": ["text 4"]}
 
 
 def test_the_files_of_three_generations_are_kept(tmp_path, kit):
@@ -213,11 +202,11 @@ def test_an_earlier_manifest_put_back_is_the_earlier_state(tmp_path, kit):
     kit.build(index, {"a": ["one"]})
     (index / "manifest.json").write_bytes((index / "manifest.1.json").read_bytes())
 
-    reverted = contents(index)
+    reverted = documents_of(Store.open(index))
     kit.build(index, {"b": ["two"]})
 
     assert reverted == SIX
-    assert contents(index) == {"b": ["two"]}
+    assert documents_of(Store.open(index)) == {"b": ["two"]}
 
 
 def test_a_writer_that_ends_without_a_commit_leaves_the_state_and_keeps_its_vectors(tmp_path, kit):
@@ -230,7 +219,7 @@ def test_a_writer_that_ends_without_a_commit_leaves_the_state_and_keeps_its_vect
         found = writer.reuse([kit.hash("n0"), kit.hash("n1"), kit.hash("ant 0"), kit.hash("unknown")])
 
     assert sorted(found) == sorted([kit.hash("n0"), kit.hash("n1"), kit.hash("ant 0")])
-    assert contents(index) == SIX
+    assert documents_of(Store.open(index)) == SIX
     assert [folder.name for folder in (index / "segments").iterdir()] == ["00000001-0000"]
     _, encoded = kit.build(index, SIX | {"new": ["n0", "n1"]})
     assert encoded == 0
@@ -314,7 +303,7 @@ def test_whatever_is_added_and_deleted_the_index_holds_just_the_last_documents(k
                 seen |= {text for texts in state.values() for text in texts}
             manifest, encoded = kit.build(index, state)
 
-            assert contents(index) == state
+            assert documents_of(Store.open(index)) == state
             assert manifest.n_chunks == sum(len(texts) for texts in state.values())
             wanted = {text for texts in state.values() for text in texts}
             assert encoded >= len(wanted - seen)  # of deleted rows, too, the vectors are there as long as the rows

@@ -17,14 +17,14 @@ def test_rows_come_back_as_they_were_added(tmp_path, kit):
 
     store = Store.open(tmp_path / "index")
 
-    found = store.rows([(0, 1), (0, 0), (0, 1)])
+    found = store.rows([1, 0, 1])
     assert [row.text for row in found] == ["zweiter \u2028 日本", "first", "zweiter \u2028 日本"]
     assert found[1].metadata == {"year": 1999, "open": True, "share": 0.5, "name": "x"}
     assert [getattr(found[1], name) for name in ("chunk_id", "doc_id", "start", "end", "heading")] == [
         "a.md:0-1", "a.md", 0, 1, "a.md > 0",
     ]  # fmt: skip
     assert (found[1].text_hash, found[1].doc_hash) == (rows[0].text_hash, rows[0].doc_hash)
-    np.testing.assert_array_equal(store.segments[0].vectors([0, 1]), kit.vectors(rows).astype("f2").astype("f4"))
+    np.testing.assert_array_equal(store.vectors(store.live), kit.vectors(rows).astype("f2").astype("f4"))
     assert store.manifest == manifest
     assert (manifest.n_chunks, manifest.n_documents, manifest.notes) == (2, 1, {"seconds": 1.5})
     assert manifest.schema == {"year": "int", "open": "bool", "share": "float", "name": "string"}
@@ -43,19 +43,18 @@ def test_a_field_widens_over_segments_and_is_null_where_it_is_missing(tmp_path, 
     store = Store.open(tmp_path / "index")
 
     assert store.manifest.schema == {"year": "float", "flag": "string"}
-    columns = [segment.columns(["meta.year", "doc_id", "meta.flag"]).to_pylist() for segment in store.segments]
-    assert columns == [
+    assert [table.to_pylist() for table in store.tables(["meta.year", "doc_id", "meta.flag"])] == [
         [{"meta.year": 1999.0, "doc_id": "a", "meta.flag": None}],
         [{"meta.year": 0.5, "doc_id": "b", "meta.flag": "true"}],
         [{"meta.year": None, "doc_id": "c", "meta.flag": "3"}],
     ]
-    assert [row.metadata for row in store.rows([(0, 0), (1, 0), (2, 0)])] == [
+    assert [row.metadata for row in store.rows(range(3))] == [
         {"year": 1999.0},
         {"year": 0.5, "flag": "true"},
         {"flag": "3"},
     ]
     with pytest.raises(ValueError, match=r"the index has no column 'year'"):
-        store.segments[0].columns(["year"])
+        next(store.tables(["year"]))
 
 
 def test_values_of_one_field_widen_inside_a_segment(tmp_path, kit):
@@ -66,7 +65,7 @@ def test_values_of_one_field_widen_inside_a_segment(tmp_path, kit):
             writer.add(rows, kit.vectors(rows))
         writer.commit({}, len(values))
 
-    rows = Store.open(tmp_path / "index").rows([(0, number) for number in range(len(values))])
+    rows = Store.open(tmp_path / "index").rows(range(len(values)))
 
     huge = str(2**70)
     assert [row.metadata.get("mixed") for row in rows] == ["1", "2.5", "true", "word", None, huge, "nan"]

@@ -88,7 +88,7 @@ def test_a_lock_that_says_nothing_names_nobody(old, kit, content):
 def test_a_folder_that_is_read_only_opens(closed):
     store = Store.open(closed(OLD))
 
-    assert len(store.search(np.eye(8, dtype=np.float32)[:1], 3).places[0]) == 3
+    assert len(store.search(np.eye(8, dtype=np.float32)[:1], 3).rows[0]) == 3
     assert store.verify() == []
 
 

@@ -115,7 +115,7 @@ def test_moments_that_cannot_be_are_named_and_end_no_process(index):
 @pytest.mark.parametrize("name", [name for name in FORGED if name.endswith(".arrow")])
 def test_offsets_that_lie_in_uncompressed_columns_end_no_process(index, name):
     plant(index, name, uncompressed(index, name))
-    Store.open(index).rows([(0, 3)])
+    Store.open(index).rows([3])
 
     answers = forge(index, name, 250)
 

@@ -50,7 +50,7 @@ def test_a_reader_sees_whole_states_while_another_process_commits(tmp_path, kit,
     for generation, store in held.items():  # most of their files are gone by now
         assert documents_of(store) == documents_at(generation)
         found = store.search(kit.queries(2), 10)
-        assert [len(places) for places in found.places] == [4, 4]
+        assert [len(places) for places in found.rows] == [4, 4]
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_a_reader_keeps_its_state_through_commits_rollbacks_and_sweeps(tmp_path,
     assert [manifest.generation for manifest in history(tmp_path / "index")] == [6, 5, 4]
     assert not list((tmp_path / "index" / "segments").glob("00000001-*"))
     assert documents_of(store) == documents_at(1)
-    assert after.places == before.places
+    assert after.rows == before.rows
     assert (after.scores == before.scores).all()
 
 

@@ -50,7 +50,7 @@ def test_the_copy_of_another_index_with_as_many_rows_does_not_answer(index, kit,
     found = Store.open(index).search(kit.queries(5), 7, dim=3)
 
     np.testing.assert_array_equal(found.scores, right.scores)
-    assert found.places == right.places
+    assert found.rows == right.rows
 
 
 @pytest.mark.slow

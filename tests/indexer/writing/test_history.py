@@ -98,7 +98,7 @@ def test_a_reader_keeps_the_state_it_opened(index: Path) -> None:
     rollback(index, 1)
 
     assert reader.manifest.generation == 3
-    assert reader.rows([(0, 0)])[0].text
+    assert reader.rows([0])[0].text
 
 
 @pytest.mark.slow

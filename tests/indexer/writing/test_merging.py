@@ -127,7 +127,7 @@ def test_a_reader_from_before_a_merging_commit_goes_on(full: Path, kit: Any) -> 
     assert not any(segment.folder.exists() for segment in reader.segments)
     found = reader.search(queries, 5)
     assert found.scores.tolist() == expected.scores.tolist()
-    assert found.places == expected.places
+    assert found.rows == expected.rows
     assert reader.search(queries, 5, dim=3).scores.shape == (3, 5)
 
 

@@ -149,7 +149,7 @@ def test_a_reader_goes_on_when_its_files_are_gone(index: Path, kit: Any) -> None
     for dim, (scores, places) in zip((None, 4), expected, strict=True):
         found = reader.search(queries, 5, dim=dim)
         np.testing.assert_array_equal(found.scores, scores)
-        assert found.places == places
+        assert found.rows == places
     assert [row.text for row in reader.rows(places[0])] == [row.text for row in Store.open(copy).rows(places[0])]
 
 

@@ -66,7 +66,7 @@ def test_equal_scores_stand_in_the_order_of_their_chunk_ids_before_and_after(
 
     def first(k: int) -> list[str]:
         store = Store.open(index)
-        return [row.chunk_id for row in store.rows(store.search(query, k).places[0])]
+        return [row.chunk_id for row in store.rows(store.search(query, k).rows[0])]
 
     for _ in range(2):
         assert first(5) == ["a:0-1", "b:0-1", "c:0-1", "d:0-1", "e:0-1"]

@@ -90,7 +90,7 @@ CALLS: dict[str, Callable[[StoreWriter, Any], object]] = {
     "remember": lambda writer, kit: writer.remember([], np.zeros((0, 8), np.float32)),
     "add": lambda writer, kit: writer.add([], np.zeros((0, 8), np.float32)),
     "add_rows": lambda writer, kit: writer.add_rows([], np.zeros((0, 8), np.float32)),
-    "delete_rows": lambda writer, kit: writer.delete_rows([]),
+    "delete_rows": lambda writer, kit: writer.delete_rows(np.zeros(0, np.int64)),
     "commit": lambda writer, kit: writer.commit({}, 2),
 }
 

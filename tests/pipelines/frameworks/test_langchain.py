@@ -150,7 +150,7 @@ def test_embeddings_are_the_vectors_of_an_index(facts_index: Path) -> None:
 
     vectors = embeddings.embed_documents([text for text, _, _ in FACTS])
 
-    stored = store.segments[0].vectors(range(6))
+    stored = store.vectors(store.live)
     assert len(vectors[0]) == stored.shape[1]
     assert abs(stored - vectors).max() < 1e-3
 

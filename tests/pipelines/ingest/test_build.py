@@ -21,20 +21,11 @@ from ragidx.indexer.store.manifest import FILE_CACHE
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.report import BuildReport
 
-
-def _rows(index: Path) -> dict[str, np.ndarray]:
-    """Every live chunk's vector by its id."""
-    store, found = Store.open(index), {}
-    for number, segment in enumerate(store.segments):
-        ids = segment.columns(["chunk_id"]).column(0).to_pylist()
-        vectors = segment.vectors(np.arange(len(ids)))
-        dead = store.dead[number]
-        found |= {i: v for row, (i, v) in enumerate(zip(ids, vectors, strict=True)) if dead is None or not dead[row]}
-    return found
+from ...indexer.states import live_vectors
 
 
 def _same(one: Path, other: Path) -> None:
-    ours, theirs = _rows(one), _rows(other)
+    ours, theirs = live_vectors(one), live_vectors(other)
     assert ours.keys() == theirs.keys()
     for key, vector in ours.items():
         np.testing.assert_allclose(vector, theirs[key], atol=2e-3)
@@ -70,7 +61,7 @@ def test_a_corpus_becomes_an_index_with_one_chunk_for_each_short_document(small_
     assert (store.manifest.n_documents, store.manifest.n_chunks) == (6, 6)
     files = dict.fromkeys(FILE_FIELDS, "string") | {"file.size": "int", "file.modified": "timestamp"}
     assert dict(store.manifest.schema) == {"subject": "string", "title": "string", "year": "int", **files}
-    rows = store.rows([(0, n) for n in range(6)])
+    rows = store.rows(range(6))
     assert [row.doc_id for row in rows] == [
         "facts.jsonl#bees",
         "facts.jsonl#neptune",
@@ -249,7 +240,7 @@ def test_rebuild_replaces_the_index(small_corpus: Path, echo_index: Path, tmp_pa
     report = ragidx.build(small_corpus, tmp_path / "index", rebuild=True, filter=ragidx.FilterSpec(dim=16)).report
 
     assert (report.method, report.dim, report.n_chunks, report.generation) == ("classical", 16, 6, 2)
-    assert len(_rows(tmp_path / "index")) == 6
+    assert len(live_vectors(tmp_path / "index")) == 6
 
 
 @pytest.mark.slow
@@ -265,7 +256,7 @@ def test_a_wide_build_cut_to_a_prefix_equals_the_narrow_build(
         small_corpus, tmp_path / "narrow", model=model, dtype="float32", **options, filter=ragidx.FilterSpec(dim=9)
     )
 
-    ours, theirs = _rows(tmp_path / "wide"), _rows(tmp_path / "narrow")
+    ours, theirs = live_vectors(tmp_path / "wide"), live_vectors(tmp_path / "narrow")
 
     for key, vector in ours.items():
         prefix = vector[:9] / np.linalg.norm(vector[:9])
@@ -277,7 +268,7 @@ def test_headings_can_stand_in_front_of_what_is_encoded(small_corpus: Path, tmp_
     plain = ragidx.build(small_corpus, tmp_path / "plain").report
     ragidx.build(small_corpus, tmp_path / "headed", chunks=ragidx.ChunkSpec(headings=True))
 
-    one, other = _rows(tmp_path / "plain"), _rows(tmp_path / "headed")
+    one, other = live_vectors(tmp_path / "plain"), live_vectors(tmp_path / "headed")
 
     assert plain.n_chunks == len(other)
     assert np.array_equal(one["lease.txt:0-70"], other["lease.txt:0-70"])

@@ -75,7 +75,7 @@ def model(tiny_model: Callable[..., Path]) -> str:
 
 def vectors(index: str) -> np.ndarray:
     store = Store.open(index)
-    return np.asarray(store.segments[0].vectors(np.arange(store.manifest.n_chunks)), np.float32)
+    return store.vectors(store.live)
 
 
 @pytest.fixture

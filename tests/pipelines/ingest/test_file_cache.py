@@ -72,12 +72,7 @@ def _counts(report: BuildReport) -> tuple[int, int, int, int, int]:
 def _texts(index: Path) -> dict[str, str]:
     """Text by chunk id, of all that is alive."""
     store = Store.open(index)
-    found = {}
-    for number, segment in enumerate(store.segments):
-        dead = store.dead[number]
-        rows = segment.rows(range(segment.entry.rows))
-        found |= {row.chunk_id: row.text for place, row in enumerate(rows) if dead is None or not dead[place]}
-    return found
+    return {row.chunk_id: row.text for row in store.rows(store.live)}
 
 
 def test_a_second_build_opens_no_file(corpus: Path, index: Path, closed: None) -> None:

@@ -19,17 +19,10 @@ from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.report import Progress
 from ragidx.retriever.models import FILTER_FILE
 
+from ...indexer.states import live_vectors
 from .conftest import FITTED, WORDS
 
 pytestmark = pytest.mark.slow
-
-
-def _vectors(index: Path) -> dict[str, np.ndarray]:
-    store, found = Store.open(index), {}
-    for segment in store.segments:
-        ids = segment.columns(["chunk_id"]).column(0).to_pylist()
-        found |= dict(zip(ids, segment.vectors(np.arange(len(ids))), strict=True))
-    return found
 
 
 def _filter(index: Path) -> Filter:
@@ -70,7 +63,7 @@ def test_what_is_stored_is_the_embedding_through_the_stored_filter(
 ) -> None:
     ragidx.build(corpus, tmp_path / "index", **tiny, filter=FilterSpec(name, dim=12))
 
-    stored, retriever = _vectors(tmp_path / "index"), ragidx.Index(tmp_path / "index")
+    stored, retriever = live_vectors(tmp_path / "index"), ragidx.Index(tmp_path / "index")
     texts = {row["id"]: row["text"] for row in map(json.loads, corpus.read_text().splitlines())}
     raw = retriever.searcher.encoder.encode_document([texts[key.partition("#")[2].partition(":")[0]] for key in stored])
     vectors = _filter(tmp_path / "index")(raw)
@@ -146,7 +139,7 @@ def test_equal_texts_count_in_the_sample_and_are_encoded_once(tmp_path: Path, ti
 @pytest.mark.parametrize("name", FITTED)
 def test_later_builds_go_on_with_the_first_fit(name: str, corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
     ragidx.build(corpus, tmp_path / "index", **tiny, filter=FilterSpec(name, dim=9))
-    before, old = _filter(tmp_path / "index").to_bytes(), _vectors(tmp_path / "index")
+    before, old = _filter(tmp_path / "index").to_bytes(), live_vectors(tmp_path / "index")
     with corpus.open("a") as stream:
         stream.writelines(json.dumps({"id": f"new{n}", "text": f"Quite another text {n}"}) + "\n" for n in range(30))
 
@@ -154,7 +147,9 @@ def test_later_builds_go_on_with_the_first_fit(name: str, corpus: Path, tmp_path
 
     assert (report.n_added, report.n_encoded, report.n_fitted, report.dim) == (30, 30, 0, 9)
     assert _filter(tmp_path / "index").to_bytes() == before
-    assert all(np.array_equal(vector, old[key]) for key, vector in _vectors(tmp_path / "index").items() if key in old)
+    assert all(
+        np.array_equal(vector, old[key]) for key, vector in live_vectors(tmp_path / "index").items() if key in old
+    )
 
 
 def test_the_same_corpus_again_commits_nothing(corpus: Path, tmp_path: Path, tiny: dict[str, Any]) -> None:
@@ -218,7 +213,7 @@ def test_a_build_that_was_killed_fits_the_same_filter_and_goes_on(
 
     assert report.n_chunks_reused >= 25  # of those that are not in the sample
     ragidx.build(corpus, tmp_path / "whole", **options)
-    ours, theirs = _vectors(tmp_path / "index"), _vectors(tmp_path / "whole")
+    ours, theirs = live_vectors(tmp_path / "index"), live_vectors(tmp_path / "whole")
     assert ours.keys() == theirs.keys()
     for key, vector in ours.items():
         np.testing.assert_allclose(vector, theirs[key], atol=2e-3)
@@ -235,8 +230,8 @@ def test_vectors_of_another_fit_are_never_taken_from_the_journal(
 
     assert (report.n_chunks_reused, report.n_encoded) == (0, 50)
     ragidx.build(corpus, tmp_path / "whole", **options)
-    for key, vector in _vectors(tmp_path / "index").items():
-        np.testing.assert_allclose(vector, _vectors(tmp_path / "whole")[key], atol=2e-3)
+    for key, vector in live_vectors(tmp_path / "index").items():
+        np.testing.assert_allclose(vector, live_vectors(tmp_path / "whole")[key], atol=2e-3)
 
 
 def test_the_fingerprint_holds_the_fit_of_fitted_filters_alone(

@@ -6,13 +6,12 @@ import json
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 import ragidx
-from ragidx.indexer.store.store import Store
+
+from ...indexer.states import live_vectors
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +24,8 @@ FORKER = """
     import torch
     import ragidx
     from ragidx.indexer.store.store import Store
+
+from ...indexer.states import live_vectors
     from ragidx.pipelines.ingest import build as _loaded
 
     corpus, index, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -68,17 +69,6 @@ FORKER = """
 """
 
 
-def vectors_by_chunk(index: Path) -> dict[str, bytes]:
-    store = Store.open(index)
-    found = {}
-    for number, segment in enumerate(store.segments):
-        dead = store.dead[number]
-        alive = np.arange(segment.entry.rows) if dead is None else np.flatnonzero(~dead)
-        codes = segment.vectors(alive).astype(np.float16)
-        found |= dict(zip(segment.chunk_ids(alive.tolist()), (row.tobytes() for row in codes), strict=True))
-    return found
-
-
 def test_twenty_kills_of_builds_lose_nothing(small_corpus, tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(FORKER)]
     done = subprocess.run(
@@ -94,6 +84,10 @@ def test_twenty_kills_of_builds_lose_nothing(small_corpus, tmp_path):
     assert [state["faults"] for state in told] == [[]] * KILLS
     assert sum(state["killed"] for state in told) > KILLS // 2
     ragidx.build(small_corpus, tmp_path / "undisturbed", chunks=ragidx.ChunkSpec(size=48))
-    assert vectors_by_chunk(tmp_path / "index") == vectors_by_chunk(tmp_path / "undisturbed")
+    found, undisturbed = (
+        {key: vector.tobytes() for key, vector in live_vectors(tmp_path / name).items()}
+        for name in ("index", "undisturbed")
+    )
+    assert found == undisturbed
     assert not list((tmp_path / "index").rglob("*.tmp"))
     assert not list((tmp_path / "index" / "journal").glob("*.bin"))

@@ -70,8 +70,8 @@ def test_a_stored_row_is_its_texts_vector_and_a_second_build_is_idle(case: str, 
     for idle in (second, again):
         assert (idle.n_encoded, idle.committed) == (0, False)
     store = Store.open(Path("index"))
-    rows = store.rows([(0, n) for n in range(store.manifest.n_chunks)])
-    stored = np.asarray(store.segments[0].vectors(np.arange(len(rows))), np.float32)
+    rows = store.rows(range(store.manifest.n_chunks))
+    stored = store.vectors(store.live)
     encoder = ragidx.load_encoder(model, device="cpu", dtype="float32", **encoder_options)
     for kind in (encoder.encode_document, encoder.encode_query):
         raw = kind([row.text for row in rows] if kind == encoder.encode_document else QUERIES)

@@ -21,7 +21,7 @@ from ragidx.corpora.readers import registry
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Place
 from ragidx.corpora.spec import ChunkSpec
-from ragidx.indexer.store.rows import COLUMNS, Row, fixed_arrays, rows_of
+from ragidx.indexer.store.rows import COLUMNS, fixed_arrays, rows_of
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.workers.chunks import Cutter
 from ragidx.pipelines.ingest.workers.files import document_hash
@@ -35,7 +35,7 @@ Run = Callable[..., Done]
 
 def pages_of(index: Path) -> list[tuple[str, int | None]]:
     store = Store.open(index)
-    rows = [row for segment in store.segments for row in segment.rows(range(segment.entry.rows))]
+    rows = store.rows(store.live)
     return [(row.text, row.page) for row in sorted(rows, key=lambda row: row.start)]
 
 
@@ -146,7 +146,7 @@ def test_the_hits_of_records_have_their_lines_and_those_of_beir_none(
     ragidx.build(beir, "other")
 
     store = Store.open("index")
-    found = [(row.doc_id, row.line) for row in _live(store, 0, store.segments[0].entry.rows)]
+    found = [(row.doc_id, row.line) for row in store.rows(store.live)]
     assert dict(found) == {"a.csv#1": 2, "a.csv#2": 5, "b.jsonl#1": 1, "b.jsonl#2": 4, "c.json#1": None}
     assert len(found) > 5  # a record of two lines is cut, and all of it has the line on which it begins
     assert len(set(found)) == 5
@@ -182,14 +182,8 @@ def test_an_index_without_lines_of_records_goes_on_and_writes_nothing(
 def metadata_of(index: Path) -> dict[str, dict[str, object]]:
     """Metadata of each document."""
     store = Store.open(index)
-    rows = [row for n, segment in enumerate(store.segments) for row in _live(store, n, segment.entry.rows)]
+    rows = store.rows(store.live)
     return {row.doc_id: dict(row.metadata) for row in rows}
-
-
-def _live(store: Store, number: int, count: int) -> list[Row]:
-    dead = store.dead[number]
-    rows = store.segments[number].rows(range(count))
-    return [row for at, row in enumerate(rows) if dead is None or not dead[at]]
 
 
 @pytest.fixture

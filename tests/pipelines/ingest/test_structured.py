@@ -50,11 +50,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def texts(index: Path) -> dict[str, str]:
     store = Store.open(index)
-    found = {}
-    for segment, dead in zip(store.segments, store.dead, strict=True):
-        alive = [row for row in range(segment.entry.rows) if dead is None or not dead[row]]
-        found |= {row.doc_id: row.text for row in segment.rows(alive)}
-    return found
+    return {row.doc_id: row.text for row in store.rows(store.live)}
 
 
 A, B = {"text": ["note"], "id": "key"}, {"text": ["summary"], "title": "title"}

@@ -33,11 +33,8 @@ def lines_of(index: Path = Path("index")) -> dict[str, list[int | None]]:
     """The lines of the chunks of each document, in their order."""
     store = Store.open(index)
     found: dict[str, list[tuple[int, int | None]]] = {}
-    for number, segment in enumerate(store.segments):
-        dead = store.dead[number]
-        for at, row in enumerate(segment.rows(range(segment.entry.rows))):
-            if dead is None or not dead[at]:
-                found.setdefault(row.doc_id, []).append((row.start, row.line))
+    for row in store.rows(store.live):
+        found.setdefault(row.doc_id, []).append((row.start, row.line))
     return {name: [line for _, line in sorted(rows)] for name, rows in found.items()}
 
 

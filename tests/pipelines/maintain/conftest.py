@@ -14,16 +14,6 @@ from ragidx.pipelines.vectors.writer import RowWriter
 INDEX = Path("ragidx-index")
 
 
-def vectors(index: Path) -> dict[str, np.ndarray]:
-    """The live vectors by chunk id."""
-    store, found = Store.open(index), {}
-    for segment, dead in zip(store.segments, store.dead, strict=True):
-        alive = np.arange(segment.entry.rows) if dead is None else np.flatnonzero(~dead)
-        ids = segment.columns(["chunk_id"]).column(0).to_pylist()
-        found |= dict(zip([ids[row] for row in alive], segment.vectors(alive), strict=True))
-    return found
-
-
 def spec_of(index: Path) -> IndexSpec:
     return IndexSpec.from_json(dict(Store.open(index).manifest.spec), where=str(index))
 
@@ -47,9 +37,4 @@ def given(folder: Path) -> np.ndarray:
 
 def documents(index: str = "ragidx-index") -> list[str]:
     store = Store.open(index)
-    found = set()
-    for number, segment in enumerate(store.segments):
-        dead = store.dead[number]
-        names = segment.columns(["doc_id"]).column(0).to_pylist()
-        found |= {name for row, name in enumerate(names) if dead is None or not dead[row]}
-    return sorted(found)
+    return sorted({row.doc_id for row in store.rows(store.live)})

@@ -233,12 +233,7 @@ def given(folder: Path) -> Path:
 
 def rows(index: Path) -> list[str]:
     store = Store.open(index)
-    return [
-        name
-        for segment, dead in zip(store.segments, store.dead, strict=True)
-        for row, name in enumerate(segment.columns(["chunk_id"]).column(0).to_pylist())
-        if dead is None or not dead[row]
-    ]
+    return [row.chunk_id for row in store.rows(store.live)]
 
 
 def test_of_given_vectors_just_the_rows_go_that_match(given: Path) -> None:

@@ -17,13 +17,14 @@ from ragidx.pipelines.ingest.removal import DELETED_FILE, deleted_file, deleted_
 from ragidx.pipelines.maintain.delete import delete
 from ragidx.pipelines.maintain.rewrite import compact
 
-from .conftest import INDEX, documents, vectors
+from ...indexer.states import live_vectors
+from .conftest import INDEX, documents
 
 Run = Callable[..., Any]
 
 
 def _bytes() -> dict[str, bytes]:
-    return {name: vector.tobytes() for name, vector in vectors(INDEX).items()}
+    return {name: vector.tobytes() for name, vector in live_vectors(INDEX).items()}
 
 
 @pytest.mark.usefixtures("index")

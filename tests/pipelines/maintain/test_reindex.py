@@ -18,8 +18,9 @@ from ragidx.indexer.writing import merging as assembly
 from ragidx.pipelines.maintain.rewrite import compact, reindex
 from ragidx.pipelines.vectors.writer import RowWriter
 
+from ...indexer.states import live_vectors
 from ...raising import message_of
-from .conftest import INDEX, files, spec_of, vectors
+from .conftest import INDEX, files, spec_of
 
 pytestmark = pytest.mark.slow
 
@@ -228,4 +229,4 @@ def test_an_index_is_copied_while_commits_remove_its_files(given: np.ndarray, mo
     assert not any(segment.folder.exists() for segment in reader.segments)
     assert (report.n_chunks, report.dim, seen) == (400, 8, [256, 300, 400])
     assert Store.open("copy").verify() == []
-    assert {f"v{n}" for n in range(400)} == vectors(Path("copy")).keys()
+    assert {f"v{n}" for n in range(400)} == live_vectors(Path("copy")).keys()

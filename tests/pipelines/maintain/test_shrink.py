@@ -19,8 +19,9 @@ from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.maintain.rewrite import compact, reindex, shrink
 from ragidx.retriever.models import FILTER_FILE
 
+from ...indexer.states import live_vectors
 from ...raising import message_of
-from .conftest import INDEX, files, spec_of, vectors
+from .conftest import INDEX, files, spec_of
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +68,7 @@ def test_it_is_what_a_build_at_that_width_makes_and_builds_go_on_with_it() -> No
     assert spec_of(INDEX) == spec_of(Path("built"))
     assert spec_of(INDEX).filter == FilterSpec(dim=64, offset=1)
     assert (made.fingerprint, made.dim, made.files) == (built.fingerprint, built.dim, built.files)
-    check_same_vectors(vectors(INDEX), vectors(Path("built")))
+    check_same_vectors(live_vectors(INDEX), live_vectors(Path("built")))
     again = ragidx.build("corpus", INDEX).report
     asked = ragidx.build("corpus", INDEX, filter=FilterSpec(dim=64, offset=1)).report
     for report in (again, asked):
@@ -84,17 +85,17 @@ def test_a_changed_document_goes_through_the_narrow_filter() -> None:
     assert (report.n_changed, report.n_encoded, report.dim) == (1, 1, 32)
     assert hits(INDEX, "Grace Hopper signed the contract for the barn.")[0][1] == pytest.approx(1, abs=1e-3)
     ragidx.build("corpus", "built", filter=FilterSpec(dim=32, offset=1))
-    check_same_vectors(vectors(INDEX), vectors(Path("built")))
+    check_same_vectors(live_vectors(INDEX), live_vectors(Path("built")))
 
 
 @pytest.mark.usefixtures("mini_index")
 def test_the_wide_index_comes_back_by_going_back() -> None:
-    before, answers = vectors(INDEX), hits(INDEX)
+    before, answers = live_vectors(INDEX), hits(INDEX)
     shrink(INDEX, dim=16)
 
     rollback(INDEX, 1)
 
-    after = vectors(INDEX)
+    after = live_vectors(INDEX)
     assert all(np.array_equal(before[name], after[name]) for name in before)
     assert hits(INDEX) == answers
     assert ragidx.build("corpus", INDEX).report.committed is False
@@ -123,7 +124,7 @@ def test_dead_rows_are_gone_and_two_narrowings_are_one() -> None:
     assert (first.n_dropped, first.n_rewritten, first.n_segments, second.n_dropped) == (1, 2, 1, 0)
     assert (once.n_dropped, once.generation, once.index) == (1, 1, "once")
     assert spec_of(INDEX) == spec_of(Path("once"))
-    check_same_vectors(vectors(INDEX), vectors(Path("once")))
+    check_same_vectors(live_vectors(INDEX), live_vectors(Path("once")))
 
 
 FILTERED: dict[str, tuple[dict[str, Any], FilterSpec]] = {
@@ -164,7 +165,7 @@ def test_any_filter_whose_numbers_are_nested_is_cut_to_its_narrower_form(name: s
     np.testing.assert_allclose([score for _, score in after], [score for _, score in before], atol=1e-6)
     assert spec_of(INDEX).filter == expected
     ragidx.build(records, "built", **tiny, filter=expected)
-    check_same_vectors(vectors(INDEX), vectors(Path("built")))
+    check_same_vectors(live_vectors(INDEX), live_vectors(Path("built")))
     assert spec_of(INDEX) == spec_of(Path("built"))
     cut, whole = (Filter.from_bytes(Store.open(path).blob(FILTER_FILE)) for path in (INDEX, "built"))
     np.testing.assert_allclose(cut.matrix, whole.matrix, atol=1e-5)
@@ -188,7 +189,7 @@ def test_an_index_of_sentence_transformers_becomes_one_of_truncated_vectors(
     assert spec_of(INDEX).filter == FilterSpec(name="truncation", dim=8)
     ragidx.build("corpus", "built", **model, filter=FilterSpec("truncation", dim=8))
     assert Store.open(INDEX).manifest.fingerprint == Store.open("built").manifest.fingerprint
-    check_same_vectors(vectors(INDEX), vectors(Path("built")))
+    check_same_vectors(live_vectors(INDEX), live_vectors(Path("built")))
     assert ragidx.build("corpus", INDEX).report.committed is False
     Path("corpus/lease.txt").write_text("Grace Hopper signed the contract for the barn.\n")
     report = ragidx.build("corpus", INDEX).report

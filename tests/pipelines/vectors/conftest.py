@@ -48,13 +48,10 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 def content_of(index: Path) -> dict[str, tuple[str, str, dict[str, Any], list[float]]]:
     """What an index holds, by chunk id."""
-    reader, found = Index(index), {}
-    for number, segment in enumerate(reader.searcher.store.segments):
-        dead = reader.searcher.store.dead[number]
-        alive = [row for row in range(segment.entry.rows) if dead is None or not dead[row]]
-        for row, vector in zip(segment.rows(alive), segment.vectors(alive), strict=True):
-            assert row.chunk_id not in found
-            found[row.chunk_id] = row.doc_id, row.text, dict(row.metadata), [round(float(x), 3) for x in vector]
+    store, found = Index(index).searcher.store, {}
+    for row, vector in zip(store.rows(store.live), store.vectors(store.live), strict=True):
+        assert row.chunk_id not in found
+        found[row.chunk_id] = row.doc_id, row.text, dict(row.metadata), [round(float(x), 3) for x in vector]
     return found
 
 
