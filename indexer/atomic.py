@@ -173,15 +173,13 @@ def write_all(handle: int, data: memoryview | bytes) -> None:
 def make_folder(path: Path) -> None:
     """Create `path` and what is missing above it, and make their names last; an existing folder is left as it is.
 
-    The name of an existing one is synced too: the process that made it may have been killed before its sync.
+    Whether the name of an existing one lasts is not known: who made it may have been killed before its sync.
     """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         with writing(folder):
             folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
-    if not missing and os.access(path.parent, os.R_OK):  # a folder that cannot be read cannot be synced
-        sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:

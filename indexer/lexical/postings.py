@@ -138,7 +138,7 @@ class Postings:
             raise damaged(self._path, first_line(fault)) from fault
 
     def _reader(self, fields: list[int] | None = None) -> Any:
-        options = None if fields is None else pa.ipc.IpcReadOptions(included_fields=fields)
+        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
         return pa.ipc.open_file(pa.BufferReader(self._data), options=options)
 
     @functools.lru_cache(maxsize=4096)  # noqa: B019 - as long as the file is open

@@ -44,7 +44,8 @@ def write_postings(path: Path, pieces: Iterable[Piece], known_by: str = "") -> F
             runs.add(piece)
         with atomic.create(path) as file:
             schema = SCHEMA.with_metadata({TEXTS: known_by})
-            with pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as target:
+            options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+            with pa.ipc.new_file(file, schema, options=options) as target:
                 for batch in _batches(_merged(runs.in_order()), schema):
                     target.write_batch(batch)
         return file.entry

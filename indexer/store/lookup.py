@@ -94,7 +94,7 @@ class Documents:
             flags["dead"] = np.logical_and.reduceat(dead, runs["first"])
             alive = ~flags["dead"][order]
             keys, order = keys[alive], order[alive]
-        self._table.extend(keys, self._count + order.astype(np.int64), ordered=True)
+        self._table.extend(keys, order + np.int64(self._count), ordered=True)
         self._loaded.append((number, segment, runs))
         self._starts.append(self._count)
         self._flags = np.concatenate([self._flags, flags])

@@ -290,12 +290,11 @@ class Segment:
 
     def _reader(self, names: Sequence[str] | None) -> Any:
         """A reader of some columns; made for each call (microseconds), so that threads share only the bytes."""
-        if names is None:
-            return pa.ipc.open_file(pa.BufferReader(self._chunks))
-        present = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema.names
-        wanted = set(names)
-        fields = [place for place, name in enumerate(present) if name in wanted]
-        options = pa.ipc.IpcReadOptions(included_fields=fields or [0])  # an empty list would mean all
+        fields = None
+        if names is not None:
+            present = pa.ipc.open_file(pa.BufferReader(self._chunks)).schema.names
+            fields = [place for place, name in enumerate(present) if name in names] or [0]  # an empty list would be all
+        options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)  # of 256 rows: half the time of two
         return pa.ipc.open_file(pa.BufferReader(self._chunks), options=options)
 
     def _batch(self, reader: Any, number: int, names: Sequence[str] | None) -> Any:

@@ -7,6 +7,7 @@ under another name, synced and renamed, so that a reader sees the state before o
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -31,8 +32,10 @@ from ragidx.indexer.store.manifest import (
 log = logging.getLogger("ragidx.indexer")
 
 
-def write_blobs(folder: Path, blobs: Mapping[str, bytes]) -> dict[str, FileEntry]:
-    """Write the small files that belong to a spec.
+def write_blobs(
+    folder: Path, blobs: Mapping[str, bytes], committed: Mapping[str, FileEntry] | None = None
+) -> dict[str, FileEntry]:
+    """Write the small files that belong to a spec, but those that are `committed` and were checked.
 
     Returns:
         Their manifest entries, by name.
@@ -42,6 +45,8 @@ def write_blobs(folder: Path, blobs: Mapping[str, bytes]) -> dict[str, FileEntry
     """
     entries = {name: file_entry(data) for name, data in blobs.items()}
     for name, entry in entries.items():
+        if committed and committed.get(name) == entry:
+            continue
         path = folder / blob_path(name, entry)
         atomic.make_folder(path.parent)
         atomic.write_file(path, blobs[name])  # an existing file is replaced: it may be damaged
@@ -56,7 +61,7 @@ def write_deletions(folder: Path, generation: int, segments: Sequence[SegmentEnt
     atomic.make_folder(path.parent)
 
     def write(file: atomic.NewFile) -> None:
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
         with pa.ipc.new_file(file, SCHEMA, options=options) as writer:
             for segment, mask in zip(segments, dead, strict=True):
                 rows = np.flatnonzero(mask) if mask is not None else np.zeros(0, np.int64)
@@ -70,11 +75,16 @@ def write_deletions(folder: Path, generation: int, segments: Sequence[SegmentEnt
 def commit(folder: Path, manifest: Manifest) -> None:
     """Make a manifest the committed state of an index. All files that it names must be on the disk.
 
+    The names of the folders in the index last from the sync of the numbered manifest's, which is before the commit.
+    That of the index itself is synced at its first commit: who made it may have been killed before.
+
     Raises:
         RagidxError: the disk is full or failed; the committed state is the old one or this one.
     """
     data = manifest_bytes(manifest)
     parse_manifest(data)  # a manifest that cannot be read back is never committed
+    if not (folder / MANIFEST).exists() and os.access(folder.parent, os.R_OK):  # else it cannot be synced
+        atomic.sync_folder(folder.absolute().parent)
     atomic.write_file(folder / numbered_path(manifest.generation), data)
     atomic.write_file(folder / MANIFEST, data)
     log.debug(

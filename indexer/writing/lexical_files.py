@@ -86,14 +86,11 @@ def lexical_entry(
         del files[name]  # on the disk it stays as long as an earlier generation names it
     if spec is None:
         return dataclasses.replace(entry, files=files)
-    before = set(files)
     if entry.lexical not in files:
         path = folder / lexical_name(generation)
         files[path.name] = _write_words(segment, path, spec, on_stage, make_pieces or _made_here)
     if entry.moments not in files and wants_moments(entry.rows, segment.dim):
         files[moments_name(generation)] = _write_moments(segment, folder / moments_name(generation))
-    if set(files) != before:
-        atomic.sync_folder(folder)
     return dataclasses.replace(entry, files=files)
 
 

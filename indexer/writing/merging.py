@@ -129,7 +129,7 @@ def derived(
 ) -> tuple[list[SegmentState], LexicalSpec | None]:
     """The parts, with the indexes of the new ones made, and the lexical spec, with postings by it in every part.
 
-    The new ones share the memory that the others leave, by their rows.
+    The new ones share the memory that the others leave, by their rows. The names of all files last then.
 
     Raises:
         SpecError: no index that fits into the memory reaches the recall.
@@ -150,6 +150,11 @@ def derived(
     for part, segment in zip(parts, segments, strict=True):
         entry = lexical_entry(segment, spec, form.generation, on_stage, keep=keep, make_pieces=form.make_pieces)
         made.append(part._replace(entry=entry))
+    changed = [part for part, before in zip(made, parts, strict=True) if before.fresh or part.entry != before.entry]
+    for part in changed:
+        atomic.sync_folder(folder / SEGMENTS / part.entry.id)
+    if changed:
+        atomic.sync_folder(folder / SEGMENTS)
     return made, spec
 
 

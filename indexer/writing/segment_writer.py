@@ -112,7 +112,10 @@ class SegmentWriter:
         self._part = self._part.slice(whole)
 
     def finish(self) -> SegmentEntry:
-        """Write and sync everything; nothing is visible to readers until a manifest names it."""
+        """Write and sync the files; nothing is visible to readers until a manifest names it.
+
+        `merging.derived` syncs their names, with those of the files that it adds.
+        """
         if self._waiting:
             self._pack()
         if self._part is not None:
@@ -124,8 +127,6 @@ class SegmentWriter:
         self._write_codes()
         self._vectors.put_head(vectors_header(self._width, self.n_rows))
         files = {CHUNKS: _closed(self._file), VECTORS: _closed(self._vectors)}
-        atomic.sync_folder(self.folder)
-        atomic.sync_folder(self.folder.parent)
         log.debug("%s: a segment of %d rows is written", self.folder, self.n_rows)
         return SegmentEntry(self.folder.name, self.n_rows, files)
 
@@ -177,7 +178,7 @@ class SegmentWriter:
         fields = [*COLUMNS, *(pa.field(META + name, KINDS[kind]) for name, kind in sorted(self.schema.items()))]
         self._arrow_schema = pa.schema(fields)
         self._file = NewFile(self.folder / CHUNKS)
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
         self._columns = pa.ipc.new_file(self._file, self._arrow_schema, options=options)
         blocks, self._blocks = self._blocks, []
         for block in blocks:
@@ -219,7 +220,6 @@ def derive(
     index, measured = made
     with atomic.create(folder / ANN) as file:
         write(index, file.write)
-    atomic.sync_folder(folder)
     found = AnnEntry(measured.recipe, measured.effort, measured.recall, measured.sample)
     return SegmentEntry(entry.id, entry.rows, {**entry.files, ANN: file.entry}, found)
 

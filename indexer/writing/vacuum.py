@@ -56,8 +56,9 @@ def vacuum(folder: Path) -> None:
         lambda name: is_segment_id(name) and name not in segments and _written(name) > newest,
     )
     for segment, checksum in segments.items():  # copies that a reader left half written, or made of other vectors
-        _remove(folder / SEGMENTS / segment, functools.partial(is_foreign, checksum=checksum))
-        _remove(folder / SEGMENTS / segment, functools.partial(_is_old, f"{SEGMENTS}/{segment}", named, newest))
+        _remove(
+            folder / SEGMENTS / segment, functools.partial(_is_old, f"{SEGMENTS}/{segment}", checksum, named, newest)
+        )
     _remove(
         folder / DELETIONS,
         lambda name: (
@@ -70,10 +71,11 @@ def vacuum(folder: Path) -> None:
     )
 
 
-def _is_old(folder: str, named: Collection[str], newest: int, name: str) -> bool:
-    """Whether a file in a segment was made again since, or by a writer that was killed."""
+def _is_old(folder: str, checksum: str, named: Collection[str], newest: int, name: str) -> bool:
+    """Whether a file in a segment is of other vectors, was made again since, or by a writer that was killed."""
     generation = generation_of_file(name)
-    return generation is not None and f"{folder}/{name}" not in named and generation > newest
+    made_again = generation is not None and f"{folder}/{name}" not in named and generation > newest
+    return made_again or is_foreign(name, checksum)
 
 
 def _kept_manifests(folder: Path) -> tuple[list[Manifest], tuple[int, ...]]:

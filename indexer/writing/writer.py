@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.spec import Json
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.faiss_files import load_faiss
+from ragidx.indexer.ann.faiss_files import faiss
 from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.arrays import Bools, Ints, grouped
@@ -111,7 +111,7 @@ class StoreWriter:
         self._make_pieces = make_pieces
         self.blobs = dict(blobs or {})
         self._check_arguments()
-        load_faiss()  # a missing faiss is reported before anything is encoded
+        faiss()  # a missing faiss is reported before anything is encoded
         check_folder(self.path)
         atomic.make_folder(self.path)
         self._lock = Lock(self.path, timeout)
@@ -400,7 +400,7 @@ class StoreWriter:
             schema=schema,
             segments=segments,
             lexical=lexical,
-            files=write_blobs(self.path, self.blobs),
+            files=write_blobs(self.path, self.blobs, None if self.base is None or self._replace else self.base.files),
             deletions=write_deletions(self.path, self._generation, segments, [part.dead for part in parts]),
             n_chunks=sum(entry.rows - (0 if mask is None else int(mask.sum())) for entry, mask, _ in parts),
             n_documents=n_documents,
