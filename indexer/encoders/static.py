@@ -8,6 +8,7 @@ the others.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -60,7 +61,7 @@ class StaticEncoder(Prompted, Encoder):
 
     def _mean(self, row: Rendered) -> Floats:
         """(hidden,) of one text; zero where nothing is pooled."""
-        ids = [number for start, end in row.pooled for number in row.ids[start:end]]
+        ids = list(itertools.chain.from_iterable(row.ids[start:end] for start, end in row.pooled))
         if not ids:
             return np.zeros(self.hidden, np.float32)
         mean: Floats = self._table[ids].mean(axis=0)  # not by BLAS, whose threads cost more than they save here

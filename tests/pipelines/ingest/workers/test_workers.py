@@ -353,10 +353,11 @@ def test_a_worker_may_not_open_a_connection_or_start_a_process() -> None:
     ]
 
 
-def test_a_worker_imports_no_model_library() -> None:
+def test_a_worker_imports_no_model_library_and_no_pandas() -> None:
     code = (
-        "import sys\nimport ragidx.pipelines.ingest.workers.serve\n"
-        "print(sorted({'torch', 'transformers', 'faiss'} & set(sys.modules)))"
+        "import sys\nfrom ragidx.pipelines.ingest.workers import serve, words\nimport pyarrow\n"
+        "sys.meta_path.insert(0, serve._NoPandas())\npyarrow.array(['a'])\n"
+        "print(sorted({'torch', 'transformers', 'faiss', 'pandas'} & set(sys.modules)))"
     )
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"[]\n"
