@@ -17,8 +17,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import ragidx
 from ragidx.corpora.chunking import Chunker
-from ragidx.corpora.readers import registry
-from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Place
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.store.rows import COLUMNS, fixed_arrays, rows_of
@@ -155,27 +153,6 @@ def test_the_hits_of_records_have_their_lines_and_those_of_beir_none(
     assert "  a.csv#2:5\n" in run("query", "bees", "--index", "index").out
 
 
-@pytest.mark.slow
-def test_an_index_without_lines_of_records_goes_on_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus = tmp_path / "corpus"
-    corpus.mkdir()
-    (corpus / "a.csv").write_bytes(CSV)
-    with monkeypatch.context() as older:
-        older.setattr(Document, "positions", lambda self, offsets: ((None, None) for _ in offsets))
-        ragidx.build(corpus, tmp_path / "index")
-
-    same = ragidx.build(corpus, tmp_path / "index", reread=True).report
-    (corpus / "a.csv").write_bytes(CSV.replace(b"2,Bees", b"2,Some bees"))
-    report = ragidx.build(corpus, tmp_path / "index").report
-
-    assert (same.n_unchanged, same.n_encoded, same.committed) == (2, 0, False)
-    assert (report.n_unchanged, report.n_changed, report.n_encoded) == (1, 1, 1)
-    hits = ragidx.Index(tmp_path / "index").search("mill bees", 9)
-    assert {hit.doc_id: hit.line for hit in hits} == {"a.csv#1": None, "a.csv#2": 5}
-
-
 # the file of a document
 
 
@@ -293,18 +270,3 @@ def test_the_time_of_a_file_follows_its_content(corpus: Path, tmp_path: Path) ->
     assert found["docs/Mill.TXT"]["file.modified"] == datetime(2027, 1, 15, 8, tzinfo=UTC)
     assert found["docs/Mill.TXT"]["file.size"] == 27
     assert found["docs/rows.jsonl#a"]["file.modified"] == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
-
-
-@pytest.mark.slow
-def test_an_index_without_these_fields_goes_on_and_encodes_nothing(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as older:
-        older.setattr(SourceFile, "file_fields", lambda self: {})
-        older.setattr(registry, "FILE_FIELDS", ())
-        ragidx.build(corpus, tmp_path / "index")
-    assert metadata_of(tmp_path / "index")["docs/Mill.TXT"] == {}
-
-    report = ragidx.build(corpus, tmp_path / "index", reread=True).report
-
-    assert (report.n_encoded, report.n_changed, report.n_unchanged) == (0, 1, 2)  # the one with a field of its own
