@@ -248,10 +248,14 @@ class IndexSource(SweepSource):
     is_unit = True
 
     def __init__(self, path: str | Path, options: Mapping[str, Any], query_vectors: str | Path | None = None) -> None:
-        made = sorted(name for name in options.keys() - _OPENING if options[name] not in _UNSAID)
+        made = {name for name in options.keys() - _OPENING if options[name] not in _UNSAID}
+        if "chunks" in made:
+            made |= {f"chunks.{name}" for name in options["chunks"].given}
+            made.remove("chunks")
         if made:
+            names = ", ".join(f"`{name}`" for name in sorted(made))
             raise SpecError(
-                f"the index says how its vectors are made: {', '.join(made)} cannot be chosen",
+                f"the index says how its vectors are made: {names} cannot be chosen",
                 "remove it, or sweep a corpus in place of the index",
                 where=str(path),
             )

@@ -130,7 +130,9 @@ def test_the_hit_is_that_of_a_query_by_its_number_and_its_condition(run: Run) ->
     third = json_of(run("lens", QUERY, "--index", "ragidx-index", "--hit", "3", "--json"))
     only = json_of(run("lens", QUERY, "--index", "ragidx-index", "--where", "year == 1946", "--json"))
 
+    passage = searched[2].pop("passage")  # which words of the question the hit has: of the query alone
     assert third["hit"] == searched[2]
+    assert passage["text"] in third["hit"]["text"]
     assert only["hit"]["doc_id"] == "facts.jsonl#bees"
     assert third["written"]["text"] == searched[2]["text"]
 

@@ -171,7 +171,7 @@ def test_without_matplotlib_the_rest_is_written_and_the_extra_named(
         (["own", "--dim", "9", "--filter", "truncation"],
          "Error: --dim: dim=9 is more than the 8 dimensions there are\n  hint: give at most 8\n"),
         (["own", "--chunk-size", "64"],
-         "Error: own: the index says how its vectors are made: chunk_size cannot be chosen\n"
+         "Error: own: the index says how its vectors are made: --chunk-size cannot be chosen\n"
          "  hint: remove it, or sweep a corpus in place of the index\n"),
         (["own", "--filter", "none", "--tau", "4"],
          "Error: --filter: filter 'none' keeps all 8 numbers, and has no width of 2\n"

@@ -149,9 +149,9 @@ def test_what_cannot_be_asked_of_an_index_is_refused(given_index: Callable[..., 
         ({"filters": ["pcs"]}, "unknown filter 'pcs'; did you mean 'pca'?"),
         ({"index_types": ["hnws"]}, "unknown index type 'hnws'; did you mean 'hnsw'?"),
         ({"method": "echo"},
-         f"{index}: the index says how its vectors are made: method cannot be chosen\n  hint: remove it, or sweep a"
+         f"{index}: the index says how its vectors are made: `method` cannot be chosen\n  hint: remove it, or sweep a"
          " corpus in place of the index"),
-        ({"layer": 0}, "layer cannot be chosen"),
+        ({"layer": 0}, "`layer` cannot be chosen"),
         ({"filter": "pca"}, "sweep: a sweep has no filter: it takes several\n  hint: give filters, a list"),
         ({"strict": True}, f"sweep takes no such option: 'strict'\n  hint: known: {KNOWN}"),
         ({"allow_removal": True}, f"sweep takes no such option: 'allow_removal'\n  hint: known: {KNOWN}"),
