@@ -1,6 +1,7 @@
 """Tasks that end in any order, workers that die at any place: the results are those of the tasks one after another."""
 
 import random
+import resource
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
@@ -159,7 +160,8 @@ def test_workers_that_cannot_start_are_an_error() -> None:
         next(pool.messages(pool.add({})))
 
 
-def test_what_waits_is_bounded_in_memory_and_then_on_disk() -> None:
+@pytest.mark.parametrize("n_on_disk", [0, 3])
+def test_what_waits_is_bounded_in_memory_and_then_on_disk(n_on_disk: int) -> None:
     lanes, full = Lanes(memory_bytes=2000, disk_bytes=4000), list[int]()
     for number in range(3):
         lanes.open(number)
@@ -168,12 +170,19 @@ def test_what_waits_is_bounded_in_memory_and_then_on_disk() -> None:
         full.append(1)
         return False
 
-    kept = [lanes.put(1, ({"n": n}, bytes([n]) * 500), give_up) for n in range(8)]
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if not n_on_disk:  # the disk is full
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, most[1]))
+    try:
+        kept = [lanes.put(1, ({"n": n}, bytes([n]) * 500), give_up) for n in range(8)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
     first = lanes.put(0, ({}, bytes(900)), give_up)
     lanes.end(1)
 
-    assert kept == [True] * 4 + [False] * 4
+    n_kept = 1 + n_on_disk
+    assert kept == [True] * n_kept + [False] * (8 - n_kept)
     assert first
-    assert [lanes.take(1) for _ in range(4)] == [({"n": n}, bytes([n]) * 500) for n in range(4)]
+    assert [lanes.take(1) for _ in range(n_kept)] == [({"n": n}, bytes([n]) * 500) for n in range(n_kept)]
     assert lanes.take(1) is None
     lanes.close()

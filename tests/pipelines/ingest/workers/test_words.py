@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from worker_corpora import WORDS, children, linux
 
 import ragidx
 from ragidx.indexer.lexical.analyzer import Analyzer
@@ -20,8 +21,6 @@ from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.workers import words
 from ragidx.pipelines.ingest.workers.words import Words
-
-from .test_workers import WORDS, children, linux
 
 
 @pytest.fixture(scope="module")

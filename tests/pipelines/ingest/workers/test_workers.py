@@ -1,6 +1,5 @@
 """Files read by real workers: the same drafts and reports as in this process, also when workers die."""
 
-import json
 import os
 import random
 import signal
@@ -8,79 +7,24 @@ import subprocess
 import sys
 import threading
 import time
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from worker_corpora import children, chunker, large, lines, linux, read
 
-from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import RagidxError, SpecError
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import sources
-from ragidx.corpora.spec import ChunkSpec
-from ragidx.pipelines.ingest.build import build
 from ragidx.pipelines.ingest.options import check_workers
-from ragidx.pipelines.ingest.workers import known, spread, words
+from ragidx.pipelines.ingest.workers import known, spread
 from ragidx.pipelines.ingest.workers.chunks import Cutter
 from ragidx.pipelines.ingest.workers.files import Files
 from ragidx.pipelines.ingest.workers.spread import Spread
 
 sys.path.append(str(Path(__file__).parents[3] / "corpora" / "fuzz"))
 from seeds import seeds
-
-WORDS = ["the", "river", "rises", "in", "hills", "and", "flows", "past", "old", "mill"]
-linux = pytest.mark.skipif(sys.platform != "linux", reason="limits and /proc are those of Linux")
-
-
-def chunker(**more: Any) -> Chunker:
-    tokenizer = Tokenizer(models.WordLevel({"the": 1, "[UNK]": 0}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return Chunker(ChunkSpec(size=8, overlap=2), tokenizer, limit=64, **more)
-
-
-def read(
-    kind: type[Files],
-    corpus: Path,
-    limits: Limits | None = None,
-    watch: Callable[[], object] = lambda: None,
-    **more: Any,
-) -> tuple[list[Any], list[Skip], int, Any]:
-    """Drafts with their items, skips, bytes and layouts."""
-    skips, counts, layouts = list[Skip](), list[int](), Layouts()
-    options = ReadOptions(limits=limits or Limits())
-    files = kind(options, layouts, Cutter(chunker), skips.append, counts.append, **more)
-    found = [
-        (source.name, draft.id, draft.hash, draft.n_chars, draft.cut())
-        for source, drafts in files.drafts(sources(corpus, on_skip=skips.append))
-        for draft in drafts
-        if not watch()
-    ]
-    return [found, sorted(skips, key=lambda skip: skip.where), sum(counts), layouts.to_json()]
-
-
-def lines(path: Path, n_records: int, seed: int = 0) -> Path:
-    """JSON Lines with all that a reader can object to."""
-    chance = random.Random(seed)
-    odd = ["", "  ", "{broken", "[1]", json.dumps({"body": "x"}), json.dumps({"id": 1, "text": "again and again"})]
-    with path.open("w") as file:
-        for number in range(n_records):
-            text = " ".join(chance.choices(WORDS, k=chance.randint(1, 40)))
-            record = {"id": str(number), "text": text, "n": number, "when": "2024-05-03"}
-            file.write((chance.choice(odd) if chance.random() < 0.02 else json.dumps(record)) + "\n")
-    return path
-
-
-def children() -> list[int]:
-    """The processes that this one started and did not wait for."""
-    found = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    return [int(pid) for path in found for pid in path.read_text().split()]
 
 
 @pytest.fixture(scope="module")
@@ -108,25 +52,6 @@ def test_any_number_of_workers_gives_what_one_process_gives(mixed: Path, workers
     assert [(skip.where, skip.reason.split(":")[0]) for skip in skips] == [
         (skip.where, skip.reason.split(":")[0]) for skip in skips_here
     ]
-
-
-def large(folder: Path, ending: str) -> Path:
-    """A file that takes a worker some seconds."""
-    chance, path = random.Random(1), folder / f"large.{ending}"
-    texts = [" ".join(chance.choices(WORDS, k=2000)) for _ in range(90)]
-    if ending == "csv":
-        path.write_text("ticket_id,body\n" + "".join(f"T-{n % 80},{text}\n" for n, text in enumerate(texts)))
-    elif ending == "jsonl":
-        lines(path, 9000)
-    elif ending == "parquet":
-        pq.write_table(pa.table({"key": range(len(texts)), "body": texts}), path, row_group_size=20)
-    elif ending == "mbox":
-        path.write_text("".join(f"From a\nSubject: S{n}\n\n{text}\n\n" for n, text in enumerate(texts)))
-    else:
-        with zipfile.ZipFile(path, "w") as archive:
-            for n, text in enumerate(texts):
-                archive.writestr(f"{n}.{('txt', 'html', 'md', 'csv')[n % 4]}", text)
-    return path
 
 
 @linux
@@ -173,35 +98,6 @@ def test_the_ids_of_chunks_come_with_them_where_the_encoder_takes_them(tmp_path:
 
     expected = chunker().ids([item.text for item in found])
     assert [item.ids for item in found] == expected
-
-
-@linux
-@pytest.mark.parametrize("kills", [1, 2])
-def test_a_worker_that_dies_costs_one_file_at_most(tmp_path: Path, kills: int) -> None:
-    (tmp_path / "a.txt").write_text("before\n")
-    lines(tmp_path / "b.jsonl", 4000)
-    (tmp_path / "c.txt").write_text("after\n")
-    whole, *_ = read(Files, tmp_path)
-    found, said = list[Any](), list[Skip]()
-    files = Spread(ReadOptions(), Layouts(), Cutter(chunker), said.append, workers=1 if kills == 2 else 2)
-    left = kills
-
-    for source, drafts in files.drafts(sources(tmp_path, on_skip=said.append)):
-        for draft in drafts:
-            found.append((source.name, draft.id, draft.hash, draft.n_chars, draft.cut()))
-            if source.name == "b.jsonl" and left:
-                left -= 1
-                for pid in children():
-                    os.kill(pid, signal.SIGKILL)
-
-    assert found[0] == whole[0]
-    assert found[-1] == whole[-1]
-    died = [skip for skip in said if "ended by SIGKILL" in skip.reason]
-    assert len(died) <= 1
-    if not died:
-        assert found == whole
-    assert [one for one in found if one not in whole] == []
-    assert children() == []
 
 
 @linux
@@ -263,58 +159,6 @@ def test_a_worker_that_says_nothing_is_ended(tmp_path: Path) -> None:
     assert children() == []
 
 
-_BUILD = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-from pathlib import Path
-from ragidx.pipelines.ingest.workers.spread import Spread
-sys.path.insert(0, {here!r})
-from {module} import chunker, Cutter, Layouts, ReadOptions, sources
-files = Spread(ReadOptions(), Layouts(), Cutter(chunker), lambda skip: None, workers=2)
-for source, drafts in files.drafts(sources(Path({corpus!r}), on_skip=lambda skip: None)):
-    for number, draft in enumerate(drafts):
-        if number == 10:
-            print("reading", flush=True)
-            {then}
-print("done", flush=True)
-"""
-
-
-@linux
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_no_worker_outlives_its_build(tmp_path: Path, number: int) -> None:
-    lines(tmp_path / "b.jsonl", 20_000)
-    here = Path(__file__)
-    code = _BUILD.format(
-        here=str(here.parent),
-        module=here.stem,
-        corpus=str(tmp_path),
-        then="import time; time.sleep(60)",
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as build:
-        assert build.stdout is not None
-        assert build.stdout.readline() == b"reading\n"
-        pids = [
-            int(pid) for path in Path(f"/proc/{build.pid}/task").glob("*/children") for pid in path.read_text().split()
-        ]
-        build.send_signal(number)
-        build.wait(20)
-
-    assert pids
-    deadline = time.monotonic() + 15
-    while time.monotonic() < deadline and any(map(_runs, pids)):
-        time.sleep(0.05)
-    assert [pid for pid in pids if _runs(pid)] == []
-
-
-def _runs(pid: int) -> bool:
-    """Whether a process is more than an entry that nobody has asked about yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 @pytest.mark.parametrize("asked", [0, -1, "many"])
 def test_less_than_one_worker_is_an_error(asked: object) -> None:
     with pytest.raises(SpecError, match=f"`workers`: '{asked}' is no number of workers"):
@@ -361,39 +205,3 @@ def test_a_worker_imports_no_model_library_and_no_pandas() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"[]\n"
-
-
-def state(index: Path) -> tuple[dict[str, bytes], dict[str, object]]:
-    """The files of all segments, and the notes."""
-    files = {str(p.relative_to(index)): p.read_bytes() for p in (index / "segments").rglob("*") if p.is_file()}
-    notes = json.loads((index / "manifest.json").read_text())["notes"]
-    for source in notes["sources"]:
-        del source["built"]
-    return files, notes
-
-
-@pytest.mark.parametrize("workers", [2, 5])
-def test_builds_and_updates_give_the_same_bytes_for_any_number_of_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
-    monkeypatch.setattr(words, "TASK_BATCHES", 1)
-    corpus = tmp_path / "corpus"
-    corpus.mkdir()
-    for number in range(12):
-        (corpus / f"{number}.md").write_text(f"# Part {number}\n\n" + " ".join(WORDS[number % 7 :]))
-        (corpus / f"{number}.html").write_text(f"<h1>Page {number}</h1><p>{' '.join(WORDS[number % 5 :])}")
-    lines(corpus / "lines.jsonl", 700)
-
-    for step in range(3):
-        if step == 1:
-            (corpus / "3.html").write_text("<p>The lease was signed in Bergen.")
-            (corpus / "4.md").unlink()
-            lines(corpus / "lines.jsonl", 710)
-        if step == 2:
-            lines(corpus / "lines.jsonl", 600, seed=1)
-        one = build(corpus, tmp_path / "a", workers=1, index_type="flat")
-        several = build(corpus, tmp_path / "b", workers=workers, index_type="flat")
-
-        assert one.n_documents == several.n_documents
-        assert one.skipped == several.skipped
-        assert state(tmp_path / "a") == state(tmp_path / "b")
