@@ -33,8 +33,8 @@ class Limits:
     mail_bytes: int = 64 * MIB  # one message
     mail_parts: int = 1_000  # of a message; those that hold others a tenth
     office_text_bytes: int = 64 * MIB  # Markdown from the converter
-    office_memory_bytes: int = 2 * GIB  # address space of the converter
-    office_timeout_s: float = 120.0  # wall clock and CPU time for one file
+    worker_memory_bytes: int = 2 * GIB  # address space of a process that reads files
+    worker_cpu_s: float = 120.0  # its CPU time from one document to the next, and 1 s more for each MiB of the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,16 @@ class ReadOptions:
     limits: Limits = field(default_factory=Limits)
     records: tuple[str, ...] | None = None
     fields: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+
+
+def check_growth(count: int, packed: int, limits: Limits) -> None:
+    """Refuse what is read of a file, in bytes or characters, where it is too much for so many bytes.
+
+    Raises:
+        UnreadableError: it is.
+    """
+    if count > RATIO_FROM_BYTES and count > limits.unpacked_ratio * packed:
+        raise UnreadableError(f"expands to more than {limits.unpacked_ratio} times its size")
 
 
 def shown_bytes(count: int) -> str:

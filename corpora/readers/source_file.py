@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ragidx.corpora.field_settings import FieldSettings, settings_of
-from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, ReadOptions, UnreadableError, shown_bytes
+from ragidx.corpora.limits import MIB, Limits, ReadOptions, UnreadableError, check_growth, shown_bytes
 from ragidx.corpora.readers.layouts import Layouts
 from ragidx.corpora.records import FILE_FIELDS, OnSkip, Scalar, Skip
 from ragidx.corpora.sources import Source
@@ -195,9 +195,7 @@ class _Unpacked(io.RawIOBase):
         self._count += count
         if self._count > self._limits.unpacked_bytes:
             raise UnreadableError(f"expands to more than {shown_bytes(self._limits.unpacked_bytes)}")
-        ratio = self._limits.unpacked_ratio
-        if self._count > RATIO_FROM_BYTES and self._count > ratio * max(1, self._packed.tell()):
-            raise UnreadableError(f"expands to more than {ratio} times its size")
+        check_growth(self._count, max(1, self._packed.tell()), self._limits)
         return count
 
 

@@ -78,12 +78,9 @@ def check_width(width: int, dim: int | None, what: str, where: str) -> None:
             f"{what} holds vectors of {width:,} numbers", f"give vectors of 1 to {MAX_WIDTH:,}", where=where
         )
     if dim is not None and width != dim:
-        hint = "vectors of two models do not mix: choose another `index`, or replace this one with `rebuild=True`"
-        if width > dim:  # an index shrunk by a version that did not store the earlier width
-            hint += f"; an index that was shrunk takes the first {dim:,} numbers of each vector"
         raise CorpusError(
             f"{what} holds vectors of {width:,} numbers; those of the index, or of the files before, have {dim:,}",
-            hint,
+            "vectors of two models do not mix: choose another `index`, or replace this one with `rebuild=True`",
             where=where,
         )
 

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from ragidx.corpora.errors import first_line
-from ragidx.corpora.limits import UnreadableError
+from ragidx.corpora.limits import UnreadableError, check_growth
 from ragidx.corpora.readers.fields import from_value
-from ragidx.corpora.readers.records.columnar import PARQUET, check_growth, column_values, open_arrow
+from ragidx.corpora.readers.records.columnar import PARQUET, column_values, open_arrow
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Scalar
 from ragidx.corpora.vectors.batch import VectorBatch, batch_rows, check_width, row_ids

@@ -24,8 +24,8 @@ _DIRECTORY_BYTES = 16 * MIB
 
 
 @contextmanager
-def open_zip(path: Path, what: str = "damaged") -> Iterator[zipfile.ZipFile]:
-    """The archive, whose directory has been read; `what` begins the reason where it cannot be.
+def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive, whose directory has been read.
 
     Raises:
         UnreadableError: it is damaged, no zip file, or its directory is too large.
@@ -35,18 +35,18 @@ def open_zip(path: Path, what: str = "damaged") -> Iterator[zipfile.ZipFile]:
         try:
             archive = zipfile.ZipFile(stream)
         except (*FAULTS, OSError) as fault:
-            raise UnreadableError(damaged(fault, what)) from fault
+            raise UnreadableError(damaged(fault)) from fault
         with archive:
             yield archive
 
 
-def damaged(fault: BaseException, what: str = "damaged") -> str:
+def damaged(fault: BaseException) -> str:
     """The reason for skipping what raised a fault of a library."""
     if isinstance(fault, RecursionError):
-        return f"{what}: headers nested too deep"
+        return "damaged: headers nested too deep"
     if isinstance(fault, NotImplementedError):
         return "packed by a method that is not read"
-    return f"{what}: {fault}" if str(fault) else f"{what}: {type(fault).__name__}"
+    return f"damaged: {fault}" if str(fault) else f"damaged: {type(fault).__name__}"
 
 
 class _Bounded(io.BufferedReader):

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from ragidx.corpora.errors import first_line
-from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, UnreadableError
+from ragidx.corpora.limits import MIB, UnreadableError, check_growth
 from ragidx.corpora.readers.fields import from_value
 from ragidx.corpora.readers.records.documents import Record, check_chosen, record_documents
 from ragidx.corpora.readers.source_file import SourceFile
@@ -68,16 +68,6 @@ def _documents(file: SourceFile, names: list[str], batches: Iterator[Any], n_byt
         n_chars += len(document.text)
         check_growth(n_chars, n_bytes, file.limits)
         yield document
-
-
-def check_growth(count: int, packed: int, limits: Limits) -> None:
-    """Refuse values that are too many for the size of their file: any number of rows may share one.
-
-    Raises:
-        UnreadableError: they are.
-    """
-    if count > RATIO_FROM_BYTES and count > limits.unpacked_ratio * packed:
-        raise UnreadableError(f"expands to more than {limits.unpacked_ratio} times its size")
 
 
 def _piece_rows(n_rows: int, n_bytes: int) -> int:

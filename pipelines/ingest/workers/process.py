@@ -148,9 +148,9 @@ class Process:
 
     def _how(self, status: int) -> str:
         if status == -signal.SIGXCPU:
-            return f"takes more than {self._limits.office_timeout_s:g} s"
+            return f"takes more than {self._limits.worker_cpu_s:g} s"
         if status == NO_MEMORY:
-            return f"needs more than {shown_bytes(self._limits.office_memory_bytes)} of memory"
+            return f"needs more than {shown_bytes(self._limits.worker_memory_bytes)} of memory"
         return f"ended by {signal.Signals(-status).name}" if status < 0 else f"ended with the status {status}"
 
     def _exactly(self, count: int) -> bytearray:
@@ -166,10 +166,10 @@ class Process:
                 at, silent_from = at + more, time.monotonic()
             elif not self.tasks:
                 silent_from = time.monotonic()
-            elif time.monotonic() - silent_from > SILENCE * self._limits.office_timeout_s:
-                self.kill(f"says nothing for {SILENCE * self._limits.office_timeout_s:g} s")
-            elif sys.platform != "linux" and self._resident() > self._limits.office_memory_bytes:
-                self.kill(f"needs more than {shown_bytes(self._limits.office_memory_bytes)} of memory")
+            elif time.monotonic() - silent_from > SILENCE * self._limits.worker_cpu_s:
+                self.kill(f"says nothing for {SILENCE * self._limits.worker_cpu_s:g} s")
+            elif sys.platform != "linux" and self._resident() > self._limits.worker_memory_bytes:
+                self.kill(f"needs more than {shown_bytes(self._limits.worker_memory_bytes)} of memory")
         return data
 
     def _resident(self) -> int:

@@ -91,7 +91,7 @@ class _Worker:
         fields = {name: _as_tuple(value) for name, value in job["fields"].items()}
         self._options = ReadOptions(**options, fields=fields, limits=self.limits)
         self._cutter = _Cutter(self._chunker, language=job["language"])
-        _limit("RLIMIT_AS", self.limits.office_memory_bytes)
+        _limit("RLIMIT_AS", self.limits.worker_memory_bytes)
         _limit("RLIMIT_CORE", 0)
         sys.addaudithook(_refuse)
 
@@ -147,7 +147,7 @@ class _Worker:
     def _make_words(self, task: dict[str, Any], segment: bytes) -> None:
         from ragidx.pipelines.ingest.workers.words import pieces  # not where files are read
 
-        _limit("RLIMIT_AS", self.limits.office_memory_bytes + task["mapped"])
+        _limit("RLIMIT_AS", self.limits.worker_memory_bytes + task["mapped"])
         try:
             for piece in pieces(segment, range(*task["words"])):
                 self.send({"kind": "postings"}, piece)
@@ -209,7 +209,7 @@ class _Saying:
 
     def __init__(self, worker: _Worker, task: int, source: Source) -> None:
         self._worker, self._task, self._is_piece = worker, task, False
-        self._seconds = worker.limits.office_timeout_s + source.size / MIB
+        self._seconds = worker.limits.worker_cpu_s + source.size / MIB
         self._begin()
         _limit_cpu(self._seconds)
 

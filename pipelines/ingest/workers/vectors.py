@@ -29,8 +29,8 @@ def vector_reader(sizes: Sequence[int], options: ReadOptions) -> Iterator[Reader
         sizes: of the files, in bytes; the largest decides how much memory the worker may have.
         options: the columns of ids and texts.
     """
-    most = Limits().office_memory_bytes + _BYTES_A_BYTE * max(sizes, default=0)
-    options = dataclasses.replace(options, limits=Limits(office_memory_bytes=most))
+    most = Limits().worker_memory_bytes + _BYTES_A_BYTE * max(sizes, default=0)
+    options = dataclasses.replace(options, limits=Limits(worker_memory_bytes=most))
     spread = Spread(options, Layouts(), Uncut(), lambda skip: None)
     with spread.pool(1) as pool:
 

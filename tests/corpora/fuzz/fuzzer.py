@@ -30,7 +30,7 @@ from ragidx.pipelines.ingest.workers.spread import Spread
 from ragidx.pipelines.ingest.workers.vectors import vector_reader
 
 OFFICE_SHARE = 0.05
-LIMITS = Limits(office_memory_bytes=GIB, office_timeout_s=20)
+LIMITS = Limits(worker_memory_bytes=GIB, worker_cpu_s=20)
 
 
 class Answer(NamedTuple):

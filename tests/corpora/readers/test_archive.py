@@ -272,7 +272,7 @@ def test_members_that_are_packed_or_need_a_path_are_read_as_files_are(read_bytes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["x.zip", "x.docx", "x.odt"])
+@pytest.mark.parametrize("name", ["x.zip"])
 def test_a_directory_of_a_zip_is_bounded(read_bytes: ReadBytes, name: str) -> None:
     size = 17 * MIB
     end = b"PK\x05\x06" + bytes(4) + struct.pack("<HHIIH", 9, 9, size, 0, 0)

@@ -85,7 +85,7 @@ def test_a_changed_file_gives_documents_or_a_report(name: str, edits: list[Edit]
         path = Path(folder) / name
         path.write_bytes(reduce(lambda data, edit: edit(data), edits, SEEDS[name]))
 
-        found = reading(path, ReadOptions(limits=Limits(archive_bytes=20 * MIB, office_timeout_s=20)))
+        found = reading(path, ReadOptions(limits=Limits(archive_bytes=20 * MIB, worker_cpu_s=20)))
 
     assert found.documents or found.reasons
     for document in found.documents:

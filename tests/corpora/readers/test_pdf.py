@@ -174,7 +174,7 @@ def test_a_page_that_expands_beyond_the_memory_takes_one_file_along(tmp_path: Pa
     (tmp_path / "a.pdf").write_bytes(one.replace(plain[0], packed))
     (tmp_path / "b.pdf").write_bytes(one)
 
-    found = reading(tmp_path, ReadOptions(limits=Limits(office_memory_bytes=512 * MIB)))
+    found = reading(tmp_path, ReadOptions(limits=Limits(worker_memory_bytes=512 * MIB)))
 
     assert found.texts == ["Baikal"]
     assert [where for where, _ in found.reasons] == ["a.pdf"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -14,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import ragidx
-from ragidx.indexer.store.manifest import MANIFEST, manifest_bytes, read_manifest
 
 from ..conftest import Done
 
@@ -219,34 +217,6 @@ def test_wider_vectors_than_a_shrunk_index_keeps_are_cut_and_it_is_told_once(run
         "rows       3: 0 new, 0 changed, 3 unchanged\n"
     )
     assert run("query", "Bees dance.", "-k", "1", "--mode", "dense").out.splitlines()[1] == " 1  1.000  c"
-
-
-@pytest.mark.slow
-def test_an_index_that_does_not_know_that_it_was_shrunk_says_what_to_do_with_the_wide_file(
-    run: Run, folder: Path
-) -> None:
-    """As indexes were shrunk once: the manifest does not say how wide the vectors were."""
-    wide = np.random.default_rng(0).standard_normal((5, 1_200)).astype(np.float32)
-    np.save("wide.npy", wide)
-    run("build", "--vectors", "wide.npy")
-    run("shrink", "--dim", "1100")
-    manifest = read_manifest(folder / "ragidx-index")
-    spec = {name: value for name, value in manifest.spec.items() if name != "input_dim"}
-    assert len(spec) < len(manifest.spec)
-    (folder / "ragidx-index" / MANIFEST).write_bytes(manifest_bytes(dataclasses.replace(manifest, spec=spec)))
-
-    done = run("build", "--vectors", "wide.npy")
-
-    assert done == (
-        2,
-        "",
-        "Error: wide.npy: the array holds vectors of 1,200 numbers; those of the index, or of the files before, have "
-        "1,100\n  hint: vectors of two models do not mix: choose another --index, or replace this one with "
-        "--rebuild; an index that was shrunk takes the first 1,100 numbers of each vector\n",
-    )
-    np.save("narrow.npy", wide[:, :1_100])
-    assert "rows       5: 0 new" in run("build", "--vectors", "narrow.npy").out
-    assert run("build", "--vectors", "wide.npy", "--rebuild").status == 0
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_hostile_files_are_a_line_each_and_the_others_are_read(tmp_path: Path) -
         assert len(data) < 3 * MIB
         (tmp_path / name).write_bytes(data)
         (tmp_path / f"{name}.md").write_text("beside it\n")
-    limits = Limits(office_memory_bytes=900 * MIB, office_timeout_s=4)
+    limits = Limits(worker_memory_bytes=900 * MIB, worker_cpu_s=4)
     said, read, cutter = list[Skip](), list[str](), Uncut()
 
     for _, drafts in Spread(ReadOptions(limits=limits), Layouts(), cutter, said.append, workers=2).drafts(

@@ -128,7 +128,7 @@ def test_memory_and_time_that_a_file_may_not_have_are_one_line_each(tmp_path: Pa
     (tmp_path / "b.ipynb").write_text('{"cells": [' + "[]," * 12_000_000 + "[]]}")
     (tmp_path / "c.html").write_text("<p>after")
 
-    limits = Limits(office_memory_bytes=800 * MIB, json_bytes=1 << 30)
+    limits = Limits(worker_memory_bytes=800 * MIB, json_bytes=1 << 30)
     found, skips, *_ = read(Spread, tmp_path, limits, workers=workers)
 
     assert [name for name, *_ in found] == ["a.html", "c.html"]
@@ -142,7 +142,7 @@ def test_a_worker_that_says_nothing_is_ended(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")  # skipped by the walk
     lines(tmp_path / "b.jsonl", 20_000)
     said, names = list[Skip](), set[str]()
-    files = Spread(ReadOptions(limits=Limits(office_timeout_s=1.5)), Layouts(), Cutter(chunker), said.append, workers=2)
+    files = Spread(ReadOptions(limits=Limits(worker_cpu_s=1.5)), Layouts(), Cutter(chunker), said.append, workers=2)
 
     def stop() -> None:
         time.sleep(0.2)
