@@ -24,7 +24,7 @@ ENCODING = (
 # What tells two rows of a figure apart.
 SETTINGS = (
     *("model", "options", "method", "filter", "index", "rows", "corpus_bytes", "extras", "tree", "search", "dim"),
-    *("chunker", "set", "size", "markdown"),
+    *("chunker", "set", "size", "markdown", "folder"),
 )
 QUALITIES = ("sample nDCG@10", "STS-B test Spearman", "SciFact nDCG@10")
 
@@ -162,6 +162,7 @@ def engine(found):
     asked = [row for row in found if row["figure"] == "recall told and real"]
     parts += [recalls(asked)] if asked else []
     parts += [incremental(row) for row in found if row["figure"] == "incremental build"]
+    parts += [adds(row) for row in found if row["figure"] == "adds"]
     foreseen = [row for row in found if row["figure"] == "plan against build"]
     swept = [row for row in found if row["figure"] == "sweep"]
     return parts + ([plans(foreseen)] if foreseen else []) + ([sweeps(swept)] if swept else [])
@@ -236,6 +237,26 @@ def incremental(row):
         f" {v['starting Python and ragidx s']:.2f}; reading and hashing the same files takes {v['read and hash s']:.2f}"
         f" ({v['idle against reading and hashing']:.1f} times)."
     )
+
+
+def adds(row):
+    """A line a system: what one add or deletion takes, and what all of them leave."""
+    systems = {name: v for name, v in row["values"].items() if isinstance(v, dict) and "one add, ms" in v}
+    n, chunks, versions = row["setting"]["adds"], row["setting"]["chunks"], row["setting"]["versions"]
+    synced = row["values"]["one file of 4 KiB written and synced, ms"]["median"]
+    lines = [
+        f"| {n:,} single adds to {chunks:,} chunks | one add, ms, median (most) | CPU ms | one deletion, ms | all, s"
+        " | folder, MiB | files |",
+        "| --- |" + " --- |" * 6,
+    ]
+    for name, v in systems.items():
+        lines.append(
+            f"| {name} {versions[name]} | {v['all adds, ms']['median']:.1f} ({v['all adds, ms']['max']:,.0f})"
+            f" | {v['one add, CPU ms']:.1f} | {v['one delete, ms']['median']:.1f} | {v['all adds, s']:,.0f}"
+            f" | {v['folder, MiB']:,.0f} | {v['files']:,} |"
+        )
+    where = "in memory (/dev/shm)" if row["setting"]["folder"] else "on a disk shared with other work"
+    return "\n".join(lines) + f"\n\nThese are {where}: one file of 4 KiB took {synced:.1f} ms to write and sync."
 
 
 def sweeps(found):

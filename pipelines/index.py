@@ -484,7 +484,8 @@ class Index:
         from ragidx.pipelines.maintain.delete import delete
 
         with self._changed():
-            return delete(self._path, ids=() if ids is None else ids, where=where, missing=missing, dry_run=dry_run)
+            named, opened = () if ids is None else ids, self._state.store
+            return delete(self._path, ids=named, where=where, missing=missing, dry_run=dry_run, opened=opened)
 
     def rollback(self, generation: int) -> int:
         """Commit the content of a kept generation as a new one, whose number is returned."""

@@ -140,6 +140,10 @@ class Documents:
         """Mark the document, so that `pop_others` leaves it."""
         self._flags["kept"][self._alive(doc_id)] = True
 
+    def runs(self, doc_id: str) -> list[tuple[int, int, int]]:
+        """The runs of a document, as (segment, first, count); none if it is not here."""
+        return [self._place(number) for number in self._alive(doc_id)]
+
     def pop(self, doc_id: str) -> Iterator[tuple[int, int, int]]:
         """Forget a document: its runs, as (segment, first, count)."""
         for number in self._alive(doc_id):
@@ -188,10 +192,13 @@ class Documents:
         place = bisect.bisect_right(self._starts, number) - 1
         return self._loaded[place][0], self._loaded[place][2][number - self._starts[place]]
 
-    def _pop(self, number: int) -> tuple[int, int, int]:
+    def _place(self, number: int) -> tuple[int, int, int]:
         segment, run = self._run(number)
-        self._flags["dead"][number] = True
         return segment, int(run["first"]), int(run["count"])
+
+    def _pop(self, number: int) -> tuple[int, int, int]:
+        self._flags["dead"][number] = True
+        return self._place(number)
 
 
 def document_runs(segment: Segment) -> tuple[NDArray[np.void], Digests, NDArray[np.int32]]:
@@ -336,6 +343,19 @@ def document_numbers(keys: Digests) -> NDArray[np.uint64]:
 def documents_of(store: Store) -> Documents:
     """Where the documents of an opened index are."""
     return Documents.read(store.segments, store.dead)
+
+
+def document_rows(store: Store, names: Sequence[str]) -> dict[str, tuple[Ints, int]]:
+    """The rows of documents, in their order, and their owners; of those of the names that the index has."""
+    known, live = documents_of(store), store.live
+    starts, found = np.cumsum([0, *(segment.entry.rows for segment in store.segments)]), {}
+    for name in names:
+        runs = [starts[number] + np.arange(first, first + count) for number, first, count in known.runs(name)]
+        if runs:
+            rows = np.sort(np.concatenate(runs))
+            places = np.minimum(np.searchsorted(live, rows), len(live) - 1)
+            found[name] = rows[live[places] == rows], known.owner(name) or PROGRAM
+    return found
 
 
 def vectors_of(store: Store) -> CommittedVectors:

@@ -83,8 +83,9 @@ def commit(folder: Path, manifest: Manifest) -> None:
     """
     data = manifest_bytes(manifest)
     parse_manifest(data)  # a manifest that cannot be read back is never committed
-    if not (folder / MANIFEST).exists() and os.access(folder.parent, os.R_OK):  # else it cannot be synced
-        atomic.sync_folder(folder.absolute().parent)
+    above = folder.absolute().parent
+    if not (folder / MANIFEST).exists() and os.access(above, os.R_OK):  # else it cannot be synced
+        atomic.sync_folder(above)
     atomic.write_file(folder / numbered_path(manifest.generation), data)
     atomic.write_file(folder / MANIFEST, data)
     log.debug(

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import BusyError, QueryError, lone_surrogate, printable
 from ragidx.indexer.arrays import numbers_of
 from ragidx.indexer.specs import holds_precomputed
+from ragidx.indexer.store.lookup import document_rows
 from ragidx.indexer.store.rows import COLUMNS
 from ragidx.indexer.store.source_list import PROGRAM, SOURCES, sources_of
 from ragidx.indexer.store.store import Store
@@ -83,6 +84,7 @@ def delete(
     where: str | None = None,
     missing: Missing = "error",
     dry_run: bool = False,
+    opened: Store | None = None,
 ) -> DeleteReport:
     """Delete documents of a corpus, or rows of precomputed vectors; all in one commit or none.
 
@@ -93,6 +95,7 @@ def delete(
             goes whole if one of its chunks does. With ids, only what is theirs and fulfils it.
         missing: whether an id that the index does not have is an error or left out.
         dry_run: say what would be deleted, and leave the index as it is.
+        opened: a state of the index that is open.
 
     Raises:
         QueryError: neither ids nor a condition, an id that the index does not have, or a wrong condition.
@@ -101,10 +104,10 @@ def delete(
     """
     if isinstance(ids, str):
         raise TypeError("expected a list of ids, got one string")
-    store = Store.open(index)
+    store = Store.open(index, opened)
+    rows, report, owners = _named(store, ids, where) or chosen(store, ids, where, missing)
     if dry_run:
-        return chosen(store, ids, where, missing)[1]
-    rows, report, owners = chosen(store, ids, where, missing)
+        return report
     blobs = {name: store.blob(name) for name in store.manifest.files}
     notes = {name: note for name, note in store.manifest.notes.items() if name != ROLLED_BACK}
     if not holds_precomputed(store.manifest.spec):
@@ -146,6 +149,32 @@ def writer_of(index: str | Path, store: Store, blobs: Mapping[str, bytes]) -> It
         if writer.base is None or writer.base.generation != manifest.generation:
             raise BusyError("the index was committed to meanwhile", "run it again", where=str(index))
         yield writer
+
+
+def _named(
+    store: Store, ids: Sequence[str], where: str | None
+) -> tuple[NDArray[np.int64], DeleteReport, list[int]] | None:
+    """As `chosen`, where all ids are documents of a corpus, and without reading all ids; None: they are not."""
+    if not ids or where is not None or holds_precomputed(store.manifest.spec):
+        return None
+    found, manifest = document_rows(store, ids), store.manifest
+    if len(found) < len(set(ids)):
+        return None
+    names = sorted(found, key=lambda name: int(found[name][0][0]))
+    rows = np.concatenate([found[name][0] for name in names])
+    report = DeleteReport(
+        n_documents=len(names),
+        n_documents_partly=0,
+        n_chunks=len(rows),
+        n_matched=len(rows),
+        documents=names[:_SHOWN],
+        generation=manifest.generation,
+        committed=False,
+        n_documents_left=manifest.n_documents,
+        n_chunks_left=manifest.n_chunks,
+        every=tuple(names),
+    )
+    return rows, report, [found[name][1] for name in names]
 
 
 def chosen(
