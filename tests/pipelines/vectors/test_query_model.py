@@ -81,7 +81,7 @@ def test_vectors_that_were_cut_need_the_filter_to_be_named(
 
     with pytest.raises(SpecError) as fault:
         build_with_tiny()
-    build_with_tiny(filter="truncation", dim=24)
+    build_with_tiny(filter=ragidx.FilterSpec("truncation", dim=24))
 
     assert str(fault.value) == (
         "`model`: 'tiny' makes vectors of 16 or 32 numbers, these have 24\n  hint: say what was kept of "
