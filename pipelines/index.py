@@ -468,6 +468,7 @@ class Index:
         where: str | None = None,
         missing: Literal["error", "skip"] = "error",
         dry_run: bool = False,
+        timeout: float = 60.0,
     ) -> DeleteReport:
         """Delete documents by id or by a condition, in one commit; later builds leave out what was of a folder.
 
@@ -476,16 +477,19 @@ class Index:
             where: a condition as in a search. With ids, only what is theirs and fulfils it.
             missing: whether an id that the index does not have is an error or left out.
             dry_run: say what would be deleted, and change nothing.
+            timeout: seconds to wait for another writer.
 
         Raises:
             QueryError: there is no such id, or the condition is wrong.
-            BusyError: another writer holds the index.
+            BusyError: another writer holds the index for longer.
         """
         from ragidx.pipelines.maintain.delete import delete
 
         with self._changed():
             named, opened = () if ids is None else ids, self._state.store
-            return delete(self._path, ids=named, where=where, missing=missing, dry_run=dry_run, opened=opened)
+            return delete(
+                self._path, ids=named, where=where, missing=missing, dry_run=dry_run, opened=opened, timeout=timeout
+            )
 
     def rollback(self, generation: int) -> int:
         """Commit the content of a kept generation as a new one, whose number is returned."""

@@ -15,6 +15,7 @@ import bisect
 import contextlib
 import dataclasses
 import difflib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +86,7 @@ def delete(
     missing: Missing = "error",
     dry_run: bool = False,
     opened: Store | None = None,
+    timeout: float = 0.0,
 ) -> DeleteReport:
     """Delete documents of a corpus, or rows of precomputed vectors; all in one commit or none.
 
@@ -96,15 +98,29 @@ def delete(
         missing: whether an id that the index does not have is an error or left out.
         dry_run: say what would be deleted, and leave the index as it is.
         opened: a state of the index that is open.
+        timeout: seconds to wait for another writer; ids and condition are then looked up in what it has committed.
 
     Raises:
         QueryError: neither ids nor a condition, an id that the index does not have, or a wrong condition.
         IndexFormatError: there is no index, or it is damaged.
-        BusyError: a writer holds the index.
+        BusyError: a writer holds the index for longer.
     """
     if isinstance(ids, str):
         raise TypeError("expected a list of ids, got one string")
-    store = Store.open(index, opened)
+    until = time.monotonic() + timeout
+    while True:
+        store = Store.open(index, opened)
+        try:
+            return _delete(store, ids, where, missing, dry_run, until)
+        except BusyError:
+            if time.monotonic() >= until:
+                raise
+
+
+def _delete(
+    store: Store, ids: Sequence[str], where: str | None, missing: Missing, dry_run: bool, until: float
+) -> DeleteReport:
+    """`delete` from a state of the index, unless there is a newer one when it is this writer's turn."""
     rows, report, owners = _named(store, ids, where) or chosen(store, ids, where, missing)
     if dry_run:
         return report
@@ -116,7 +132,7 @@ def delete(
     elif report.every:
         deleted = deleted_ids(blobs.get(DELETED_FILE)).get(PROGRAM, set())
         blobs[DELETED_FILE] = deleted_file({PROGRAM: deleted.union(report.every)})
-    with writer_of(index, store, blobs) as writer:
+    with writer_of(store.path, store, blobs, max(0.0, until - time.monotonic())) as writer:
         writer.delete_rows(rows)
         manifest = writer.commit(notes, max(0, report.n_documents_left - report.n_documents))
     return dataclasses.replace(
@@ -129,8 +145,10 @@ def delete(
 
 
 @contextlib.contextmanager
-def writer_of(index: str | Path, store: Store, blobs: Mapping[str, bytes]) -> Iterator[StoreWriter]:
-    """A writer that goes on with an index as `store` has it, with these files.
+def writer_of(
+    index: str | Path, store: Store, blobs: Mapping[str, bytes], timeout: float = 0.0
+) -> Iterator[StoreWriter]:
+    """A writer that goes on with an index as `store` has it, with these files; `timeout` is in seconds.
 
     Raises:
         BusyError: a writer holds the index, or it was committed to since the store was opened.
@@ -144,6 +162,7 @@ def writer_of(index: str | Path, store: Store, blobs: Mapping[str, bytes]) -> It
         index=manifest.index,
         blobs=blobs,
         opened=store,
+        timeout=timeout,
         journal=False,  # nothing is encoded: what an interrupted build has encoded stays for the next one
     ) as writer:
         if writer.base is None or writer.base.generation != manifest.generation:

@@ -6,8 +6,10 @@ import dataclasses
 import errno
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +151,27 @@ def test_a_wrong_condition_a_writer_and_one_string_are_refused() -> None:
         lock.release()
     with pytest.raises(IndexFormatError, match="there is no such folder"):
         delete("nowhere", ids=["lease.txt"])
+
+
+@pytest.mark.usefixtures("index")
+def test_a_deletion_waits_for_another_writer_and_goes_on_from_its_state() -> None:
+    begun = threading.Event()
+
+    def add() -> None:
+        with ragidx.Index().batch() as batch:
+            batch.add([ragidx.Document("faq-1", "The mill opens at nine.")])
+            begun.set()
+            time.sleep(0.3)
+
+    with ThreadPoolExecutor(1) as other:
+        added = other.submit(add)
+        assert begun.wait(60)
+        report = ragidx.Index().delete(["lease.txt"])
+        added.result()
+
+    assert (report.n_documents, report.n_documents_left, report.generation) == (1, 6, 3)
+    with pytest.raises(BusyError), ragidx.Index().batch():
+        ragidx.Index().delete(["mill.md"], timeout=0.1)
 
 
 @pytest.mark.usefixtures("index")
