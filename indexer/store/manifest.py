@@ -10,7 +10,6 @@ of all other fields. A manifest is untrusted: each name, type and number is chec
 from __future__ import annotations
 
 import errno
-import functools
 import hashlib
 import json
 import os
@@ -250,7 +249,6 @@ def read_regular(path: Path, limit: int) -> bytes:
         return file.read(status.st_size + 1)
 
 
-@functools.lru_cache(maxsize=2 * KEPT)  # a commit reads the kept ones several times
 def parse_manifest(data: bytes) -> Manifest:
     """The manifest in these bytes.
 

@@ -32,6 +32,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import pyarrow as pa
+
 from ragidx.corpora.chunking import Chunker
 from ragidx.corpora.errors import RagidxError
 from ragidx.corpora.limits import MIB, Limits, ReadOptions
@@ -62,7 +64,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with(os.getppid())
     stdin, out = os.fdopen(0, "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=MIB)
-    sys.meta_path.insert(0, _NoPandas())
+    arrow_without_pandas()
     os.dup2(2, 1)  # keep what libraries print out of the messages
     with contextlib.suppress(EOFError, BrokenPipeError):
         _Worker(stdin, out).run()
@@ -70,11 +72,16 @@ def main() -> None:
 
 
 class _NoPandas(MetaPathFinder):
-    """Arrow imports pandas with its first array, if it is installed: 0.2 s and 48 MB that nothing here uses."""
-
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "pandas":
             raise ModuleNotFoundError(name)
+
+
+def arrow_without_pandas() -> None:
+    """Make Arrow's first array, with which it imports pandas if it can: 0.2 s and 48 MB. A reader may need it later."""
+    sys.meta_path.insert(0, _NoPandas())
+    pa.array(["a"])
+    del sys.meta_path[0]
 
 
 class _Worker:

@@ -24,8 +24,6 @@ FORKER = """
     import torch
     import ragidx
     from ragidx.indexer.store.store import Store
-
-from ...indexer.states import live_vectors
     from ragidx.pipelines.ingest import build as _loaded
 
     corpus, index, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -58,7 +58,7 @@ def model(tiny_model: Callable[..., Path], small_corpus: Path, monkeypatch: pyte
 @pytest.mark.parametrize("case", METHODS)
 def test_a_stored_row_is_its_texts_vector_and_a_second_build_is_idle(case: str, model: str) -> None:
     options = METHODS[case]
-    encoder_options = {name: value for name, value in options.items() if name != "chunk_size"}
+    encoder_options = {name: value for name, value in options.items() if name != "chunks"}
 
     first = ragidx.build("corpus", "index", model=model, filter="none", device="cpu", dtype="float32", **options).report
     second, again = (

@@ -85,7 +85,7 @@ def test_vectors_that_were_cut_need_the_filter_to_be_named(
 
     assert str(fault.value) == (
         "`model`: 'tiny' makes vectors of 16 or 32 numbers, these have 24\n  hint: say what was kept of "
-        f"their first numbers with `filter=truncation` `dim=24`, name the model that made them, {WITHOUT}"
+        f"their first numbers with `filter=truncation` `filter.dim=24`, name the model that made them, {WITHOUT}"
     )
     assert [first_hit(text) for text in TEXTS] == [(f"d{n}", 1.0) for n in range(len(TEXTS))]
 
@@ -191,7 +191,7 @@ def test_another_model_or_method_is_an_error_and_rebuild_replaces_it(tiny_model:
         for what in (
             "`method` is 'classical' in the index, 'echo' now; `template` is 'classical' in the index, 'echo' now",
             f"`model` is 'tiny' in the index, '{other}' now",
-            "`filter` is 'none' in the index, 'truncation' now; `dim` is not set in the index, 24 now",
+            "`filter` is 'none' in the index, 'truncation' now; `filter.dim` is not set in the index, 24 now",
         )
     ]
     assert ragidx.Index(INDEX).spec.encoder is None

@@ -12,7 +12,6 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import ModelError, SpecError
-from ragidx.corpora.vectors import batch as vector_batch
 from ragidx.indexer.digests import digest
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.query_model import N_TEXTS, TextSample
@@ -39,20 +38,14 @@ def test_a_model_that_did_not_make_the_vectors_is_refused_and_nothing_is_committ
     assert not (folder / INDEX).exists()
 
 
-MANY = [f"Text number {n} is about {n * n}." for n in range(300)]
+SOME = [f"Text number {n} is about {n * n}." for n in range(300)]
+MANY = SOME * 16  # more than the 4,096 rows that are read at once
 
 
-@pytest.fixture
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are read 64 rows at a time."""
-    monkeypatch.setattr(vector_batch, "_BATCH_ROWS", (16, 64))
-
-
-@pytest.mark.usefixtures("small_batches")
 def test_a_model_that_made_none_of_the_first_vectors_is_refused_before_the_rest_is_read(
     folder: Path, write_texts: Callable[..., str], encode: Callable[..., Any]
 ) -> None:
-    write_texts(encode(MANY), list(MANY))
+    write_texts(np.tile(encode(SOME), (16, 1)), list(MANY))
     read: list[int] = []
 
     with pytest.raises(SpecError) as fault:
@@ -61,18 +54,18 @@ def test_a_model_that_made_none_of_the_first_vectors_is_refused_before_the_rest_
     assert fault.value.message.startswith(
         "'tiny' did not make these vectors: of 32 texts encoded again, the median cosine"
     )
-    assert max(read) <= 128
+    assert max(read) <= 4096
     assert not (folder / INDEX).exists()
 
 
-@pytest.mark.usefixtures("small_batches")
-@pytest.mark.parametrize(("n_mended", "is_refused"), [(50, False), (250, True)])
+@pytest.mark.parametrize(("n_mended", "is_refused"), [(800, False), (4000, True)])
 def test_a_beginning_that_is_unlike_the_rest_is_no_reason_to_refuse(
     n_mended: int, is_refused: bool, write_texts: Callable[..., str], encode: Callable[..., Any]
 ) -> None:
     """Of the first batch some texts are as they were, so it is the sample of all that says the word."""
     mended = range(14, 14 + n_mended)
-    write_texts(encode(MANY), [f"{text} It was mended." if n in mended else text for n, text in enumerate(MANY)])
+    vectors = np.tile(encode(SOME), (16, 1))
+    write_texts(vectors, [f"{text} It was mended." if n in mended else text for n, text in enumerate(MANY)])
 
     if not is_refused:
         assert build_with_tiny().queries.n_checked == 32
