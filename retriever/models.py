@@ -88,24 +88,13 @@ def model_of(store: Store, spec: IndexSpec) -> Hashable:
     return spec.encoder, spec.weights, spec.template, canary and canary.sha256, store.manifest.notes.get(KEPT_AS)
 
 
-def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace) -> Encoder:
-    """The encoder of an index's questions.
+def files_for(store: Store, spec: IndexSpec, place: ModelPlace) -> ModelFiles:
+    """The files of an index's model, where they are now; their content is that of the index's own.
 
     Raises:
         ModelError: the index holds vectors of an unknown model, its model is not here, or it is another.
     """
-    encoder_spec = spec.encoder
-    if encoder_spec is None:
-        made_by = spec.precomputed.made_by if spec.precomputed else ""
-        by = f" by '{made_by}'" if made_by else ""
-        raise ModelError(
-            f"the index holds precomputed vectors{by}: it has no model that encodes a text question",
-            "ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that made them "
-            "when it is built: ragidx build --vectors FILE --model M --rebuild",
-            where=str(store.path),
-        )
-    from ragidx.indexer.encoders.endpoint import CANARY_FILE
-    from ragidx.indexer.encoders.load import encoder_of
+    encoder_spec = _encoder_spec(store, spec)
     from ragidx.indexer.models.fingerprint import weights_fingerprint
     from ragidx.indexer.models.locate import find
 
@@ -127,6 +116,19 @@ def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace) -> Encoder:
             f"name the right folder with `model`{_options(encoder_spec)}, or build the index again with `rebuild=True`",
             where=str(store.path),
         )
+    return files
+
+
+def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace, files: ModelFiles) -> Encoder:
+    """The encoder of an index's questions; its `files` and its spec's names of them are those of who loaded it first.
+
+    Raises:
+        ModelError: the model does not load, or its template is another than the index's.
+    """
+    encoder_spec = _encoder_spec(store, spec)
+    from ragidx.indexer.encoders.endpoint import CANARY_FILE
+    from ragidx.indexer.encoders.load import encoder_of
+
     device = "auto" if files.served else place.device  # which is then that of the search
 
     def load() -> Encoder:
@@ -146,6 +148,20 @@ def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace) -> Encoder:
     placeless = dataclasses.replace(encoder_spec, model="", revision=None, adapters=(), pooler=None)
     key = (spec.weights, spec.template, placeless, device, place.dtype, place.endpoint, canary and canary.sha256)
     return shared(key, load)
+
+
+def _encoder_spec(store: Store, spec: IndexSpec) -> EncoderSpec:
+    encoder_spec = spec.encoder
+    if encoder_spec is None:
+        made_by = spec.precomputed.made_by if spec.precomputed else ""
+        by = f" by '{made_by}'" if made_by else ""
+        raise ModelError(
+            f"the index holds precomputed vectors{by}: it has no model that encodes a text question",
+            "ask it with a vector: ragidx query --vector, or Index.search_vectors; or name the model that made them "
+            "when it is built: ragidx build --vectors FILE --model M --rebuild",
+            where=str(store.path),
+        )
+    return encoder_spec
 
 
 def _extras(files: ModelFiles) -> str:

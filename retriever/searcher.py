@@ -29,7 +29,7 @@ from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.rows import Row, places_of, true_places
 from ragidx.indexer.store.store import Store
 from ragidx.retriever.hit import Hit
-from ragidx.retriever.models import HERE, ModelPlace, encoder_for, model_of, shared, stored_filter
+from ragidx.retriever.models import HERE, ModelPlace, encoder_for, files_for, model_of, shared, stored_filter
 from ragidx.retriever.options import ONE_A_DOCUMENT, SearchKeywords, SearchOptions, TrecKeywords, search_options
 from ragidx.retriever.ranking import Queries, Rank, needs_vectors, rank, unit_queries
 from ragidx.retriever.shaping import shaped_hits
@@ -37,6 +37,7 @@ from ragidx.retriever.shaping import shaped_hits
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.embedder import Embedder
     from ragidx.indexer.encoders.protocol import Encoder
+    from ragidx.indexer.models.locate import ModelFiles
     from ragidx.retriever.rerank import Reranker
 
 
@@ -158,9 +159,14 @@ class Searcher:
         return vectors
 
     @functools.cached_property
+    def model_files(self) -> ModelFiles:
+        """The files of the index's own model, as this index names them."""
+        return files_for(self.store, self.spec, self.place)
+
+    @functools.cached_property
     def encoder(self) -> Encoder:
         """The index's own encoder, loaded when it is first asked for; shared by all indexes of the same model."""
-        return encoder_for(self.store, self.spec, self.place)
+        return encoder_for(self.store, self.spec, self.place, self.model_files)
 
     @functools.cached_property
     def embedder(self) -> Embedder:
@@ -248,7 +254,7 @@ class Searcher:
         """Take over the models of the state before that are the same."""
         self._rerankers = before._rerankers
         if "encoder" in vars(before) and model_of(before.store, before.spec) == model_of(self.store, self.spec):
-            self.encoder = before.encoder
+            self.model_files, self.encoder = before.model_files, before.encoder
 
     def _reranked_hits(
         self, queries: Sequence[str], instruction: str | None, options: SearchOptions

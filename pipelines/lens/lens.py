@@ -199,8 +199,8 @@ def lens_hit(
             "build an index with the model's folder or its hub id",
             where=str(searcher.store.path),
         )
-    encoder = searcher.encoder
-    vocabulary = Vocabulary(encoder.files, encoder.tokenizer)
+    encoder, files = searcher.encoder, searcher.model_files
+    vocabulary = Vocabulary(files, encoder.tokenizer)
     hits = searcher.search([query], hit, instruction, where, mode="dense", fold=False)[0]
     if len(hits) < hit:
         found = f"the query has {len(hits)} hit{'' if len(hits) == 1 else 's'}"
@@ -214,8 +214,8 @@ def lens_hit(
     score, shared = _shared(asked.after, stored.after, vocabulary, k)
     return HitLens(
         index=str(searcher.store.path),
-        model=encoder.files.name,
-        encoder=encoder.spec,
+        model=files.name,
+        encoder=spec or encoder.spec,
         filter=searcher.spec.filter,
         hidden=encoder.hidden,
         dim=searcher.store.manifest.dim,

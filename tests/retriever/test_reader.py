@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import torch
 
 import ragidx
 from ragidx.corpora.errors import IndexFormatError, ModelError, QueryError, SpecError
-from ragidx.indexer.writing import field_bounds
 from ragidx.pipelines.index import Index
 from ragidx.pipelines.maintain.rewrite import shrink
 from ragidx.pipelines.vectors.writer import RowWriter
@@ -339,22 +337,3 @@ def test_json_in_a_file_finds_what_the_same_vector_finds(reader: Index, tmp_path
     find: Callable[..., list[list[ragidx.Hit]]] = reader.search_vectors
 
     assert find(read_query_vectors(tmp_path / "q.json")) == find(AXES[1:2])
-
-
-@pytest.mark.slow
-def test_four_times_the_fields_take_about_four_times_as_long_to_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(field_bounds, "MAX_FIELDS", 16_000)  # an older version wrote any number
-    seconds = []
-    for count in (4_000, 16_000):
-        folder = tmp_path / str(count)
-        with RowWriter(folder, 2) as writer:
-            writer.add_vectors(["a"], [[1.0, 0.0]], metadata=[{f"k{number}": number for number in range(count)}])
-            writer.commit()
-        start = time.process_time()
-        hit = Index(folder).search_vectors([[1.0, 0.0]], k=1, where="k7 == 7")[0][0]
-        seconds.append(time.process_time() - start)
-        assert len(hit.metadata) == count
-
-    assert seconds[1] < 9 * seconds[0]  # 16, where a name is searched among all

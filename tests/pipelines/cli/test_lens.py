@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from ragidx.pipelines.index import Index
+
 from ..conftest import Done
 from .conftest import json_of
 
@@ -138,6 +140,8 @@ def test_the_hit_is_that_of_a_query_by_its_number_and_its_condition(run: Run) ->
 
 
 def test_a_model_that_has_moved_is_named(run: Run, index: Path, model: Path) -> None:
+    loaded_before = Index(index)
+    loaded_before.search(QUERY)
     model.rename("elsewhere")
 
     done = run("lens", QUERY, "--index", str(index), "--model", "elsewhere", "--json")
