@@ -10,9 +10,9 @@ Every member calls the room that does the work; nothing is computed here. An `In
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from threading import Lock, get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
@@ -118,8 +118,8 @@ class Index:
         self._place = ModelPlace(
             model=model, adapters=adapters, pooler=pooler, device=device, dtype=dtype, endpoint=endpoint
         )
-        self._changing = threading.Lock()
-        self._batch: Batch | VectorBatch | None = None
+        self._changing = Lock()
+        self._in_batch = set[int]()  # threads that have a batch open
         self._open: Searcher | None = Searcher.open(self._path, self._place)
 
     def __enter__(self) -> Self:
@@ -141,8 +141,8 @@ class Index:
     def __setstate__(self, state: tuple[Path, ModelPlace]) -> None:
         self.report = None
         self._path, self._place = state
-        self._changing = threading.Lock()
-        self._batch = None
+        self._changing = Lock()
+        self._in_batch = set[int]()
         self._open = Searcher.open(self._path, self._place)
 
     def close(self) -> None:
@@ -197,13 +197,13 @@ class Index:
         """The kept generations, the committed one first."""
         from ragidx.indexer.writing.history import history
 
-        return history(self._path)
+        return history(self._state.store.path)
 
     def verify(self) -> list[str]:
         """Read the whole index and check it; one line for each fault, none where it is intact."""
         from ragidx.indexer.store.verify import verify
 
-        return verify(self._path)
+        return verify(self._state.store.path)
 
     # -- questions ------------------------------------------------------------------------------------------------
 
@@ -459,7 +459,7 @@ class Index:
         """What `build` would do with the same arguments, and what it would take, without building."""
         from ragidx.pipelines.plan.plan import plan
 
-        return plan(sources, self._path, on_progress=on_progress, **options)
+        return plan(sources, self._state.store.path, on_progress=on_progress, **options)
 
     def delete(
         self,
@@ -526,7 +526,7 @@ class Index:
         from ragidx.pipelines.maintain.rewrite import reindex
 
         return reindex(
-            self._path,
+            self._state.store.path,
             target,
             dim=dim,
             index_type=index_type,
@@ -630,12 +630,13 @@ class Index:
 
         with self._changed():
             is_given = self.spec.precomputed is not None
-            self._batch = VectorBatch(self._path, timeout) if is_given else Batch(self._state, timeout)
+            batch, thread = VectorBatch(self._path, timeout) if is_given else Batch(self._state, timeout), get_ident()
+            self._in_batch.add(thread)
             try:
-                with self._batch:
-                    yield self._batch
+                with batch:
+                    yield batch
             finally:
-                self._batch = None
+                self._in_batch.discard(thread)
 
     @property
     def searcher(self) -> Searcher:
@@ -649,25 +650,14 @@ class Index:
             raise ValueError(f"the index {str(self._path)!r} was closed; open it again with ragidx.Index")
         return found
 
-    def _changed(self) -> _Refreshed:
+    @contextlib.contextmanager
+    def _changed(self) -> Iterator[None]:
+        """A change, which the index shows afterwards."""
         _ = self._state
-        if self._batch is not None:
+        if get_ident() in self._in_batch:
             raise ValueError("a batch of this index is open: call its members, or end it first")
-        return _Refreshed(self)
-
-
-class _Refreshed:
-    """After a change: the index shows it, also where the change then failed in a later step."""
-
-    def __init__(self, index: Index) -> None:
-        self._index = index
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, fault: object, trace: object) -> None:
-        if kind is None:
-            self._index.refresh()
+        yield
+        self.refresh()
 
 
 @written_out

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -133,6 +134,16 @@ def test_another_change_inside_ones_own_batch_is_an_error_and_no_deadlock(index:
     assert index.count() == 1
 
 
+def test_threads_that_share_an_index_wait_for_each_other(index: Index) -> None:
+    def add(number: int) -> int:
+        return index.add([Document(f"{number}", "The mill.")])
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(add, range(12))) == [1] * 12
+
+    assert (index.count(), index.generation) == (12, 13)
+
+
 def test_a_writer_waits_for_another_one_and_then_gives_up(index: Index) -> None:
     lock = Lock(index.path)
     with pytest.raises(BusyError, match="is being written by process"):
@@ -191,7 +202,8 @@ def test_documents_of_a_folder_and_of_a_program_live_side_by_side(folder: Path, 
 def test_a_closed_index_and_a_path_that_is_none_are_errors(index: Index, tmp_path: Path) -> None:
     index.close()
 
-    for use in (lambda: index.search("x"), lambda: index.add([]), index.refresh, index.count):
+    uses = [index.refresh, index.count, index.plan, index.history, index.verify, index.build, index.compact]
+    for use in (*uses, lambda: index.search("x"), lambda: index.add([]), lambda: index.reindex(tmp_path / "other")):
         with pytest.raises(ValueError, match="was closed"):
             use()
     with pytest.raises(IndexFormatError, match="there is no such folder"):
