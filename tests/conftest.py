@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from .embedding_server import EmbeddingServer, running
 # How long an example takes is the machine's affair: it may be shared.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
+
+HANG_S = 300  # of the CPU, of one test
 
 ROOT = Path(__file__).resolve().parents[1]
 SENTENCES = [
@@ -46,6 +49,20 @@ _VISION = {
     "image_size": 28,
     "patch_size": 14,
 }
+
+
+@pytest.fixture(autouse=True)
+def _hang() -> Iterator[None]:
+    """Ends a test that computes for so long that it hangs, with the place; no test looks at a clock for that."""
+
+    def end(*_: object) -> None:
+        pytest.fail(f"the test has computed for {HANG_S} s")
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, HANG_S)
+    yield
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    signal.signal(signal.SIGVTALRM, before)
 
 
 @pytest.fixture(scope="session")

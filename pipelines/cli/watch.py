@@ -15,6 +15,7 @@ from ragidx.pipelines.cli.help import error_text
 from ragidx.pipelines.ingest.report import BuildReport
 
 _QUIET_MS = 2_500  # a file written less than two seconds before it is read is read again by the next build
+_TURN_MS = 500  # between signs that no file has changed
 
 
 def check_watch(paths: Sequence[str]) -> None:
@@ -33,7 +34,8 @@ def check_watch(paths: Sequence[str]) -> None:
 def follow(index: Path, build: Callable[[], BuildReport]) -> None:
     """Build after each burst of changes below the sources of an index, until Ctrl-C.
 
-    A build that fails is reported, and the next change builds again.
+    What changed before the folders are watched, during a long build say, is built first. A build that fails is
+    reported, and the next change builds again.
 
     Args:
         index: the index folder; changes in it do not count.
@@ -45,16 +47,30 @@ def follow(index: Path, build: Callable[[], BuildReport]) -> None:
 
     roots = [entry.root(index) for entry in sources(index)]
     own = str(index.resolve())
-    console.note(f"Watching {', '.join(map(str, roots))}; Ctrl-C ends.")
 
     def counts(_: watchfiles.Change, path: str) -> bool:
         return path != own and not path.startswith(f"{own}/")
 
-    for _ in watchfiles.watch(*roots, watch_filter=counts, debounce=60_000, step=_QUIET_MS, raise_interrupt=True):
+    bursts = watchfiles.watch(
+        *roots,
+        watch_filter=counts,
+        debounce=60_000,
+        step=_QUIET_MS,
+        rust_timeout=_TURN_MS,
+        yield_on_timeout=True,
+        raise_interrupt=True,
+    )
+    is_watched = False
+    for changes in bursts:
+        if is_watched and not changes:
+            continue
         try:
             _tell(build())
         except RagidxError as fault:
             console.error(f"Error: {error_text(fault)}")
+        if not is_watched:
+            console.note(f"Watching {', '.join(map(str, roots))}; Ctrl-C ends.")
+            is_watched = True
 
 
 def _tell(r: BuildReport) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from pathlib import Path
 
 import numpy as np
@@ -78,12 +77,10 @@ def test_a_question_of_three_megabytes_is_answered(tmp_path: Path) -> None:
     question = f"{question} " * (3_000_000 // len(question) + 1) + "mill"
     assert len(question) > 3_000_000
     retriever = of_texts(tmp_path / "index", "The old mill.", "A house.")
-    start = time.monotonic()
 
     hits = retriever.search(question)
 
     assert [(hit.chunk_id, math.isfinite(hit.score)) for hit in hits] == [("0", True)]
-    assert time.monotonic() - start < 30
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
@@ -86,14 +85,11 @@ def test_what_has_no_room_in_the_shared_field_is_counted(kit, monkeypatch):
 
 @pytest.mark.slow
 def test_a_row_of_200_000_fields_is_one_field_more(kit, tmp_path):
-    begun = time.perf_counter()
-
     with kit.writer(tmp_path / "index") as writer:
         kit.add(writer, kit.rows("a", ["x"] * 9, **{f"f{n}": n for n in range(200_000)}))
         manifest = writer.commit({}, 1)
 
     assert len(manifest.schema) == 1_001
-    assert time.perf_counter() - begun < 20
 
 
 def test_fields_with_values_of_several_types_are_named(kit):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import shutil
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 
 from ragidx.indexer.devices import missing_models
 from ragidx.pipelines.cli.main import COMMANDS
+from ragidx.retriever import models
 
 from ..conftest import Done
 
@@ -114,7 +115,7 @@ def test_the_demo_needs_no_more(run_process: Run, without: Callable[..., dict[st
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process as it is where the extra is not installed: what an import finds where there is no package."""
-    gc.collect()  # a model that another test loaded would be used again
+    monkeypatch.setattr(models, "_shared", weakref.WeakValueDictionary())  # those that another test loaded
     for name in NETWORKS:
         monkeypatch.setitem(sys.modules, name, None)
 

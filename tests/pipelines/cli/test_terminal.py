@@ -55,7 +55,9 @@ def test_at_a_terminal_a_wait_is_named_when_it_is_long(monkeypatch: pytest.Monke
             pass
         monkeypatch.setattr(console, "PATIENCE_S", 0.0)
         with console.waiting("loading the model"):
-            time.sleep(0.05)
+            for thread in threading.enumerate():
+                if isinstance(thread, threading.Timer):
+                    thread.join()
 
     assert shown == ["loading the model ...\r\x1b[K"]
 

@@ -42,15 +42,17 @@ def test_a_burst_of_changes_is_one_commit_and_ctrl_c_ends_it(folder: Path) -> No
     )
     assert child.stderr is not None
     try:
+        _wait_for(1)
+        Path("docs/early.md").write_text("ants")  # before the folder is watched
         while not child.stderr.readline().startswith("Watching "):
             assert child.poll() is None
-        time.sleep(1)  # until the folder is watched
+        _wait_for(2)
         for name in "bcd":
             Path(f"docs/{name}.md").write_text(f"wasps {name}")
-        _wait_for(2)
-        assert child.stderr.readline().startswith("Generation 2: 3 new, 0 changed, 0 removed; 4 documents, ")
-        Path("docs/a.md").unlink()
         _wait_for(3)
+        assert child.stderr.readline().startswith("Generation 3: 3 new, 0 changed, 0 removed; 5 documents, ")
+        Path("docs/a.md").unlink()
+        _wait_for(4)
         child.send_signal(signal.SIGINT)
         assert child.wait(60) == 130
     finally:

@@ -230,12 +230,15 @@ def test_a_build_that_was_killed_goes_on_without_asking_twice(
     command += ["--model", "openai:m", "--endpoint", server.url]
     process = subprocess.Popen(command, env=os.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert held.wait(60)
-    time.sleep(1)  # the answers before are in the journal
+    before = [message["input"] for message in server.messages]
+    answered = {text for texts in before[:5] for text in texts} - {CANARY}
+    kept = 64 + len(answered) * (16 + 2 * server.width + 4)  # bytes of a journal: its head, then the records
+    while sum(path.stat().st_size for path in tmp_path.glob("index/journal/*.bin")) < kept:
+        assert process.poll() is None
+        time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     server.replies.clear()
-    before = [message["input"] for message in server.messages]
-    answered = {text for texts in before[:5] for text in texts} - {CANARY}
     server.messages.clear()
 
     report = build(server, many, tmp_path / "index")

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.slow
 
 KILLS = 20
 
-# The libraries are loaded once; each build runs in a fork of this process, which is killed after a share of the time
-# that a whole build takes.
+# The libraries are loaded once; each build runs in a fork of this process, which is killed where it opens, renames or
+# removes a file, at one of as many places as a whole build has.
 FORKER = """
-    import json, os, random, signal, sys, time
+    import json, os, random, signal, sys
     import torch
     import ragidx
     from ragidx.indexer.store.store import Store
@@ -28,6 +28,7 @@ FORKER = """
 
     corpus, index, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
     torch.set_num_threads(1)
+    EVENTS = ("open", "os.rename", "os.remove")
 
     def forked(work):
         child = os.fork()
@@ -41,16 +42,38 @@ FORKER = """
     def builds(place):
         return lambda: ragidx.build(corpus, place, chunks=ragidx.ChunkSpec(size=48))
 
-    started = time.perf_counter()
-    os.waitpid(forked(builds(index + "-whole")), 0)
-    whole = time.perf_counter() - started
+    def counted():
+        # events of a whole build
+        receive, send = os.pipe()
+        turns = []
+
+        def work():
+            sys.addaudithook(lambda event, args: turns.append(event) if event in EVENTS else None)
+            builds(index + "-whole")()
+            os.write(send, str(len(turns)).encode())
+
+        os.waitpid(forked(work), 0)
+        return int(os.read(receive, 20))
+
+    def killed(turn):
+        # a build that ends at one of these
+        turns = iter(range(turn, -1, -1))
+
+        def work():
+            sys.addaudithook(
+                lambda event, args: (
+                    os.kill(os.getpid(), signal.SIGKILL) if event in EVENTS and next(turns, 1) == 0 else None
+                )
+            )
+            builds(index)()
+
+        return forked(work)
+
+    whole = counted()
     rng = random.Random(20251122)
     told = []
     for number in range(kills):
-        child = forked(builds(index))
-        time.sleep(whole * rng.random())
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+        _, status = os.waitpid(killed(rng.randrange(whole)), 0)
         there = os.path.exists(os.path.join(index, "manifest.json"))
         store = Store.open(index) if there else None
         told.append(

@@ -21,6 +21,7 @@ from ragidx.corpora.records import Document, Place
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.store.rows import COLUMNS, fixed_arrays, rows_of
 from ragidx.indexer.store.store import Store
+from ragidx.pipelines.ingest import file_cache
 from ragidx.pipelines.ingest.workers.chunks import Cutter
 from ragidx.pipelines.ingest.workers.files import document_hash
 from ragidx.retriever.hit import Hit
@@ -243,12 +244,15 @@ def test_a_touched_file_encodes_and_writes_nothing(corpus: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_an_archive_with_hidden_members_is_not_opened_again(corpus: Path, tmp_path: Path) -> None:
+def test_an_archive_with_hidden_members_is_not_opened_again(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with zipfile.ZipFile(corpus / "docs" / "x.zip", "a") as archive:
         archive.writestr("__MACOSX/b/._lease.md", "x")
     for path in (corpus / "docs").iterdir():
         os.utime(path, (1_700_000_000, 1_700_000_000))
-    time.sleep(2.1)  # a file that was written in the last two seconds is not noted
+    monkeypatch.setattr(file_cache, "_SETTLED_NS", 0)
+    time.sleep(0.05)
 
     first = ragidx.build(corpus, tmp_path / "index").report
     second = ragidx.build(corpus, tmp_path / "index").report
