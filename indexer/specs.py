@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Self, TypedDict, TypeVar
 
@@ -84,7 +84,7 @@ class EncoderOptions(TypedDict, total=False):
     """Options of an encoder: the fields of `EncoderSpec`, which says what they are, but the model; None: not set."""
 
     revision: str | None
-    adapters: tuple[str, ...] | None
+    adapters: Sequence[str] | None
     method: str | None
     template: str | None
     copies: int | None

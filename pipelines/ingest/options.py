@@ -135,9 +135,12 @@ def check_workers(asked: object) -> int | None:
     """
     if asked is None or asked == "auto":
         return None
-    if isinstance(asked, bool) or not str(asked).isascii() or not str(asked).isdigit() or int(str(asked)) < 1:
-        raise SpecError(f"'{asked}' is no number of workers", "give a number from 1 on, or `auto`", where="`workers`")
-    return int(str(asked))
+    text = str(asked)
+    if isinstance(asked, bool) or not (text.isascii() and text.isdigit() and len(text) < 9 and int(text)):
+        raise SpecError(
+            f"'{text[:20]}' is no number of workers", "give a number from 1 on, or `auto`", where="`workers`"
+        )
+    return int(text)
 
 
 def index_options(

@@ -159,7 +159,7 @@ def test_a_worker_that_says_nothing_is_ended(tmp_path: Path) -> None:
     assert children() == []
 
 
-@pytest.mark.parametrize("asked", [0, -1, "many"])
+@pytest.mark.parametrize("asked", [0, -1, "many", "9" * 20, True])
 def test_less_than_one_worker_is_an_error(asked: object) -> None:
     with pytest.raises(SpecError, match=f"`workers`: '{asked}' is no number of workers"):
         check_workers(asked)
