@@ -217,6 +217,7 @@ def test_ctrl_c_leaves_nothing_behind(given_index: Path, folder: Path) -> None:
 
 
 def test_plain_progress_comes_now_and_then(run: Run, given_index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragidx.pipelines.cli.console.PLAIN_EVERY_S", 10)
     started = time.perf_counter()
     ticks = iter(range(10**6))
     monkeypatch.setattr("ragidx.pipelines.cli.sweep.time.perf_counter", lambda: started + 6 * next(ticks))
