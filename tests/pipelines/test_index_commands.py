@@ -43,6 +43,10 @@ def content(index: ragidx.Index) -> tuple[Any, ...]:
     return manifest.generation, manifest.dim, index.spec, index.schema, documents, sources, vectors
 
 
+def _as_json(answers: list[list[ragidx.Hit]]) -> list[list[dict[str, Any]]]:
+    return [[hit.to_json() for hit in hits] for hits in answers]
+
+
 @pytest.fixture
 def said(run: Callable[..., Done]) -> Callable[..., Any]:
     """What a command prints as JSON."""
@@ -87,6 +91,24 @@ def test_query_and_search_find_the_same(mini_index: Path, said: Callable[..., An
     where = ("--where", 'doc_id != ""', "--mode", "dense", "-k", "3")
     found = said("query", "who signed the lease?", *where)["hits"]
     assert [{name: one[name] for name in one if name != "passage"} for one in found] == [hit.to_json() for hit in hits]
+
+
+def test_query_answers_a_vector_and_files_of_queries_as_members_do(mini_index: Path, run: Callable[..., Done]) -> None:
+    index = ragidx.Index(mini_index)
+    texts, vector = ["who signed the lease?", "a river"], np.ones(index.info().dim).tolist()
+    Path("queries.jsonl").write_text("".join(json.dumps({"id": text[0], "text": text}) + "\n" for text in texts))
+    Path("vector.json").write_text(json.dumps(vector))
+
+    by_vector = json.loads(run("query", "--vector", "vector.json", "-k", "2", "--json").out)["answers"]
+    lines = run("query", "--queries", "queries.jsonl", "-k", "2").out.splitlines()
+    ranked = run("query", "--queries", "queries.jsonl", "-k", "2", "--run", "-", "--mode", "lexical").out.splitlines()
+
+    hits = _as_json([index.search(vector=vector, k=2), *index.search_batch(texts, k=2)])
+    found = [by_vector[0]["hits"], *(json.loads(line)["hits"] for line in lines)]
+    assert [[{name: one[name] for name in one if name != "passage"} for one in answer] for answer in found] == hits
+    assert [tuple(line.split()[2:5:2]) for line in ranked] == [
+        (doc_id, str(score)) for answer in index.rank_documents(texts, k=2, mode="lexical") for doc_id, score in answer
+    ]
 
 
 def test_what_commands_tell_is_what_members_give(

@@ -32,7 +32,8 @@ index = ragidx.Index("ragidx-index")
 assert len(index.search(vector=[1.0] * index.info().dim, k=3)) == 3
 print(json.dumps(sorted(name for name in sys.modules if name.startswith("ragidx."))))
 """
-# Changes the index at random until it is stopped: every committed state has the documents of one version.
+# Changes the index at random until it is stopped: every committed state has the documents of one version, and four of
+# the program, or none, of one pair.
 CHANGE = """
 import random, shutil, sys
 from pathlib import Path
@@ -43,17 +44,27 @@ def write(version):
         text = f"Document {number} is of version v{version}x and tells of rivers.\\n"
         Path("corpus", f"{number}.txt").write_text(text * (1 + (number + version) % 3))
 
-chance, version = random.Random(int(sys.argv[1])), 1
+chance, version, pair = random.Random(int(sys.argv[1])), 1, 0
 index = ragidx.Index("ragidx-index")
 while not Path("stop").exists():
-    change = chance.choice(["build", "build", "delete", "compact", "rollback", "rebuild"])
+    change = chance.choice(["build", "add", "batch", "delete", "compact", "rollback", "rebuild"])
+    pair += 1
+    texts = [f"Document {number} is of pair p{pair}x and tells of rivers." for number in range(4)]
+    documents = [ragidx.Document(f"faq-{number}", text) for number, text in enumerate(texts)]
     if change in ("build", "rebuild"):
         version += 1
         write(version)
         kept = ragidx.FilterSpec(dim=chance.choice([32, 48]))
         index.build(rebuild=change == "rebuild", filter=kept if change == "rebuild" else None)
-    elif change == "delete" and index.count() > 2:
-        index.delete([next(index.documents()).id])
+    elif change == "add":
+        index.add(documents)
+    elif change == "batch":
+        with index.batch() as batch:
+            batch.delete(["faq-0"], missing="skip")
+            batch.add(documents)
+    elif change == "delete" and index.count("file.source == 'corpus'") > 2:
+        index.delete([next(index.documents(source="corpus")).id])
+        index.delete([f"faq-{number}" for number in range(4)], missing="skip")
     elif change == "compact":
         index.compact(everything=True)
     elif change == "rollback":
@@ -150,15 +161,16 @@ def test_one_process_changes_an_index_while_another_searches_and_no_state_is_mix
             states += index.refresh()
             assert index.generation >= seen
             seen = index.generation
-            versions = {hit.text.split()[5] for hit in index.search("version", k=100, fold=False)}
-            assert len(versions) == 1, versions
-            (version,) = versions
-            n = index.count()
-            assert len({hit.doc_id for hit in index.search(version, k=100, mode="lexical", fold=False)}) == n
+            documents = {document.id: document.text.split()[5] for document in index.documents()}
+            n, pairs = len(documents), [word for name, word in documents.items() if name.startswith("faq")]
+            (version,) = set(documents.values()) - set(pairs)
+            assert (len(pairs), len(set(pairs))) in ((0, 0), (4, 1)), documents
+            found = {hit.doc_id for hit in index.search(version, k=100, mode="lexical", fold=False)}
+            assert found == {name for name, word in documents.items() if word == version}
             assert len({hit.doc_id for hit in index.search("rivers", k=100, mode="dense", fold=False)}) == n
             vector = np.ones(index.info().dim, np.float32)
             assert len({hit.doc_id for hit in index.search(vector=vector, k=100, fold=False)}) == n
-            assert len({document.id for document in index.documents()}) == n
+            assert index.count() == n
     finally:
         (folder / "stop").touch()
         out, err = changing.communicate(timeout=60)
