@@ -19,6 +19,9 @@ from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.main import main
 
 
+PROGRESS = re.compile(r"(?m)^[a-z ]+: \d+ %, .*\n")  # lines that come on a slow machine alone
+
+
 class Done(NamedTuple):
     """What a command left behind; equal to the plain tuple."""
 
@@ -81,8 +84,7 @@ def run_process(folder: Path) -> Callable[..., Done]:
             capture_output=True,
             check=False,
         )
-        said = re.sub(r"(?m)^[a-z ]+: \d+ %, .*\n", "", done.stderr.decode())  # lines of progress, on a slow machine
-        return Done(done.returncode, done.stdout.decode(), said)
+        return Done(done.returncode, done.stdout.decode(), PROGRESS.sub("", done.stderr.decode()))
 
     return call
 

@@ -193,7 +193,7 @@ def run_build(corpus: Path, index: Path, what: str, turn: int, number: int, limi
         timeout=120,
         check=False,
     )
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while (left := processes(str(index))) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left == []
