@@ -18,7 +18,6 @@ import pytest
 from ragidx.pipelines.cli import console
 from ragidx.pipelines.cli.main import main
 
-
 PROGRESS = re.compile(r"(?m)^[a-z ]+: \d+ %, .*\n")  # lines that come on a slow machine alone
 
 
