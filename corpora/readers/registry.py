@@ -68,7 +68,6 @@ READERS: dict[str, str] = {
     **dict.fromkeys((".srt", ".vtt"), "packed.subtitles:read_subtitles"),
     ".zip": "packed.archive:read_zip",
     ".tar": "packed.archive:read_tar",
-    ".rtf": "packed.rtf:read_rtf",
     ".tex": "markup:read_tex",
     ".org": "markup:read_org",
     **dict.fromkeys((".adoc", ".asciidoc"), "markup:read_adoc"),

@@ -1,4 +1,4 @@
-"""PDF by pypdfium2 and office files by markitdown: which library reads which ending, and what of it may be used.
+"""PDF by pypdfium2, RTF by striprtf, other office files by markitdown: which library reads which ending.
 
     path, ending -> Converted
 
@@ -15,11 +15,15 @@ from ragidx.corpora.errors import check_machine, first_line, install
 from ragidx.corpora.limits import Limits, UnreadableError, shown_bytes
 from ragidx.corpora.readers.office.converted import Converted
 
-ENDINGS = (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".odt")
+ENDINGS = (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".odt", ".rtf")
 
 _MISSING = f"needs the extra 'docs': {install('docs')}"
 
-_LIBRARIES = {".pdf": "pypdfium2", **dict.fromkeys((".docx", ".pptx", ".xlsx", ".epub"), "markitdown")}
+_LIBRARIES = {
+    ".pdf": "pypdfium2",
+    ".rtf": "striprtf",
+    **dict.fromkeys((".docx", ".pptx", ".xlsx", ".epub"), "markitdown"),
+}
 
 
 def convert(path: Path, ending: str, limits: Limits) -> Converted:
@@ -53,6 +57,10 @@ def _converted(path: str, ending: str, limits: Limits) -> Converted:
         from ragidx.corpora.readers.office import odf
 
         return odf.convert(path)
+    if ending == ".rtf":
+        from ragidx.corpora.readers.office import rtf
+
+        return rtf.convert(path)
     from ragidx.corpora.readers.office import markitdown_files
 
     return markitdown_files.convert(path, ending)
