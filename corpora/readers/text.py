@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from ragidx.corpora.errors import lone_surrogate, printable
+from ragidx.corpora.headings import first_heading
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import decode, is_binary, marked_encoding
 from ragidx.corpora.readers.fields import check_text, from_text, from_value
@@ -24,14 +25,10 @@ from ragidx.corpora.readers.office.converter import convert
 from ragidx.corpora.readers.source_file import SourceFile, read_all
 from ragidx.corpora.records import Document, Scalar
 
-_TOP_CHARS = 1 << 16  # front matter and the first heading are looked for here
+_TOP_CHARS = 1 << 16  # front matter and field lists are looked for here
 _SNIFFED_BYTES = 1 << 13
 
 _FRONT = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
-_ATX = re.compile(r" {0,3}#{1,6}(?:[ \t]+(.*))?")
-_ATX_CLOSE = re.compile(r"(?:^|[ \t])#+$")
-_SETEXT = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}")
 _RST_FIELD = re.compile(r":([^\s:][^:\n]{0,99}):(?:[ \t]+(.*))?")
@@ -122,29 +119,6 @@ def front_matter(text: str) -> tuple[dict[str, object], str]:
     if found is None or fields is None:
         return {}, text
     return fields, text[found.end() :].lstrip("\n")
-
-
-def first_heading(text: str) -> str:
-    """The first heading of a Markdown text outside fenced code; empty if there is none near the top."""
-    fence = ""
-    above = ""
-    broken = _FRONT.match(text, 0, _TOP_CHARS)  # invalid front matter: its end is not an underline
-    for line in text[broken.end() if broken else 0 : _TOP_CHARS].split("\n"):
-        mark = _FENCE.match(line)
-        if fence:
-            if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
-                fence = ""
-            continue
-        if mark:
-            fence = mark[1]
-        elif heading := _ATX.fullmatch(line):
-            title = _ATX_CLOSE.sub("", (heading[1] or "").strip()).strip()
-            if title:
-                return title
-        elif above.strip() and not above.startswith("    ") and _SETEXT.fullmatch(line):
-            return above.strip()
-        above = line
-    return ""
 
 
 def docinfo(text: str) -> tuple[str, dict[str, str], str]:

@@ -17,7 +17,7 @@ from ragidx.corpora.readers.office.converted import Converted
 
 _CODE_PAGE = re.compile(r"\\ansicpg\d{1,5}")
 _PARAGRAPH = re.compile(r"(?<!\\)\\(?:par|sect|page)(?![a-z])")
-_FOOTNOTE = re.compile(r"(?<!\\)\\footnote(?![a-z])")  # to striprtf, the text of one is none
+_FOOTNOTE = re.compile(r"(?<!\\)\\footnote(?![a-z]) ?")  # to striprtf, the text of one is none
 _BLANK = re.compile(r"\n{3,}")
 
 
