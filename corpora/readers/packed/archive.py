@@ -9,16 +9,19 @@ count the bytes that are read, whatever the headers say; a damaged member never 
 from __future__ import annotations
 
 import io
+import lzma
+import struct
 import tarfile
 import unicodedata
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 from ragidx.corpora.errors import lone_surrogate, printable
 from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
-from ragidx.corpora.readers.office.zip_file import FAULTS, damaged, open_zip
 from ragidx.corpora.readers.registry import member_documents
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
@@ -27,13 +30,18 @@ _REST = ": the rest is skipped"
 _MOST_NAME = 4096
 _SHOWN_CHARS = 100  # of a name that no member is read by
 _HEADER_BYTES = MIB  # of one tar member
-_FAULTS = (*FAULTS, tarfile.TarError)
+_FAULTS = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, EOFError),
+    *(ValueError, LookupError, OverflowError, RecursionError),  # of headers that no program writes
+    *(NotImplementedError, RuntimeError),  # of methods and passwords
+)
+"""What zipfile and tarfile raise of a file."""
 
 
 def read_zip(file: SourceFile) -> Iterator[Document]:
     """The documents of a .zip."""
     _refuse_inside(file)
-    with file.path() as path, open_zip(path) as archive:
+    with file.path() as path, _opened(path) as archive:
         budget, names = _Budget(file.limits, path.stat().st_size), _Names(file)
         for info in archive.infolist():
             reason = _zip_fault(info)
@@ -41,8 +49,8 @@ def read_zip(file: SourceFile) -> Iterator[Document]:
                 continue
             try:
                 member = archive.open(info)
-            except FAULTS as fault:
-                file.skip(damaged(fault), f"/{name}")
+            except _FAULTS as fault:
+                file.skip(_damaged(fault), f"/{name}")
                 continue
             with member, io.BufferedReader(_Counted(member, budget)) as counted:
                 yield from member_documents(file, name, counted, info.file_size)
@@ -62,7 +70,7 @@ def read_tar(file: SourceFile) -> Iterator[Document]:
             with archive:
                 yield from _tar_members(file, archive, budget)
         except _FAULTS as fault:
-            raise UnreadableError(f"{damaged(fault)}{_REST}") from fault
+            raise UnreadableError(f"{_damaged(fault)}{_REST}") from fault
 
 
 def member_name(raw: str) -> str:
@@ -84,6 +92,22 @@ def member_name(raw: str) -> str:
     if any(part.startswith(".") or part == "__MACOSX" for part in parts):
         raise UnreadableError("hidden")
     return "/".join(parts)
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except (*_FAULTS, OSError) as fault:
+        raise UnreadableError(_damaged(fault)) from fault
+
+
+def _damaged(fault: BaseException) -> str:
+    """The reason for skipping what raised a fault of a library."""
+    if isinstance(fault, RecursionError):
+        return "damaged: headers nested too deep"
+    if isinstance(fault, NotImplementedError):
+        return "packed by a method that is not read"
+    return f"damaged: {fault}" if str(fault) else f"damaged: {type(fault).__name__}"
 
 
 def _refuse_inside(file: SourceFile) -> None:
@@ -222,11 +246,11 @@ class _Counted(io.RawIOBase):
         try:
             block = self._inner.read(len(buffer))
         except _FAULTS as fault:
-            raise UnreadableError(damaged(fault)) from fault
+            raise UnreadableError(_damaged(fault)) from fault
         except OSError as fault:
             if fault.errno is not None:
                 raise
-            raise UnreadableError(damaged(fault)) from fault  # bz2's
+            raise UnreadableError(_damaged(fault)) from fault  # bz2's
         self._count += len(block)
         if self._budget is not None:
             self._budget.spend(len(block))

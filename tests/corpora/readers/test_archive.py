@@ -6,7 +6,6 @@ import bz2
 import gzip
 import io
 import lzma
-import struct
 import tarfile
 import zipfile
 from collections.abc import Mapping
@@ -269,17 +268,6 @@ def test_members_that_are_packed_or_need_a_path_are_read_as_files_are(read_bytes
             (f"{name}/c.parquet#k", "Vostok."),
         ]
         assert [place.page for place in found.documents[0].places] == [1, 2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["x.zip"])
-def test_a_directory_of_a_zip_is_bounded(read_bytes: ReadBytes, name: str) -> None:
-    size = 17 * MIB
-    end = b"PK\x05\x06" + bytes(4) + struct.pack("<HHIIH", 9, 9, size, 0, 0)
-
-    found = read_bytes(name, bytes(size) + end)
-
-    assert found.reasons == [(name, "a directory of more than 16 MiB")]
 
 
 def test_a_name_that_is_not_utf_8_is_reported(read_bytes: ReadBytes) -> None:
