@@ -10,13 +10,13 @@ import html
 import itertools
 import re
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from markitdown import StreamInfo
 from markitdown.converters import DocxConverter, EpubConverter, PptxConverter, XlsxConverter
 
+from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.converted import Converted
 from ragidx.corpora.records import Place
 
@@ -26,26 +26,22 @@ _SHEET = re.compile(r"^## ", re.MULTILINE)
 _PROPERTIES_BYTES = 1 << 20
 
 
-def convert(path: str, ending: str) -> Converted:
+def convert(path: Path, ending: str, limits: Limits) -> Converted:
     """The text of a file and its places."""
-    return _converter(ending)(path)
+    converter, chapters = _converter(ending)
+    chapters.clear()
+    with path.open("rb") as stream:
+        text = converter.convert(stream, StreamInfo(extension=ending)).markdown
+    places = (Place(start, page=number) for start, number in _pages(text, ending, chapters))
+    title, author = _properties(path)
+    return Converted(text=text, places=tuple(places), title=title, author=author)
 
 
 @functools.cache
-def _converter(ending: str) -> Callable[[str], Converted]:
-    """The converter of one ending; markitdown's own choice would also open archives and addresses."""
+def _converter(ending: str) -> tuple[Any, list[str]]:
+    """The converter of one ending, and where it notes chapters; markitdown's own choice would open addresses, too."""
     converter: Any = _KINDS[ending]()  # type: ignore[no-untyped-call]  # the library is not typed
-    chapters = _noted_chapters(converter) if ending == ".epub" else []
-
-    def convert(path: str) -> Converted:
-        chapters.clear()
-        with Path(path).open("rb") as stream:
-            text = converter.convert(stream, StreamInfo(extension=ending)).markdown
-        places = (Place(start, page=number) for start, number in _pages(text, ending, chapters))
-        title, author = _properties(path)
-        return Converted(text=text, places=tuple(places), title=title, author=author)
-
-    return convert
+    return converter, _noted_chapters(converter) if ending == ".epub" else []
 
 
 def _noted_chapters(converter: Any) -> list[str]:
@@ -64,7 +60,7 @@ def _noted_chapters(converter: Any) -> list[str]:
     return found
 
 
-def _properties(path: str) -> tuple[str, str]:
+def _properties(path: Path) -> tuple[str, str]:
     """Title and author that an office file names; an .epub names them in its package."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if name == "docProps/core.xml" or name.endswith(".opf")]

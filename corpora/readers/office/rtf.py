@@ -12,7 +12,7 @@ from pathlib import Path
 
 from striprtf.striprtf import rtf_to_text
 
-from ragidx.corpora.limits import UnreadableError
+from ragidx.corpora.limits import Limits, UnreadableError
 from ragidx.corpora.readers.office.converted import Converted
 
 _CODE_PAGE = re.compile(r"\\ansicpg\d{1,5}")
@@ -21,9 +21,9 @@ _FOOTNOTE = re.compile(r"(?<!\\)\\footnote(?![a-z]) ?")  # to striprtf, the text
 _BLANK = re.compile(r"\n{3,}")
 
 
-def convert(path: str) -> Converted:
+def convert(path: Path, ending: str, limits: Limits) -> Converted:
     """The text of a .rtf."""
-    source = Path(path).read_bytes().decode("latin-1")  # bytes that are not ASCII are of the code page, mostly in hex
+    source = path.read_bytes().decode("latin-1")  # bytes that are not ASCII are of the code page, mostly in hex
     if not source.lstrip().startswith("{\\rtf"):
         raise UnreadableError("not an RTF file")
     lines = _words(_PARAGRAPH.sub(r"\\line\\line", _FOOTNOTE.sub("", source))).split("\n")

@@ -16,12 +16,11 @@ import unicodedata
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from ragidx.corpora.errors import lone_surrogate, printable
-from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
+from ragidx.corpora.limits import RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
 from ragidx.corpora.readers.registry import member_documents
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
@@ -29,7 +28,6 @@ from ragidx.corpora.records import Document
 _REST = ": the rest is skipped"
 _MOST_NAME = 4096
 _SHOWN_CHARS = 100  # of a name that no member is read by
-_HEADER_BYTES = MIB  # of one tar member
 _FAULTS = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, EOFError),
     *(ValueError, LookupError, OverflowError, RecursionError),  # of headers that no program writes
@@ -65,9 +63,7 @@ def read_tar(file: SourceFile) -> Iterator[Document]:
         budget = _Budget(file.limits, file.source.size)
         counted = _Counted(stream, budget)
         try:
-            with budget.header():
-                archive = tarfile.TarFile.open(fileobj=counted, mode="r|", tarinfo=_Header)
-            with archive:
+            with tarfile.TarFile.open(fileobj=counted, mode="r|", tarinfo=_Header) as archive:
                 yield from _tar_members(file, archive, budget)
         except _FAULTS as fault:
             raise UnreadableError(f"{_damaged(fault)}{_REST}") from fault
@@ -117,7 +113,7 @@ def _refuse_inside(file: SourceFile) -> None:
 
 def _tar_members(file: SourceFile, archive: tarfile.TarFile, budget: _Budget) -> Iterator[Document]:
     names = _Names(file)
-    for info in _headers(archive, budget):
+    while not budget.reason and (info := archive.next()) is not None:
         reason = "" if info.isreg() and not info.issparse() else "not a regular file"
         if (name := names.take(info.name, reason, is_folder=info.isdir())) is None:
             continue
@@ -125,20 +121,6 @@ def _tar_members(file: SourceFile, archive: tarfile.TarFile, budget: _Budget) ->
         assert member is not None  # of a regular one
         counted = io.BufferedReader(_Counted(member, None))
         yield from member_documents(file, name, counted, info.size)
-
-
-def _headers(archive: tarfile.TarFile, budget: _Budget) -> Iterator[tarfile.TarInfo]:
-    """The headers. What is left of a member is read before the next one, so that headers are bounded on their own."""
-    stream: Any = archive.fileobj
-    while not budget.reason:
-        with budget.header():
-            info = archive.next()
-        if info is None:
-            return
-        yield info
-        while not budget.reason and (left := archive.offset - stream.tell()) > 0:
-            if not stream.read(min(left, MIB)):
-                raise tarfile.ReadError("unexpected end of data")
 
 
 _BROKEN_HEADERS = (
@@ -199,7 +181,6 @@ class _Budget:
         self._limits = limits
         self._packed_bytes = max(1, packed_bytes)
         self._count = 0
-        self._header_end: int | None = None
         self.reason = ""  # why nothing more is read; empty: more may be
 
     def spend(self, count: int) -> None:
@@ -214,18 +195,9 @@ class _Budget:
             self.reason = f"expands to more than {shown_bytes(limits.archive_bytes)}"
         elif self._count > max(RATIO_FROM_BYTES, limits.archive_ratio * self._packed_bytes):
             self.reason = f"expands to more than {limits.archive_ratio} times its size"
-        elif self._header_end is not None and self._count > self._header_end:
-            self.reason = f"a header of more than {shown_bytes(_HEADER_BYTES)}"
         if self.reason:
             self.reason = self.reason.removesuffix(_REST) + _REST
             raise UnreadableError(self.reason)
-
-    @contextmanager
-    def header(self) -> Iterator[None]:
-        """While one header is read."""
-        self._header_end = self._count + _HEADER_BYTES
-        yield
-        self._header_end = None
 
 
 class _Counted(io.RawIOBase):
