@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from markitdown import StreamInfo
-from markitdown.converters import DocxConverter, EpubConverter, PptxConverter, XlsxConverter
+from markitdown.converters import DocxConverter, EpubConverter, HtmlConverter, PptxConverter, XlsxConverter
 
 from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.converted import Converted
@@ -29,35 +29,34 @@ _PROPERTIES_BYTES = 1 << 20
 def convert(path: Path, ending: str, limits: Limits) -> Converted:
     """The text of a file and its places."""
     converter, chapters = _converter(ending)
-    chapters.clear()
+    chapters.found.clear()
     with path.open("rb") as stream:
         text = converter.convert(stream, StreamInfo(extension=ending)).markdown
-    places = (Place(start, page=number) for start, number in _pages(text, ending, chapters))
+    places = (Place(start, page=number) for start, number in _pages(text, ending, chapters.found))
     title, author = _properties(path)
     return Converted(text=text, places=tuple(places), title=title, author=author)
 
 
-@functools.cache
-def _converter(ending: str) -> tuple[Any, list[str]]:
-    """The converter of one ending, and where it notes chapters; markitdown's own choice would open addresses, too."""
-    converter: Any = _KINDS[ending]()  # type: ignore[no-untyped-call]  # the library is not typed
-    return converter, _noted_chapters(converter) if ending == ".epub" else []
+class _Chapters(HtmlConverter):
+    """Notes the Markdown of each chapter of a book."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: list[str] = []
 
-def _noted_chapters(converter: Any) -> list[str]:
-    """Gets the Markdown of each chapter when a book is converted; where markitdown has another build, of none."""
-    found: list[str] = []
-    inner = getattr(converter, "_html_converter", None)
-    plain: Any = getattr(inner, "convert", None)
-
-    def convert(*given: Any, **options: Any) -> Any:
-        result = plain(*given, **options)
-        found.append(result.markdown.strip())
+    def convert(self, *given: Any, **options: Any) -> Any:
+        """As the library's."""
+        result = super().convert(*given, **options)
+        self.found.append(result.markdown.strip())
         return result
 
-    if plain is not None:
-        inner.convert = convert  # type: ignore[union-attr]  # `plain` is of it
-    return found
+
+@functools.cache
+def _converter(ending: str) -> tuple[Any, _Chapters]:
+    """The converter of one ending, and where it notes chapters; markitdown's own choice would open addresses, too."""
+    converter: Any = _KINDS[ending]()  # type: ignore[no-untyped-call]  # the library is not typed
+    converter._html_converter = chapters = _Chapters()
+    return converter, chapters
 
 
 def _properties(path: Path) -> tuple[str, str]:
@@ -79,7 +78,7 @@ def _pages(text: str, ending: str, chapters: list[str]) -> list[tuple[int, int]]
         return [(found.start(), int(found[1])) for found in _SLIDE.finditer(text)]
     if ending == ".xlsx":
         return [(found.start(), number) for number, found in enumerate(_SHEET.finditer(text), start=1)]
-    if not chapters or not text.endswith("\n\n".join(chapters)):
+    if ending != ".epub" or not chapters or not text.endswith("\n\n".join(chapters)):
         return []
     lengths = [len(chapter) + 2 for chapter in chapters]
     starts = itertools.accumulate(lengths[:-1], initial=len(text) + 2 - sum(lengths))
