@@ -21,7 +21,7 @@ from figures import record
 
 import ragidx
 from ragidx.corpora.errors import SpecError
-from ragidx.corpora.evalsets import load_qrels, load_queries, load_sts
+from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.corpora.readers.registry import documents
 from ragidx.indexer.encoders.methods import filter_spec
 from ragidx.indexer.filters.filter import make_filter
@@ -106,7 +106,9 @@ def retrieval(encoder, folder, corpus):
 
 def similarity(encoder, path, cache=None):
     """Gold scores of an STS file (n,), and the cosines (n,) by a filter: the same path, the query's, on both sides."""
-    pairs = load_sts(path)
+    with path.open() as lines:
+        rows = [line.rstrip("\n").split("\t") for line in list(lines)[1:]]
+    pairs = [(float(score), *texts) for score, *texts in rows]
     texts = list(dict.fromkeys(text for _, *both in pairs for text in both))
     places = {text: place for place, text in enumerate(texts)}
     raw = encoded(encoder, texts, cache)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from figures import record
 
-from ragidx.corpora.evalsets import load_qrels, load_queries, read_run
+from ragidx.corpora.evalsets import load_qrels, load_queries
 from ragidx.pipelines.evaluate.measures import measure
 
 
@@ -41,7 +41,11 @@ def main():
         report = json.loads(done.stdout)
         query = [*ragidx, "query", "--queries", str(asked), "--run", str(run), "-k", "100", *where]
         subprocess.run(query, stderr=subprocess.DEVNULL, check=True)
-        values = measure(qrels, read_run(run))
+        ranked = {}
+        for line in run.read_text().splitlines():
+            query_id, _, doc_id, _, score, _ = line.split()
+            ranked.setdefault(query_id, {})[doc_id] = float(score)
+        values = measure(qrels, ranked)
     record(
         f"{arguments.set} quality",
         {name: round(value, 4) for name, value in values.items()}

@@ -18,6 +18,8 @@ SEPARATOR = " > "
 TITLE_CHARS = 200
 """A title is cut here: a path is repeated for every chunk below it, and a line of 10 MB may begin with `#`."""
 
+_TOP_CHARS = 1 << 16  # where a title is looked for
+
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)?")
 _ATX = re.compile(r" {0,3}(#{1,6})(?![^ \t])")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*\Z")
@@ -53,6 +55,15 @@ def sections(text: str) -> list[Section]:
             found.clear()
         found.append(Section(start, body, SEPARATOR.join(name for _, name in above), level))
     return found
+
+
+def first_heading(text: str) -> str:
+    r"""The first title among the first 65,536 characters of a Markdown text; empty if there is none.
+
+    >>> first_heading("intro\n\n## Lakes ##\n# Seas")
+    'Lakes'
+    """
+    return next((title for *_, title in _headings(text[:_TOP_CHARS]) if title), "")
 
 
 def _headings(text: str) -> Iterator[tuple[int, int, int, str]]:

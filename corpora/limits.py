@@ -31,7 +31,6 @@ class Limits:
     archive_bytes: int = GIB  # what the members of one unpack to, by the bytes that are read
     archive_ratio: int = 100  # unpacked / packed; checked from `RATIO_FROM_BYTES` on
     mail_bytes: int = 64 * MIB  # one message
-    mail_parts: int = 1_000  # of a message; those that hold others a tenth
     office_text_bytes: int = 64 * MIB  # Markdown from the converter
     worker_memory_bytes: int = 2 * GIB  # address space of a process that reads files
     worker_cpu_s: float = 120.0  # its CPU time from one document to the next, and 1 s more for each MiB of the file

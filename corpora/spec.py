@@ -1,4 +1,4 @@
-"""Specs: frozen values that decide what a vector is. They print as text that parses back, and convert to JSON and back.
+"""Specs: frozen values that decide what a vector is. They print as text, and convert to JSON and back.
 
     FilterSpec(name="embedfilter", tau=2)      only what differs from the defaults is printed
 
@@ -21,7 +21,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 def later(default: Any, metavar: str | None = None, about: str = "") -> Any:
-    """As `described`; older specs do not have the field: at its default, it is not part of the fingerprint."""
+    """As `described`, for a field that came later: at its default, it is not part of the fingerprint."""
     return dataclasses.field(default=default, metadata={"later": True, "metavar": metavar, "about": about})
 
 
@@ -89,18 +89,6 @@ class Spec:
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
 
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """The spec that prints as `text`.
-
-        Raises:
-            SpecError: `text` is not of the form `Name(field=value, ...)`, with the position of the fault.
-        """
-        data, end = _parse(cls, text, 0)
-        if text[end:].strip():
-            raise SpecError(f"text after the closing bracket at position {end}: {text[end:]!r}")
-        return cls.from_json(data)
-
     def decisive(self) -> dict[str, Json]:
         """What the fingerprint is of: as `to_json`, less the fields that came later and are at their defaults."""
         found: dict[str, Json] = {}
@@ -151,45 +139,6 @@ def _show(value: object) -> str:
     return str(value) if isinstance(value, Spec) else json.dumps(_to_json(value))
 
 
-def _parse(cls: type[Spec], text: str, start: int) -> tuple[dict[str, object], int]:
-    """The fields of `Name(...)` at `start`, and where it ends. Nested specs are parsed by their own class."""
-    head = f"{cls.__name__}("
-    if not text.startswith(head, start):
-        raise SpecError(f"expected '{head}' at position {start} of {text!r}")
-    at = start + len(head)
-    data: dict[str, object] = {}
-    hints = typing.get_type_hints(cls)
-    while not text.startswith(")", at):
-        equals = text.find("=", at)
-        name = text[at:equals].strip() if equals >= 0 else ""
-        if name not in hints:
-            raise SpecError(f"expected a field of {cls.__name__} at position {at} of {text!r}")
-        nested = [option for option in _options(hints[name]) if text.startswith(f"{option.__name__}(", equals + 1)]
-        value: object
-        if nested:
-            value, at = _parse(nested[0], text, equals + 1)
-        else:
-            try:
-                value, at = json.JSONDecoder().raw_decode(text, equals + 1)
-            except json.JSONDecodeError as fault:
-                raise SpecError(f"no value for {name!r} at position {equals + 1} of {text!r}") from fault
-        data[name] = value
-        if text.startswith(", ", at):
-            at += 2
-        elif not text.startswith(")", at):
-            raise SpecError(f"expected ', ' or ')' at position {at} of {text!r}")
-    return data, at + 1
-
-
-def _options(hint: Any) -> list[type[Spec]]:
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    return [option for option in options if isinstance(option, type) and issubclass(option, Spec)]
-
-
-CHUNKER = "pieces-1"
-"""The chunker of this version: it has another number where it cuts the same text in another way."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChunkSpec(Spec):
     """How documents are cut. Of what is asked for, a field that is not named is the index's own, else the default."""
@@ -197,7 +146,6 @@ class ChunkSpec(Spec):
     size: int | None = 256  # tokens of the encoder's own tokenizer; None: whole documents
     overlap: int = 0  # tokens shared by neighbours, at most; best effort at sentence boundaries
     headings: bool = False  # put the heading path in front of what is encoded
-    chunker: str = later("")  # that the index was begun with; "": semantic-text-splitter, as in version 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -210,11 +158,3 @@ class ChunkSpec(Spec):
                 "give 0 or more, and less than `chunks.size`",
                 where="`chunks.overlap`",
             )
-
-    def to_json(self) -> dict[str, Json]:
-        """All fields; the chunker where it is named, so that the spec of an older index is written as it was."""
-        return {name: value for name, value in super().to_json().items() if name != "chunker" or value}
-
-    def decisive(self) -> dict[str, Json]:
-        """Chunks of all chunkers may be in one index: where a text was cut does not decide what a vector is."""
-        return {name: value for name, value in super().decisive().items() if name != "chunker"}

@@ -3,8 +3,7 @@
     bytes -> Document(name, text, metadata, markdown=True)
 
 Headings become `#` lines, list entries `- ` lines, table rows lines with ` | `, `<pre>` a fenced block; every other
-block is a paragraph. Scripts, styles, navigation, asides and the page's header and footer are dropped, and what
-`html_rules` finds; links and emphasis become plain text.
+block is a paragraph. What `html_rules` finds is dropped; links and emphasis become plain text.
 """
 
 from __future__ import annotations
@@ -17,20 +16,14 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.fields import check_text, from_text
-from ragidx.corpora.readers.html_rules import readable
+from ragidx.corpora.readers.html_rules import readable, walk
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document, Scalar
 
-_DROPPED_TAGS = """
-    script style nav aside noscript template head svg math iframe object canvas audio video button select input textarea
-"""
 _PARAGRAPH_TAGS = """
     address article blockquote body details dialog div dl fieldset figcaption figure footer form header hr main ol p
     section summary table ul
 """
-_DROPPED = frozenset(_DROPPED_TAGS.split())
-_PAGE_FRAME = frozenset({"header", "footer"})  # dropped, except inside the elements below
-_ARTICLE = frozenset({"main", "article", "section"})
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _PARAGRAPHS = frozenset(_PARAGRAPH_TAGS.split())
 _LINES = frozenset({"br", "caption", "dd", "dt", "legend", "li", "optgroup", "option", "tbody", "tfoot", "thead", "tr"})
@@ -74,27 +67,13 @@ def page_text(tree: LexborHTMLParser) -> str:
     """The readable text of a page, as Markdown."""
     if tree.body is None:
         return ""
-    found = readable(tree.body, lambda node: _is_dropped(node, inside_article=True))
-    root = found.root
+    root, dropped = readable(tree.body)
     writer = _Writer()
-    end = root.mem_id  # nodes are compared by it: `==` would write both out as HTML
-    articles = 0
-    node: LexborNode | None = root
-    while node is not None:
-        if node.mem_id not in found.dropped and not _is_dropped(node, inside_article=articles > 0):
-            articles += node.tag in _ARTICLE
+    for node, begins in walk(root, dropped):
+        if begins:
             writer.enter(node)
-            if node.first_child is not None:
-                node = node.first_child
-                continue
-            articles -= node.tag in _ARTICLE
+        else:
             writer.leave(node)
-        while node is not None and node.mem_id != end and node.next is None:
-            node = node.parent
-            if node is not None:
-                articles -= node.tag in _ARTICLE
-                writer.leave(node)
-        node = None if node is None or node.mem_id == end else node.next
     return writer.text()
 
 
@@ -111,13 +90,6 @@ def page_metadata(tree: LexborHTMLParser) -> dict[str, Scalar]:
     if title is not None and (words := _SPACES.sub(" ", title.text()).strip()):
         metadata["title"] = words
     return metadata
-
-
-def _is_dropped(node: LexborNode, *, inside_article: bool) -> bool:
-    tag = node.tag or ""
-    if tag in _DROPPED or (tag in _PAGE_FRAME and not inside_article):
-        return True
-    return node.is_comment_node or (node.is_element_node and "hidden" in node.attributes)
 
 
 class _Writer:

@@ -68,7 +68,6 @@ READERS: dict[str, str] = {
     **dict.fromkeys((".srt", ".vtt"), "packed.subtitles:read_subtitles"),
     ".zip": "packed.archive:read_zip",
     ".tar": "packed.archive:read_tar",
-    ".rtf": "packed.rtf:read_rtf",
     ".tex": "markup:read_tex",
     ".org": "markup:read_org",
     **dict.fromkeys((".adoc", ".asciidoc"), "markup:read_adoc"),
@@ -84,6 +83,8 @@ _PLAIN = frozenset(
         *("markup:read_tex", "markup:read_org", "markup:read_adoc", "packed.subtitles:read_subtitles"),
     }
 )
+
+_PACKED = ("packed.archive:", "packed.mail:")
 
 
 def documents(
@@ -144,13 +145,13 @@ def member_documents(
 
 def said_of_fields(source: Source, options: ReadOptions) -> str:
     """What the user says of the fields of a file, or of any file where it holds others; empty: nothing is about it."""
-    file = SourceFile(source=source, options=options, on_skip=lambda skip: None)
+    file = _unread(source, options)
     place = READERS.get(file.ending, "")
     if place.startswith("records."):
         others = (f"{name}={value}" for name, value in zip(OTHERS, file.fields[3:], strict=True) if value)
         return "\0".join([*map(str, file.fields[:3]), *others]) if any(file.fields) else ""
     said = (options.text_field, options.id_field, options.records, *options.fields.items())
-    return str(said) if place.startswith(("packed.archive:", "packed.mail:")) and any(said) else ""
+    return str(said) if place.startswith(_PACKED) and any(said) else ""
 
 
 def read_file(file: SourceFile, on_read: Callable[[int], None] = lambda n_bytes: None) -> Iterator[Document]:
@@ -170,21 +171,24 @@ def read_file(file: SourceFile, on_read: Callable[[int], None] = lambda n_bytes:
 
 def is_plain(source: Source) -> bool:
     """Whether a file is text that this package reads line by line: its parser can neither crash nor grow."""
-    file = SourceFile(source=source, options=_DEFAULTS, on_skip=lambda skip: None)
+    file = _unread(source, _DEFAULTS)
     place = READERS.get(file.ending, "text:read_unknown")
     return file.packing is None and (file.ending in _added_readers() or place in _PLAIN)
 
 
 def is_streamed(source: Source) -> bool:
     """Whether a file is read record by record, however large it is."""
-    file = SourceFile(source=source, options=_DEFAULTS, on_skip=lambda skip: None)
-    return READERS.get(file.ending) in ("records.jsonl:read_json_lines", "records.delimited:read_csv")
+    place = READERS.get(_unread(source, _DEFAULTS).ending)
+    return place in ("records.jsonl:read_json_lines", "records.delimited:read_csv")
 
 
 def is_packed(source: Source) -> bool:
     """Whether a file holds others."""
-    file = SourceFile(source=source, options=_DEFAULTS, on_skip=lambda skip: None)
-    return READERS.get(file.ending, "").startswith(("packed.archive:", "packed.mail:"))
+    return READERS.get(_unread(source, _DEFAULTS).ending, "").startswith(_PACKED)
+
+
+def _unread(source: Source, options: ReadOptions) -> SourceFile:
+    return SourceFile(source=source, options=options, on_skip=lambda skip: None)
 
 
 def _read(file: SourceFile) -> Iterator[Document]:

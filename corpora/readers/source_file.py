@@ -29,7 +29,6 @@ from ragidx.corpora.sources import Source
 _PACKINGS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
 _SHORT = {".tgz": ".tar.gz", ".tbz2": ".tar.bz2", ".tbz": ".tar.bz2", ".txz": ".tar.xz", ".tzst": ".tar.zst"}
 _BLOCK_BYTES = MIB
-_XZ_BYTES = 256 * MIB  # of memory; what `xz -9` needs is a quarter
 _REASON_CHARS = 300  # a name that a file gives may have any length
 
 
@@ -182,7 +181,7 @@ class _Unpacked(io.RawIOBase):
         self._packing = packing
         self._limits = limits
         self._count = 0
-        self._inner = _Xz(packed) if packing == "xz" else _arrow_stream(packed, packing)
+        self._inner = _stream(packed, packing)
 
     def readable(self) -> bool:
         return True
@@ -190,7 +189,7 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             count = int(self._inner.readinto(buffer))
-        except (OSError, lzma.LZMAError) as fault:
+        except (OSError, EOFError, lzma.LZMAError) as fault:
             raise UnreadableError(f"damaged {self._packing} data: {fault}") from fault
         self._count += count
         if self._count > self._limits.unpacked_bytes:
@@ -199,32 +198,9 @@ class _Unpacked(io.RawIOBase):
         return count
 
 
-def _arrow_stream(packed: IO[bytes], packing: str) -> Any:
+def _stream(packed: IO[bytes], packing: str) -> Any:
+    if packing == "xz":  # which Arrow does not unpack
+        return lzma.LZMAFile(packed)
     import pyarrow as pa
 
     return pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), packing)
-
-
-class _Xz:
-    """Bytes of an .xz, which Arrow does not unpack, in bounded memory."""
-
-    def __init__(self, packed: IO[bytes]) -> None:
-        self._packed = packed
-        self._begin()
-
-    def _begin(self) -> None:
-        self._inner = lzma.LZMADecompressor(memlimit=_XZ_BYTES)
-
-    def readinto(self, buffer: Any) -> int:
-        while True:
-            rest = self._inner.unused_data if self._inner.eof else b""
-            if self._inner.eof:
-                rest = (rest or self._packed.read(_BLOCK_BYTES)).lstrip(b"\0")  # padding between streams
-                if not rest:
-                    return 0
-                self._begin()
-            elif self._inner.needs_input and not (rest := self._packed.read(_BLOCK_BYTES)):
-                raise lzma.LZMAError("truncated")
-            if block := self._inner.decompress(rest, max_length=len(buffer)):
-                buffer[: len(block)] = block
-                return len(block)

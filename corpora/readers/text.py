@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from ragidx.corpora.errors import lone_surrogate, printable
+from ragidx.corpora.headings import first_heading
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import decode, is_binary, marked_encoding
 from ragidx.corpora.readers.fields import check_text, from_text, from_value
@@ -24,18 +25,17 @@ from ragidx.corpora.readers.office.converter import convert
 from ragidx.corpora.readers.source_file import SourceFile, read_all
 from ragidx.corpora.records import Document, Scalar
 
-_TOP_CHARS = 1 << 16  # front matter and the first heading are looked for here
+_TOP_CHARS = 1 << 16  # front matter and field lists are looked for here
 _SNIFFED_BYTES = 1 << 13
 
 _FRONT = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
-_ATX = re.compile(r" {0,3}#{1,6}(?:[ \t]+(.*))?")
-_ATX_CLOSE = re.compile(r"(?:^|[ \t])#+$")
-_SETEXT = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
-_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}")
-_RST_FIELD = re.compile(r":([^\s:][^:\n]{0,99}):(?:[ \t]+(.*))?")
-_RST_PREAMBLE = re.compile(r"\.\.(?:[ \t]|$)")
+_MARKS = r"([!-/:-@\[-`{-~])"
+_RST_BLANK = re.compile(r"(?:\.\.(?:[ \t].*)?\n(?:[ \t].*\n)*|[ \t]*\n)*")  # comments, labels and directives, too
+_RST_FIELDS = re.compile(r"(?::[^\s:][^:\n]{0,99}:(?:[ \t].*)?(?:\n[ \t]+\S.*)*(?:\n|\Z))+")
+_RST_FIELD = re.compile(r"^:([^\s:][^:\n]{0,99}):(.*(?:\n[ \t].*)*)", re.MULTILINE)
+_RST_OVERLINED = re.compile(rf"({_MARKS}\2{{2,}})[ \t]*\n(?P<title>.*\S.*)\n\1[ \t]*(?:\n|\Z)")
+_RST_UNDERLINED = re.compile(rf"(?!{_MARKS}\1{{2,}}[ \t]*\n)(?P<title>\S.*)\n{_MARKS}\3{{2,}}[ \t]*(?:\n|\Z)")
 
 
 def read_text(file: SourceFile) -> Iterator[Document]:
@@ -124,88 +124,30 @@ def front_matter(text: str) -> tuple[dict[str, object], str]:
     return fields, text[found.end() :].lstrip("\n")
 
 
-def first_heading(text: str) -> str:
-    """The first heading of a Markdown text outside fenced code; empty if there is none near the top."""
-    fence = ""
-    above = ""
-    broken = _FRONT.match(text, 0, _TOP_CHARS)  # invalid front matter: its end is not an underline
-    for line in text[broken.end() if broken else 0 : _TOP_CHARS].split("\n"):
-        mark = _FENCE.match(line)
-        if fence:
-            if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
-                fence = ""
-            continue
-        if mark:
-            fence = mark[1]
-        elif heading := _ATX.fullmatch(line):
-            title = _ATX_CLOSE.sub("", (heading[1] or "").strip()).strip()
-            if title:
-                return title
-        elif above.strip() and not above.startswith("    ") and _SETEXT.fullmatch(line):
-            return above.strip()
-        above = line
-    return ""
-
-
 def docinfo(text: str) -> tuple[str, dict[str, str], str]:
     r"""Title, field list and the text without that list, of a reStructuredText document.
 
     >>> docinfo("Pulsars\n=======\n\n:year: 1967\n\nA star.\n")
     ('Pulsars', {'year': '1967'}, 'Pulsars\n=======\n\nA star.\n')
     """
-    lines = text[:_TOP_CHARS].split("\n")
-    at = _after_preamble(lines, 0)
-    fields, first, end = _field_list(lines, at)
-    title, after = _rst_title(lines, _after_preamble(lines, end))
-    if title and not fields:
-        fields, first, end = _field_list(lines, _after_preamble(lines, after))
-    if not fields:
-        return title, {}, text
-    start = sum(len(line) + 1 for line in lines[:first])
-    stop = sum(len(line) + 1 for line in lines[:end])
-    return title, fields, text[:start] + text[stop:].lstrip("\n")
-
-
-def _after_preamble(lines: list[str], at: int) -> int:
-    """The first line from `at` on that is not blank, nor part of a comment, a label or a directive."""
-    while at < len(lines):
-        if _RST_PREAMBLE.match(lines[at]):
-            at += 1
-            while at < len(lines) and lines[at][:1] in (" ", "\t"):
-                at += 1
-        elif lines[at].strip():
-            return at
-        else:
-            at += 1
-    return at
-
-
-def _rst_title(lines: list[str], at: int) -> tuple[str, int]:
-    """The section title that begins at a line, with or without an overline, and the line after it."""
-    here, below, beyond = (lines[i].rstrip() if i < len(lines) else "" for i in (at, at + 1, at + 2))
-    if _ADORNMENT.fullmatch(here) and below and beyond == here:
-        return below.strip(), at + 3
-    if here and not here.startswith(" ") and _ADORNMENT.fullmatch(below) and not _ADORNMENT.fullmatch(here):
-        return here, at + 2
-    return "", at
-
-
-def _field_list(lines: list[str], at: int) -> tuple[dict[str, str], int, int]:
-    """The fields that begin at a line, that line, and the line after them. Indented lines continue a field."""
+    at = _behind_blank(text, 0)
+    found = _RST_FIELDS.match(text, at, _TOP_CHARS)
+    at = _behind_blank(text, found.end()) if found else at
+    title = _RST_OVERLINED.match(text, at, _TOP_CHARS) or _RST_UNDERLINED.match(text, at, _TOP_CHARS)
+    if title and not found:
+        found = _RST_FIELDS.match(text, _behind_blank(text, title.end()), _TOP_CHARS)
+    name = title["title"].strip() if title else ""
+    if not found:
+        return name, {}, text
     fields: dict[str, str] = {}
-    first = at
-    name = ""
-    while at < len(lines):
-        field = _RST_FIELD.fullmatch(lines[at])
-        if field:
-            name = field[1]
-            fields.setdefault(name, (field[2] or "").strip())
-        elif name and lines[at][:1] in (" ", "\t") and lines[at].strip():
-            fields[name] = f"{fields[name]} {lines[at].strip()}".strip()
-        else:
-            break
-        at += 1
-    return fields, first, at
+    for field in _RST_FIELD.finditer(found[0]):
+        fields.setdefault(field[1], " ".join(field[2].split()))
+    return name, fields, text[: found.start()] + text[found.end() :].lstrip("\n")
+
+
+def _behind_blank(text: str, at: int) -> int:
+    found = _RST_BLANK.match(text, at, _TOP_CHARS)
+    return found.end() if found else at
 
 
 class _YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # no stubs

@@ -8,7 +8,6 @@ value is read: its offsets may be wrong. `fields` finds which column is what.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -79,9 +78,8 @@ def _parquet_width(parquet: Any, name: str) -> int | None:
     first = next(parquet.iter_batches(batch_size=_PEEK_ROWS, columns=[name], use_threads=False), None)
     if first is None:
         return None
-    column = _storage(first.column(0))
-    column.validate(full=True)
-    return _usual(_lengths(column)[_valid(column)])
+    first.validate(full=True)
+    return _usual_width(_storage(first.column(0)))
 
 
 def _arrow(path: Path, vector_field: str | None, rows: _Rows) -> Iterator[VectorBatch]:
@@ -104,9 +102,8 @@ class _Rows:
 
     def batches(self, columns: VectorColumns, batch: Any, share: float) -> Iterator[VectorBatch]:
         """The rows of one record batch, in pieces of bounded size."""
-        vectors = _storage(batch.column(columns.vector))
-        vectors.validate(full=True)
-        self._check_width(columns.vector, vectors)
+        batch.validate(full=True)
+        self._check_width(columns.vector, _storage(batch.column(columns.vector)))
         step = batch_rows(self._dim) if self._dim else _PEEK_ROWS
         for start in range(0, batch.num_rows, step):
             piece = batch.slice(start, step)
@@ -122,40 +119,38 @@ class _Rows:
 
     def _check_width(self, name: str, vectors: Any) -> None:
         """A column of another width throughout is an error; single vectors of another width are broken rows."""
-        lengths = _lengths(vectors)[_valid(vectors)]
-        if self._is_checked or not len(lengths):
+        usual = _usual_width(vectors)
+        if self._is_checked or usual is None:
             return
-        usual = _usual(lengths)
-        assert usual is not None
-        if self._dim is None or not (lengths == self._dim).any():
+        if self._dim is None or not pc.any(pc.equal(pc.list_value_length(vectors), self._dim)).as_py():
             check_width(usual, self._dim, f"the column '{name}'", self.file.source.name)
         self._dim = usual if self._dim is None else self._dim
         self._is_checked = True
 
     def _piece(self, columns: VectorColumns, piece: Any, first: int, share: float) -> VectorBatch | None:
-        needed = {columns.id: "id", columns.text: "text", columns.document: "id of the document"}
-        piece, faults, undecoded = _decoded(piece, needed)
+        faults: Faults = {}
         rows = np.arange(first, first + piece.num_rows)
         matrix = _matrix(_storage(piece.column(columns.vector)), self._dim or 1, faults)
         ids = row_ids(self.file, rows, named=self._named) if columns.id is None else _ids(piece.column(columns.id))
         faults |= {row: "the id is missing" for row, name in enumerate(ids) if not name and row not in faults}
-        texts = [""] * len(rows) if columns.text is None else _strings(piece.column(columns.text)).to_pylist()
-        documents = None if columns.document is None else _ids(piece.column(columns.document))
-        for name, row in undecoded:
-            self.file.skip(f"the field '{name}': not UTF-8", f"#{first + row}")
         for row in sorted(faults):
             self.file.skip(faults[row], f"#{first + row}")
-        batch = VectorBatch(
+        texts = [""] * len(rows) if columns.text is None else _strings(piece.column(columns.text)).to_pylist()
+        documents = None if columns.document is None else _ids(piece.column(columns.document))
+        metadata = self._metadata(columns.metadata, piece, first)
+        good = [row for row in range(len(rows)) if row not in faults]
+        if not good:
+            return None
+        return VectorBatch(
             file=self.file.source.name,
-            rows=rows,
-            ids=ids,
-            vectors=matrix,
-            texts=texts,
-            doc_ids=documents and [name or own for name, own in zip(documents, ids, strict=True)],
-            metadata=self._metadata(columns.metadata, piece, first),
+            rows=rows[good],
+            ids=[ids[row] for row in good],
+            vectors=matrix[good] if faults else matrix,
+            texts=[texts[row] for row in good],
+            doc_ids=documents and [documents[row] or ids[row] for row in good],
+            metadata=[metadata[row] for row in good],
             share=share,
         )
-        return _without(batch, faults)
 
     def _metadata(self, names: Sequence[str], piece: Any, first: int) -> list[dict[str, Scalar]]:
         if not names:
@@ -185,112 +180,29 @@ def _storage(column: Any) -> Any:
     return column.storage if isinstance(column.type, pa.BaseExtensionType) else column
 
 
-def _valid(column: Any) -> NDArray[np.bool_]:
-    valid: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
+def _usual_width(vectors: Any) -> int | None:
+    """The most frequent width, the smallest of several; None if there is no vector."""
+    found = pc.mode(pc.list_value_length(vectors))
+    return found[0]["mode"].as_py() if len(found) else None
 
 
-def _lengths(column: Any) -> NDArray[np.int64]:
-    """How many numbers each row has; of rows that are null, anything."""
-    if types.is_fixed_size_list(column.type):
-        return np.full(len(column), column.type.list_size, np.int64)
-    lengths: NDArray[np.int64] = np.diff(column.offsets.to_numpy()).astype(np.int64)
-    return lengths
-
-
-def _usual(lengths: NDArray[np.int64]) -> int | None:
-    """The most frequent length, the smallest of several; None if there are no lengths."""
-    if not len(lengths):
-        return None
-    found, counts = np.unique(lengths, return_counts=True)
-    return int(found[np.argmax(counts)])
-
-
-def _matrix(column: Any, dim: int, faults: Faults) -> NDArray[Any]:
+def _matrix(vectors: Any, dim: int, faults: Faults) -> NDArray[Any]:
     """(rows, dim) of a column of lists, in new memory; broken rows are zero and noted in `faults`."""
-    valid, lengths = _valid(column), _lengths(column)
-    if types.is_fixed_size_list(column.type):
-        starts = (column.offset + np.arange(len(column), dtype=np.int64)) * column.type.list_size
-    else:
-        starts = column.offsets.to_numpy()[:-1].astype(np.int64)
-    whole = valid & (lengths == dim)
-    for row in np.flatnonzero(~whole).tolist():
-        wrong = f"the vector has another width: {lengths[row]:,} numbers, not {dim:,}"
-        faults.setdefault(row, wrong if valid[row] else "the vector is missing")
-    child = column.values
-    if whole.all() and len(starts) and (np.diff(starts) == dim).all():
-        child = child.slice(int(starts[0]), len(starts) * dim)
-        numbers, holes = _numbers(child)
-        matrix = numbers.reshape(len(starts), dim).copy()  # a view would keep the whole record batch in memory
-        gone = None if holes is None else holes.reshape(len(starts), dim)
-    else:
-        numbers, holes = _numbers(child)
-        places = starts[whole][:, None] + np.arange(dim)
-        matrix = np.zeros((len(starts), dim), numbers.dtype)
-        matrix[whole] = numbers[places]
-        gone = None
-        if holes is not None:
-            gone = np.zeros((len(starts), dim), np.bool_)
-            gone[whole] = holes[places]
-    for row in [] if gone is None else np.flatnonzero(gone.any(axis=1)).tolist():
-        faults.setdefault(row, "a number of the vector is missing")
+    widths = pc.list_value_length(vectors).to_pylist()
+    for row, width in enumerate(widths):
+        if width is None:
+            faults[row] = "the vector is missing"
+        elif width != dim:
+            faults[row] = f"the vector has another width: {width:,} numbers, not {dim:,}"
+    whole = np.array([row for row in range(len(widths)) if row not in faults], np.int64)
+    flat = (vectors.take(pa.array(whole)) if faults else vectors).flatten()
+    numbers = flat.to_numpy(zero_copy_only=False)
+    matrix = np.zeros((len(widths), dim), numbers.dtype)
+    matrix[whole] = numbers.reshape(len(whole), dim)
+    if flat.null_count:
+        holes = flat.is_null().to_numpy(zero_copy_only=False).reshape(len(whole), dim).any(axis=1)
+        faults |= dict.fromkeys(whole[holes].tolist(), "a number of the vector is missing")
     return matrix
-
-
-def _numbers(child: Any) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """The numbers of a column of lists, and which are missing; None if none is."""
-    if not child.null_count:
-        return child.to_numpy(zero_copy_only=False), None
-    holes: NDArray[np.bool_] = child.is_null().to_numpy(zero_copy_only=False)
-    return child.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False), holes
-
-
-def _decoded(piece: Any, needed: dict[str | None, str]) -> tuple[Any, Faults, list[tuple[str, int]]]:
-    """The batch with valid UTF-8 strings.
-
-    Args:
-        piece: a record batch as it was read, not validated.
-        needed: the columns that every row needs, and what they are.
-
-    Returns:
-        The batch, null where a string was not UTF-8; the rows broken by that; the (column, row) of all others.
-    """
-    try:
-        piece.validate(full=True)
-    except pa.ArrowInvalid:
-        pass
-    else:
-        return piece, {}, []
-    faults: Faults = {}
-    others: list[tuple[str, int]] = []
-    columns = []
-    for name, column in zip(piece.schema.names, piece.columns, strict=True):
-        try:
-            column.validate(full=True)
-        except pa.ArrowInvalid:
-            if not (types.is_string(column.type) or types.is_large_string(column.type)):
-                raise
-            mended, rows = _utf8(column)
-            columns.append(mended)
-            others += [(name, row) for row in rows if name not in needed]
-            faults |= {row: f"the {needed[name]} is not UTF-8" for row in rows if name in needed}
-        else:
-            columns.append(column)
-    return pa.record_batch(columns, names=piece.schema.names), faults, others
-
-
-def _utf8(column: Any) -> tuple[Any, list[int]]:
-    raw = column.cast(pa.large_binary())
-    raw.validate(full=True)  # its offsets; the bytes may be anything
-    values: list[str | None] = []
-    broken: list[int] = []
-    for row, data in enumerate(raw.to_pylist()):
-        try:
-            values.append(None if data is None else data.decode())
-        except UnicodeDecodeError:
-            values.append(None)
-            broken.append(row)
-    return pa.array(values, pa.large_string()), broken
 
 
 def _strings(column: Any) -> Any:
@@ -305,21 +217,3 @@ def _ids(column: Any) -> list[str]:
     """Ids in Unicode form NFC, as those of documents are; "" if missing."""
     ids: list[str] = pc.utf8_normalize(_strings(column), form="NFC").to_pylist()
     return ids
-
-
-def _without(batch: VectorBatch, faults: Faults) -> VectorBatch | None:
-    """The batch without its broken rows; None if nothing is left."""
-    if not faults:
-        return batch
-    good = [row for row in range(len(batch.rows)) if row not in faults]
-    if not good:
-        return None
-    return dataclasses.replace(
-        batch,
-        rows=batch.rows[good],
-        ids=[batch.ids[row] for row in good],
-        vectors=batch.vectors[good],
-        texts=[batch.texts[row] for row in good],
-        doc_ids=batch.doc_ids and [batch.doc_ids[row] for row in good],
-        metadata=[batch.metadata[row] for row in good],
-    )

@@ -49,25 +49,19 @@ class NpyMatrix:
         """
         count = min(count, self.total - start)
         if self._by_columns:
-            columns = np.empty((self.width, count), self._dtype)
-            for number, column in enumerate(columns):
-                self._fill(column, number * self.total + start)
-            block = columns.T
+            columns = [self._numbers(number * self.total + start, count) for number in range(self.width)]
+            block = np.stack(columns, axis=1)
         else:
-            block = np.empty((count, self.width), self._dtype)
-            self._fill(block, start * self.width)
+            block = self._numbers(start * self.width, count * self.width).reshape(count, self.width)
         return np.ascontiguousarray(block, self._dtype.newbyteorder("="))
 
-    def _fill(self, numbers: NDArray[Any], place: int) -> None:
-        """Read into an array in one piece, from number `place` of the file on."""
+    def _numbers(self, place: int, count: int) -> NDArray[Any]:
+        """(count,) from number `place` of the file on."""
         self._file.seek(self._first + place * self._dtype.itemsize)
-        room = numbers.reshape(-1).view(np.uint8).data
-        done = 0
-        while done < len(room):
-            count = self._file.readinto(room[done:])  # type: ignore[attr-defined]  # of every file that is opened here
-            if not count:
-                raise _damaged("it ends before its last row", self.name)
-            done += count
+        found = np.fromfile(self._file, self._dtype, count)
+        if len(found) < count:
+            raise _damaged("it ends before its last row", self.name)
+        return found
 
 
 @contextmanager

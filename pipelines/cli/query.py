@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -329,21 +328,28 @@ def _answer_file(
     asked: QueryKeywords,
     as_json: bool,
 ) -> None:
-    from ragidx.corpora.evalsets import load_queries, write_run
+    from ragidx.corpora.errors import RagidxError
+    from ragidx.corpora.evalsets import load_queries, run_lines
+    from ragidx.indexer.atomic import write_file, writing
 
     texts = load_queries(queries)
     ranking: TrecKeywords = {name: asked[name] for name in _RANKING}  # type: ignore[assignment,literal-required]
     found = index.rank_documents(
         list(texts.values()), asked["k"], instruction=instruction, where=asked["where"], **ranking
     )
-    answers = list(zip(texts, found, strict=True))
+    text = "".join(run_lines(zip(texts, found, strict=True)))
     if str(run) == "-":
-        with tempfile.TemporaryDirectory(prefix="ragidx-run-") as folder:
-            write_run(Path(folder) / "run", answers)
-            click.echo((Path(folder) / "run").read_text(encoding="utf-8"), nl=False)
+        click.echo(text, nl=False)
         console.note(f"{console.plural(len(texts), 'query', 'queries')} answered")
         return
-    write_run(run, answers)
+    try:
+        if run.exists() and not run.is_file():  # a pipe or a device
+            with writing(run):
+                run.write_text(text, encoding="utf-8")
+        else:
+            write_file(run, text.encode())
+    except RagidxError as fault:  # its hint is about an index
+        raise RagidxError(fault.message, "choose another file with --run", where=str(run)) from fault
     if as_json:
         console.print_json({"queries": len(texts), "run": str(run), "k": asked["k"], "documents": sum(map(len, found))})
     else:

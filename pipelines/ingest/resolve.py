@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragidx.corpora.errors import SpecError
-from ragidx.corpora.spec import CHUNKER, ChunkSpec
+from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.ann.index_types import AUTO, INDEX_TYPES, IndexOptions, check_index_type
 from ragidx.indexer.devices import check_devices, choose_device
 from ragidx.indexer.differences import Difference, differences, mismatch
@@ -205,7 +205,7 @@ def resolve_against(options: BuildOptions, stored: Store | None = None) -> Resol
         raise mismatch([Difference("encoder.model", old_encoder.model, files.name)], old.index_type, where)
     encoder_options = options.encoder if old_encoder is None else continued_options(old_encoder, options.encoder)
     encoder = methods.resolve(files, **encoder_options)
-    old_chunks = ChunkSpec(chunker=CHUNKER) if old is None else old.chunk
+    old_chunks = ChunkSpec() if old is None else old.chunk
     spec = IndexSpec(
         encoder=encoder,
         filter=filter_spec(files, encoder, options.filter, None if old is None else old.filter),

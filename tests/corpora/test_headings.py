@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ragidx.corpora.headings import sections
+from ragidx.corpora.headings import first_heading, sections
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,19 @@ from ragidx.corpora.headings import sections
 )
 def test_headings_are_found_where_commonmark_finds_them(text: str, paths: list[tuple[int, str]]) -> None:
     assert [(section.start, section.path) for section in sections(text)] == paths
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("text\n\n## Deep ##\n# Two", "Deep"),
+        ("A title\nin two\n===\n", "A title in two"),
+        ("#\n# Real", "Real"),
+        ("", ""),
+    ],
+)
+def test_the_first_heading_with_a_title_is_found(text: str, title: str) -> None:
+    assert first_heading(text) == title
 
 
 LINES = [

@@ -1,1 +1,1 @@
-"""PDF and office files, and how a zip file is opened. The readers lean on it."""
+"""PDF and office files. The readers lean on it."""

@@ -1,4 +1,4 @@
-"""PDF by pypdfium2 and office files by markitdown: which library reads which ending, and what of it may be used.
+"""PDF by pypdfium2, RTF by striprtf, other office files by markitdown: which library reads which ending.
 
     path, ending -> Converted
 
@@ -8,6 +8,7 @@ Time and memory are bounded by who runs this: a build reads these files in its w
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import importlib.util
 from pathlib import Path
 
@@ -15,11 +16,17 @@ from ragidx.corpora.errors import check_machine, first_line, install
 from ragidx.corpora.limits import Limits, UnreadableError, shown_bytes
 from ragidx.corpora.readers.office.converted import Converted
 
-ENDINGS = (".pdf", ".docx", ".pptx", ".xlsx", ".epub", ".odt")
-
 _MISSING = f"needs the extra 'docs': {install('docs')}"
 
-_LIBRARIES = {".pdf": "pypdfium2", **dict.fromkeys((".docx", ".pptx", ".xlsx", ".epub"), "markitdown")}
+_MODULES = {
+    ".pdf": ("pdf", "pypdfium2"),
+    ".rtf": ("rtf", "striprtf"),
+    ".odt": ("odf", "zipfile"),
+    **dict.fromkeys((".docx", ".pptx", ".xlsx", ".epub"), ("markitdown_files", "markitdown")),
+}
+"""The module here by ending, and what it needs; imported when a file has the ending."""
+
+ENDINGS = tuple(_MODULES)
 
 
 def convert(path: Path, ending: str, limits: Limits) -> Converted:
@@ -29,10 +36,12 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
         UnreadableError: it is damaged or too large, or its library is not installed.
         MemoryError: it needs more than this process has.
     """
-    if ending in _LIBRARIES and importlib.util.find_spec(_LIBRARIES[ending]) is None:
+    module, library = _MODULES[ending]
+    if importlib.util.find_spec(library) is None:
         raise UnreadableError(_MISSING)
     try:
-        converted = _converted(str(path), ending, limits)
+        converter = importlib.import_module(f"ragidx.corpora.readers.office.{module}")
+        converted: Converted = converter.convert(path, ending, limits)
     except (MemoryError, UnreadableError):
         raise
     except Exception as fault:  # the libraries raise anything
@@ -42,20 +51,6 @@ def convert(path: Path, ending: str, limits: Limits) -> Converted:
     if len(data) > limits.office_text_bytes:
         raise UnreadableError(f"converts to more than {shown_bytes(limits.office_text_bytes)} of text")
     return dataclasses.replace(converted, text=data.decode())
-
-
-def _converted(path: str, ending: str, limits: Limits) -> Converted:
-    if ending == ".pdf":
-        from ragidx.corpora.readers.office import pdf
-
-        return pdf.convert(path, limits.office_text_bytes)
-    if ending == ".odt":
-        from ragidx.corpora.readers.office import odf
-
-        return odf.convert(path)
-    from ragidx.corpora.readers.office import markitdown_files
-
-    return markitdown_files.convert(path, ending)
 
 
 def _reason(fault: Exception) -> str:

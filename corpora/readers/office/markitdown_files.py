@@ -10,13 +10,13 @@ import html
 import itertools
 import re
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from markitdown import StreamInfo
-from markitdown.converters import DocxConverter, EpubConverter, PptxConverter, XlsxConverter
+from markitdown.converters import DocxConverter, EpubConverter, HtmlConverter, PptxConverter, XlsxConverter
 
+from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.converted import Converted
 from ragidx.corpora.records import Place
 
@@ -26,45 +26,40 @@ _SHEET = re.compile(r"^## ", re.MULTILINE)
 _PROPERTIES_BYTES = 1 << 20
 
 
-def convert(path: str, ending: str) -> Converted:
+def convert(path: Path, ending: str, limits: Limits) -> Converted:
     """The text of a file and its places."""
-    return _converter(ending)(path)
+    converter, chapters = _converter(ending)
+    chapters.found.clear()
+    with path.open("rb") as stream:
+        text = converter.convert(stream, StreamInfo(extension=ending)).markdown
+    places = (Place(start, page=number) for start, number in _pages(text, ending, chapters.found))
+    title, author = _properties(path)
+    return Converted(text=text, places=tuple(places), title=title, author=author)
+
+
+class _Chapters(HtmlConverter):
+    """Notes the Markdown of each chapter of a book."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: list[str] = []
+
+    def convert(self, *given: Any, **options: Any) -> Any:
+        """As the library's."""
+        result = super().convert(*given, **options)
+        self.found.append(result.markdown.strip())
+        return result
 
 
 @functools.cache
-def _converter(ending: str) -> Callable[[str], Converted]:
-    """The converter of one ending; markitdown's own choice would also open archives and addresses."""
+def _converter(ending: str) -> tuple[Any, _Chapters]:
+    """The converter of one ending, and where it notes chapters; markitdown's own choice would open addresses, too."""
     converter: Any = _KINDS[ending]()  # type: ignore[no-untyped-call]  # the library is not typed
-    chapters = _noted_chapters(converter) if ending == ".epub" else []
-
-    def convert(path: str) -> Converted:
-        chapters.clear()
-        with Path(path).open("rb") as stream:
-            text = converter.convert(stream, StreamInfo(extension=ending)).markdown
-        places = (Place(start, page=number) for start, number in _pages(text, ending, chapters))
-        title, author = _properties(path)
-        return Converted(text=text, places=tuple(places), title=title, author=author)
-
-    return convert
+    converter._html_converter = chapters = _Chapters()
+    return converter, chapters
 
 
-def _noted_chapters(converter: Any) -> list[str]:
-    """Gets the Markdown of each chapter when a book is converted; where markitdown has another build, of none."""
-    found: list[str] = []
-    inner = getattr(converter, "_html_converter", None)
-    plain: Any = getattr(inner, "convert", None)
-
-    def convert(*given: Any, **options: Any) -> Any:
-        result = plain(*given, **options)
-        found.append(result.markdown.strip())
-        return result
-
-    if plain is not None:
-        inner.convert = convert  # type: ignore[union-attr]  # `plain` is of it
-    return found
-
-
-def _properties(path: str) -> tuple[str, str]:
+def _properties(path: Path) -> tuple[str, str]:
     """Title and author that an office file names; an .epub names them in its package."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if name == "docProps/core.xml" or name.endswith(".opf")]
@@ -83,7 +78,7 @@ def _pages(text: str, ending: str, chapters: list[str]) -> list[tuple[int, int]]
         return [(found.start(), int(found[1])) for found in _SLIDE.finditer(text)]
     if ending == ".xlsx":
         return [(found.start(), number) for number, found in enumerate(_SHEET.finditer(text), start=1)]
-    if not chapters or not text.endswith("\n\n".join(chapters)):
+    if ending != ".epub" or not chapters or not text.endswith("\n\n".join(chapters)):
         return []
     lengths = [len(chapter) + 2 for chapter in chapters]
     starts = itertools.accumulate(lengths[:-1], initial=len(text) + 2 - sum(lengths))

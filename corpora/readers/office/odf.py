@@ -9,9 +9,11 @@ writes, is refused: it can expand without bounds.
 from __future__ import annotations
 
 import zipfile
+from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder, XMLParser
 
+from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.converted import Converted
 
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
@@ -23,7 +25,7 @@ _SKIPPED = {f"{_TEXT}note-citation", f"{_TEXT}tracked-changes", f"{_OFFICE}annot
 _SPACES = {f"{_TEXT}s": " ", f"{_TEXT}tab": "\t", f"{_TEXT}line-break": "\n"}
 
 
-def convert(path: str) -> Converted:
+def convert(path: Path, ending: str, limits: Limits) -> Converted:
     """The text of an .odt."""
     with zipfile.ZipFile(path) as archive:
         if any(member.flag_bits & 1 for member in archive.infolist()):

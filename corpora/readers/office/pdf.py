@@ -11,11 +11,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
+from ragidx.corpora.limits import Limits
 from ragidx.corpora.readers.office.converted import Converted
 from ragidx.corpora.records import Place
 
@@ -29,10 +31,10 @@ _MARKUP = re.compile(r" {0,3}(?:#{1,6}(?=\s|$)|=+\s*$|-+\s*$|```|~~~)")
 _NO_TITLE = re.compile(r"untitled|microsoft (?:word|powerpoint|excel) - |\S+\.(?:doc|docx|pdf|dvi|tex|indd|qxd)$", re.I)
 
 
-def convert(path: str, text_bytes: int) -> Converted:
-    """The text of a PDF and its places. More than `text_bytes` of text: a longer text than that, not the whole."""
+def convert(path: Path, ending: str, limits: Limits) -> Converted:
+    """The text of a PDF and its places. Beyond the limit for text: a longer text than that, not the whole."""
     with pdfium.PdfDocument(path) as document:
-        pages, scanned, damaged = _pages(document, text_bytes)
+        pages, scanned, damaged = _pages(document, limits.office_text_bytes)
         _drop_frames(pages)
         headings = _mark_headings(pages, document)
         found = document.get_metadata_dict(skip_empty=True)

@@ -1,1 +1,1 @@
-"""Files that hold other files, and words in a packed form: archives, mail, subtitles, RTF."""
+"""Files that hold other files, and words with times between them: archives, mail, subtitles."""

@@ -9,16 +9,18 @@ count the bytes that are read, whatever the headers say; a damaged member never 
 from __future__ import annotations
 
 import io
+import lzma
+import struct
 import tarfile
 import unicodedata
 import zipfile
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 from ragidx.corpora.errors import lone_surrogate, printable
-from ragidx.corpora.limits import MIB, RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
-from ragidx.corpora.readers.office.zip_file import FAULTS, damaged, open_zip
+from ragidx.corpora.limits import RATIO_FROM_BYTES, Limits, UnreadableError, shown_bytes
 from ragidx.corpora.readers.registry import member_documents
 from ragidx.corpora.readers.source_file import SourceFile
 from ragidx.corpora.records import Document
@@ -26,14 +28,18 @@ from ragidx.corpora.records import Document
 _REST = ": the rest is skipped"
 _MOST_NAME = 4096
 _SHOWN_CHARS = 100  # of a name that no member is read by
-_HEADER_BYTES = MIB  # of one tar member
-_FAULTS = (*FAULTS, tarfile.TarError)
+_FAULTS = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, EOFError),
+    *(ValueError, LookupError, OverflowError, RecursionError),  # of headers that no program writes
+    *(NotImplementedError, RuntimeError),  # of methods and passwords
+)
+"""What zipfile and tarfile raise of a file."""
 
 
 def read_zip(file: SourceFile) -> Iterator[Document]:
     """The documents of a .zip."""
     _refuse_inside(file)
-    with file.path() as path, open_zip(path) as archive:
+    with file.path() as path, _opened(path) as archive:
         budget, names = _Budget(file.limits, path.stat().st_size), _Names(file)
         for info in archive.infolist():
             reason = _zip_fault(info)
@@ -41,8 +47,8 @@ def read_zip(file: SourceFile) -> Iterator[Document]:
                 continue
             try:
                 member = archive.open(info)
-            except FAULTS as fault:
-                file.skip(damaged(fault), f"/{name}")
+            except _FAULTS as fault:
+                file.skip(_damaged(fault), f"/{name}")
                 continue
             with member, io.BufferedReader(_Counted(member, budget)) as counted:
                 yield from member_documents(file, name, counted, info.file_size)
@@ -57,12 +63,10 @@ def read_tar(file: SourceFile) -> Iterator[Document]:
         budget = _Budget(file.limits, file.source.size)
         counted = _Counted(stream, budget)
         try:
-            with budget.header():
-                archive = tarfile.TarFile.open(fileobj=counted, mode="r|", tarinfo=_Header)
-            with archive:
+            with tarfile.TarFile.open(fileobj=counted, mode="r|", tarinfo=_Header) as archive:
                 yield from _tar_members(file, archive, budget)
         except _FAULTS as fault:
-            raise UnreadableError(f"{damaged(fault)}{_REST}") from fault
+            raise UnreadableError(f"{_damaged(fault)}{_REST}") from fault
 
 
 def member_name(raw: str) -> str:
@@ -86,6 +90,22 @@ def member_name(raw: str) -> str:
     return "/".join(parts)
 
 
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except (*_FAULTS, OSError) as fault:
+        raise UnreadableError(_damaged(fault)) from fault
+
+
+def _damaged(fault: BaseException) -> str:
+    """The reason for skipping what raised a fault of a library."""
+    if isinstance(fault, RecursionError):
+        return "damaged: headers nested too deep"
+    if isinstance(fault, NotImplementedError):
+        return "packed by a method that is not read"
+    return f"damaged: {fault}" if str(fault) else f"damaged: {type(fault).__name__}"
+
+
 def _refuse_inside(file: SourceFile) -> None:
     if file.depth:
         raise UnreadableError("an archive inside another file")
@@ -93,7 +113,7 @@ def _refuse_inside(file: SourceFile) -> None:
 
 def _tar_members(file: SourceFile, archive: tarfile.TarFile, budget: _Budget) -> Iterator[Document]:
     names = _Names(file)
-    for info in _headers(archive, budget):
+    while not budget.reason and (info := archive.next()) is not None:
         reason = "" if info.isreg() and not info.issparse() else "not a regular file"
         if (name := names.take(info.name, reason, is_folder=info.isdir())) is None:
             continue
@@ -101,20 +121,6 @@ def _tar_members(file: SourceFile, archive: tarfile.TarFile, budget: _Budget) ->
         assert member is not None  # of a regular one
         counted = io.BufferedReader(_Counted(member, None))
         yield from member_documents(file, name, counted, info.size)
-
-
-def _headers(archive: tarfile.TarFile, budget: _Budget) -> Iterator[tarfile.TarInfo]:
-    """The headers. What is left of a member is read before the next one, so that headers are bounded on their own."""
-    stream: Any = archive.fileobj
-    while not budget.reason:
-        with budget.header():
-            info = archive.next()
-        if info is None:
-            return
-        yield info
-        while not budget.reason and (left := archive.offset - stream.tell()) > 0:
-            if not stream.read(min(left, MIB)):
-                raise tarfile.ReadError("unexpected end of data")
 
 
 _BROKEN_HEADERS = (
@@ -175,7 +181,6 @@ class _Budget:
         self._limits = limits
         self._packed_bytes = max(1, packed_bytes)
         self._count = 0
-        self._header_end: int | None = None
         self.reason = ""  # why nothing more is read; empty: more may be
 
     def spend(self, count: int) -> None:
@@ -190,18 +195,9 @@ class _Budget:
             self.reason = f"expands to more than {shown_bytes(limits.archive_bytes)}"
         elif self._count > max(RATIO_FROM_BYTES, limits.archive_ratio * self._packed_bytes):
             self.reason = f"expands to more than {limits.archive_ratio} times its size"
-        elif self._header_end is not None and self._count > self._header_end:
-            self.reason = f"a header of more than {shown_bytes(_HEADER_BYTES)}"
         if self.reason:
             self.reason = self.reason.removesuffix(_REST) + _REST
             raise UnreadableError(self.reason)
-
-    @contextmanager
-    def header(self) -> Iterator[None]:
-        """While one header is read."""
-        self._header_end = self._count + _HEADER_BYTES
-        yield
-        self._header_end = None
 
 
 class _Counted(io.RawIOBase):
@@ -222,11 +218,11 @@ class _Counted(io.RawIOBase):
         try:
             block = self._inner.read(len(buffer))
         except _FAULTS as fault:
-            raise UnreadableError(damaged(fault)) from fault
+            raise UnreadableError(_damaged(fault)) from fault
         except OSError as fault:
             if fault.errno is not None:
                 raise
-            raise UnreadableError(damaged(fault)) from fault  # bz2's
+            raise UnreadableError(_damaged(fault)) from fault  # bz2's
         self._count += len(block)
         if self._budget is not None:
             self._budget.spend(len(block))

@@ -14,7 +14,6 @@ import dataclasses
 import hashlib
 import itertools
 import unicodedata
-from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -132,7 +131,7 @@ class _Reader:
 
     def __init__(self, file: SourceFile, to_scalar: ToScalar, layout: Layout) -> None:
         self._file, self._to_scalar, self._layout = file, to_scalar, layout
-        self._seen = SeenIds()
+        self._seen: set[bytes] = set()  # digests of 8 bytes
         self._messages: dict[str, str] = {}  # the first record's serves all, so that skips can be counted
         self._first: Mapping[str, object] | None = None
         self._unseen: dict[str, str] = {}  # paths that the user names and no record has had, and their settings
@@ -167,12 +166,12 @@ class _Reader:
             check_text(text)
         field, value = self._id(fields)
         record_id = str(record.number) if field is None else _id(value, field)
-        if not self._seen.add(record_id):
+        if not self._is_new(record_id):
             if field is None or field != self._layout.id:
                 raise UnreadableError(f"its id was seen before in this file: '{record_id}'")
             file.skip(f"its id was seen before in this file, and has its number now: '{record_id}'", record.at)
             record_id = f"{record_id}~{record.number}"
-            self._seen.add(record_id)
+            self._is_new(record_id)
         leave = {*paths, *(path.partition("[]")[0] for path in paths)}
         metadata = self._metadata(record, leave if field == self._layout.id else {field, *leave})
         title = metadata.get("title")
@@ -181,6 +180,12 @@ class _Reader:
         # The bare id of a BEIR document names no file whose line this could be.
         parts = () if record.line is None or file.source.beir else (Place(0, line=record.line),)
         return Document(file.doc_id(record_id), text, metadata, heading=self._title(fields), parts=parts)
+
+    def _is_new(self, record_id: str) -> bool:
+        """Whether no record before has the id. Two of ten million ids share a digest in one file of 300,000."""
+        n_before = len(self._seen)
+        self._seen.add(hashlib.blake2b(record_id.encode(), digest_size=8).digest())
+        return len(self._seen) > n_before
 
     def _text_paths(self, fields: Mapping[str, object]) -> tuple[str, ...]:
         if self._layout.text is not None:
@@ -293,38 +298,3 @@ def _missing(field: str, names: Iterable[str], option: str) -> str:
     shown = ", ".join(f"'{name}'" for name in found[:_SHOWN_FIELDS]) or "no field"
     more = f" and {len(found) - _SHOWN_FIELDS} more" if len(found) > _SHOWN_FIELDS else ""
     return f"the field '{field}' is missing (found: {shown}{more}); say which one to read with {option}"
-
-
-class SeenIds:
-    """The ids of one file, by 64-bit hash in an open table: some 16 bytes an id, where a set of texts takes 100.
-
-    Two of ten million different ids share a hash in one file of 300,000.
-    """
-
-    def __init__(self) -> None:
-        self._slots = array("Q", bytes(8 * 1024))
-        self._count = 0
-
-    def add(self, name: str) -> bool:
-        """Whether the id is new."""
-        if 3 * self._count >= 2 * len(self._slots):
-            old = self._slots
-            self._slots = array("Q", bytes(16 * len(old)))
-            for key in old:
-                if key:
-                    self._put(key)
-        key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") or 1
-        new = self._put(key)
-        self._count += new
-        return new
-
-    def _put(self, key: int) -> bool:
-        slots = self._slots
-        mask = len(slots) - 1
-        at = key & mask
-        while slots[at]:
-            if slots[at] == key:
-                return False
-            at = (at + 1) & mask
-        slots[at] = key
-        return True

@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ragidx.corpora.headings import first_heading
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.fields import check_text
 from ragidx.corpora.readers.source_file import SourceFile
-from ragidx.corpora.readers.text import first_heading
 from ragidx.corpora.records import Document, Place, Scalar
 
 _OUTPUT_CHARS = 2000

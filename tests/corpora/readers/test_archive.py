@@ -6,7 +6,6 @@ import bz2
 import gzip
 import io
 import lzma
-import struct
 import tarfile
 import zipfile
 from collections.abc import Mapping
@@ -212,18 +211,6 @@ def test_a_zip_that_lies_about_a_size_is_bounded_by_what_it_gives(read_bytes: Re
     assert found.reasons[0][0] == "x.zip/a.txt"
 
 
-def test_a_header_of_a_tar_is_bounded(read_bytes: ReadBytes) -> None:
-    info = tarfile.TarInfo("a.txt")
-    info.pax_headers = {"comment": "x" * 8 * MIB}
-    sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        archive.addfile(info)
-
-    found = read_bytes("x.tar", sink.getvalue())
-
-    assert found.reasons == [("x.tar", "a header of more than 1 MiB: the rest is skipped")]
-
-
 def test_a_chain_of_headers_ends_in_a_report(read_bytes: ReadBytes) -> None:
     header = tarfile.TarInfo("long")
     header.type, header.size = tarfile.GNUTYPE_LONGNAME, 1
@@ -269,17 +256,6 @@ def test_members_that_are_packed_or_need_a_path_are_read_as_files_are(read_bytes
             (f"{name}/c.parquet#k", "Vostok."),
         ]
         assert [place.page for place in found.documents[0].places] == [1, 2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["x.zip"])
-def test_a_directory_of_a_zip_is_bounded(read_bytes: ReadBytes, name: str) -> None:
-    size = 17 * MIB
-    end = b"PK\x05\x06" + bytes(4) + struct.pack("<HHIIH", 9, 9, size, 0, 0)
-
-    found = read_bytes(name, bytes(size) + end)
-
-    assert found.reasons == [(name, "a directory of more than 16 MiB")]
 
 
 def test_a_name_that_is_not_utf_8_is_reported(read_bytes: ReadBytes) -> None:

@@ -116,6 +116,21 @@ def test_a_thousand_rows_in_one_batch_are_read_in_order(read_bytes: ReadBytes, n
     assert found.ids[-1] == f"{name}#1000"
 
 
+def test_views_of_strings_are_strings_at_any_depth(tmp_path: Path) -> None:
+    view = pa.string_view()
+    kinds = {"text": view, "tags": pa.list_(view), "place": pa.struct([("name", view)])}
+    row = {"text": "Baikal is deep.", "tags": ["ice"], "place": {"name": "Siberia"}}
+    table = pa.Table.from_pylist([row], pa.schema(list(kinds.items())))
+    feather.write_feather(table, tmp_path / "a.arrow", compression="uncompressed")
+    pq.write_table(table.select(["text"]), tmp_path / "b.parquet")
+
+    found = reading(tmp_path)
+
+    assert found.reasons == []
+    assert found.texts == ["Baikal is deep."] * 2
+    assert found.documents[0].metadata == {"tags": ["ice"], "place.name": "Siberia"}
+
+
 def test_a_date_that_python_has_no_room_for_is_told(read_bytes: ReadBytes) -> None:
     table = pa.table({"text": ["a", "b"], "day": pa.array([10**7, 0], pa.date32())})
 

@@ -59,11 +59,6 @@ Baikal is deep.
 == not a heading
 ----
 """
-RTF = (
-    rb"{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0 Arial;}}{\info{\title Lakes}{\author Ada Byron}}"
-    rb"\pard\b Baikal\b0  is 1642\'a0m deep \u8212? \u-10179?\u-8704?{\*\generator x}.\par {\pict\bin4 }}}}}"
-    rb"Tanganyika\line is {\i long}\'e4h \{x\}.\par}"
-)
 
 
 def lines_of(document: Document) -> list[tuple[int | None, str]]:
@@ -119,26 +114,6 @@ def test_asciidoc_headings_and_listings_become_markdown(read_bytes: ReadBytes) -
         (12, "== not a heading"),
         (13, "```"),
     ]
-
-
-def test_rtf_gives_its_words_title_and_author(read_bytes: ReadBytes) -> None:
-    (document,) = read_bytes("a.rtf", RTF).documents
-
-    assert document.text == "Baikal is 1642\u00a0m deep \u2014 \U0001f600.\n\nTanganyika\nis longäh {x}."
-    assert document.metadata == {"title": "Lakes", "author": "Ada Byron"}
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"plain", "not an RTF file"),
-        (b"{\\rtf1 " + b"{" * 20_000, "nested too deep"),
-        (b"{\\rtf1\\bin9999999999 x}", "empty text"),
-        (b"{\\rtf1\\", "empty text"),
-    ],
-)
-def test_a_broken_rtf_is_skipped(read_bytes: ReadBytes, data: bytes, reason: str) -> None:
-    assert read_bytes("a.rtf", data).reasons == [("a.rtf", reason)]
 
 
 OFFICE = "urn:oasis:names:tc:opendocument:xmlns"

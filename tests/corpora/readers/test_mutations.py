@@ -17,8 +17,9 @@ from ragidx.corpora.readers.registry import Limits, ReadOptions
 from ..conftest import reading
 from .test_archive import FILES, tarred, zipped
 from .test_mail import message
-from .test_markup import ADOC, CONTENT, ORG, RTF, TEX, odt
+from .test_markup import ADOC, CONTENT, ORG, TEX, odt
 from .test_notebook import code, markdown, notebook
+from .test_office import RTF
 from .test_pdf import pdf
 from .test_subtitles import SRT, VTT
 

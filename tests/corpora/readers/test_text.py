@@ -12,7 +12,7 @@ import ragidx.corpora
 from ragidx.corpora.readers.decoding import decode
 from ragidx.corpora.readers.html_page import page_text, parsed
 from ragidx.corpora.readers.registry import Limits, ReadOptions, SourceFile, read_file
-from ragidx.corpora.readers.text import docinfo, first_heading, front_matter
+from ragidx.corpora.readers.text import docinfo, front_matter
 from ragidx.corpora.sources import sources
 
 from ..conftest import ReadBytes, Reading, reading
@@ -179,23 +179,6 @@ def test_front_matter_becomes_metadata_and_leaves_the_text(read_bytes: ReadBytes
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [
-        ("# One\n\n# Two\n", "One"),
-        ("text\n\n## Deep ##\n", "Deep"),
-        ("A title\nin two\n===\n", "in two"),
-        ("```\n# code\n```\n# Real\n", "Real"),
-        ("~~~~\n~~~\n# code\n~~~~~\n# Real\n", "Real"),
-        ("#no heading\n    # code? no: counted by its mark alone\n", ""),
-        ("---\nnot: [valid\n---\n# Below\n", "Below"),
-        ("", ""),
-    ],
-)
-def test_the_first_heading_is_the_title(text: str, title: str) -> None:
-    assert first_heading(text) == title
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
@@ -254,7 +237,6 @@ def test_front_matter_that_cannot_be_kept_is_reported(read_bytes: ReadBytes) -> 
 @given(st.text(st.sampled_from("-\n:a# [&*!'\"=`"), max_size=60))
 def test_no_front_matter_breaks_the_reader(text: str) -> None:
     fields, body = front_matter("---\n" + text)
-    first_heading(text)
 
     assert body == "---\n" + text if not fields else text.endswith(body)
 

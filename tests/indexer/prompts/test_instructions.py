@@ -50,7 +50,7 @@ def test_every_task_has_sentences_that_a_template_and_a_spec_take() -> None:
         for sentence in sentences:
             assert sentence.strip() == sentence != "", name
             assert not {"{", "}", "\n"} & set(sentence), name
-            assert EncoderSpec.parse(str(EncoderSpec(instruction=sentence))).instruction == sentence
+            assert EncoderSpec(instruction=sentence).instruction == sentence
 
 
 def test_no_two_tasks_differ_in_case_and_punctuation_alone() -> None:

@@ -208,12 +208,23 @@ def test_output_that_cannot_be_written_is_an_error() -> None:
 
 
 @pytest.mark.usefixtures("index")
+def test_a_run_into_a_pipe_leaves_it_a_pipe(run: Run, folder: Path) -> None:
+    (folder / "q.jsonl").write_text('{"_id": "1", "text": "bees"}\n')
+    os.mkfifo(folder / "pipe")
+    reading = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+
+    assert run("query", "--queries", "q.jsonl", "--run", "pipe").status == 0
+    assert os.read(reading, 5) == b"1 Q0 "
+    assert (folder / "pipe").is_fifo()
+    os.close(reading)
+
+
+@pytest.mark.usefixtures("index")
 def test_a_run_that_cannot_be_written_is_an_error(run: Run, folder: Path) -> None:
     (folder / "q.jsonl").write_text('{"_id": "1", "text": "bees"}\n')
 
     assert run("query", "--queries", "q.jsonl", "--run", "nowhere/run.trec") == (
         2,
         "",
-        "Error: nowhere/run.trec: the run cannot be written: No such file or directory\n"
-        "  hint: choose another place, or free space\n",
+        "Error: nowhere/run.trec: cannot write: No such file or directory\n  hint: choose another file with --run\n",
     )

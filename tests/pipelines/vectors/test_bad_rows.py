@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,24 +64,12 @@ def test_ids_that_are_missing_or_repeated_are_left_out(write: Callable[..., Path
     assert report.skipped_places["the id was seen before"] == ["vectors.parquet#3: 'a'", "vectors.parquet#5: 'b'"]
 
 
-def _undecodable(values: Sequence[bytes]) -> pa.Array:
-    offsets = np.cumsum([0, *map(len, values)]).astype("<i4")
-    return pa.StringArray.from_buffers(len(values), pa.py_buffer(offsets.tobytes()), pa.py_buffer(b"".join(values)))
+def test_text_that_is_not_utf8_is_damage(write: Callable[..., Path], tmp_path: Path) -> None:
+    offsets, data = np.array([0, 4, 8, 12], "<i4"), b"goodcaf\xe9good"
+    bad = pa.StringArray.from_buffers(3, pa.py_buffer(offsets.tobytes()), pa.py_buffer(data))
 
-
-def test_text_that_is_not_utf8_is_left_out_with_its_row(write: Callable[..., Path], tmp_path: Path) -> None:
-    bad = _undecodable([b"good", b"caf\xe9", "\ud800".encode("utf-8", "surrogatepass")])
-    good = pa.array(["a", "b", "c"])
-
-    for column, reason in (("text", "the text is not UTF-8"), ("id", "the id is not UTF-8")):
-        report = build_vectors(write(table_of(AXES[:3], **{"id": good, column: bad})), tmp_path / column)
-        assert report.skipped == {reason: 2}
-        assert report.skipped_places == {reason: ["vectors.parquet#1", "vectors.parquet#2"]}
-        assert report.n_chunks == 1
-    report = build_vectors(write(table_of(AXES[:3], id=good, note=bad)), tmp_path / "note")
-
-    assert report.skipped == {"the field 'note'": 2}
-    assert [row[2] for row in content_of(tmp_path / "note").values()] == [{"note": "good"}, {}, {}]
+    with pytest.raises(CorpusError, match=r"vectors\.parquet: damaged Parquet data: .*Invalid UTF8"):
+        build_vectors(write(table_of(AXES[:3], text=bad)), tmp_path / "index")
 
 
 @pytest.mark.parametrize(
