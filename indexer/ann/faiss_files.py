@@ -31,9 +31,6 @@ from ragidx.indexer.damage import damaged
 
 Halves: TypeAlias = NDArray[np.float16]
 
-VECTORS = "vectors.faiss"
-ANN = "ann.faiss"
-
 PACKAGES = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu11", "faiss-gpu-cu12")
 
 _QUANTIZER = struct.Struct("<iifQQQQ")  # type, two unused, dim, bytes a row, trained floats, bytes of all rows

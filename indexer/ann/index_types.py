@@ -161,6 +161,23 @@ class Effort:
         return Effort(math.ceil(self.beam * wider), math.ceil(self.lists * math.sqrt(wider)), self.factor)
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The index of a segment, and what tuning found.
+
+    Attributes:
+        recipe: of the index.
+        effort: the least that reaches the target recall.
+        recall: ann_recall@10 at this effort.
+        sample: how many sample queries.
+    """
+
+    recipe: Recipe
+    effort: Effort
+    recall: float
+    sample: int
+
+
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{suffix}": base ** (power + 1)
     for power, letter in enumerate("kmgt")

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import IndexFormatError, check_machine, first_line
 from ragidx.indexer.arrays import numbers_of
 from ragidx.indexer.damage import damaged
-from ragidx.indexer.store.manifest import Manifest, deletions_path, read_regular
+from ragidx.indexer.store.files import deletions_path
+from ragidx.indexer.store.manifest import Manifest, read_regular
 from ragidx.indexer.store.rows import true_places
 
 Masks: TypeAlias = list[NDArray[np.bool_] | None]

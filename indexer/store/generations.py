@@ -19,18 +19,8 @@ from ragidx.corpora.errors import IndexFormatError, MachineError, check_machine
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.damage import PUT_BACK, check_name, damaged
 from ragidx.indexer.store.batches import BatchCache
-from ragidx.indexer.store.manifest import (
-    KEPT,
-    LOCK,
-    MANIFEST,
-    SEGMENTS,
-    Manifest,
-    NewerFormatError,
-    UnavailableError,
-    files_of,
-    numbered_path,
-    read_manifest,
-)
+from ragidx.indexer.store.files import LOCK, MANIFEST, SEGMENTS, numbered_path
+from ragidx.indexer.store.manifest import KEPT, Manifest, NewerFormatError, UnavailableError, files_of, read_manifest
 from ragidx.indexer.store.segment import Segment
 
 HASHED_AT_OPEN = 64 << 20

@@ -17,7 +17,7 @@ from pathlib import Path
 from ragidx.corpora.errors import BusyError
 from ragidx.indexer import atomic
 from ragidx.indexer.damage import check_name
-from ragidx.indexer.store.manifest import LOCK
+from ragidx.indexer.store.files import LOCK
 
 _POLL_S = 0.02  # between looks at a lock that is held
 

@@ -25,16 +25,7 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import IndexFormatError, check_machine, first_line
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.faiss_files import (
-    ANN,
-    HEADER_BYTES,
-    VECTORS,
-    Halves,
-    check_ann,
-    codes_of,
-    map_ann,
-    map_vectors,
-)
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, check_ann, codes_of, map_ann, map_vectors
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments
 from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, open_prefixes, prefix_files
@@ -43,7 +34,8 @@ from ragidx.indexer.damage import damaged
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.store import rows as columns_of
 from ragidx.indexer.store.batches import BatchCache
-from ragidx.indexer.store.entries import CHUNKS, SegmentEntry, stored_width
+from ragidx.indexer.store.entries import SegmentEntry
+from ragidx.indexer.store.files import ANN, CHUNKS, VECTORS
 from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, Row, Schema
 
 if TYPE_CHECKING:
@@ -73,7 +65,7 @@ class Segment:
         self.entry = entry
         self._cache, self._token = cache or BatchCache(), object()
         self.dim = dim
-        self._width = stored_width(entry, dim)
+        self._width = padded(dim)
         self.schema = schema
         self._moved: DeviceVectors | DeviceLists | None = None
         self._narrow: dict[int, Prefixes] = {}

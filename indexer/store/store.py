@@ -27,8 +27,9 @@ from ragidx.indexer.arrays import Bools, Floats, Ints, grouped
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.store.deletions import Masks, read_deletions
+from ragidx.indexer.store.files import blob_path
 from ragidx.indexer.store.generations import check_files, committed, segments_of, with_way_back
-from ragidx.indexer.store.manifest import Manifest, blob_path
+from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import Row, places_of
 from ragidx.indexer.store.scores import LexicalPart, spread_of_cosines
 from ragidx.indexer.store.segment import Segment

@@ -7,22 +7,15 @@ from pathlib import Path
 import numpy as np
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
-from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.moments import spread_of
 from ragidx.indexer.ann.prefixes import is_whole, prefix_files
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.deletions import read_deletions
+from ragidx.indexer.store.files import MANIFEST, SEGMENTS, VECTORS, numbered_path
 from ragidx.indexer.store.generations import UNTOUCHED, check_file, earlier, read_numbered, segments_of
 from ragidx.indexer.store.lookup import checked_document
-from ragidx.indexer.store.manifest import (
-    MANIFEST,
-    SEGMENTS,
-    Manifest,
-    files_of,
-    numbered_path,
-    read_manifest,
-)
+from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.store.rows import NORM_TOLERANCE
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment
 

@@ -13,17 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
-from ragidx.indexer.ann.faiss_files import VECTORS
-from ragidx.indexer.ann.index_types import AUTO, MIN_ROWS, IndexOptions
+from ragidx.indexer.ann.index_types import AUTO, MIN_ROWS, IndexOptions, padded
 from ragidx.indexer.ann.tuning import exact_answers, tune
-from ragidx.indexer.store.entries import AnnEntry, SegmentEntry, stored_width
+from ragidx.indexer.store.entries import SegmentEntry
+from ragidx.indexer.store.files import SEGMENTS, VECTORS
 from ragidx.indexer.store.generations import check_files, with_way_back
-from ragidx.indexer.store.manifest import (
-    SEGMENTS,
-    Manifest,
-    NewerFormatError,
-    read_manifest,
-)
+from ragidx.indexer.store.manifest import Manifest, NewerFormatError, read_manifest
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.writing.merging import memory_bytes
 from ragidx.indexer.writing.vacuum import highest_generation
@@ -109,14 +104,13 @@ def _tuned(folder: Path, entry: SegmentEntry, dim: int, options: IndexOptions) -
     recipe, target = entry.ann.recipe, options.target_recall
     if target == 1 and options.index_type == AUTO:  # as in a new index: a sample cannot show that nothing is missed
         raise _too_rough(f"a recall of 1 compares every vector, and {recipe} was made of them", folder, options)
-    files, width = folder / SEGMENTS / entry.id, stored_width(entry, dim)
-    segment = Segment(files, entry, dim, {})
-    truth = exact_answers(files / VECTORS, width, entry.rows, in_lists=recipe.lists is not None)
+    segment = Segment(folder / SEGMENTS / entry.id, entry, dim, {})
+    truth = exact_answers(segment.folder / VECTORS, padded(dim), entry.rows, in_lists=recipe.lists is not None)
     found = tune(segment.ann_index, recipe, truth, segment.exact_index, target)
     if found.recall < target:
         reached = f"the index {recipe} reaches a recall of {found.recall:.3f}, not the {target:g} asked for"
         raise _too_rough(reached, folder, options)
-    return dataclasses.replace(entry, ann=AnnEntry(recipe, found.effort, found.recall, found.sample))
+    return dataclasses.replace(entry, ann=found)
 
 
 def _too_rough(message: str, folder: Path, options: IndexOptions) -> SpecError:

@@ -18,16 +18,8 @@ from ragidx.indexer import atomic
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.store.deletions import SCHEMA, Masks
 from ragidx.indexer.store.entries import SegmentEntry
-from ragidx.indexer.store.manifest import (
-    MANIFEST,
-    Manifest,
-    blob_path,
-    deletions_path,
-    file_entry,
-    manifest_bytes,
-    numbered_path,
-    parse_manifest,
-)
+from ragidx.indexer.store.files import MANIFEST, blob_path, deletions_path, numbered_path
+from ragidx.indexer.store.manifest import Manifest, file_entry, manifest_bytes, parse_manifest
 
 log = logging.getLogger("ragidx.indexer")
 

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.faiss_files import ANN, VECTORS, Halves
+from ragidx.indexer.ann.faiss_files import Halves
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.lexical.spec import LexicalSpec, decided
 from ragidx.indexer.store.entries import SegmentEntry
-from ragidx.indexer.store.manifest import SEGMENTS, segment_id
+from ragidx.indexer.store.files import ANN, SEGMENTS, VECTORS, segment_id
 from ragidx.indexer.store.rows import COLUMNS, META, Schema, places_of
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.writing.lexical_files import MakePieces, lexical_entry, sample_texts

@@ -26,17 +26,10 @@ from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.lexical.spec import LexicalSpec
+from ragidx.indexer.store.files import JOURNAL, LOCK, MANIFEST, PARTS
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.lock import Lock, now
-from ragidx.indexer.store.manifest import (
-    JOURNAL,
-    LOCK,
-    MANIFEST,
-    PARTS,
-    Manifest,
-    files_of,
-    read_manifest,
-)
+from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
 from ragidx.indexer.writing.history import ROLLED_BACK

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, RagidxError
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.faiss_files import ANN, HEADER_BYTES, VECTORS, Halves, vectors_header, write
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, vectors_header, write
 from ragidx.indexer.ann.index_types import IndexOptions, padded
 from ragidx.indexer.ann.tuning import OnStage, choose
 from ragidx.indexer.atomic import FileEntry, NewFile
 from ragidx.indexer.store import rows
-from ragidx.indexer.store.entries import CHUNKS, AnnEntry, SegmentEntry
+from ragidx.indexer.store.entries import SegmentEntry
+from ragidx.indexer.store.files import ANN, CHUNKS, VECTORS
 from ragidx.indexer.store.rows import COLUMNS, KINDS, META, NORM_TOLERANCE, Row, Schema
 from ragidx.indexer.store.segment import BATCH_ROWS
 
@@ -220,8 +221,7 @@ def derive(
     index, measured = made
     with atomic.create(folder / ANN) as file:
         write(index, file.write)
-    found = AnnEntry(measured.recipe, measured.effort, measured.recall, measured.sample)
-    return SegmentEntry(entry.id, entry.rows, {**entry.files, ANN: file.entry}, found)
+    return SegmentEntry(entry.id, entry.rows, {**entry.files, ANN: file.entry}, measured)
 
 
 def _closed(file: NewFile) -> FileEntry:

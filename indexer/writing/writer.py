@@ -37,19 +37,11 @@ from ragidx.indexer.lexical.spec import OFF, decided
 from ragidx.indexer.lexical.stemming import check_stemmer
 from ragidx.indexer.store.deletions import Masks, read_deletions
 from ragidx.indexer.store.entries import SegmentEntry
+from ragidx.indexer.store.files import JOURNAL, SEGMENTS, is_file_name, segment_id
 from ragidx.indexer.store.generations import segments_of
 from ragidx.indexer.store.lock import Lock, now
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
-from ragidx.indexer.store.manifest import (
-    JOURNAL,
-    MAX_DIM,
-    SEGMENTS,
-    Manifest,
-    file_entry,
-    is_file_name,
-    is_fingerprint,
-    segment_id,
-)
+from ragidx.indexer.store.manifest import MAX_DIM, Manifest, file_entry, is_fingerprint
 from ragidx.indexer.store.rows import Row, union
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.store import Store

@@ -25,7 +25,7 @@ from ragidx.indexer.ann.index_types import FLAT, INDEX_TYPES, IndexOptions, Reci
 from ragidx.indexer.ann.moments import Moments, wants_moments
 from ragidx.indexer.ann.tuning import fitting
 from ragidx.indexer.lexical.spec import decided
-from ragidx.indexer.store.entries import CHUNKS
+from ragidx.indexer.store.files import CHUNKS
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment

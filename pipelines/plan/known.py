@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragidx.corpora.errors import RagidxError
+from ragidx.indexer.store.files import JOURNAL
 from ragidx.indexer.store.lookup import Documents, documents_of, vectors_of
-from ragidx.indexer.store.manifest import JOURNAL
 from ragidx.indexer.writing.journal import Journal
 from ragidx.pipelines.ingest.resolve import Resolved
 from ragidx.pipelines.ingest.workers.chunks import Item

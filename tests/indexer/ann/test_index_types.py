@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann import index_types
-from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.index_types import (
     INDEX_TYPES,
     Effort,
@@ -24,6 +23,7 @@ from ragidx.indexer.ann.index_types import (
     product_codes,
     train_rows,
 )
+from ragidx.indexer.store.files import VECTORS
 
 from ...raising import message_of
 

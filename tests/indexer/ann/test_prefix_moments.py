@@ -12,10 +12,11 @@ from fault_operations import small_indexes
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.faiss_files import HEADER_BYTES, VECTORS
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES
 from ragidx.indexer.ann.moments import Moments
 from ragidx.indexer.ann.prefixes import Prefix, is_whole, open_prefixes
 from ragidx.indexer.arrays import Floats
+from ragidx.indexer.store.files import VECTORS
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import QueryError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.ann import prefixes
-from ragidx.indexer.ann.faiss_files import HEADER_BYTES, VECTORS, map_vectors
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, map_vectors
 from ragidx.indexer.ann.prefixes import Prefix, check_width, is_whole, open_prefixes, shortened
+from ragidx.indexer.store.files import VECTORS
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify, verify_committed, verify_kept
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.faiss_files import VECTORS, exact_index
+from ragidx.indexer.ann.faiss_files import exact_index
 from ragidx.indexer.ann.index_types import Effort, Recipe
+from ragidx.indexer.store.files import VECTORS
 
 ROWS, DIM = 300, 8
 GRAPH = Recipe.parse("HNSW16")

@@ -117,21 +117,23 @@ def change_manifest(index: Path, change: Callable[[dict[str, Any]], object]) -> 
     [
         (
             lambda data: data["segments"][0]["files"].pop(Path(FIRST).name),
-            "segment 00000001-0000: files: it has postings, or none, against the field 'lexical'",
+            "segment 00000001-0000: it has postings, or none, against the field 'lexical'",
         ),
         (
             lambda data: data.update(lexical=None),
-            "segment 00000001-0000: files: it has postings, or none, against the field 'lexical'",
+            "segment 00000001-0000: it has postings, or none, against the field 'lexical'",
         ),
         (
             lambda data: data["segments"][0]["files"].update(
                 {"lexical-00000009.arrow": data["segments"][0]["files"][Path(FIRST).name]}
             ),
-            "segment 00000001-0000: files: two are of one kind",
+            "segment 00000001-0000: 'lexical-00000009.arrow' is unknown",
         ),
         (
-            lambda data: data["segments"][0]["files"].update({"lexical-../x.arrow": {}}),
-            "segment 00000001-0000: files: 'lexical-../x.arrow' is unknown",
+            lambda data: data["segments"][0]["files"].update(
+                {"lexical-../x.arrow": data["segments"][0]["files"][Path(FIRST).name]}
+            ),
+            "segment 00000001-0000: 'lexical-../x.arrow' is unknown",
         ),
         (lambda data: data["lexical"].update(stemmer="../x"), "lexical.stemmer: '../x' is not allowed there"),
         (
