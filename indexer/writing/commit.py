@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from ragidx.indexer import atomic
+from ragidx.indexer.arrays import Bools
 from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.store.deletions import SCHEMA, Masks
+from ragidx.indexer.store.deletions import SCHEMA
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import MANIFEST, blob_path, deletions_path, numbered_path
 from ragidx.indexer.store.manifest import Manifest, file_entry, manifest_bytes, parse_manifest
@@ -45,9 +46,11 @@ def write_blobs(
     return entries
 
 
-def write_deletions(folder: Path, generation: int, segments: Sequence[SegmentEntry], dead: Masks) -> FileEntry | None:
-    """Write the dead rows of a generation; None, and no file, where there are none."""
-    if not any(mask is not None and mask.any() for mask in dead):
+def write_deletions(
+    folder: Path, generation: int, segments: Sequence[SegmentEntry], dead: Sequence[Bools | None]
+) -> FileEntry | None:
+    """Write the dead rows of each segment of a generation; None, and no file, where there are none."""
+    if all(mask is None for mask in dead):
         return None
     path = folder / deletions_path(generation)
     atomic.make_folder(path.parent)
@@ -56,8 +59,8 @@ def write_deletions(folder: Path, generation: int, segments: Sequence[SegmentEnt
         options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
         with pa.ipc.new_file(file, SCHEMA, options=options) as writer:
             for segment, mask in zip(segments, dead, strict=True):
-                rows = np.flatnonzero(mask) if mask is not None else np.zeros(0, np.int64)
-                if len(rows):
+                if mask is not None:
+                    rows = np.flatnonzero(mask)
                     columns = [pa.array([segment.id] * len(rows), pa.large_string()), pa.array(rows.astype(np.int32))]
                     writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
-from ragidx.indexer.store.deletions import read_deletions
+from ragidx.indexer.store.deletions import by_segment, read_deletions
 from ragidx.indexer.store.generations import check_files, committed, earlier
 from ragidx.indexer.store.lock import Lock, now
 from ragidx.indexer.store.manifest import Manifest
@@ -87,7 +87,7 @@ def _kept_generation(folder: Path, generation: int, current: int) -> Manifest:
 
 def _again(folder: Path, target: Manifest, generation: int) -> Manifest:
     """The manifest of a new generation with the content of `target`; the dead rows are written under its number."""
-    dead = read_deletions(folder, target)
+    dead = by_segment(read_deletions(folder, target), target.segments)
     return dataclasses.replace(
         target,
         generation=generation,

@@ -26,6 +26,7 @@ from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.lexical.spec import LexicalSpec
+from ragidx.indexer.store.deletions import by_segment
 from ragidx.indexer.store.files import JOURNAL, LOCK, MANIFEST, PARTS
 from ragidx.indexer.store.generations import committed
 from ragidx.indexer.store.lock import Lock, now
@@ -161,9 +162,8 @@ def unchanged(store: Store) -> Rewritten:
 
 
 def _worth_rewriting(store: Store, *, everything: bool) -> Sequence[int]:
-    entries, dead = store.manifest.segments, store.dead
-    shares = [0.0 if mask is None else float(mask.mean()) for mask in dead]
-    dim = store.manifest.dim
+    entries, dim = store.manifest.segments, store.manifest.dim
+    shares = [0.0 if mask is None else float(mask.mean()) for mask in by_segment(store.dead, entries)]
     if everything:
         gains = any(shares) or sum(not is_full(entry, dim) for entry in entries) > 1
         return range(len(entries)) if gains else []
@@ -255,13 +255,14 @@ def _rewrite(
         on_stage: called with the progress.
     """
     base, same = store.manifest, target == store.path
+    dead = by_segment(store.dead, base.segments)
     generation = base.generation + 1 if same else 1
     vacuum(target)
     try:
         others = [number for number in range(len(store.segments)) if number not in set(chosen)]
         copier = Copier(target, generation, 0, base.schema, change.dim, on_stage)
-        made = copier.run([(store.segments[number], store.dead[number]) for number in chosen])
-        parts = [SegmentState(base.segments[number], store.dead[number]) for number in others]
+        made = copier.run([(store.segments[number], dead[number]) for number in chosen])
+        parts = [SegmentState(base.segments[number], dead[number]) for number in others]
         parts += [SegmentState(entry, None, fresh=True) for entry in made]
         form = Form(generation, change.dim, base.schema, change.index, base.lexical)
         parts, lexical = derived(target, parts, form, on_stage)
@@ -301,6 +302,7 @@ def _manifest(
 
 
 def _done(store: Store, manifest: Manifest, chosen: Sequence[int], *, committed: bool) -> Rewritten:
-    dropped = sum(0 if (mask := store.dead[number]) is None else int(mask.sum()) for number in chosen)
+    dead = by_segment(store.dead, store.manifest.segments)
+    dropped = sum(0 if (mask := dead[number]) is None else int(mask.sum()) for number in chosen)
     before = sum(entry.bytes for entry in files_of(store.manifest).values())
     return Rewritten(manifest, committed, len(chosen), dropped, len(store.segments), before)

@@ -16,10 +16,9 @@ This module does not interpret specs and does not know the corpus.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -32,18 +31,16 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import faiss
 from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
-from ragidx.indexer.arrays import Bools, Ints, grouped
+from ragidx.indexer.arrays import Ints
 from ragidx.indexer.lexical.spec import OFF, decided
 from ragidx.indexer.lexical.stemming import check_stemmer
-from ragidx.indexer.store.deletions import Masks, read_deletions
+from ragidx.indexer.store.deletions import by_segment
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import JOURNAL, SEGMENTS, is_file_name, segment_id
-from ragidx.indexer.store.generations import segments_of
 from ragidx.indexer.store.lock import Lock, now
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import MAX_DIM, Manifest, file_entry, is_fingerprint
 from ragidx.indexer.store.rows import Row, union
-from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.base_state import read_base, retuned
 from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
@@ -108,25 +105,22 @@ class StoreWriter:
         atomic.make_folder(self.path)
         self._lock = Lock(self.path, timeout)
         try:
-            self.base, self._generation = read_base(
-                self.path,
-                {"fingerprint": fingerprint, "dim": dim, "index_type": index.index_type},
-                replace=replace,
-                opened=None if opened is None else opened.manifest,
-            )
+            asked: dict[str, str | int] = {"fingerprint": fingerprint, "dim": dim, "index_type": index.index_type}
+            self.base, self._store, self._generation = read_base(self.path, asked, replace=replace, opened=opened)
             vacuum(self.path)
-            self._segments = [] if self.base is None or replace else self._tuned_segments(self.base, opened)
-            self._dead: Masks = [] if self.base is None or replace else read_deletions(self.path, self.base)
+            self._entries = [] if self._store is None else retuned(self._store, index)
         except BaseException:
             self._lock.release()
             raise
-        self.fields = FieldBounds({} if self.base is None or replace else self.base.schema)
-        self._committed = CommittedVectors(self._segments, self._dead)
+        self._old = None if self._store is None else self._store.manifest  # of which the segments stay
+        self._n_rows = 0 if self._store is None else self._store.n_rows
+        self.fields = FieldBounds({} if self._old is None else self._old.schema)
+        self._committed = CommittedVectors(self._store)
         self._current: SegmentWriter | None = None
         self._finished: list[tuple[SegmentEntry, Mapping[str, str]]] = []
-        self._dead_again: list[tuple[int, int, int]] = []  # runs that this writer added and deleted
+        self._deleted: list[Ints] = []  # rows, committed ones and those that were added
         self._journal: Journal | None = None
-        self._deleted = self._ended = self._failed = False
+        self._ended = self._failed = False
 
     def __enter__(self) -> Self:
         return self
@@ -149,13 +143,15 @@ class StoreWriter:
     def delete_document(self, doc_id: str) -> bool:
         """Mark all rows of a document dead; False if it has none."""
         with self.whole():
-            return self._delete(self._documents.pop(doc_id)) > 0
+            rows = self._documents.pop(doc_id)
+            self.delete_rows(rows)
+            return len(rows) > 0
 
     def delete_others(self) -> int:
         """Delete every document that was neither added nor kept; returns how many."""
         with self.whole():
-            count = self._documents.count_others()
-            self._delete(self._documents.pop_others())
+            count = len(self._documents.others())
+            self.delete_rows(self._documents.pop_others())
             return count
 
     def reuse(self, hashes: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
@@ -195,13 +191,11 @@ class StoreWriter:
             start = 0
             for (doc_id, doc_hash), group in itertools.groupby(rows, key=lambda row: (row.doc_id, row.doc_hash)):
                 members = self.fields.bounded(list(group))
-                segment = self._segment_for(members)
-                number = len(self._segments) + len(self._finished)
-                first = segment.n_rows
-                segment.add(members, vectors[start : start + len(members)])
-                owner = members[0].owner
-                self._documents.add(doc_id, doc_hash, number, first, len(members), kept=True, owner=owner)
-                start += len(members)
+                self._segment_for(members).add(members, vectors[start : start + len(members)])
+                count, owner = len(members), members[0].owner
+                self._documents.add(doc_id, doc_hash, self._n_rows, count, kept=True, owner=owner)
+                self._n_rows += count
+                start += count
 
     def add_rows(self, rows: Sequence[Row], vectors: NDArray[np.float32]) -> None:
         """As `add`, for rows that are identified by their own ids: no table of documents and no journal are kept.
@@ -213,13 +207,13 @@ class StoreWriter:
         with self.whole():
             rows = self.fields.bounded(rows)
             self._segment_for(rows).add(rows, vectors)
+            self._n_rows += len(rows)
 
     def delete_rows(self, rows: Ints) -> None:
-        """Mark rows of the committed state dead, by their numbers in it."""
-        with self.whole():
-            starts = np.cumsum([0, *(segment.entry.rows for segment in self._segments)])
-            for number, _, mine in grouped(starts, rows):
-                self._mask(number)[mine] = True
+        """Mark rows dead, by their numbers in the committed state; those that were added follow."""
+        self._check_running()
+        if len(rows):
+            self._deleted.append(rows)
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
@@ -273,7 +267,7 @@ class StoreWriter:
 
     @functools.cached_property
     def _documents(self) -> Documents:
-        return Documents.read(self._segments, self._dead)
+        return Documents(self._store)
 
     def _check_arguments(self) -> None:
         """Refuse mistakes of the calling program, and a stemmer that is not there."""
@@ -286,33 +280,11 @@ class StoreWriter:
         if self._index.lexical != OFF:
             check_stemmer(self._index.lexical)
 
-    def _tuned_segments(self, base: Manifest, opened: Store | None) -> list[Segment]:
-        tuned = dataclasses.replace(base, segments=retuned(self.path, base, self._index))
-        return segments_of(self.path, tuned, () if opened is None else opened.segments)
-
     def _check_running(self) -> None:
         if self._ended:
             raise ValueError("this writer has committed or was closed; make another one")
         if self._failed:
             raise ValueError("this writer failed, and what it wrote may be incomplete; make another one")
-
-    def _delete(self, runs: Iterable[tuple[int, int, int]]) -> int:
-        count = 0
-        for number, first, length in runs:
-            count += 1
-            if number < len(self._segments):
-                self._mask(number)[first : first + length] = True
-            else:
-                self._dead_again.append((number, first, length))
-        return count
-
-    def _mask(self, number: int) -> Bools:
-        """The dead rows of a committed segment, to add to."""
-        self._deleted = True
-        mask = self._dead[number]
-        if mask is None:
-            mask = self._dead[number] = np.zeros(self._segments[number].entry.rows, np.bool_)
-        return mask
 
     def _open_journal(self, *, make: bool) -> Journal | None:
         folder = self.path / JOURNAL
@@ -334,8 +306,7 @@ class StoreWriter:
             self._finish_segment()
         if self._current is None:
             name = segment_id(self._generation, len(self._finished))
-            known = self.base.schema if self.base is not None and not self._replace else {}
-            known = union(known, *(schema for _, schema in self._finished))
+            known = self._schema()
             atomic.remove(self.path / SEGMENTS / name)  # left by a writer before the index was damaged
             self._current = SegmentWriter(self.path / SEGMENTS / name, self._dim, known)
         return self._current
@@ -350,36 +321,45 @@ class StoreWriter:
             self._current.abort()
             self._current = None
 
+    def _schema(self) -> dict[str, str]:
+        """The fields of all segments but the one being written."""
+        return union({} if self._old is None else self._old.schema, *(schema for _, schema in self._finished))
+
     def _is_unchanged(self, n_documents: int) -> bool:
-        base = self.base
+        old = self._old
         return (
-            base is not None
-            and not (self._replace or self._finished or self._current or self._deleted)
-            and (base.n_documents, dict(base.spec), base.index) == (n_documents, self._spec, self._index)
-            and base.files == {name: file_entry(data) for name, data in self.blobs.items()}
-            and base.lexical == decided(self._index.lexical, base.lexical, lambda: sample_texts(self._segments))
+            old is not None
+            and not (self._finished or self._current or self._deleted)
+            and (old.n_documents, dict(old.spec), old.index) == (n_documents, self._spec, self._index)
+            and old.files == {name: file_entry(data) for name, data in self.blobs.items()}
+            and old.lexical == decided(self._index.lexical, old.lexical, self._sample)
         )
 
+    def _sample(self) -> Iterator[str]:
+        return sample_texts([] if self._store is None else self._store.segments)
+
+    def _parts(self) -> list[SegmentState]:
+        """All segments with their dead rows; one without live rows is dropped."""
+        entries = [*self._entries, *(entry for entry, _ in self._finished)]
+        dead = np.zeros(self._n_rows, np.bool_)
+        if self._store is not None and self._store.dead is not None:
+            dead[: len(self._store.dead)] = self._store.dead
+        if self._deleted:
+            dead[np.concatenate(self._deleted)] = True
+        masks = by_segment(dead, entries)
+        return [
+            SegmentState(entry, mask, number >= len(self._entries))
+            for number, (entry, mask) in enumerate(zip(entries, masks, strict=True))
+            if mask is None or not mask.all()
+        ]
+
     def _write_state(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
-        """Write what the new manifest names besides the segments; a segment without live rows is dropped."""
-        entries = [segment.entry for segment in self._segments] + [entry for entry, _ in self._finished]
-        dead: Masks = [*self._dead, *(None for _ in self._finished)]
-        for number, first, count in self._dead_again:
-            mask = dead[number]
-            if mask is None:
-                mask = dead[number] = np.zeros(entries[number].rows, np.bool_)
-            mask[first : first + count] = True
-        old = len(self._segments)
-        parts = [SegmentState(*part, number >= old) for number, part in enumerate(zip(entries, dead, strict=True))]
-        parts = [part for part in parts if part.dead is None or not part.dead.all()]
-        schemas = [schema for _, schema in self._finished]
-        if self.base is not None and not self._replace:
-            schemas.insert(0, self.base.schema)
-        schema = union(*schemas)
+        """Write what the new manifest names besides the segments."""
+        schema = self._schema()
         copier = Copier(self.path, self._generation, len(self._finished), schema, self._dim, self._on_stage)
-        parts = merged(self.path, parts, copier, self._dim, schema)
-        before = None if self.base is None or self._replace else self.base.lexical
-        form = Form(self._generation, self._dim, schema, self._index, before, self._make_pieces)
+        parts = merged(self.path, self._parts(), copier, self._dim, schema)
+        words = None if self._old is None else self._old.lexical
+        form = Form(self._generation, self._dim, schema, self._index, words, self._make_pieces)
         parts, lexical = derived(self.path, parts, form, self._on_stage)
         segments = tuple(part.entry for part in parts)
         return Manifest(
@@ -392,7 +372,7 @@ class StoreWriter:
             schema=schema,
             segments=segments,
             lexical=lexical,
-            files=write_blobs(self.path, self.blobs, None if self.base is None or self._replace else self.base.files),
+            files=write_blobs(self.path, self.blobs, None if self._old is None else self._old.files),
             deletions=write_deletions(self.path, self._generation, segments, [part.dead for part in parts]),
             n_chunks=sum(entry.rows - (0 if mask is None else int(mask.sum())) for entry, mask, _ in parts),
             n_documents=n_documents,

@@ -256,7 +256,7 @@ def test_a_search_at_a_prefix_equals_numpy_over_the_live_and_allowed_rows(index,
     for mask in (np.ones(200, np.bool_), allowed):
         found = store.search(queries, 10, mask, dim=3)
 
-        live = mask & ~store.dead[0]
+        live = mask & ~store.dead
         scores = narrow(queries, 3) @ narrow(vectors, 3).T
         scores[:, ~live] = -2
         np.testing.assert_allclose(found.scores, -np.sort(-scores, axis=1)[:, :10], atol=1e-3)

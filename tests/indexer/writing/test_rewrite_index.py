@@ -43,7 +43,7 @@ def index(tmp_path: Path, kit: Any) -> Path:
 @pytest.mark.slow
 def test_segments_become_one_without_dead_rows_and_every_answer_is_as_before(index: Path) -> None:
     before, old = content_of(index), Store.open(index)
-    assert [None if mask is None else int(mask.sum()) for mask in old.dead] == [4, None, None]
+    assert (np.count_nonzero(old.dead), np.flatnonzero(old.dead).max() < old.starts[1]) == (4, True)
 
     done = compact(index)
 
