@@ -13,6 +13,7 @@ import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 from ragidx.corpora.errors import BusyError
 from ragidx.indexer import atomic
@@ -58,6 +59,12 @@ class Lock:
         except BaseException:
             self.release()
             raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Let the next writer in; a second call does nothing."""

@@ -8,23 +8,22 @@ chooses the parts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import Halves
-from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.ann.tuning import OnStage
+from ragidx.indexer.arrays import Bools
 from ragidx.indexer.lexical.spec import LexicalSpec, decided
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import ANN, SEGMENTS, VECTORS, segment_id
+from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import COLUMNS, META, Schema, places_of
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.writing.lexical_files import MakePieces, lexical_entry, sample_texts
@@ -46,29 +45,13 @@ class SegmentState(NamedTuple):
     """A segment with its dead rows, (rows,) or None; `fresh`: the present commit wrote it."""
 
     entry: SegmentEntry
-    dead: NDArray[np.bool_] | None
+    dead: Bools | None
     fresh: bool = False
 
-
-@dataclass(frozen=True)
-class Form:
-    """What the segments of a commit have in common.
-
-    Attributes:
-        generation: that is being made.
-        dim: width of the vectors.
-        schema: kinds of metadata.
-        index: the user's options.
-        lexical_before: what the postings of segments that are not fresh were made by.
-        make_pieces: gives the postings of a segment; None: they are made in this process.
-    """
-
-    generation: int
-    dim: int
-    schema: Schema
-    index: IndexOptions
-    lexical_before: LexicalSpec | None
-    make_pieces: MakePieces | None = None
+    @property
+    def n_live(self) -> int:
+        """How many rows are alive."""
+        return self.entry.rows - (0 if self.dead is None else int(self.dead.sum()))
 
 
 def memory_bytes(segment: SegmentEntry) -> int:
@@ -96,8 +79,8 @@ def merged(folder: Path, parts: Sequence[SegmentState], copier: Copier, dim: int
     small = [part for part in parts if is_small(part.entry, dim)]
     if len(small) <= MAX_SMALL:
         return list(parts)
-    ordered = sorted(small, key=_live)
-    chosen = {part.entry.id for part in ordered[: similar([_live(part) for part in ordered])]}
+    ordered = sorted(small, key=lambda part: part.n_live)
+    chosen = {part.entry.id for part in ordered[: similar([part.n_live for part in ordered])]}
     sources = [part for part in parts if part.entry.id in chosen]
     made = copier.run(
         [(Segment(folder / SEGMENTS / part.entry.id, part.entry, dim, schema), part.dead) for part in sources]
@@ -120,35 +103,32 @@ def similar(rows: Sequence[int]) -> int:
     return count
 
 
-def _live(part: SegmentState) -> int:
-    return part.entry.rows - (0 if part.dead is None else int(part.dead.sum()))
-
-
 def derived(
-    folder: Path, parts: Sequence[SegmentState], form: Form, on_stage: OnStage
+    folder: Path,
+    parts: Sequence[SegmentState],
+    draft: Manifest,
+    on_stage: OnStage,
+    make_pieces: MakePieces | None,
 ) -> tuple[list[SegmentState], LexicalSpec | None]:
     """The parts, with the indexes of the new ones made, and the lexical spec, with postings by it in every part.
 
-    The new ones share the memory that the others leave, by their rows. The names of all files last then.
-
-    Raises:
-        SpecError: no index that fits into the memory reaches the recall.
-        RagidxError: the disk is full or failed.
+    The new ones share the memory that the others leave, by their rows. The names of all files last then. Arguments and
+    errors are those of `commit.publish`.
     """
-    options = form.index
+    options, dim = draft.index, draft.dim
     taken = sum(memory_bytes(part.entry) for part in parts if not part.fresh)
     limits = iter(shares([part.entry.rows for part in parts if part.fresh], options.max_memory, taken))
     segments = []
     for part in parts:
         entry = part.entry
         if part.fresh:
-            entry = derive(folder / SEGMENTS / entry.id, entry, form.dim, options, next(limits), on_stage)
-        segments.append(Segment(folder / SEGMENTS / entry.id, entry, form.dim, form.schema))
-    spec = decided(options.lexical, form.lexical_before, lambda: sample_texts(segments))
-    keep = spec == form.lexical_before
+            entry = derive(folder / SEGMENTS / entry.id, entry, dim, options, next(limits), on_stage)
+        segments.append(Segment(folder / SEGMENTS / entry.id, entry, dim, draft.schema))
+    spec = decided(options.lexical, draft.lexical, lambda: sample_texts(segments))
+    keep = spec == draft.lexical
     made = []
     for part, segment in zip(parts, segments, strict=True):
-        entry = lexical_entry(segment, spec, form.generation, on_stage, keep=keep, make_pieces=form.make_pieces)
+        entry = lexical_entry(segment, spec, draft.generation, on_stage, keep=keep, make_pieces=make_pieces)
         made.append(part._replace(entry=entry))
     changed = [part for part, before in zip(made, parts, strict=True) if before.fresh or part.entry != before.entry]
     for part in changed:
@@ -191,7 +171,7 @@ class Copier:
         self._made: list[SegmentEntry] = []
         self._writer: SegmentWriter | None = None
 
-    def run(self, sources: Sequence[tuple[Segment, NDArray[np.bool_] | None]]) -> list[SegmentEntry]:
+    def run(self, sources: Sequence[tuple[Segment, Bools | None]]) -> list[SegmentEntry]:
         """The new segments, written and synced.
 
         Raises:
@@ -211,7 +191,7 @@ class Copier:
             raise
         return self._made
 
-    def _copy(self, segment: Segment, dead: NDArray[np.bool_] | None) -> Iterator[int]:
+    def _copy(self, segment: Segment, dead: Bools | None) -> Iterator[int]:
         """The live rows of one segment; gives the number of rows that were read, block by block."""
         names = [*COLUMNS.names, *(META + name for name in sorted(self._schema))]
         first = 0

@@ -20,6 +20,7 @@ from ragidx.indexer.store.files import (
     DELETIONS,
     FILE_CACHE,
     FILES,
+    JOURNAL,
     LEXICAL,
     LOCK,
     MANIFEST,
@@ -126,15 +127,15 @@ def _entries(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def cleaned_if_refused(index: Path) -> Iterator[None]:
-    """Remove the empty folders and the lock that a first build leaves when it is refused.
+    """Remove the empty folders and the lock that a first build or a copy leaves when it is refused.
 
     Args:
-        index: the index folder. If it holds anything before the block, nothing is removed.
+        index: the index folder. If it holds anything else before the block, or a journal, nothing is removed.
     """
     missing, is_vacant = [], False
     with contextlib.suppress(OSError):  # a folder that cannot be read: the writer reports it
         missing = [path for path in (index, *index.parents) if not path.exists()]
-        is_vacant = bool(missing) or (index.is_dir() and not any(index.iterdir()))
+        is_vacant = bool(missing) or {path.name for path in index.iterdir()} <= {LOCK, *PARTS} - {JOURNAL}
     try:
         yield
     except BaseException:
@@ -148,14 +149,8 @@ def _clean(index: Path) -> None:
     """Remove the lock and the empty folders of an index. If the folder holds other files, the lock stays."""
     if not (index / LOCK).is_file():
         return
-    try:
-        lock = Lock(index)  # if another writer has started, the folder is in use
-    except RagidxError:
-        return
-    try:
+    # If another writer has started, the folder is in use; and the build's own failure is the one to report.
+    with contextlib.suppress(RagidxError, OSError), Lock(index):
         atomic.remove_empty(index / name for name in PARTS)
-        with contextlib.suppress(OSError):  # the build's own failure is the one to report
-            if [path.name for path in index.iterdir()] == [LOCK]:
-                atomic.remove(index / LOCK)
-    finally:
-        lock.release()
+        if [path.name for path in index.iterdir()] == [LOCK]:
+            atomic.remove(index / LOCK)

@@ -37,17 +37,17 @@ from ragidx.indexer.lexical.stemming import check_stemmer
 from ragidx.indexer.store.deletions import by_segment
 from ragidx.indexer.store.entries import SegmentEntry
 from ragidx.indexer.store.files import JOURNAL, SEGMENTS, is_file_name, segment_id
-from ragidx.indexer.store.lock import Lock, now
+from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import MAX_DIM, Manifest, file_entry, is_fingerprint
 from ragidx.indexer.store.rows import Row, union
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.base_state import read_base, retuned
-from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
+from ragidx.indexer.writing.commit import publish
 from ragidx.indexer.writing.field_bounds import FieldBounds
 from ragidx.indexer.writing.journal import Journal
 from ragidx.indexer.writing.lexical_files import MakePieces, sample_texts
-from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, Copier, Form, SegmentState, derived, merged
+from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, Copier, SegmentState, merged
 from ragidx.indexer.writing.segment_writer import SegmentWriter
 from ragidx.indexer.writing.vacuum import check_folder, vacuum
 
@@ -249,8 +249,7 @@ class StoreWriter:
                 return self.base
             self._finish_segment()
             self.__dict__.pop("_documents", None)  # frees memory for the making of an index
-            manifest = self._write_state(notes, n_documents)
-            commit(self.path, manifest)
+            manifest = self._publish(notes, n_documents)
             self._end()
             return manifest
 
@@ -353,31 +352,28 @@ class StoreWriter:
             if mask is None or not mask.all()
         ]
 
-    def _write_state(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
-        """Write what the new manifest names besides the segments."""
+    def _publish(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
+        """Merge small segments, and commit all of them."""
         schema = self._schema()
         copier = Copier(self.path, self._generation, len(self._finished), schema, self._dim, self._on_stage)
-        parts = merged(self.path, self._parts(), copier, self._dim, schema)
-        words = None if self._old is None else self._old.lexical
-        form = Form(self._generation, self._dim, schema, self._index, words, self._make_pieces)
-        parts, lexical = derived(self.path, parts, form, self._on_stage)
-        segments = tuple(part.entry for part in parts)
-        return Manifest(
+        draft = Manifest(
             generation=self._generation,
-            created=now(),
+            created="",
             spec=self._spec,
             fingerprint=self._fingerprint,
             dim=self._dim,
             index=self._index,
             schema=schema,
-            segments=segments,
-            lexical=lexical,
-            files=write_blobs(self.path, self.blobs, None if self._old is None else self._old.files),
-            deletions=write_deletions(self.path, self._generation, segments, [part.dead for part in parts]),
-            n_chunks=sum(entry.rows - (0 if mask is None else int(mask.sum())) for entry, mask, _ in parts),
+            segments=(),
+            lexical=None if self._old is None else self._old.lexical,
+            files={} if self._old is None else self._old.files,
+            deletions=None,
+            n_chunks=0,
             n_documents=n_documents,
             notes=notes,
         )
+        parts = merged(self.path, self._parts(), copier, self._dim, schema)
+        return publish(self.path, draft, parts, self.blobs, self._on_stage, self._make_pieces)
 
     def _end(self) -> None:
         """After a commit: remove what is no longer needed."""
