@@ -100,22 +100,13 @@ def search_exact(vectors: Any, queries: Floats, k: int, allowed: Bools | None) -
 def search(
     index: Any, recipe: Recipe, effort: Effort, vectors: Any, queries: Floats, k: int, allowed: Bools | None
 ) -> tuple[Floats, Ints]:
-    """As `search_exact`, by an index: the choice of rows is approximate, their scores are exact.
+    """As `search_exact`, by an index of `map_ann` or `make`: the choice of rows is approximate, scores are exact.
 
     Ten hits take the tuned effort, more hits take more. If only some rows are allowed, the search finds so many of all
     rows that k allowed ones are expected among them, and keeps those. A query that still finds fewer than k is repeated
     with more effort. All allowed rows are compared exactly as soon as the attempts would cost as much (`cost_of`). So a
     condition that few rows pass loses no recall, and no search costs more than about two exact ones. The search is also
     exact if the index finds fewer rows than there are.
-
-    Args:
-        index: of `map_ann` or `make`.
-        recipe: of the index.
-        effort: the tuned one.
-        vectors: as for `search_exact`.
-        queries: as for `search_exact`.
-        k: as for `search_exact`.
-        allowed: as for `search_exact`.
     """
     queries, width = checked_queries(queries, vectors.d), _width(vectors, k, allowed)
     count = vectors.ntotal if allowed is None else int(np.count_nonzero(allowed))

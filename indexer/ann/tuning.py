@@ -95,13 +95,7 @@ def choose(
 
 
 def fitting(options: IndexOptions, rows: int, dim: int, max_memory: int | None) -> list[Recipe | None]:
-    """The recipes that fit into the memory, the first choice first; None: exact search.
-
-    Args:
-        options: as for `choose`.
-        rows: as for `choose`.
-        dim: as for `choose`.
-        max_memory: as for `choose`.
+    """The recipes that fit into the memory, of what `choose` takes, the first choice first; None: exact search.
 
     Raises:
         SpecError: nothing fits; the message says what would.

@@ -277,7 +277,7 @@ class Store:
         """The chunk ids of some rows, in their order."""
         names = np.empty(len(rows), object)
         for segment, places, mine in self._grouped(rows):
-            names[places] = segment.chunk_ids(mine)
+            names[places] = segment.strings("chunk_id", mine)
         found: list[str] = names.tolist()
         return found
 

@@ -53,24 +53,10 @@ def test_the_copy_of_another_index_with_as_many_rows_does_not_answer(index, kit,
     assert found.rows == right.rows
 
 
-@pytest.mark.slow
-def test_a_copy_whose_name_does_not_say_of_which_vectors_does_not_answer(index, kit, tmp_path):
-    expected(kit, tmp_path / "other", OTHER)
-    (foreign,) = cached(tmp_path / "other")
-    old = index / "segments" / "00000001-0000" / f"prefix-3-{foreign.name[-22:-6]}.faiss"
-    old.write_bytes(foreign.read_bytes())
-
-    found = Store.open(index).search(kit.queries(5), 7, dim=3)
-
-    np.testing.assert_array_equal(found.scores, expected(kit, tmp_path / "same", ONE).scores)
-
-
 def test_a_commit_removes_the_copies_of_other_vectors_and_keeps_its_own(index, kit):
     Store.open(index).search(kit.queries(1), 3, dim=3)
     (own,) = cached(index)
-    checksum = own.name[-22:-6]
-    for name in (f"prefix-3-{checksum}.faiss", f"prefix-3-{'0' * 16}-{checksum}.faiss"):
-        (own.parent / name).write_bytes(own.read_bytes())
+    (own.parent / f"prefix-3-{'0' * 16}-{own.name[-22:]}").write_bytes(own.read_bytes())
     (own.parent / "prefix-notes.txt").write_text("no name of ours")
 
     kit.build(index, ONE | {"new": ["one"]})
