@@ -30,7 +30,8 @@ from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.commit import publish
 from ragidx.indexer.writing.history import ROLLED_BACK
-from ragidx.indexer.writing.merging import Copier, SegmentState, is_full, is_small
+from ragidx.indexer.writing.merging import SegmentState, copied, is_full, is_small
+from ragidx.indexer.writing.segment_writer import NewSegments
 from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused, vacuum
 
 DEAD_SHARE = 0.1  # a segment with more dead rows than this is rewritten without them
@@ -233,8 +234,9 @@ def _rewrite(store: Store, target: Path, chosen: Sequence[int], change: Change, 
     )
     vacuum(target)
     try:
-        copier = Copier(target, draft.generation, 0, base.schema, change.dim, on_stage)
-        made = copier.run([(store.segments[number], dead[number]) for number in chosen])
+        sources = [(store.segments[number], dead[number]) for number in chosen]
+        new = NewSegments(target, draft.generation, change.dim)
+        made = copied(sources, new, base.schema, change.dim, on_stage)
         others = [number for number in range(len(store.segments)) if number not in set(chosen)]
         parts = [SegmentState(base.segments[number], dead[number]) for number in others]
         parts += [SegmentState(entry, None, fresh=True) for entry in made]

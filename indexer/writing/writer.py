@@ -35,8 +35,7 @@ from ragidx.indexer.arrays import Ints
 from ragidx.indexer.lexical.spec import OFF, decided
 from ragidx.indexer.lexical.stemming import check_stemmer
 from ragidx.indexer.store.deletions import by_segment
-from ragidx.indexer.store.entries import SegmentEntry
-from ragidx.indexer.store.files import JOURNAL, SEGMENTS, is_file_name, segment_id
+from ragidx.indexer.store.files import JOURNAL, is_file_name
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.store.manifest import MAX_DIM, Manifest, file_entry, is_fingerprint
@@ -47,8 +46,8 @@ from ragidx.indexer.writing.commit import publish
 from ragidx.indexer.writing.field_bounds import FieldBounds
 from ragidx.indexer.writing.journal import Journal
 from ragidx.indexer.writing.lexical_files import MakePieces, sample_texts
-from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, Copier, SegmentState, merged
-from ragidx.indexer.writing.segment_writer import SegmentWriter
+from ragidx.indexer.writing.merging import SegmentState, merged
+from ragidx.indexer.writing.segment_writer import NewSegments
 from ragidx.indexer.writing.vacuum import check_folder, vacuum
 
 
@@ -114,10 +113,10 @@ class StoreWriter:
             raise
         self._old = None if self._store is None else self._store.manifest  # of which the segments stay
         self._n_rows = 0 if self._store is None else self._store.n_rows
-        self.fields = FieldBounds({} if self._old is None else self._old.schema)
+        self._known = {} if self._old is None else self._old.schema
+        self.fields = FieldBounds(self._known)
         self._committed = CommittedVectors(self._store)
-        self._current: SegmentWriter | None = None
-        self._finished: list[tuple[SegmentEntry, Mapping[str, str]]] = []
+        self._new = NewSegments(self.path, self._generation, dim)
         self._deleted: list[Ints] = []  # rows, committed ones and those that were added
         self._journal: Journal | None = None
         self._ended = self._failed = False
@@ -191,7 +190,7 @@ class StoreWriter:
             start = 0
             for (doc_id, doc_hash), group in itertools.groupby(rows, key=lambda row: (row.doc_id, row.doc_hash)):
                 members = self.fields.bounded(list(group))
-                self._segment_for(members).add(members, vectors[start : start + len(members)])
+                self._new.writer(self._known, members).add(members, vectors[start : start + len(members)])
                 count, owner = len(members), members[0].owner
                 self._documents.add(doc_id, doc_hash, self._n_rows, count, kept=True, owner=owner)
                 self._n_rows += count
@@ -206,7 +205,7 @@ class StoreWriter:
         """
         with self.whole():
             rows = self.fields.bounded(rows)
-            self._segment_for(rows).add(rows, vectors)
+            self._new.writer(self._known, rows).add(rows, vectors)
             self._n_rows += len(rows)
 
     def delete_rows(self, rows: Ints) -> None:
@@ -226,7 +225,7 @@ class StoreWriter:
             yield
         except BaseException:
             self._failed = True
-            self._drop_segment()
+            self._new.abort()
             raise
 
     def commit(self, notes: Mapping[str, Json], n_documents: int, *, changed: bool = False) -> Manifest:
@@ -247,7 +246,7 @@ class StoreWriter:
                 assert self.base is not None
                 self._end()
                 return self.base
-            self._finish_segment()
+            self._new.finish()
             self.__dict__.pop("_documents", None)  # frees memory for the making of an index
             manifest = self._publish(notes, n_documents)
             self._end()
@@ -255,7 +254,7 @@ class StoreWriter:
 
     def close(self) -> None:
         """Release the index. Rows that were not committed are lost, but their vectors stay in the journal."""
-        self._drop_segment()
+        self._new.abort()
         self._close_journal()
         try:
             if not self._ended:
@@ -296,39 +295,11 @@ class StoreWriter:
             self._journal.close()
             self._journal = None
 
-    def _segment_for(self, rows: Sequence[Row]) -> SegmentWriter:
-        """The segment being written, or another one where that is full or its columns cannot hold the rows."""
-        current = self._current
-        if current is not None and (
-            current.vector_bytes >= MAX_VECTOR_BYTES or current.text_bytes >= MAX_TEXT_BYTES or not current.takes(rows)
-        ):
-            self._finish_segment()
-        if self._current is None:
-            name = segment_id(self._generation, len(self._finished))
-            known = self._schema()
-            atomic.remove(self.path / SEGMENTS / name)  # left by a writer before the index was damaged
-            self._current = SegmentWriter(self.path / SEGMENTS / name, self._dim, known)
-        return self._current
-
-    def _finish_segment(self) -> None:
-        if self._current is not None:
-            self._finished.append((self._current.finish(), self._current.schema))
-            self._current = None
-
-    def _drop_segment(self) -> None:
-        if self._current is not None:
-            self._current.abort()
-            self._current = None
-
-    def _schema(self) -> dict[str, str]:
-        """The fields of all segments but the one being written."""
-        return union({} if self._old is None else self._old.schema, *(schema for _, schema in self._finished))
-
     def _is_unchanged(self, n_documents: int) -> bool:
         old = self._old
         return (
             old is not None
-            and not (self._finished or self._current or self._deleted)
+            and not (self._new.made or self._new.current or self._deleted)
             and (old.n_documents, dict(old.spec), old.index) == (n_documents, self._spec, self._index)
             and old.files == {name: file_entry(data) for name, data in self.blobs.items()}
             and old.lexical == decided(self._index.lexical, old.lexical, self._sample)
@@ -339,7 +310,7 @@ class StoreWriter:
 
     def _parts(self) -> list[SegmentState]:
         """All segments with their dead rows; one without live rows is dropped."""
-        entries = [*self._entries, *(entry for entry, _ in self._finished)]
+        entries = [*self._entries, *self._new.made]
         dead = np.zeros(self._n_rows, np.bool_)
         if self._store is not None and self._store.dead is not None:
             dead[: len(self._store.dead)] = self._store.dead
@@ -354,8 +325,7 @@ class StoreWriter:
 
     def _publish(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
         """Merge small segments, and commit all of them."""
-        schema = self._schema()
-        copier = Copier(self.path, self._generation, len(self._finished), schema, self._dim, self._on_stage)
+        schema = union(self._known, self._new.schema)
         draft = Manifest(
             generation=self._generation,
             created="",
@@ -372,7 +342,7 @@ class StoreWriter:
             n_documents=n_documents,
             notes=notes,
         )
-        parts = merged(self.path, self._parts(), copier, self._dim, schema)
+        parts = merged(self.path, self._parts(), self._new, self._dim, schema, self._on_stage)
         return publish(self.path, draft, parts, self.blobs, self._on_stage, self._make_pieces)
 
     def _end(self) -> None:

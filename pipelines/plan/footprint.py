@@ -30,8 +30,8 @@ from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment
 from ragidx.indexer.writing.lexical_files import lexical_entry, sample_texts
-from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, memory_bytes, shares
-from ragidx.indexer.writing.segment_writer import SegmentWriter
+from ragidx.indexer.writing.merging import memory_bytes, shares
+from ragidx.indexer.writing.segment_writer import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, SegmentWriter
 from ragidx.pipelines.ingest.encode import WINDOW_CHUNKS
 from ragidx.pipelines.ingest.resolve import Resolved
 from ragidx.pipelines.resources import allowed_bytes

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing import writer as writer_module
+from ragidx.indexer.writing import segment_writer
 
 from ...raising import message_of
 from ..states import documents_of
@@ -61,7 +61,7 @@ def test_a_document_that_is_gone_is_gone_from_the_index(tmp_path, kit):
 
 
 def test_documents_are_counted_once_however_their_rows_are_spread(tmp_path, kit, monkeypatch):
-    monkeypatch.setattr(writer_module, "MAX_VECTOR_BYTES", 2 * kit.dim)
+    monkeypatch.setattr(segment_writer, "MAX_VECTOR_BYTES", 2 * kit.dim)
     with kit.writer(tmp_path / "index") as writer:
         for row in kit.rows("long", ["one", "two", "three"]):
             writer.add([row], kit.vectors([row]))
@@ -120,7 +120,7 @@ def test_a_document_added_and_deleted_before_the_commit_leaves_the_last_version(
 
 
 def test_a_full_segment_is_followed_by_another(tmp_path, kit, monkeypatch):
-    monkeypatch.setattr(writer_module, "MAX_VECTOR_BYTES", 4 * 2 * kit.dim)
+    monkeypatch.setattr(segment_writer, "MAX_VECTOR_BYTES", 4 * 2 * kit.dim)
 
     manifest, _ = kit.build(tmp_path / "index", SIX)
 
@@ -129,7 +129,7 @@ def test_a_full_segment_is_followed_by_another(tmp_path, kit, monkeypatch):
 
 
 def test_long_texts_fill_a_segment_as_well(tmp_path, kit, monkeypatch):
-    monkeypatch.setattr(writer_module, "MAX_TEXT_BYTES", 10)
+    monkeypatch.setattr(segment_writer, "MAX_TEXT_BYTES", 10)
 
     manifest, _ = kit.build(tmp_path / "index", SIX)
 

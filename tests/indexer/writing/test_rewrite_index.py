@@ -19,7 +19,7 @@ from states import content_of, files_of, texts_of
 from ragidx.corpora.errors import BusyError, IndexFormatError
 from ragidx.indexer.store.files import deletions_path
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing import writer as writer_module
+from ragidx.indexer.writing import segment_writer
 from ragidx.indexer.writing.history import ROLLED_BACK, history, rollback
 from ragidx.indexer.writing.rewrite import compact
 
@@ -114,7 +114,7 @@ def test_documents_in_several_runs_stay_known(tmp_path: Path, kit: Any, monkeypa
     index = tmp_path / "index"
     documents = {"long": ["one", "two", "three"], "short": ["four"]}
     with monkeypatch.context() as patch, kit.writer(index) as writer:
-        patch.setattr(writer_module, "MAX_VECTOR_BYTES", 2 * kit.dim)
+        patch.setattr(segment_writer, "MAX_VECTOR_BYTES", 2 * kit.dim)
         for row in kit.rows("long", documents["long"]):
             writer.add([row], kit.vectors([row]))
         kit.add(writer, kit.rows("short", documents["short"]))
