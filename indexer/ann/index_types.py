@@ -255,15 +255,6 @@ class Footprint:
     build_bytes: int
 
 
-def footprint(index_type: str, rows: int, dim: int) -> Footprint:
-    """The footprint of `rows` vectors of `dim` with an index type; see `padded`.
-
-    Raises:
-        SpecError: the type is unknown, or cannot hold vectors of this width.
-    """
-    return footprint_of(candidates(index_type, rows, padded(dim))[0], rows, padded(dim))
-
-
 def footprint_of(recipe: Recipe | None, rows: int, dim: int) -> Footprint:
     """The footprint of `rows` vectors of `dim` with a recipe; None: flat."""
     vectors = 2 * dim * rows
