@@ -177,7 +177,7 @@ def _installed(name: str) -> bool:
     return True
 
 
-def _read(path: Path, flags: int, kind: type, shape: tuple[int, int]) -> Any:
+def _read(path: Path, flags: int, kind: Any, shape: tuple[int, int]) -> Any:
     """FAISS's own reading of a file whose layout was checked, as the kind and (dim, rows) that it has to be.
 
     No vector in the file may be longer than the file itself.

@@ -336,16 +336,6 @@ def test_a_width_that_is_not_stored_is_refused_by_its_field(width, field, messag
     ("options", "message"),
     [
         (
-            {"dim": 9},
-            "`dim`: dim 9 is not from 1 to 8, the dimensions stored in the index\n"
-            "  hint: give at most 8; for more, build again with a larger `dim` and `rebuild=True`",
-        ),
-        (
-            {"dim": 4, "rerank_dim": 9},
-            "`rerank_dim`: rerank dim 9 is not from 1 to 8, the dimensions stored in the index\n"
-            "  hint: give at most 8; for more, build again with a larger `dim` and `rebuild=True`",
-        ),
-        (
             {"dim": 4, "rerank_dim": 4},
             "`rerank_dim`: rerank dim 4 adds nothing to the 4 dimensions that are searched\n"
             "  hint: give more than 4, or remove it",

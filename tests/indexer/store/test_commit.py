@@ -119,21 +119,16 @@ def test_a_document_added_and_deleted_before_the_commit_leaves_the_last_version(
     assert manifest.n_chunks == 2
 
 
-def test_a_full_segment_is_followed_by_another(tmp_path, kit, monkeypatch):
-    monkeypatch.setattr(segment_writer, "MAX_VECTOR_BYTES", 4 * 2 * kit.dim)
+@pytest.mark.parametrize(
+    ("bound", "rows"), [({"MAX_VECTOR_BYTES": 4 * 2 * 8}, [6] * 3), ({"MAX_TEXT_BYTES": 10}, [3] * 6)], ids=str
+)
+def test_a_full_segment_is_followed_by_another(tmp_path, kit, monkeypatch, bound, rows):
+    monkeypatch.setattr(segment_writer, *next(iter(bound.items())))
 
     manifest, _ = kit.build(tmp_path / "index", SIX)
 
-    assert [segment.rows for segment in manifest.segments] == [6, 6, 6]  # documents stay whole
+    assert [segment.rows for segment in manifest.segments] == rows  # documents stay whole
     assert documents_of(Store.open(tmp_path / "index")) == SIX
-
-
-def test_long_texts_fill_a_segment_as_well(tmp_path, kit, monkeypatch):
-    monkeypatch.setattr(segment_writer, "MAX_TEXT_BYTES", 10)
-
-    manifest, _ = kit.build(tmp_path / "index", SIX)
-
-    assert len(manifest.segments) == 6
 
 
 def test_replacing_keeps_nothing_and_goes_on_counting(tmp_path, kit):
