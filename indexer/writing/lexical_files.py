@@ -1,7 +1,7 @@
 """The files of a segment that lexical and hybrid search read: postings, and the moments of the vectors.
 
-Both are made of files that the segment has: a build, a merge, a compaction and an index of an older format get them
-the same way, from the stored texts, and no model is loaded for it.
+Both are made of files that the segment has: a build, a merge and a compaction get them the same way, from the stored
+texts and vectors, and no model is loaded for it.
 """
 
 from __future__ import annotations

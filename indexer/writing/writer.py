@@ -44,6 +44,7 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.base_state import read_base, retuned
 from ragidx.indexer.writing.commit import publish
 from ragidx.indexer.writing.field_bounds import FieldBounds
+from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.journal import Journal
 from ragidx.indexer.writing.lexical_files import MakePieces, sample_texts
 from ragidx.indexer.writing.merging import SegmentState, merged
@@ -232,7 +233,8 @@ class StoreWriter:
         """Make everything visible at once, and end this writer; where nothing differs, the committed state is returned.
 
         Args:
-            notes: what the build reports; stored in the manifest. Alone they are no difference, unless `changed`.
+            notes: what the build reports; stored in the manifest, where other notes stay. Alone they are no difference,
+                unless `changed`.
             n_documents: of the corpus, those without chunks included.
             changed: commit in any case.
 
@@ -326,6 +328,8 @@ class StoreWriter:
     def _publish(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
         """Merge small segments, and commit all of them."""
         schema = union(self._known, self._new.schema)
+        before = {} if self._old is None else dict(self._old.notes)  # a later version may have notes of its own
+        before.pop(ROLLED_BACK, None)
         draft = Manifest(
             generation=self._generation,
             created="",
@@ -340,7 +344,7 @@ class StoreWriter:
             deletions=None,
             n_chunks=0,
             n_documents=n_documents,
-            notes=notes,
+            notes={**before, **notes},
         )
         parts = merged(self.path, self._parts(), self._new, self._dim, schema, self._on_stage)
         return publish(self.path, draft, parts, self.blobs, self._on_stage, self._make_pieces)

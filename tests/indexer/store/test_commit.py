@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fault_reader import sign
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import segment_writer
+from ragidx.indexer.writing.history import rollback
+from ragidx.indexer.writing.rewrite import compact
 
 from ...raising import message_of
 from ..states import documents_of
@@ -189,6 +193,31 @@ def test_the_files_of_three_generations_are_kept(tmp_path, kit):
     assert {folder.name for folder in (tmp_path / "index" / "segments").iterdir()} == {
         "00000003-0000", "00000004-0000", "00000005-0000",
     }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_what_a_later_version_may_add_survives_every_writer(tmp_path, kit):
+    """Notes of its own, and folders that hold segments of another machine until they are committed."""
+    index = tmp_path / "index"
+    kit.build(index, SIX)
+    data = json.loads((index / "manifest.json").read_bytes())
+    sign(index, data | {"notes": {"later": [1]}})
+    staged = [index / "staged" / "00000009-0000", index / "segments" / "staged-1"]
+    for folder in staged:
+        folder.mkdir(parents=True)
+        (folder / "vectors.faiss").write_bytes(b"later")
+
+    for commits in (
+        lambda: kit.build(index, {"a": ["one"]}),
+        lambda: kit.build(index, {"b": ["two"]}),
+        lambda: rollback(index, 2),
+        lambda: kit.build(index, {"a": ["one"], "c": ["three"]}),
+        lambda: compact(index),
+    ):
+        commits()
+        assert dict(Store.open(index).manifest.notes)["later"] == [1]
+    assert "rolled_back_to" not in Store.open(index).manifest.notes
+    assert all((folder / "vectors.faiss").read_bytes() == b"later" for folder in staged)
 
 
 def test_an_earlier_manifest_put_back_is_the_earlier_state(tmp_path, kit):
