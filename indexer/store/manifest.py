@@ -132,11 +132,6 @@ _MANIFEST = record(
 )
 
 
-def is_fingerprint(text: str) -> bool:
-    """Whether this may be a fingerprint: letters and digits, 16 at least, since it is part of file names."""
-    return _FINGERPRINT.fullmatch(text) is not None
-
-
 def files_of(manifest: Manifest) -> dict[str, FileEntry]:
     """Every file a manifest names, by its path in the index; small ones, which are read at open, first."""
     found = {blob_path(name, entry): entry for name, entry in manifest.files.items()}

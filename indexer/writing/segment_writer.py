@@ -156,7 +156,7 @@ class SegmentWriter:
     def _pack(self) -> None:
         """Turn the waiting rows into columns, and write them once the kinds are known."""
         waiting, self._waiting = self._waiting, []
-        self._hold((rows.fixed_arrays(waiting), rows.metadata_arrays(waiting)))
+        self._hold(rows.arrays_of(waiting))
 
     def _take(self, table: Any) -> None:
         """Whole batches of columns."""

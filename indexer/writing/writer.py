@@ -35,10 +35,10 @@ from ragidx.indexer.arrays import Ints
 from ragidx.indexer.lexical.spec import OFF, decided
 from ragidx.indexer.lexical.stemming import check_stemmer
 from ragidx.indexer.store.deletions import by_segment
-from ragidx.indexer.store.files import JOURNAL, is_file_name
+from ragidx.indexer.store.files import JOURNAL
 from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
-from ragidx.indexer.store.manifest import MAX_DIM, Manifest, file_entry, is_fingerprint
+from ragidx.indexer.store.manifest import MAX_DIM, Manifest, file_entry
 from ragidx.indexer.store.rows import Row, union
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.base_state import read_base, retuned
@@ -273,10 +273,6 @@ class StoreWriter:
         """Refuse mistakes of the calling program, and a stemmer that is not there."""
         if not 1 <= self._dim <= MAX_DIM:
             raise ValueError(f"dim {self._dim} is not from 1 to {MAX_DIM}")
-        if not is_fingerprint(self._fingerprint):
-            raise ValueError(f"fingerprint {self._fingerprint!r} is not 16 to 128 letters and digits")
-        if wrong := [name for name in self.blobs if not is_file_name(name)]:
-            raise ValueError(f"{wrong[0]!r} is not a plain file name")
         if self._index.lexical != OFF:
             check_stemmer(self._index.lexical)
 
