@@ -20,8 +20,9 @@ from figures import record
 
 from ragidx.indexer.ann import search as ann
 from ragidx.indexer.ann import tuning
-from ragidx.indexer.ann.faiss_files import VECTORS, map_vectors, vectors_header
+from ragidx.indexer.ann.faiss_files import map_vectors, vectors_header
 from ragidx.indexer.ann.index_types import IndexOptions
+from ragidx.indexer.store.files import VECTORS
 
 K = tuning.TUNED_K
 

@@ -4,9 +4,8 @@
     ann.faiss       the index that a `Recipe` describes: a graph without its vectors, or codes with or without lists
 
 Files are mapped, never copied, and a mapped index is never added to (FAISS ends the process). Files are untrusted. The
-layout is checked before FAISS reads a file (`faiss_layout`). The index that FAISS reads is compared with an empty one
-of the same recipe. Links and row numbers, which a search follows unchecked, are checked once before the first search
-(`check_ann`).
+layout is checked before FAISS reads a file (`faiss_layout`). Links and row numbers, which a search follows unchecked,
+are checked once before the first search (`check_ann`).
 """
 
 from __future__ import annotations
@@ -30,9 +29,6 @@ from ragidx.indexer.arrays import Ints
 from ragidx.indexer.damage import damaged
 
 Halves: TypeAlias = NDArray[np.float16]
-
-VECTORS = "vectors.faiss"
-ANN = "ann.faiss"
 
 PACKAGES = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cu11", "faiss-gpu-cu12")
 
@@ -126,16 +122,7 @@ def map_vectors(path: Path, dim: int, rows: int, tail: int = 0) -> Any:
         if kind != module.ScalarQuantizer.QT_fp16 or sizes != [dim, 2 * dim, 0, 2 * dim * rows]:
             raise damaged(path, f"it is not a float16 index of {rows:,} rows and {dim:,} dimensions")
         walk.end(2 * dim * rows + tail)
-    index = _read(path, module.IO_FLAG_MMAP_IFC)
-    fitting = (
-        type(index) is module.IndexScalarQuantizer
-        and (index.d, index.ntotal, index.metric_type) == (dim, rows, module.METRIC_INNER_PRODUCT)
-        and (index.sq.qtype, index.sq.d) == (module.ScalarQuantizer.QT_fp16, dim)
-        and (index.sq.code_size, index.code_size, index.codes.size()) == (2 * dim, 2 * dim, 2 * dim * rows)
-    )
-    if not fitting:
-        raise damaged(path, f"it is not a float16 index of {rows:,} rows and {dim:,} dimensions")
-    return index
+    return _read(path, module.IO_FLAG_MMAP_IFC, module.IndexScalarQuantizer, (dim, rows))
 
 
 def map_ann(path: Path, recipe: Recipe, vectors: Any) -> Any:
@@ -146,8 +133,15 @@ def map_ann(path: Path, recipe: Recipe, vectors: Any) -> Any:
     Raises:
         IndexFormatError: the file is something else, or belongs to other vectors.
     """
-    check_layout(path, recipe, vectors.d, vectors.ntotal)
-    return _map_graph(path, vectors) if recipe.links is not None else _map_codes(path, recipe, vectors)
+    module, shape = faiss(), (vectors.d, vectors.ntotal)
+    check_layout(path, recipe, *shape)
+    if recipe.links is None:
+        flags = module.IO_FLAG_MMAP_IFC | module.IO_FLAG_SKIP_PRECOMPUTE_TABLE
+        return _read(path, flags, type(empty(recipe, vectors.d)), shape)
+    graph = _read(path, module.IO_FLAG_MMAP_IFC | module.IO_FLAG_SKIP_STORAGE, module.IndexHNSWSQ, shape)
+    graph.storage = vectors
+    graph.own_fields = False
+    return graph
 
 
 def check_ann(path: Path, recipe: Recipe, index: Any, rows: int) -> None:
@@ -175,71 +169,6 @@ def inner(index: Any) -> Any:
     return module.downcast_index(index.index) if isinstance(index, module.IndexPreTransform) else index
 
 
-def _map_graph(path: Path, vectors: Any) -> Any:
-    module = faiss()
-    graph = _read(path, module.IO_FLAG_MMAP_IFC | module.IO_FLAG_SKIP_STORAGE)
-    fitting = (
-        type(graph) is module.IndexHNSWSQ
-        and (graph.d, graph.ntotal, graph.metric_type) == (vectors.d, vectors.ntotal, module.METRIC_INNER_PRODUCT)
-        and graph.storage is None
-    )
-    if not fitting:
-        raise damaged(path, "it is not a graph over the vectors beside it")
-    graph.storage = vectors
-    graph.own_fields = False
-    return graph
-
-
-def _map_codes(path: Path, recipe: Recipe, vectors: Any) -> Any:
-    module = faiss()
-    index = _read(path, module.IO_FLAG_MMAP_IFC | module.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
-    if not _is_made_so(index, empty(recipe, vectors.d), vectors.ntotal):
-        raise damaged(path, f"it is not an index {recipe} of the vectors beside it")
-    return index
-
-
-def _is_made_so(index: Any, model: Any, rows: int) -> bool:
-    """Whether an index has the parts and sizes of an empty one of the same recipe."""
-    module = faiss()
-    same = (index.d, index.metric_type) == (model.d, model.metric_type)
-    if type(index) is not type(model) or not same or index.ntotal != rows or not index.is_trained:
-        return False
-    if isinstance(index, module.IndexPreTransform):
-        if index.chain.size() != 1:
-            return False
-        turn = module.downcast_VectorTransform(index.chain.at(0))
-        fitting = type(turn) is module.RandomRotationMatrix and (turn.d_in, turn.d_out) == (model.d, model.d)
-        whole = fitting and not turn.have_bias and turn.A.size() == model.d**2
-        return whole and _is_made_so(module.downcast_index(index.index), module.downcast_index(model.index), rows)
-    if index.code_size != model.code_size or not _coder_fits(index, model):
-        return False
-    if not isinstance(index, module.IndexIVF):
-        return bool(index.codes.size() == rows * index.code_size)
-    coarse, lists = module.downcast_index(index.quantizer), index.invlists
-    return (
-        type(coarse) is module.IndexFlatIP
-        and (coarse.d, coarse.ntotal, index.nlist) == (index.d, model.nlist, model.nlist)
-        and coarse.codes.size() == 4 * index.d * model.nlist
-        and lists is not None
-        and (lists.nlist, lists.code_size) == (model.nlist, model.code_size)
-        and lists.compute_ntotal() == rows
-    )
-
-
-def _coder_fits(index: Any, model: Any) -> bool:
-    """Whether the tables by which codes are read have the sizes that reading them relies on."""
-    if hasattr(model, "sq"):
-        trained = 0 if model.sq.qtype == faiss().ScalarQuantizer.QT_fp16 else 2 * model.d
-        scalar = (index.sq.qtype, index.sq.d, index.sq.code_size, index.sq.trained.size())
-        return bool(scalar == (model.sq.qtype, model.sq.d, model.sq.code_size, trained))
-    if hasattr(model, "pq"):
-        product = (index.pq.d, index.pq.M, index.pq.nbits, index.pq.code_size, index.pq.centroids.size())
-        return bool(product == (model.pq.d, model.pq.M, 8, model.pq.code_size, 256 * model.d))
-    ours = (index.rabitq.d, index.rabitq.nb_bits, index.rabitq.code_size, index.rabitq.metric_type)
-    whole = ours == (model.rabitq.d, model.rabitq.nb_bits, model.rabitq.code_size, model.rabitq.metric_type)
-    return whole and (not hasattr(index, "center") or index.center.size() == model.d)
-
-
 def _installed(name: str) -> bool:
     try:
         importlib.metadata.version(name)
@@ -248,19 +177,25 @@ def _installed(name: str) -> bool:
     return True
 
 
-def _read(path: Path, flags: int) -> Any:
-    """FAISS's own reading; no vector in the file may be longer than the file itself."""
+def _read(path: Path, flags: int, kind: Any, shape: tuple[int, int]) -> Any:
+    """FAISS's own reading of a file whose layout was checked, as the kind and (dim, rows) that it has to be.
+
+    No vector in the file may be longer than the file itself.
+    """
     module = faiss()
     limit = module.get_deserialization_vector_byte_limit()
     module.set_deserialization_vector_byte_limit(path.stat().st_size)
     try:
-        return module.read_index(str(path), flags)
+        index = module.read_index(str(path), flags)
     except (RuntimeError, MemoryError) as fault:
         check_machine(fault, path)
         reason = (str(fault).strip().splitlines() or [type(fault).__name__])[-1]
         raise damaged(path, f"FAISS cannot read it: {reason}") from fault
     finally:
         module.set_deserialization_vector_byte_limit(limit)
+    if type(index) is not kind or (index.d, index.ntotal) != shape:
+        raise damaged(path, "FAISS reads another index in it")
+    return index
 
 
 def _lists_hold(lists: Any, rows: int) -> bool:

@@ -30,6 +30,7 @@ _FOURCC = {  # of codes, in lists or not; RaBitQ has one for 1 bit and one for m
     "RaBitQ": (b"Ixrq", b"Iwrq"),
     "RaBitQ+": (b"Ixrr", b"Iwrr"),
 }
+_SCALARS = {"SQ8": 0, "SQ4": 1, "SQfp16": 4, "SQ6": 6}  # FAISS's numbers of them
 
 
 class Walk:
@@ -214,7 +215,8 @@ def _coder(walk: Walk, recipe: Recipe, dim: int) -> None:
     """The tables by which codes are read."""
     size = recipe.code_bytes(dim)
     if recipe.code.startswith("SQ"):
-        walk.fields(struct.Struct("<iif"))  # which scalars, and how their range was found
+        walk.expect("i", _SCALARS[recipe.code])
+        walk.fields(struct.Struct("<if"))  # how their range was found
         walk.expect("QQ", dim, size)
         walk.items(4, 0 if recipe.code == "SQfp16" else 2 * dim)
     elif recipe.code.startswith("PQ"):

@@ -16,7 +16,7 @@ import numpy as np
 
 from ragidx.indexer.ann.faiss_files import Halves, faiss
 from ragidx.indexer.ann.index_types import TUNED_K, Effort, Recipe
-from ragidx.indexer.ann.search import checked_queries
+from ragidx.indexer.ann.search import best_first, checked_queries
 from ragidx.indexer.arrays import Bools, Floats, Ints
 
 if TYPE_CHECKING:
@@ -58,11 +58,7 @@ class DeviceVectors:
             found_scores, found = _best(part, queries, k, mask)
             scores = np.concatenate([scores, found_scores], axis=1)
             rows = np.concatenate([rows, np.where(found < 0, -1, found + start)], axis=1)
-        order = np.lexsort((rows, -scores), axis=1)[:, :k]
-        missing = ((0, 0), (0, k - order.shape[1]))
-        scores = np.pad(np.take_along_axis(scores, order, axis=1), missing, constant_values=-np.inf)
-        rows = np.pad(np.take_along_axis(rows, order, axis=1), missing, constant_values=-1)
-        return scores, np.where(np.isneginf(scores), -1, rows)
+        return best_first(scores, rows, k)
 
 
 class DeviceLists:

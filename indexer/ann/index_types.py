@@ -161,6 +161,23 @@ class Effort:
         return Effort(math.ceil(self.beam * wider), math.ceil(self.lists * math.sqrt(wider)), self.factor)
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The index of a segment, and what tuning found.
+
+    Attributes:
+        recipe: of the index.
+        effort: the least that reaches the target recall.
+        recall: ann_recall@10 at this effort.
+        sample: how many sample queries.
+    """
+
+    recipe: Recipe
+    effort: Effort
+    recall: float
+    sample: int
+
+
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{suffix}": base ** (power + 1)
     for power, letter in enumerate("kmgt")
@@ -236,15 +253,6 @@ class Footprint:
     disk_bytes: int
     memory_bytes: int
     build_bytes: int
-
-
-def footprint(index_type: str, rows: int, dim: int) -> Footprint:
-    """The footprint of `rows` vectors of `dim` with an index type; see `padded`.
-
-    Raises:
-        SpecError: the type is unknown, or cannot hold vectors of this width.
-    """
-    return footprint_of(candidates(index_type, rows, padded(dim))[0], rows, padded(dim))
 
 
 def footprint_of(recipe: Recipe | None, rows: int, dim: int) -> Footprint:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ragidx.indexer.ann import index_types
-from ragidx.indexer.arrays import Bools, Doubles, Floats
+from ragidx.indexer.arrays import Doubles, Floats
 
 _ROUNDING = 1e-7  # of float32 scores, relative: a deviation below it is none
 _CANCELLED = 1e-14  # of float64 sums, relative: a difference below it is what rounding left
@@ -122,12 +122,11 @@ def moments_of(blocks: Iterable[Floats], dim: int) -> Moments:
     return functools.reduce(Moments.__add__, map(_of_block, blocks), none)
 
 
-def spread_of(scores: Floats, dead: Bools | None = None) -> Spread:
-    """Of scores (q, rows) that a scan has found, without those of dead rows, (rows,)."""
-    alive = (scores if dead is None else scores[:, ~dead]).astype(np.float64)
-    n = alive.shape[1]
-    mean = alive.sum(axis=1) / max(1, n)
-    return Spread(n, mean, ((alive - mean[:, None]) ** 2).sum(axis=1))
+def spread_of(scores: Floats) -> Spread:
+    """Of scores (q, rows) that a scan has found."""
+    exact, n = scores.astype(np.float64), scores.shape[1]
+    mean = exact.sum(axis=1) / max(1, n)
+    return Spread(n, mean, ((exact - mean[:, None]) ** 2).sum(axis=1))
 
 
 def merged_spread(parts: Sequence[Spread]) -> Spread:

@@ -31,7 +31,6 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, codes_of, exact_index, map_vectors, vectors_header
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments, moments_of, wants_moments
-from ragidx.indexer.damage import damaged
 from ragidx.indexer.normalize import l2_normalize
 
 _BLOCK_ROWS = 16_384
@@ -39,7 +38,6 @@ _BLOCK_ROWS = 16_384
 _STEP = 2**-10  # of float16 below 1, relative: processors may add in another order and round differently
 
 _PREFIX = re.compile(r"prefix-([0-9]{1,5})-([0-9a-f]{16})-([0-9a-f]{16})\.faiss")
-_UNBOUND = re.compile(r"prefix-[0-9]{1,5}-[0-9a-f]{16}\.faiss")  # older names, without the checksum of the vectors
 
 
 def shortened(vectors: NDArray[np.float32], width: int) -> NDArray[np.float32]:
@@ -99,29 +97,18 @@ def open_prefixes(folder: Path, vectors: Any, width: int, checksum: str) -> Pref
 
 
 def _opened(path: Path, width: int, rows: int) -> Prefix:
-    """A file, with the moments at its end where it has them.
+    """A file, with the moments at its end where it has many rows.
 
     Raises:
-        IndexFormatError: it is another file, or has no moments though it has many rows.
+        IndexFormatError: it is another file.
     """
-    tail = _tail(path, width, rows)
+    tail = Moments.n_bytes(width) if wants_moments(rows, width) else 0
     index = map_vectors(path, padded(width), rows, tail)
     if not tail:
-        if wants_moments(rows, width):
-            raise damaged(path, "it is of an older version, and has no moments")
         return Prefix(index, None)
     with path.open("rb") as file:
         file.seek(-tail, os.SEEK_END)
         return Prefix(index, Moments.from_bytes(file.read(), rows, width))
-
-
-def _tail(path: Path, width: int, rows: int) -> int:
-    """Bytes of the moments at the end of a file; 0 where it has none."""
-    own = Moments.n_bytes(width)
-    try:
-        return own if path.stat().st_size == HEADER_BYTES + 2 * padded(width) * rows + own else 0
-    except OSError:  # another process removed it
-        return 0
 
 
 def _moments(vectors: Any, width: int) -> Moments:
@@ -154,8 +141,8 @@ def is_prefix_of(path: Path, vectors: Any) -> bool:
     if not 1 <= width <= vectors.d:
         return False
     try:
-        map_vectors(path, padded(width), rows, _tail(path, width, rows))  # older copies have no moments
-    except IndexFormatError:
+        _opened(path, width, rows)
+    except (IndexFormatError, ValueError):
         return False
     codes, start = codes_of(path, padded(width), rows), 0
     for block in _blocks(vectors, width):
@@ -175,4 +162,4 @@ def prefix_files(folder: Path, checksum: str) -> list[Path]:
 def is_foreign(name: str, checksum: str) -> bool:
     """Whether a file name is that of a narrower copy, but not of the vectors with this checksum."""
     found = _PREFIX.fullmatch(name)
-    return _UNBOUND.fullmatch(name) is not None if found is None else found[2] != checksum[:16]
+    return found is not None and found[2] != checksum[:16]

@@ -89,33 +89,24 @@ def search_exact(vectors: Any, queries: Floats, k: int, allowed: Bools | None) -
     """
     queries, width = checked_queries(queries, vectors.d), _width(vectors, k, allowed)
     if not width or not len(queries):
-        return _padded(np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64), k)
+        return best_first(np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.int64), k)
     module = faiss()
     chosen = {} if allowed is None else {"sel": _selector(allowed)}
     with _threads(vectors, queries):
         scores, rows = vectors.search(queries, width, params=module.SearchParameters(**chosen))
-    return _padded(scores, rows, k)
+    return best_first(scores, rows, k)
 
 
 def search(
     index: Any, recipe: Recipe, effort: Effort, vectors: Any, queries: Floats, k: int, allowed: Bools | None
 ) -> tuple[Floats, Ints]:
-    """As `search_exact`, by an index: the choice of rows is approximate, their scores are exact.
+    """As `search_exact`, by an index of `map_ann` or `make`: the choice of rows is approximate, scores are exact.
 
     Ten hits take the tuned effort, more hits take more. If only some rows are allowed, the search finds so many of all
     rows that k allowed ones are expected among them, and keeps those. A query that still finds fewer than k is repeated
     with more effort. All allowed rows are compared exactly as soon as the attempts would cost as much (`cost_of`). So a
     condition that few rows pass loses no recall, and no search costs more than about two exact ones. The search is also
     exact if the index finds fewer rows than there are.
-
-    Args:
-        index: of `map_ann` or `make`.
-        recipe: of the index.
-        effort: the tuned one.
-        vectors: as for `search_exact`.
-        queries: as for `search_exact`.
-        k: as for `search_exact`.
-        allowed: as for `search_exact`.
     """
     queries, width = checked_queries(queries, vectors.d), _width(vectors, k, allowed)
     count = vectors.ntotal if allowed is None else int(np.count_nonzero(allowed))
@@ -139,7 +130,7 @@ def search(
         left = left[rows[left, -1] < 0]
     if len(left):
         scores[left], rows[left] = search_exact(vectors, queries[left], width, allowed)
-    return _padded(scores, rows, k)
+    return best_first(scores, rows, k)
 
 
 def cost_of(recipe: Recipe, effort: Effort, rows: int, dim: int, k: int) -> float:
@@ -320,8 +311,8 @@ def _width(vectors: Any, k: int, allowed: Bools | None) -> int:
     return min(k, vectors.ntotal if allowed is None else int(np.count_nonzero(allowed)))
 
 
-def _padded(scores: Floats, rows: Ints, k: int) -> tuple[Floats, Ints]:
-    """Sorted, best first and equal scores by row, and filled up to k."""
+def best_first(scores: Floats, rows: Ints, k: int) -> tuple[Floats, Ints]:
+    """The k best of what was found, best first and equal scores by row; -inf and -1 where there are fewer."""
     if rows.min(initial=0) < 0:
         scores = np.where(rows < 0, np.float32(-np.inf), scores)
     if not (scores[:, 1:] < scores[:, :-1]).all():  # FAISS sorts by score alone
@@ -331,4 +322,4 @@ def _padded(scores: Floats, rows: Ints, k: int) -> tuple[Floats, Ints]:
         missing = ((0, 0), (0, k - scores.shape[1]))
         scores = np.pad(scores, missing, constant_values=-np.inf)
         rows = np.pad(rows, missing, constant_values=-1)
-    return scores, rows
+    return scores[:, :k], rows[:, :k]

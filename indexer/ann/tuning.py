@@ -32,6 +32,7 @@ from ragidx.indexer.ann.index_types import (
     TUNED_K,
     Effort,
     IndexOptions,
+    Measured,
     Recipe,
     candidates,
     footprint_of,
@@ -51,23 +52,6 @@ _SEED = 0
 _TIE = 1e-6
 _BEAMS = (10, 12, 14, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 _FACTORS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What tuning found.
-
-    Attributes:
-        recipe: of the index.
-        effort: the least that reaches the target.
-        recall: ann_recall@10 at this effort.
-        sample: how many sample queries.
-    """
-
-    recipe: Recipe
-    effort: Effort
-    recall: float
-    sample: int
 
 
 @dataclass(frozen=True)
@@ -111,13 +95,7 @@ def choose(
 
 
 def fitting(options: IndexOptions, rows: int, dim: int, max_memory: int | None) -> list[Recipe | None]:
-    """The recipes that fit into the memory, the first choice first; None: exact search.
-
-    Args:
-        options: as for `choose`.
-        rows: as for `choose`.
-        dim: as for `choose`.
-        max_memory: as for `choose`.
+    """The recipes that fit into the memory, of what `choose` takes, the first choice first; None: exact search.
 
     Raises:
         SpecError: nothing fits; the message says what would.

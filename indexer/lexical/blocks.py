@@ -9,6 +9,7 @@ the number of different words. `postings_writer` joins blocks, whoever made them
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,16 +36,20 @@ class Piece:
     rows: Uints
     counts: Uints
 
+    @functools.cached_property
+    def ends(self) -> Ints:
+        """Where the postings of each term end; a zero in front."""
+        return np.concatenate([[0], np.cumsum(self.sizes, dtype=np.int64)])
+
+    def part(self, start: int, stop: int) -> Piece:
+        """Some of the terms, by their places."""
+        first, last = self.ends[start], self.ends[stop]
+        return Piece(self.terms[start:stop], self.sizes[start:stop], self.rows[first:last], self.counts[first:last])
+
     def split(self, last: str) -> tuple[Piece, Piece]:
         """The terms up to `last`, and the others."""
         at = bisect.bisect_right(self.terms, last)
-        end = int(self.sizes[:at].sum())
-        parts = (slice(None, at), slice(None, end)), (slice(at, None), slice(end, None))
-        before, behind = (
-            Piece(self.terms[names], self.sizes[names], self.rows[places], self.counts[places])
-            for names, places in parts
-        )
-        return before, behind
+        return self.part(0, at), self.part(at, len(self.terms))
 
 
 class _Vocabulary(dict[str, int]):
@@ -153,18 +158,18 @@ def unpacked(data: bytes, rows: range) -> list[Piece]:
 
 
 def _check(piece: Piece, batch: Any, rows: range) -> None:
-    ends = np.cumsum(piece.sizes)
+    ends = piece.ends
     offsets = [numbers_of(batch.column(place), "<i8", length=len(batch) + 1) for place in (1, 2)]
-    if not all(np.array_equal(own, [0, *ends]) for own in offsets) or len(piece.rows) != len(piece.counts):
+    if not all(np.array_equal(places, ends) for places in offsets) or len(piece.rows) != len(piece.counts):
         raise ValueError("rows and counts of other numbers")
     if not len(piece.terms):
         return
     if piece.sizes.min() < 1 or piece.counts.min() < 1:
         raise ValueError("rows or counts that cannot be")
     rising = np.diff(piece.rows.astype(np.int64)) > 0
-    rising[ends[:-1] - 1] = True
-    own = len(piece.rows) == ends[-1] and piece.rows.min() >= rows.start and piece.rows.max() < rows.stop
-    if not own or not rising.all():
+    rising[ends[1:-1] - 1] = True
+    in_range = len(piece.rows) == ends[-1] and piece.rows.min() >= rows.start and piece.rows.max() < rows.stop
+    if not in_range or not rising.all():
         raise ValueError("rows that cannot be")
     if not all(map(str.__lt__, piece.terms, piece.terms[1:])):
         raise ValueError("terms that do not rise")

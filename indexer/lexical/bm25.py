@@ -12,8 +12,7 @@ are spread over segments, nor on rows that were deleted. Robertson and Zaragoza 
 from __future__ import annotations
 
 import functools
-import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.indexer.arrays import Bools, Floats, Ints
+from ragidx.indexer.byte_cache import ByteCache
 from ragidx.indexer.lexical.postings import NAME, Postings
 
 K1, B = 1.2, 0.75
@@ -52,7 +52,7 @@ class _Term:
     shares: Floats
 
     @property
-    def n_bytes(self) -> int:
+    def nbytes(self) -> int:
         return 100 + self.shares.nbytes + (0 if self.rows is None else self.rows.nbytes)
 
 
@@ -78,9 +78,7 @@ class Bm25:
 
     def __init__(self, segments: Sequence[Postings], dead: Bools | None, of: Statistics) -> None:
         self._segments, self._dead, self._of = segments, dead, of
-        self._kept: OrderedDict[str, _Term] = OrderedDict()
-        self._n_bytes = 0
-        self._lock = threading.Lock()
+        self._terms: ByteCache[_Term] = ByteCache(_KEPT_BYTES)
 
     def scores(self, terms: Sequence[str]) -> Floats | None:
         """(rows,) of all rows; 0 where a row has no term of the question, and for dead rows.
@@ -96,7 +94,7 @@ class Bm25:
         total = np.zeros(len(self._norms), np.float32)
         known = False
         for term, count in sorted(Counter(terms).items()):  # in one order, so that sums are rounded alike
-            found = self._term(term)
+            found = self._terms.get(term, functools.partial(self._read, term))
             if not found.df:
                 continue
             known = True
@@ -114,21 +112,6 @@ class Bm25:
         """(rows,) what is added to a count below the fraction."""
         scale = np.float32(K1 * B * self._of.n_rows / self._of.n_terms)
         return np.float32(K1 * (1 - B)) + scale * _lengths(self._segments).astype(np.float32)
-
-    def _term(self, term: str) -> _Term:
-        with self._lock:
-            if term in self._kept:
-                self._kept.move_to_end(term)
-                return self._kept[term]
-        made = self._read(term)
-        with self._lock:
-            if term not in self._kept and made.n_bytes <= _KEPT_BYTES // 2:
-                self._kept[term] = made
-                self._n_bytes += made.n_bytes
-            while self._n_bytes > _KEPT_BYTES:
-                _, old = self._kept.popitem(last=False)
-                self._n_bytes -= old.n_bytes
-        return made
 
     def _read(self, term: str) -> _Term:
         first = 0

@@ -104,20 +104,17 @@ class _Runs:
 
 def _cut(piece: Piece) -> Iterator[Piece]:
     """A piece in parts that are small enough to have one of each run in memory."""
-    ends = np.cumsum(piece.sizes)
-    chars = np.cumsum([len(term) for term in piece.terms])
+    chars = np.cumsum([0, *map(len, piece.terms)])
     start = 0
     while start < len(piece.terms):
-        before, letters = (int(ends[start - 1]), int(chars[start - 1])) if start else (0, 0)
-        after = min(
+        stop = min(
             start + _RUN_TERMS,
-            int(np.searchsorted(ends, before + _BATCH_POSTINGS, "right")),
-            int(np.searchsorted(chars, letters + _RUN_CHARS, "right")),
+            int(np.searchsorted(piece.ends, piece.ends[start] + _BATCH_POSTINGS, "right")) - 1,
+            int(np.searchsorted(chars, chars[start] + _RUN_CHARS, "right")) - 1,
         )
-        after = max(start + 1, after)
-        part = slice(before, int(ends[after - 1]))
-        yield Piece(piece.terms[start:after], piece.sizes[start:after], piece.rows[part], piece.counts[part])
-        start = after
+        stop = max(start + 1, stop)
+        yield piece.part(start, min(stop, len(piece.terms)))
+        start = stop
 
 
 def _merged(runs: Sequence[Iterator[Piece]]) -> Iterator[Piece]:
@@ -159,22 +156,17 @@ def _batches(pieces: Iterable[Piece], schema: Any) -> Iterator[Any]:
     waiting: list[Piece] = []
     size = n_terms = 0
     for piece in pieces:
-        ends, start = np.cumsum(piece.sizes), 0
+        start = 0
         while start < len(piece.terms):
-            before = int(ends[start - 1]) if start else 0
-            after = int(np.searchsorted(ends, before + _BATCH_POSTINGS - size, "right"))
-            after = min(after, start + _BATCH_TERMS - n_terms)
-            if after <= start and size:
+            stop = int(np.searchsorted(piece.ends, piece.ends[start] + _BATCH_POSTINGS - size, "right")) - 1
+            stop = min(stop, start + _BATCH_TERMS - n_terms)
+            if stop <= start and size:
                 yield _batch(waiting, schema)
                 waiting, size, n_terms = [], 0, 0
                 continue
-            after = max(start + 1, after)
-            part = slice(before, int(ends[after - 1]))
-            waiting.append(
-                Piece(piece.terms[start:after], piece.sizes[start:after], piece.rows[part], piece.counts[part])
-            )
-            size, n_terms = size + part.stop - part.start, n_terms + after - start
-            start = after
+            part = piece.part(start, max(start + 1, stop))
+            waiting.append(part)
+            size, n_terms, start = size + len(part.rows), n_terms + len(part.terms), start + len(part.terms)
     if waiting:
         yield _batch(waiting, schema)
 

@@ -18,20 +18,9 @@ from pathlib import Path
 from ragidx.corpora.errors import IndexFormatError, MachineError, check_machine
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.damage import PUT_BACK, check_name, damaged
-from ragidx.indexer.store.batches import BatchCache
-from ragidx.indexer.store.manifest import (
-    KEPT,
-    LOCK,
-    MANIFEST,
-    SEGMENTS,
-    Manifest,
-    NewerFormatError,
-    UnavailableError,
-    files_of,
-    numbered_path,
-    read_manifest,
-)
-from ragidx.indexer.store.segment import Segment
+from ragidx.indexer.store.files import LOCK, MANIFEST, SEGMENTS, numbered_path
+from ragidx.indexer.store.manifest import KEPT, Manifest, NewerFormatError, UnavailableError, files_of, read_manifest
+from ragidx.indexer.store.segment import Segment, new_cache
 
 HASHED_AT_OPEN = 64 << 20
 UNTOUCHED = "the committed state is not touched"  # the end of each message about an earlier generation
@@ -119,20 +108,18 @@ def read_numbered(folder: Path, generation: int) -> Manifest:
     """
     path = folder / numbered_path(generation)
     lost = f"there is no rollback to generation {generation}; {UNTOUCHED}"
+    put_back = f"put it back from a copy; without it {lost}"
     try:
         found = read_manifest(folder, path.name)
     except NewerFormatError:
         raise
-    except MachineError as fault:  # its file may be whole
+    except (MachineError, UnavailableError) as fault:  # its file may be whole
         raise UnavailableError(fault.message, f"{fault.hint}; until then {lost}", where=str(path)) from fault
-    except UnavailableError as fault:
-        raise UnavailableError(fault.message, f"look at the disk; until then {lost}", where=str(path)) from fault
     except IndexFormatError as fault:
-        hint = f"put it back from a copy; without it {lost}"
-        raise IndexFormatError(fault.message, hint, where=str(path)) from fault
+        raise IndexFormatError(fault.message, put_back, where=str(path)) from fault
     if found.generation != generation:
         message = f"the manifest is damaged: it belongs to generation {found.generation}"
-        raise IndexFormatError(message, f"put it back from a copy; without it {lost}", where=str(path))
+        raise IndexFormatError(message, put_back, where=str(path))
     return found
 
 
@@ -177,7 +164,7 @@ def segments_of(folder: Path, manifest: Manifest, before: Sequence[Segment] = ()
     Those of a state before, which are open, are taken over if all of their files have the same checksums: an id is no
     identity, since an index may be removed and another made in its place.
     """
-    dim, schema, cache, found = manifest.dim, manifest.schema, BatchCache(), []
+    dim, schema, cache, found = manifest.dim, manifest.schema, new_cache(), []
     known = {segment.entry.id: segment for segment in before if (segment.dim, segment.schema) == (dim, schema)}
     for entry in manifest.segments:
         segment = known.get(entry.id)

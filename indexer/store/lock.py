@@ -13,11 +13,12 @@ import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 from ragidx.corpora.errors import BusyError
 from ragidx.indexer import atomic
 from ragidx.indexer.damage import check_name
-from ragidx.indexer.store.manifest import LOCK
+from ragidx.indexer.store.files import LOCK
 
 _POLL_S = 0.02  # between looks at a lock that is held
 
@@ -58,6 +59,12 @@ class Lock:
         except BaseException:
             self.release()
             raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Let the next writer in; a second call does nothing."""

@@ -12,7 +12,7 @@ import bisect
 import functools
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -21,84 +21,65 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import printable
 from ragidx.corpora.records import Document
 from ragidx.corpora.whole import document_from
-from ragidx.indexer.arrays import Bools, Floats, Ints, grouped, numbers_of
+from ragidx.indexer.arrays import Bools, Floats, Ints, numbers_of
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, as_digests, digest
-from ragidx.indexer.store.deletions import Masks
 from ragidx.indexer.store.rows import places_of, true_places
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.source_list import PROGRAM
-
-if TYPE_CHECKING:
-    from ragidx.indexer.store.store import Store
+from ragidx.indexer.store.store import Store
 
 _DIGEST = f"S{DIGEST_BYTES}"
-_RUN = np.dtype([("document", "S16"), ("hash", "V16"), ("owner", "<i4"), ("first", "<i4"), ("count", "<i4")])
-_ADDED = np.dtype([*_RUN.descr, ("segment", "<i4")])
+_RUN = np.dtype([("document", "S16"), ("hash", "V16"), ("owner", "<i4"), ("first", "<i8"), ("count", "<i4")])
 _FLAGS = np.dtype([("kept", "?"), ("dead", "?")])
 
 
 class Documents:
     """Runs of rows by document. `get(doc_id)` is the hash of the document as it was added.
 
-    Runs are numbered: first those of the segments that were loaded, then those that were added. What is read of a
-    segment stays with it, so that a second table of the same open segments costs nothing that grows with their rows.
+    Runs are numbered: first those of the segments, then those that were added. What is read of a segment stays with it,
+    so a second table of the same open segments is made of what the first one has read.
+
+    Args:
+        store: the committed state, of which the documents that are alive are noted; None: there is none.
     """
 
-    def __init__(self) -> None:
-        self._loaded: list[tuple[int, Segment, NDArray[np.void]]] = []  # number, segment, runs
-        self._starts: list[int] = []  # of their numbers
-        self._n_loaded = self._count = 0
-        self._added = np.zeros(0, _ADDED)
+    def __init__(self, store: Store | None = None) -> None:
+        self._parts: list[tuple[int, int, NDArray[np.void]]] = []  # the number of the first run, its first row, runs
+        self._count = 0
         self._flags = np.zeros(0, _FLAGS)
         self._table = DigestTable()
         self._asked: tuple[str | None, list[int]] = (None, [])  # a document is looked up, and then kept or popped
+        for first, segment in _placed(store):
+            self._load(first, segment, None if store is None else store.dead)
+        self._parts.append((self._count, 0, np.zeros(0, _RUN)))  # those that are added
 
-    def add(
-        self,
-        doc_id: str,
-        doc_hash: bytes,
-        segment: int,
-        first: int,
-        count: int,
-        *,
-        kept: bool = False,
-        owner: int = 0,
-    ) -> None:
-        """Note that `count` rows of a segment, by its number, from row `first` on, are of this document."""
-        place = self._count - self._n_loaded
-        if place == len(self._added):
-            more = max(1024, place)
-            self._added = np.concatenate([self._added, np.zeros(more, _ADDED)])
-            self._flags = np.concatenate([self._flags, np.zeros(more, _FLAGS)])
-        key = digest(doc_id)
-        self._asked = (None, [])
-        self._added[place] = (key, doc_hash, owner, first, count, segment)
-        self._flags[self._count] = (kept, False)
-        self._table.add(key, self._count)
-        self._count += 1
-
-    @classmethod
-    def read(cls, segments: Sequence[Segment], dead: Masks) -> Documents:
-        """All documents of a committed state that are alive."""
-        documents = cls()
-        for number, (segment, mask) in enumerate(zip(segments, dead, strict=True)):
-            documents._load(number, segment, mask)
-        return documents
-
-    def _load(self, number: int, segment: Segment, dead: Bools | None) -> None:
-        """Note all documents of a segment that are alive; all segments are loaded before anything is added."""
+    def _load(self, first: int, segment: Segment, dead: Bools | None) -> None:
         runs, keys, order = segment.kept(document_runs)
         flags = np.zeros(len(runs), _FLAGS)
         if dead is not None:
-            flags["dead"] = np.logical_and.reduceat(dead, runs["first"])
+            flags["dead"] = np.logical_and.reduceat(dead[first : first + segment.entry.rows], runs["first"])
             alive = ~flags["dead"][order]
             keys, order = keys[alive], order[alive]
         self._table.extend(keys, order + np.int64(self._count), ordered=True)
-        self._loaded.append((number, segment, runs))
-        self._starts.append(self._count)
+        self._parts.append((self._count, first, runs))
         self._flags = np.concatenate([self._flags, flags])
-        self._count = self._n_loaded = self._count + len(runs)
+        self._count += len(runs)
+
+    def add(self, doc_id: str, doc_hash: bytes, first: int, count: int, *, kept: bool = False, owner: int = 0) -> None:
+        """Note that `count` rows, from row `first` on, are of this document."""
+        start, _, runs = self._parts[-1]
+        place = self._count - start
+        if place == len(runs):
+            more = max(1024, place)
+            runs = np.concatenate([runs, np.zeros(more, _RUN)])
+            self._parts[-1] = (start, 0, runs)
+            self._flags = np.concatenate([self._flags, np.zeros(more, _FLAGS)])
+        key = digest(doc_id)
+        runs[place] = (key, doc_hash, owner, first, count)
+        self._flags[self._count] = (kept, False)
+        self._table.add(key, self._count)
+        self._count += 1
         self._asked = (None, [])
 
     def match(self, documents: Digests, hashes: NDArray[np.void]) -> Bools:
@@ -108,10 +89,6 @@ class Documents:
         here = np.flatnonzero(runs >= 0)
         same[here] = (self._column("hash")[runs[here]] == hashes[here]) & ~self._flags["dead"][runs[here]]
         return same
-
-    def keep_all(self, documents: Digests) -> None:
-        """Mark these documents, by the digests of their ids, as `keep` does."""
-        self._flags["kept"][: self._count] |= np.isin(self._column("document"), documents)
 
     def get(self, doc_id: str) -> bytes | None:
         """The hash of the document, None where it has no row that is alive."""
@@ -136,31 +113,29 @@ class Documents:
         """Whether the document has rows that are alive."""
         return bool(self._alive(doc_id))
 
+    def rows(self, doc_id: str) -> Ints:
+        """The rows of a document."""
+        return self._rows(self._alive(doc_id))
+
     def keep(self, doc_id: str) -> None:
         """Mark the document, so that `pop_others` leaves it."""
         self._flags["kept"][self._alive(doc_id)] = True
 
-    def runs(self, doc_id: str) -> list[tuple[int, int, int]]:
-        """The runs of a document, as (segment, first, count); none if it is not here."""
-        return [self._place(number) for number in self._alive(doc_id)]
+    def keep_all(self, documents: Digests) -> None:
+        """Mark these documents, by the digests of their ids, as `keep` does."""
+        self._flags["kept"][: self._count] |= np.isin(self._column("document"), documents)
 
-    def pop(self, doc_id: str) -> Iterator[tuple[int, int, int]]:
-        """Forget a document: its runs, as (segment, first, count)."""
-        for number in self._alive(doc_id):
-            yield self._pop(number)
-
-    def pop_others(self) -> Iterator[tuple[int, int, int]]:
-        """Forget all documents of sources that were not kept: their runs, as (segment, first, count)."""
-        for number in self._others().tolist():
-            yield self._pop(number)
-
-    def count_others(self) -> int:
-        """How many documents `pop_others` would forget."""
-        return len(self.others())
+    def pop(self, doc_id: str) -> Ints:
+        """Forget a document; its rows."""
+        return self._pop(self._alive(doc_id))
 
     def others(self) -> Digests:
         """The digests of the ids of documents that `pop_others` would forget, each once."""
         return np.unique(self._column("document")[self._others()])
+
+    def pop_others(self) -> Ints:
+        """Forget all documents of sources that were not kept; their rows."""
+        return self._pop(self._others().tolist())
 
     def records(self) -> NDArray[np.void]:
         """The digests of all ids, and what is known of them: `document` (S16), `hash` (V16) and `owner` (<i4)."""
@@ -172,8 +147,7 @@ class Documents:
 
     def _column(self, name: str) -> Any:
         """One field of all runs."""
-        added = self._added[name][: self._count - self._n_loaded]
-        return np.concatenate([*(runs[name] for _, _, runs in self._loaded), added])
+        return np.concatenate([runs[name] for _, _, runs in self._parts])[: self._count]
 
     def _others(self) -> Ints:
         flags = self._flags[: self._count]
@@ -185,20 +159,21 @@ class Documents:
         return [number for number in self._asked[1] if not self._flags["dead"][number]]
 
     def _run(self, number: int) -> tuple[int, Any]:
-        """The number of its segment, and the run."""
-        if number >= self._n_loaded:
-            run = self._added[number - self._n_loaded]
-            return int(run["segment"]), run
-        place = bisect.bisect_right(self._starts, number) - 1
-        return self._loaded[place][0], self._loaded[place][2][number - self._starts[place]]
+        """A run, and the row from which its rows are counted."""
+        start, row, runs = self._parts[bisect.bisect_right(self._parts, number, key=lambda part: part[0]) - 1]
+        return row, runs[number - start]
 
-    def _place(self, number: int) -> tuple[int, int, int]:
-        segment, run = self._run(number)
-        return segment, int(run["first"]), int(run["count"])
+    def _rows(self, numbers: Sequence[int]) -> Ints:
+        """The rows of some runs."""
+        rows = [np.zeros(0, np.int64)]
+        for row, run in map(self._run, numbers):
+            first = row + int(run["first"])
+            rows.append(np.arange(first, first + int(run["count"])))
+        return np.concatenate(rows)
 
-    def _pop(self, number: int) -> tuple[int, int, int]:
-        self._flags["dead"][number] = True
-        return self._place(number)
+    def _pop(self, numbers: Sequence[int]) -> Ints:
+        self._flags["dead"][numbers] = True
+        return self._rows(numbers)
 
 
 def document_runs(segment: Segment) -> tuple[NDArray[np.void], Digests, NDArray[np.int32]]:
@@ -228,20 +203,23 @@ def text_rows(segment: Segment) -> tuple[Digests, NDArray[np.int32]]:
     return hashes[order], order
 
 
+def _placed(store: Store | None) -> Iterator[tuple[int, Segment]]:
+    """The segments of a state, each with its first row."""
+    if store is not None:
+        yield from zip(store.starts.tolist(), store.segments, strict=False)
+
+
 class CommittedVectors:
     """The vectors of all rows by text hash; a dead row counts if no live one has the text.
 
     So a text that was deleted and comes back need not be encoded again.
 
     Args:
-        segments: of the committed state.
-        dead: their masks, as they were committed; copied.
+        store: the committed state; None: there is none.
     """
 
-    def __init__(self, segments: Sequence[Segment], dead: Masks) -> None:
-        self._segments = segments
-        self._dead = [None if mask is None else mask.copy() for mask in dead]
-        self._starts = np.cumsum([0, *(segment.entry.rows for segment in segments)], dtype=np.int64)
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
 
     def known(self, hashes: Sequence[bytes]) -> Bools:
         """Which of the hashes are here."""
@@ -249,25 +227,24 @@ class CommittedVectors:
 
     def get(self, hashes: Sequence[bytes]) -> dict[bytes, Floats]:
         """The vectors of those hashes that are here."""
-        found: dict[bytes, Floats] = {}
-        numbers = self._table.first(hashes)
-        here = np.flatnonzero(numbers >= 0)
-        for segment, places, rows in grouped(self._starts, numbers[here]):
-            keys = (hashes[place] for place in here[places].tolist())
-            found |= zip(keys, self._segments[segment].vectors(rows), strict=True)
-        return found
+        rows = self._table.first(hashes)
+        here = np.flatnonzero(rows >= 0)
+        if self._store is None or not len(here):
+            return {}
+        return dict(zip([hashes[place] for place in here.tolist()], self._store.vectors(rows[here]), strict=True))
 
     @functools.cached_property
     def _table(self) -> DigestTable:
-        """Text hash -> row, counted through all segments: the first one that is alive, else the first."""
+        """Text hash -> row: the first one that is alive, else the first."""
         table, dead_rows = DigestTable(), []
-        for start, segment, dead in zip(self._starts[:-1], self._segments, self._dead, strict=True):
+        for first, segment in _placed(self._store):
             hashes, rows = segment.kept(text_rows)
-            if dead is not None:
-                gone = dead[rows]
-                dead_rows.append((hashes[gone], start + rows[gone]))
-                hashes, rows = hashes[~gone], rows[~gone]
-            table.extend(hashes, start + rows, ordered=True)
+            numbers = np.int64(first) + rows
+            if self._store is not None and self._store.dead is not None:
+                gone = self._store.dead[numbers]
+                dead_rows.append((hashes[gone], numbers[gone]))
+                hashes, numbers = hashes[~gone], numbers[~gone]
+            table.extend(hashes, numbers, ordered=True)
         for hashes, numbers in dead_rows:
             table.extend(hashes, numbers, ordered=True)
         return table
@@ -340,27 +317,14 @@ def document_numbers(keys: Digests) -> NDArray[np.uint64]:
     return np.frombuffer(keys.tobytes(), "<u8").reshape(len(keys), 2)[:, 0].astype(np.uint64)
 
 
-def documents_of(store: Store) -> Documents:
-    """Where the documents of an opened index are."""
-    return Documents.read(store.segments, store.dead)
-
-
 def document_rows(store: Store, names: Sequence[str]) -> dict[str, tuple[Ints, int]]:
     """The rows of documents, in their order, and their owners; of those of the names that the index has."""
-    known, live = documents_of(store), store.live
-    starts, found = np.cumsum([0, *(segment.entry.rows for segment in store.segments)]), {}
+    known, found = Documents(store), {}
     for name in names:
-        runs = [starts[number] + np.arange(first, first + count) for number, first, count in known.runs(name)]
-        if runs:
-            rows = np.sort(np.concatenate(runs))
-            places = np.minimum(np.searchsorted(live, rows), len(live) - 1)
-            found[name] = rows[live[places] == rows], known.owner(name) or PROGRAM
+        rows = np.sort(known.rows(name))
+        if len(rows):
+            found[name] = rows if store.dead is None else rows[~store.dead[rows]], known.owner(name) or PROGRAM
     return found
-
-
-def vectors_of(store: Store) -> CommittedVectors:
-    """The vectors of an opened index."""
-    return CommittedVectors(store.segments, store.dead)
 
 
 def program_documents(store: Store) -> Iterator[Document]:

@@ -186,26 +186,19 @@ def convert(array: Any, kind: str) -> Any:
     return array.cast(KINDS[kind], safe=False)
 
 
-def fixed_arrays(rows: Sequence[Row]) -> list[Any]:
-    """The columns of COLUMNS for these rows.
+def arrays_of(rows: Sequence[Row]) -> tuple[list[Any], dict[str, Any]]:
+    """The columns of COLUMNS for some rows, and one for each field with a value in them, of the narrowest kind.
 
     Raises:
         CorpusError: a string cannot be written as UTF-8.
     """
-    try:
-        return [pa.array([getattr(row, column.name) for row in rows], column.type) for column in COLUMNS]
-    except UnicodeEncodeError as fault:
-        raise _not_unicode(rows) from fault
-
-
-def metadata_arrays(rows: Sequence[Row]) -> dict[str, Any]:
-    """One array for each field that has a value in these rows, of the narrowest kind that holds them."""
     names = dict.fromkeys(itertools.chain.from_iterable(row.metadata for row in rows))
     try:
+        fixed = [pa.array([getattr(row, column.name) for row in rows], column.type) for column in COLUMNS]
         arrays = {name: _metadata_array([row.metadata.get(name) for row in rows]) for name in names}
     except UnicodeEncodeError as fault:
         raise _not_unicode(rows) from fault
-    return {name: array for name, array in arrays.items() if array is not None}
+    return fixed, {name: array for name, array in arrays.items() if array is not None}
 
 
 def rows_of(batch: Any) -> list[Row]:
@@ -253,16 +246,13 @@ def _metadata_array(values: Sequence[Scalar]) -> Any | None:
         return None
     if len(present) == 1:
         kind = present.pop()
-        return pa.array([str(value) if _is_huge(value) else value for value in values], KINDS[kind])
+        is_text = kind == "string"  # with integers past 64 bits
+        return pa.array([str(value) if is_text and value is not None else value for value in values], KINDS[kind])
     wide = functools.reduce(widen, present)
     parts = (
         _metadata_array([v if k == kind else None for v, k in zip(values, kinds, strict=True)]) for kind in present
     )
     return pc.coalesce(*(convert(part, wide) for part in parts))
-
-
-def _is_huge(value: Scalar) -> bool:
-    return isinstance(value, int) and kind_of(value) == "string"
 
 
 def _not_unicode(rows: Iterable[Row]) -> CorpusError:

@@ -25,34 +25,32 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import IndexFormatError, check_machine, first_line
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.faiss_files import (
-    ANN,
-    HEADER_BYTES,
-    VECTORS,
-    Halves,
-    check_ann,
-    codes_of,
-    map_ann,
-    map_vectors,
-)
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, check_ann, codes_of, map_ann, map_vectors
 from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import Moments
 from ragidx.indexer.ann.prefixes import is_prefix_of, is_whole, open_prefixes, prefix_files
-from ragidx.indexer.arrays import Ints
+from ragidx.indexer.arrays import Bools, Floats, Ints
+from ragidx.indexer.byte_cache import ByteCache
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.lexical.postings import Postings
 from ragidx.indexer.store import rows as columns_of
-from ragidx.indexer.store.batches import BatchCache
-from ragidx.indexer.store.entries import CHUNKS, SegmentEntry, stored_width
+from ragidx.indexer.store.entries import SegmentEntry
+from ragidx.indexer.store.files import ANN, CHUNKS, VECTORS
 from ragidx.indexer.store.rows import COLUMNS, FIXED, KINDS, META, Row, Schema
 
 if TYPE_CHECKING:
     from ragidx.indexer.ann.gpu import DeviceLists, DeviceVectors
 
 BATCH_ROWS = 256
+CACHE_BYTES = 16 << 20  # of decoded batches
 T = TypeVar("T")
 
 _NAMES, _FILLED = frozenset(COLUMNS.names), frozenset(FIXED.names)
+
+
+def new_cache() -> ByteCache[Any]:
+    """A cache of decoded batches, for the segments of an index."""
+    return ByteCache(CACHE_BYTES)
 
 
 class Segment:
@@ -67,13 +65,13 @@ class Segment:
     """
 
     def __init__(
-        self, folder: Path, entry: SegmentEntry, dim: int, schema: Schema, cache: BatchCache | None = None
+        self, folder: Path, entry: SegmentEntry, dim: int, schema: Schema, cache: ByteCache[Any] | None = None
     ) -> None:
         self.folder = folder
         self.entry = entry
-        self._cache, self._token = cache or BatchCache(), object()
+        self._cache, self._token = cache or new_cache(), object()
         self.dim = dim
-        self._width = stored_width(entry, dim)
+        self._width = padded(dim)
         self.schema = schema
         self._moved: DeviceVectors | DeviceLists | None = None
         self._narrow: dict[int, Prefixes] = {}
@@ -87,9 +85,7 @@ class Segment:
         """
         _ = self.codes, self._index, self._chunks, self.postings, self._moments
 
-    def search(
-        self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def search(self, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
         """Scores and rows (q, k) of the k best for each query, -inf and -1 where there are no more.
 
         Args:
@@ -105,7 +101,7 @@ class Segment:
         made = self.entry.ann
         return ann.search(self.ann_index, made.recipe, made.effort, self.exact_index, queries, k, allowed)
 
-    def scan(self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+    def scan(self, queries: Floats, k: int, allowed: Bools | None) -> Floats:
         """The k best scores (q, k) as of an exact search; with k = rows those of all rows, in no useful order."""
         return ann.search_exact(self.exact_index, _filled(queries, self.dim, self._width), k, allowed)[0]
 
@@ -157,12 +153,12 @@ class Segment:
         start -= start % mmap.PAGESIZE
         self._mapped.base.madvise(mmap.MADV_DONTNEED, start, end - start)
 
-    def vectors(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
+    def vectors(self, numbers: Sequence[int] | Ints) -> Floats:
         """The stored vectors of some rows, (n, dim)."""
         wanted = self._checked(numbers)
         if not len(wanted):
             return np.zeros((0, self.dim), np.float32)
-        vectors: NDArray[np.float32] = self.exact_index.reconstruct_batch(wanted)
+        vectors: Floats = self.exact_index.reconstruct_batch(wanted)
         return vectors[:, : self.dim]
 
     def rows(self, numbers: Sequence[int] | Ints) -> list[Row]:
@@ -173,10 +169,6 @@ class Segment:
         """Narrower copies that a search would read but that do not match these vectors."""
         found = prefix_files(self.folder, self.entry.files[VECTORS].sha256)
         return [path for path in found if is_whole(path) and not is_prefix_of(path, self.exact_index)]
-
-    def chunk_ids(self, numbers: Sequence[int] | Ints) -> list[str]:
-        """The chunk ids of some rows, in the order of `numbers`."""
-        return self.strings("chunk_id", numbers)
 
     def strings(self, name: str, numbers: Sequence[int] | Ints) -> list[str]:
         """One of the fixed columns of text, of some rows, in the order of `numbers`."""
@@ -345,7 +337,7 @@ class Segment:
         key = (self._token, number, None if names is None else tuple(names))
         return self._cache.get(key, lambda: self._batch(self._reader(names), number, names))
 
-    def _checked(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    def _checked(self, numbers: Sequence[int] | Ints) -> Ints:
         wanted = np.asarray(numbers, np.int64)
         if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self.entry.rows:
             raise IndexError(f"rows {wanted.min()} to {wanted.max()} of a segment of {self.entry.rows}")
@@ -369,13 +361,11 @@ class Prefixes:
         """Of the segment."""
         return self.segment.entry
 
-    def search(
-        self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def search(self, queries: Floats, k: int, allowed: Bools | None) -> tuple[Floats, Ints]:
         """As of a segment, for queries (q, width)."""
         return ann.search_exact(self.index, _filled(queries, self.width, padded(self.width)), k, allowed)
 
-    def scan(self, queries: NDArray[np.float32], k: int, allowed: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+    def scan(self, queries: Floats, k: int, allowed: Bools | None) -> Floats:
         """As of a segment."""
         return self.search(queries, k, allowed)[0]
 
@@ -383,17 +373,13 @@ class Prefixes:
         """Every row is compared."""
         return True
 
-    def vectors(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float32]:
+    def vectors(self, numbers: Sequence[int] | Ints) -> Floats:
         """As of a segment, (n, width)."""
-        found: NDArray[np.float32] = self.index.reconstruct_batch(np.asarray(numbers, np.int64))
+        found: Floats = self.index.reconstruct_batch(np.asarray(numbers, np.int64))
         return found[:, : self.width]
 
-    def chunk_ids(self, numbers: Sequence[int] | Ints) -> list[str]:
-        """As of the segment."""
-        return self.segment.chunk_ids(numbers)
 
-
-def _filled(queries: NDArray[np.float32], dim: int, width: int) -> NDArray[np.float32]:
+def _filled(queries: Floats, dim: int, width: int) -> Floats:
     """Queries (q, dim), checked, with zeros up to the stored width."""
     checked = ann.checked_queries(queries, dim)
     return checked if width == dim else np.pad(checked, ((0, 0), (0, width - dim)))

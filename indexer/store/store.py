@@ -26,9 +26,10 @@ from ragidx.indexer.ann.prefixes import check_width, shortened
 from ragidx.indexer.arrays import Bools, Floats, Ints, grouped
 from ragidx.indexer.atomic import FileEntry
 from ragidx.indexer.damage import damaged
-from ragidx.indexer.store.deletions import Masks, read_deletions
+from ragidx.indexer.store.deletions import by_segment, read_deletions
+from ragidx.indexer.store.files import blob_path
 from ragidx.indexer.store.generations import check_files, committed, segments_of, with_way_back
-from ragidx.indexer.store.manifest import Manifest, blob_path
+from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import Row, places_of
 from ragidx.indexer.store.scores import LexicalPart, spread_of_cosines
 from ragidx.indexer.store.segment import Segment
@@ -45,13 +46,18 @@ class Store:
     """A committed state of an index. Use `Store.open`."""
 
     def __init__(
-        self, path: Path, manifest: Manifest, segments: list[Segment], dead: Masks, blobs: Mapping[str, mmap.mmap]
+        self,
+        path: Path,
+        manifest: Manifest,
+        segments: list[Segment],
+        dead: Bools | None,
+        blobs: Mapping[str, mmap.mmap],
     ) -> None:
         self.path = path
         self.manifest = manifest
         self.segments = segments
-        self.dead = dead  # one mask a segment; None: no row of it is dead
-        self._starts = np.cumsum([0, *(segment.entry.rows for segment in segments)], dtype=np.int64)
+        self.dead = dead  # (n_rows,) which rows are dead; None: none
+        self.starts = np.cumsum([0, *(segment.entry.rows for segment in segments)], dtype=np.int64)
         self._blobs = blobs
 
     @classmethod
@@ -84,12 +90,12 @@ class Store:
     @property
     def n_rows(self) -> int:
         """How many rows there are, dead ones included."""
-        return int(self._starts[-1])
+        return int(self.starts[-1])
 
     @functools.cached_property
     def live(self) -> Ints:
         """The numbers of the rows that are alive, in their order."""
-        return np.arange(self.n_rows) if self._dead is None else np.flatnonzero(~self._dead)
+        return np.arange(self.n_rows) if self.dead is None else np.flatnonzero(~self.dead)
 
     # -- search ---------------------------------------------------------------------------------------------------
 
@@ -153,7 +159,7 @@ class Store:
         if spec is None or not self.segments:
             return None
         postings = [segment.postings for segment in self.segments if segment.postings is not None]
-        found = LexicalPart(spec, postings, self._dead)
+        found = LexicalPart(spec, postings, self.dead)
         return found if found.statistics.n_terms else None
 
     def move(self, device: str) -> int:
@@ -244,38 +250,34 @@ class Store:
         return verify(self.path)
 
     @functools.cached_property
-    def _dead(self) -> Bools | None:
-        """(n_rows,) which rows are dead; None: none."""
-        if all(mask is None for mask in self.dead):
-            return None
-        pairs = zip(self.segments, self.dead, strict=True)
-        return np.concatenate(
-            [np.zeros(segment.entry.rows, np.bool_) if mask is None else mask for segment, mask in pairs]
-        )
+    def _alive(self) -> list[Bools | None]:
+        """Of each segment, which rows are alive; None: all, since a search without a mask is faster."""
+        masks = by_segment(self.dead, self.manifest.segments)
+        return [None if dead is None else ~dead for dead in masks]
 
     def _parts(self, allowed: Bools | None, dim: int | None = None) -> list[Part]:
         """The segments for a search, each with the rows that are alive and allowed."""
         if allowed is not None and allowed.shape != (self.n_rows,):
             raise ValueError(f"the mask has the shape {allowed.shape}, not ({self.n_rows},)")
         parts = []
-        for segment, dead, first in zip(self.segments, self.dead, self._starts.tolist(), strict=False):
-            mask = None if allowed is None else allowed[first : first + segment.entry.rows]
-            if dead is not None:
-                mask = ~dead if mask is None else mask & ~dead
-            if mask is not None and mask.all():  # a search without a mask is faster
-                mask = None
+        for segment, alive, first in zip(self.segments, self._alive, self.starts.tolist(), strict=False):
+            mask = alive
+            if allowed is not None:
+                mine = allowed[first : first + segment.entry.rows]
+                mask = mine if alive is None else mine & alive
+                mask = None if mask.all() else mask
             parts.append(Part(segment if dim is None else segment.narrowed(dim), first, mask))
         return parts
 
     def _grouped(self, rows: Ints) -> Iterator[tuple[Segment, Ints, Ints]]:
         """Rows by their segment: which places they have in `rows`, and their numbers in the segment."""
-        return ((self.segments[number], places, mine) for number, places, mine in grouped(self._starts, rows))
+        return ((self.segments[number], places, mine) for number, places, mine in grouped(self.starts, rows))
 
     def _ids(self, rows: Ints) -> list[str]:
         """The chunk ids of some rows, in their order."""
         names = np.empty(len(rows), object)
         for segment, places, mine in self._grouped(rows):
-            names[places] = segment.chunk_ids(mine)
+            names[places] = segment.strings("chunk_id", mine)
         found: list[str] = names.tolist()
         return found
 

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
-from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.moments import spread_of
 from ragidx.indexer.ann.prefixes import is_whole, prefix_files
 from ragidx.indexer.damage import damaged
 from ragidx.indexer.specs import IndexSpec
 from ragidx.indexer.store.deletions import read_deletions
+from ragidx.indexer.store.files import MANIFEST, SEGMENTS, VECTORS, numbered_path
 from ragidx.indexer.store.generations import UNTOUCHED, check_file, earlier, read_numbered, segments_of
 from ragidx.indexer.store.lookup import checked_document
-from ragidx.indexer.store.manifest import (
-    MANIFEST,
-    SEGMENTS,
-    Manifest,
-    files_of,
-    numbered_path,
-    read_manifest,
-)
+from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.store.rows import NORM_TOLERANCE
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment
 
@@ -61,13 +55,8 @@ def verify_committed(folder: Path) -> list[str]:
     except SpecError as fault:
         faults.append(f"{folder}: {fault.message}; build it again with `rebuild=True`")
     for path, entry in files_of(manifest).items():
-        try:
-            check_file(folder / path, entry, read=True)
-        except IndexFormatError as fault:
-            faults.append(line_of(fault))
-    if not faults:  # one line about a damaged file is enough
-        faults = _content_faults(folder, manifest)
-    return faults
+        faults += _faults(check_file, folder / path, entry, read=True)
+    return faults or _content_faults(folder, manifest)  # one line about a damaged file is enough
 
 
 def line_of(fault: IndexFormatError) -> str:
@@ -75,20 +64,21 @@ def line_of(fault: IndexFormatError) -> str:
     return f"{fault.where}: {fault.message}; {fault.hint}"
 
 
-def _content_faults(folder: Path, manifest: Manifest) -> list[str]:
-    faults = []
+def _faults(check: Callable[..., object], *args: object, **options: object) -> list[str]:
+    """The line of what a check finds, if it finds anything."""
     try:
-        read_deletions(folder, manifest)
+        check(*args, **options)
     except IndexFormatError as fault:
-        faults.append(line_of(fault))
+        return [line_of(fault)]
+    return []
+
+
+def _content_faults(folder: Path, manifest: Manifest) -> list[str]:
+    faults = _faults(read_deletions, folder, manifest)
+    wrong = "it does not hold the first numbers of the vectors beside it; it can be made again: delete it"
     for segment in segments_of(folder, manifest):
-        try:
-            _read_all(segment)
-        except IndexFormatError as fault:
-            faults.append(line_of(fault))
-            continue
-        wrong = "it does not hold the first numbers of the vectors beside it; it can be made again: delete it"
-        faults += [f"{path}: the file is damaged: {wrong}" for path in segment.wrong_prefixes()]
+        unread = _faults(_read_all, segment)
+        faults += unread or [f"{path}: the file is damaged: {wrong}" for path in segment.wrong_prefixes()]
     return faults
 
 

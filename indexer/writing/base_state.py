@@ -9,36 +9,34 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
-from ragidx.indexer.ann.faiss_files import VECTORS
-from ragidx.indexer.ann.index_types import AUTO, MIN_ROWS, IndexOptions
+from ragidx.indexer.ann.index_types import AUTO, MIN_ROWS, IndexOptions, padded
 from ragidx.indexer.ann.tuning import exact_answers, tune
-from ragidx.indexer.store.entries import AnnEntry, SegmentEntry, stored_width
-from ragidx.indexer.store.generations import check_files, with_way_back
-from ragidx.indexer.store.manifest import (
-    SEGMENTS,
-    Manifest,
-    NewerFormatError,
-    read_manifest,
-)
+from ragidx.indexer.store.entries import SegmentEntry
+from ragidx.indexer.store.files import VECTORS
+from ragidx.indexer.store.manifest import Manifest, NewerFormatError, read_manifest
 from ragidx.indexer.store.segment import Segment
+from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.merging import memory_bytes
 from ragidx.indexer.writing.vacuum import highest_generation
 
 
 def read_base(
-    folder: Path, asked: Mapping[str, str | int], *, replace: bool, opened: Manifest | None = None
-) -> tuple[Manifest | None, int]:
-    """The committed state, None if there is none to read, and the generation that a writer makes.
+    folder: Path, asked: Mapping[str, str | int], *, replace: bool, opened: Store | None = None
+) -> tuple[Manifest | None, Store | None, int]:
+    """The committed state and the generation that a writer makes.
 
     Args:
         folder: of the index, its lock held.
         asked: `fingerprint` of the vectors to be added, their `dim`, and the `index_type`.
         replace: whether the writer replaces the state instead of adding to it.
-        opened: a state whose files were checked already.
+        opened: a state of this index that is open.
+
+    Returns:
+        Its manifest, None if there is none to read; the open state, None where it is replaced; the generation.
 
     Raises:
         SpecError: the state has another fingerprint, width or index type.
@@ -47,37 +45,36 @@ def read_base(
     try:
         base = read_manifest(folder)
     except FileNotFoundError:
-        return None, 1
+        return None, None, 1
     except NewerFormatError:
         raise
     except IndexFormatError:
         if not replace:
             raise
-        return None, highest_generation(folder) + 1
-    if not replace:
-        _check_same(base, folder, asked)
-        with with_way_back(folder, base):
-            check_files(folder, base, opened)
-    return base, base.generation + 1
+        return None, None, highest_generation(folder) + 1
+    if replace:
+        return base, None, base.generation + 1
+    _check_same(base, folder, asked)
+    return base, Store.open(folder, opened), base.generation + 1
 
 
-def retuned(folder: Path, base: Manifest, options: IndexOptions) -> tuple[SegmentEntry, ...]:
+def retuned(store: Store, options: IndexOptions) -> Sequence[SegmentEntry]:
     """The segments of a state with the search effort for another target recall; their files do not change.
 
     Args:
-        folder: of the index.
-        base: the state.
+        store: the state.
         options: the present ones, of the same index type.
 
     Raises:
         SpecError: they take more memory than is allowed, or cannot reach the recall.
         IndexFormatError: an index to be measured is damaged.
     """
+    base = store.manifest
     if options.max_memory != base.index.max_memory:
-        _check_memory(folder, base, options)
+        _check_memory(store.path, base, options)
     if options.target_recall == base.index.target_recall:
         return base.segments
-    return tuple(_tuned(folder, entry, base.dim, options) for entry in base.segments)
+    return [_tuned(store.path, segment, options) for segment in store.segments]
 
 
 def _check_same(base: Manifest, folder: Path, asked: Mapping[str, str | int]) -> None:
@@ -102,21 +99,21 @@ def _check_memory(folder: Path, base: Manifest, options: IndexOptions) -> None:
         )
 
 
-def _tuned(folder: Path, entry: SegmentEntry, dim: int, options: IndexOptions) -> SegmentEntry:
+def _tuned(folder: Path, segment: Segment, options: IndexOptions) -> SegmentEntry:
     """A segment with the search effort for the target; without an index the search is exact already."""
+    entry = segment.entry
     if entry.ann is None:
         return entry
     recipe, target = entry.ann.recipe, options.target_recall
     if target == 1 and options.index_type == AUTO:  # as in a new index: a sample cannot show that nothing is missed
         raise _too_rough(f"a recall of 1 compares every vector, and {recipe} was made of them", folder, options)
-    files, width = folder / SEGMENTS / entry.id, stored_width(entry, dim)
-    segment = Segment(files, entry, dim, {})
-    truth = exact_answers(files / VECTORS, width, entry.rows, in_lists=recipe.lists is not None)
+    in_lists = recipe.lists is not None
+    truth = exact_answers(segment.folder / VECTORS, padded(segment.dim), entry.rows, in_lists=in_lists)
     found = tune(segment.ann_index, recipe, truth, segment.exact_index, target)
     if found.recall < target:
         reached = f"the index {recipe} reaches a recall of {found.recall:.3f}, not the {target:g} asked for"
         raise _too_rough(reached, folder, options)
-    return dataclasses.replace(entry, ann=AnnEntry(recipe, found.effort, found.recall, found.sample))
+    return dataclasses.replace(entry, ann=found)
 
 
 def _too_rough(message: str, folder: Path, options: IndexOptions) -> SpecError:

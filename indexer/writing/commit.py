@@ -6,6 +6,7 @@ under another name, synced and renamed, so that a reader sees the state before o
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -14,27 +15,23 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+import ragidx
 from ragidx.indexer import atomic
+from ragidx.indexer.ann.tuning import OnStage
+from ragidx.indexer.arrays import Bools
 from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.store.deletions import SCHEMA, Masks
+from ragidx.indexer.store.deletions import SCHEMA
 from ragidx.indexer.store.entries import SegmentEntry
-from ragidx.indexer.store.manifest import (
-    MANIFEST,
-    Manifest,
-    blob_path,
-    deletions_path,
-    file_entry,
-    manifest_bytes,
-    numbered_path,
-    parse_manifest,
-)
+from ragidx.indexer.store.files import MANIFEST, blob_path, deletions_path, numbered_path
+from ragidx.indexer.store.lock import now
+from ragidx.indexer.store.manifest import Manifest, file_entry, manifest_bytes, parse_manifest
+from ragidx.indexer.writing.lexical_files import MakePieces
+from ragidx.indexer.writing.merging import SegmentState, derived
 
 log = logging.getLogger("ragidx.indexer")
 
 
-def write_blobs(
-    folder: Path, blobs: Mapping[str, bytes], committed: Mapping[str, FileEntry] | None = None
-) -> dict[str, FileEntry]:
+def write_blobs(folder: Path, blobs: Mapping[str, bytes], committed: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
     """Write the small files that belong to a spec, but those that are `committed` and were checked.
 
     Returns:
@@ -45,7 +42,7 @@ def write_blobs(
     """
     entries = {name: file_entry(data) for name, data in blobs.items()}
     for name, entry in entries.items():
-        if committed and committed.get(name) == entry:
+        if committed.get(name) == entry:
             continue
         path = folder / blob_path(name, entry)
         atomic.make_folder(path.parent)
@@ -53,9 +50,11 @@ def write_blobs(
     return entries
 
 
-def write_deletions(folder: Path, generation: int, segments: Sequence[SegmentEntry], dead: Masks) -> FileEntry | None:
-    """Write the dead rows of a generation; None, and no file, where there are none."""
-    if not any(mask is not None and mask.any() for mask in dead):
+def write_deletions(
+    folder: Path, generation: int, segments: Sequence[SegmentEntry], dead: Sequence[Bools | None]
+) -> FileEntry | None:
+    """Write the dead rows of each segment of a generation; None, and no file, where there are none."""
+    if all(mask is None for mask in dead):
         return None
     path = folder / deletions_path(generation)
     atomic.make_folder(path.parent)
@@ -64,12 +63,51 @@ def write_deletions(folder: Path, generation: int, segments: Sequence[SegmentEnt
         options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
         with pa.ipc.new_file(file, SCHEMA, options=options) as writer:
             for segment, mask in zip(segments, dead, strict=True):
-                rows = np.flatnonzero(mask) if mask is not None else np.zeros(0, np.int64)
-                if len(rows):
+                if mask is not None:
+                    rows = np.flatnonzero(mask)
                     columns = [pa.array([segment.id] * len(rows), pa.large_string()), pa.array(rows.astype(np.int32))]
                     writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
 
     return atomic.write_file(path, write)
+
+
+def publish(
+    folder: Path,
+    draft: Manifest,
+    parts: Sequence[SegmentState],
+    blobs: Mapping[str, bytes],
+    on_stage: OnStage,
+    make_pieces: MakePieces | None = None,
+) -> Manifest:
+    """Write what some segments and their spec still lack, and commit them.
+
+    Args:
+        folder: of the index, its lock held.
+        draft: the new state without its segments; `files` are those of the spec that are there and were checked, and
+            `lexical` is what made the postings of segments that are not fresh.
+        parts: its segments.
+        blobs: all small files that belong to the spec, by name.
+        on_stage: called with the progress.
+        make_pieces: gives the postings of a segment; None: they are made in this process.
+
+    Raises:
+        SpecError: no index that fits into the memory reaches the recall.
+        RagidxError: the disk is full or failed; the committed state is the old one or this one.
+    """
+    parts, lexical = derived(folder, parts, draft, on_stage, make_pieces)
+    segments = tuple(part.entry for part in parts)
+    manifest = dataclasses.replace(
+        draft,
+        created=now(),
+        segments=segments,
+        lexical=lexical,
+        files=write_blobs(folder, blobs, draft.files),
+        deletions=write_deletions(folder, draft.generation, segments, [part.dead for part in parts]),
+        n_chunks=sum(part.n_live for part in parts),
+        ragidx=ragidx.__version__,
+    )
+    commit(folder, manifest)
+    return manifest
 
 
 def commit(folder: Path, manifest: Manifest) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, SpecError
-from ragidx.indexer.store.deletions import read_deletions
+from ragidx.indexer.store.deletions import by_segment, read_deletions
 from ragidx.indexer.store.generations import check_files, committed, earlier
 from ragidx.indexer.store.lock import Lock, now
 from ragidx.indexer.store.manifest import Manifest
@@ -54,20 +54,25 @@ def rollback(folder: Path, generation: int) -> Manifest:
         RagidxError: the folder cannot be written; the committed state is what it was.
     """
     committed(folder)  # reports what is there if it is not an index
-    lock = Lock(folder)
-    try:
+    with Lock(folder):
         current = committed(folder)
         if generation == current.generation:
             check_files(folder, current)
             return current
         target = _kept_generation(folder, generation, current.generation)
         check_files(folder, target)
-        manifest = _again(folder, target, current.generation + 1)
+        number = current.generation + 1
+        dead = by_segment(read_deletions(folder, target), target.segments)
+        manifest = dataclasses.replace(
+            target,
+            generation=number,
+            created=now(),
+            deletions=write_deletions(folder, number, target.segments, dead),
+            notes={**target.notes, ROLLED_BACK: target.generation},
+        )
         commit(folder, manifest)
         vacuum(folder)
         return manifest
-    finally:
-        lock.release()
 
 
 def _kept_generation(folder: Path, generation: int, current: int) -> Manifest:
@@ -82,16 +87,4 @@ def _kept_generation(folder: Path, generation: int, current: int) -> Manifest:
         f"generation {generation} of the index is not kept",
         f"kept: {kept or 'none but the committed one'}; build again from the corpus as it was",
         where=str(folder),
-    )
-
-
-def _again(folder: Path, target: Manifest, generation: int) -> Manifest:
-    """The manifest of a new generation with the content of `target`; the dead rows are written under its number."""
-    dead = read_deletions(folder, target)
-    return dataclasses.replace(
-        target,
-        generation=generation,
-        created=now(),
-        deletions=write_deletions(folder, generation, target.segments, dead),
-        notes={**target.notes, ROLLED_BACK: target.generation},
     )

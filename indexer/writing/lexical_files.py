@@ -1,7 +1,7 @@
 """The files of a segment that lexical and hybrid search read: postings, and the moments of the vectors.
 
-Both are made of files that the segment has: a build, a merge, a compaction and an index of an older format get them
-the same way, from the stored texts, and no model is loaded for it.
+Both are made of files that the segment has: a build, a merge and a compaction get them the same way, from the stored
+texts and vectors, and no model is loaded for it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,15 @@ import numpy as np
 
 from ragidx.indexer import atomic
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.faiss_files import VECTORS
+from ragidx.indexer.ann.index_types import padded
 from ragidx.indexer.ann.moments import moments_of, wants_moments
 from ragidx.indexer.ann.tuning import OnStage
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.blocks import Piece, blocks
 from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.lexical.spec import LexicalSpec
-from ragidx.indexer.store.entries import (
-    LEXICAL,
-    MOMENTS,
-    SegmentEntry,
-    kind_of_file,
-    lexical_name,
-    moments_name,
-    stored_width,
-)
+from ragidx.indexer.store.entries import SegmentEntry
+from ragidx.indexer.store.files import VECTORS, lexical_name, moments_name
 from ragidx.indexer.store.rows import META
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment
 
@@ -81,9 +74,10 @@ def lexical_entry(
     """
     entry, folder = segment.entry, segment.folder
     files = dict(entry.files)
-    stale = {LEXICAL} if spec is not None and not keep else set() if spec is not None else {LEXICAL, MOMENTS}
-    for name in [name for name in files if kind_of_file(name) in stale]:
-        del files[name]  # on the disk it stays as long as an earlier generation names it
+    if entry.lexical is not None and (spec is None or not keep):
+        del files[entry.lexical]  # on the disk it stays as long as an earlier generation names it
+    if entry.moments is not None and spec is None:
+        del files[entry.moments]
     if spec is None:
         return dataclasses.replace(entry, files=files)
     if entry.lexical not in files:
@@ -147,8 +141,7 @@ def _names(batch: Any) -> list[str]:
 
 def _write_moments(segment: Segment, path: Path) -> atomic.FileEntry:
     entry = segment.entry
-    width = stored_width(entry, segment.dim)
-    blocks = ann.read_blocks(segment.folder / VECTORS, width, entry.rows)
+    blocks = ann.read_blocks(segment.folder / VECTORS, padded(segment.dim), entry.rows)
     made = moments_of((block[:, : segment.dim] for block in blocks), segment.dim)
     atomic.remove(path)
     with atomic.create(path) as file:

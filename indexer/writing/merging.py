@@ -8,30 +8,26 @@ chooses the parts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.faiss_files import ANN, VECTORS, Halves
-from ragidx.indexer.ann.index_types import IndexOptions
+from ragidx.indexer.ann.faiss_files import Halves
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.ann.tuning import OnStage
+from ragidx.indexer.arrays import Bools
 from ragidx.indexer.lexical.spec import LexicalSpec, decided
 from ragidx.indexer.store.entries import SegmentEntry
-from ragidx.indexer.store.manifest import SEGMENTS, segment_id
+from ragidx.indexer.store.files import ANN, SEGMENTS, VECTORS
+from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import COLUMNS, META, Schema, places_of
 from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.writing.lexical_files import MakePieces, lexical_entry, sample_texts
-from ragidx.indexer.writing.segment_writer import SegmentWriter, derive
-
-MAX_VECTOR_BYTES = 2 << 30  # of one segment: a graph is built in memory
-MAX_TEXT_BYTES = 16 << 30
+from ragidx.indexer.writing.segment_writer import MAX_VECTOR_BYTES, NewSegments, derive
 
 SMALL_BYTES = 64 << 20  # of vectors: a segment below this is merged with others
 MAX_SMALL = 16  # small segments in a commit, at most
@@ -46,29 +42,13 @@ class SegmentState(NamedTuple):
     """A segment with its dead rows, (rows,) or None; `fresh`: the present commit wrote it."""
 
     entry: SegmentEntry
-    dead: NDArray[np.bool_] | None
+    dead: Bools | None
     fresh: bool = False
 
-
-@dataclass(frozen=True)
-class Form:
-    """What the segments of a commit have in common.
-
-    Attributes:
-        generation: that is being made.
-        dim: width of the vectors.
-        schema: kinds of metadata.
-        index: the user's options.
-        lexical_before: what the postings of segments that are not fresh were made by.
-        make_pieces: gives the postings of a segment; None: they are made in this process.
-    """
-
-    generation: int
-    dim: int
-    schema: Schema
-    index: IndexOptions
-    lexical_before: LexicalSpec | None
-    make_pieces: MakePieces | None = None
+    @property
+    def n_live(self) -> int:
+        """How many rows are alive."""
+        return self.entry.rows - (0 if self.dead is None else int(self.dead.sum()))
 
 
 def memory_bytes(segment: SegmentEntry) -> int:
@@ -87,7 +67,9 @@ def is_full(entry: SegmentEntry, dim: int) -> bool:
     return 2 * dim * entry.rows >= MAX_VECTOR_BYTES
 
 
-def merged(folder: Path, parts: Sequence[SegmentState], copier: Copier, dim: int, schema: Schema) -> list[SegmentState]:
+def merged(
+    folder: Path, parts: Sequence[SegmentState], new: NewSegments, dim: int, schema: Schema, on_stage: OnStage
+) -> list[SegmentState]:
     """The parts; if more than `MAX_SMALL` of them are small, the smallest of these are merged.
 
     So a row of 100,000 that came one by one is copied some six times, and a commit of one row does not copy a segment
@@ -96,12 +78,11 @@ def merged(folder: Path, parts: Sequence[SegmentState], copier: Copier, dim: int
     small = [part for part in parts if is_small(part.entry, dim)]
     if len(small) <= MAX_SMALL:
         return list(parts)
-    ordered = sorted(small, key=_live)
-    chosen = {part.entry.id for part in ordered[: similar([_live(part) for part in ordered])]}
+    ordered = sorted(small, key=lambda part: part.n_live)
+    chosen = {part.entry.id for part in ordered[: similar([part.n_live for part in ordered])]}
     sources = [part for part in parts if part.entry.id in chosen]
-    made = copier.run(
-        [(Segment(folder / SEGMENTS / part.entry.id, part.entry, dim, schema), part.dead) for part in sources]
-    )
+    opened = [(Segment(folder / SEGMENTS / part.entry.id, part.entry, dim, schema), part.dead) for part in sources]
+    made = copied(opened, new, schema, dim, on_stage)
     for part in sources:
         if part.fresh:
             atomic.remove(folder / SEGMENTS / part.entry.id)
@@ -120,35 +101,32 @@ def similar(rows: Sequence[int]) -> int:
     return count
 
 
-def _live(part: SegmentState) -> int:
-    return part.entry.rows - (0 if part.dead is None else int(part.dead.sum()))
-
-
 def derived(
-    folder: Path, parts: Sequence[SegmentState], form: Form, on_stage: OnStage
+    folder: Path,
+    parts: Sequence[SegmentState],
+    draft: Manifest,
+    on_stage: OnStage,
+    make_pieces: MakePieces | None,
 ) -> tuple[list[SegmentState], LexicalSpec | None]:
     """The parts, with the indexes of the new ones made, and the lexical spec, with postings by it in every part.
 
-    The new ones share the memory that the others leave, by their rows. The names of all files last then.
-
-    Raises:
-        SpecError: no index that fits into the memory reaches the recall.
-        RagidxError: the disk is full or failed.
+    The new ones share the memory that the others leave, by their rows. The names of all files last then. Arguments and
+    errors are those of `commit.publish`.
     """
-    options = form.index
+    options, dim = draft.index, draft.dim
     taken = sum(memory_bytes(part.entry) for part in parts if not part.fresh)
     limits = iter(shares([part.entry.rows for part in parts if part.fresh], options.max_memory, taken))
     segments = []
     for part in parts:
         entry = part.entry
         if part.fresh:
-            entry = derive(folder / SEGMENTS / entry.id, entry, form.dim, options, next(limits), on_stage)
-        segments.append(Segment(folder / SEGMENTS / entry.id, entry, form.dim, form.schema))
-    spec = decided(options.lexical, form.lexical_before, lambda: sample_texts(segments))
-    keep = spec == form.lexical_before
+            entry = derive(folder / SEGMENTS / entry.id, entry, dim, options, next(limits), on_stage)
+        segments.append(Segment(folder / SEGMENTS / entry.id, entry, dim, draft.schema))
+    spec = decided(options.lexical, draft.lexical, lambda: sample_texts(segments))
+    keep = spec == draft.lexical
     made = []
     for part, segment in zip(parts, segments, strict=True):
-        entry = lexical_entry(segment, spec, form.generation, on_stage, keep=keep, make_pieces=form.make_pieces)
+        entry = lexical_entry(segment, spec, draft.generation, on_stage, keep=keep, make_pieces=make_pieces)
         made.append(part._replace(entry=entry))
     changed = [part for part, before in zip(made, parts, strict=True) if before.fresh or part.entry != before.entry]
     for part in changed:
@@ -173,90 +151,66 @@ def shares(parts: Sequence[int], max_memory: int | None, taken: int = 0) -> list
     return [None if max_memory is None else max(0, (max_memory - taken) * rows // total) for rows in parts]
 
 
-class Copier:
-    """Live rows of some segments into new ones, in their order.
+def copied(
+    sources: Sequence[tuple[Segment, Bools | None]], new: NewSegments, schema: Schema, dim: int, on_stage: OnStage
+) -> list[SegmentEntry]:
+    """Copy the live rows of some segments into new ones, in their order.
 
     Args:
-        target: the index folder to write.
-        generation: of the new segments.
-        first: the number of the first of them.
+        sources: segments, each with its dead rows.
+        new: where they are written; finished.
         schema: kinds of metadata in all sources.
         dim: width of the new vectors; wider ones are cut and normalised to unit length.
         on_stage: called with the number of rows, and how many are copied.
+
+    Raises:
+        SpecError: the part of a vector that would be kept is zero.
+        RagidxError: the disk is full or failed.
     """
+    before, total, done = len(new.made), sum(segment.entry.rows for segment, _ in sources), 0
+    try:
+        for segment, dead in sources:
+            for rows in _copy(segment, dead, new, schema, dim):
+                done += rows
+                on_stage(COPYING, total, done)
+        new.finish()
+    except BaseException:
+        new.abort()
+        raise
+    return new.made[before:]
 
-    def __init__(self, target: Path, generation: int, first: int, schema: Schema, dim: int, on_stage: OnStage) -> None:
-        self._target, self._generation, self._first = target, generation, first
-        self._schema, self._dim, self._on_stage = schema, dim, on_stage
-        self._made: list[SegmentEntry] = []
-        self._writer: SegmentWriter | None = None
 
-    def run(self, sources: Sequence[tuple[Segment, NDArray[np.bool_] | None]]) -> list[SegmentEntry]:
-        """The new segments, written and synced.
+def _copy(segment: Segment, dead: Bools | None, new: NewSegments, schema: Schema, dim: int) -> Iterator[int]:
+    """Copy the live rows of one segment; gives the number of rows that were read, block by block."""
+    names = [*COLUMNS.names, *(META + name for name in sorted(schema))]
+    first = 0
+    for group in _groups(segment.batches(names)):
+        table = pa.Table.from_batches(group)
+        block = len(table)
+        alive = np.arange(block) if dead is None else np.flatnonzero(~dead[first : first + block])
+        if len(alive) < block:
+            table = table.take(places_of(alive))
+        if len(alive):
+            new.writer(schema).add_table(table, _cut(segment.codes[first + alive], dim, table))
+            segment.release_pages(first, block)
+        first += block
+        yield block
 
-        Raises:
-            SpecError: the part of a vector that would be kept is zero.
-            RagidxError: the disk is full or failed.
-        """
-        total, done = sum(segment.entry.rows for segment, _ in sources), 0
-        try:
-            for segment, dead in sources:
-                for rows in self._copy(segment, dead):
-                    done += rows
-                    self._on_stage(COPYING, total, done)
-            self._finish()
-        except BaseException:
-            if self._writer is not None:
-                self._writer.abort()
-            raise
-        return self._made
 
-    def _copy(self, segment: Segment, dead: NDArray[np.bool_] | None) -> Iterator[int]:
-        """The live rows of one segment; gives the number of rows that were read, block by block."""
-        names = [*COLUMNS.names, *(META + name for name in sorted(self._schema))]
-        first = 0
-        for group in _groups(segment.batches(names)):
-            table = pa.Table.from_batches(group)
-            block = len(table)
-            alive = np.arange(block) if dead is None else np.flatnonzero(~dead[first : first + block])
-            if len(alive) < block:
-                table = table.take(places_of(alive))
-            if len(alive):
-                self._room().add_table(table, self._cut(segment.codes[first + alive], table))
-                segment.release_pages(first, block)
-            first += block
-            yield block
-
-    def _cut(self, codes: Halves, table: Any) -> Halves:
-        """The vectors at the new width."""
-        stored = codes.shape[1]
-        if self._dim == stored:
-            return codes
-        narrow = shortened(codes.astype(np.float32), self._dim)
-        empty = np.flatnonzero(~narrow.any(axis=1))
-        if len(empty):
-            raise SpecError(
-                f"the first {self._dim} of {stored} numbers of a vector are all zero",
-                "keep more dimensions",
-                where=f"chunk {table.column('chunk_id')[int(empty[0])].as_py()}",
-            )
-        return narrow.astype("<f2")
-
-    def _room(self) -> SegmentWriter:
-        """The segment being written, or another one where that is full."""
-        current = self._writer
-        if current is not None and (current.vector_bytes >= MAX_VECTOR_BYTES or current.text_bytes >= MAX_TEXT_BYTES):
-            self._finish()
-        if self._writer is None:
-            folder = self._target / SEGMENTS / segment_id(self._generation, self._first + len(self._made))
-            atomic.remove(folder)  # left by a writer before the index was damaged
-            self._writer = SegmentWriter(folder, self._dim, self._schema)
-        return self._writer
-
-    def _finish(self) -> None:
-        if self._writer is not None:
-            self._made.append(self._writer.finish())
-            self._writer = None
+def _cut(codes: Halves, dim: int, table: Any) -> Halves:
+    """The vectors of some rows at the new width."""
+    stored = codes.shape[1]
+    if dim == stored:
+        return codes
+    narrow = shortened(codes.astype(np.float32), dim)
+    empty = np.flatnonzero(~narrow.any(axis=1))
+    if len(empty):
+        raise SpecError(
+            f"the first {dim} of {stored} numbers of a vector are all zero",
+            "keep more dimensions",
+            where=f"chunk {table.column('chunk_id')[int(empty[0])].as_py()}",
+        )
+    return narrow.astype("<f2")
 
 
 def _groups(batches: Iterable[Any]) -> Iterator[list[Any]]:

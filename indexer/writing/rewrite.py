@@ -18,30 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-import ragidx
 from ragidx.corpora.errors import IndexFormatError, SpecError
 from ragidx.corpora.spec import Json
 from ragidx.indexer import atomic
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
-from ragidx.indexer.atomic import FileEntry
-from ragidx.indexer.lexical.spec import LexicalSpec
+from ragidx.indexer.store.deletions import by_segment
 from ragidx.indexer.store.generations import committed
-from ragidx.indexer.store.lock import Lock, now
-from ragidx.indexer.store.manifest import (
-    JOURNAL,
-    LOCK,
-    MANIFEST,
-    PARTS,
-    Manifest,
-    files_of,
-    read_manifest,
-)
+from ragidx.indexer.store.lock import Lock
+from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
+from ragidx.indexer.writing.commit import publish
 from ragidx.indexer.writing.history import ROLLED_BACK
-from ragidx.indexer.writing.merging import Copier, Form, SegmentState, derived, is_full, is_small
-from ragidx.indexer.writing.vacuum import check_folder, vacuum
+from ragidx.indexer.writing.merging import SegmentState, copied, is_full, is_small
+from ragidx.indexer.writing.segment_writer import NewSegments
+from ragidx.indexer.writing.vacuum import check_folder, cleaned_if_refused, vacuum
 
 DEAD_SHARE = 0.1  # a segment with more dead rows than this is rewritten without them
 
@@ -109,8 +100,9 @@ def compact(folder: Path, *, everything: bool = False, on_stage: OnStage = lambd
             vacuum(folder)  # what a killed rewrite left
             return unchanged(store)
         base = store.manifest
-        as_before = Change(base.spec, base.fingerprint, base.dim, base.index, {})
-        return _rewrite(store, folder, chosen, as_before, base.files, on_stage)
+        blobs = {name: store.blob(name) for name in base.files}
+        as_before = Change(base.spec, base.fingerprint, base.dim, base.index, blobs)
+        return _rewrite(store, folder, chosen, as_before, on_stage)
 
 
 def replace(folder: Path, decide: Decision, *, on_stage: OnStage = lambda stage, rows, done: None) -> Rewritten:
@@ -132,7 +124,7 @@ def replace(folder: Path, decide: Decision, *, on_stage: OnStage = lambda stage,
         if change is None:
             vacuum(folder)  # what a killed rewrite left
             return unchanged(store)
-        return _rewrite(store, folder, range(len(store.segments)), change, {}, on_stage)
+        return _rewrite(store, folder, range(len(store.segments)), change, on_stage)
 
 
 def copy(
@@ -151,15 +143,11 @@ def copy(
     change = decide(store)
     _check_apart(folder, target)
     _check_vacant(target)
-    missing = [path for path in (target, *target.parents) if not path.exists()]
-    try:
+    with cleaned_if_refused(target):
         atomic.make_folder(target)
-        with _locked_vacant(target):
+        with Lock(target):
             _check_vacant(target)  # another writer may just have committed there
-            return _rewrite(store, target, range(len(store.segments)), change, {}, on_stage)
-    except BaseException:
-        atomic.remove_empty(missing)
-        raise
+            return _rewrite(store, target, range(len(store.segments)), change, on_stage)
 
 
 def unchanged(store: Store) -> Rewritten:
@@ -168,9 +156,8 @@ def unchanged(store: Store) -> Rewritten:
 
 
 def _worth_rewriting(store: Store, *, everything: bool) -> Sequence[int]:
-    entries, dead = store.manifest.segments, store.dead
-    shares = [0.0 if mask is None else float(mask.mean()) for mask in dead]
-    dim = store.manifest.dim
+    entries, dim = store.manifest.segments, store.manifest.dim
+    shares = [0.0 if mask is None else float(mask.mean()) for mask in by_segment(store.dead, entries)]
     if everything:
         gains = any(shares) or sum(not is_full(entry, dim) for entry in entries) > 1
         return range(len(entries)) if gains else []
@@ -183,33 +170,8 @@ def _worth_rewriting(store: Store, *, everything: bool) -> Sequence[int]:
 def _locked(folder: Path) -> Iterator[Store]:
     """The committed state of an index, its lock held."""
     committed(folder)  # reports what is there if it is not an index
-    lock = Lock(folder)
-    try:
+    with Lock(folder):
         yield Store.open(folder)
-    finally:
-        lock.release()
-
-
-@contextlib.contextmanager
-def _locked_vacant(target: Path) -> Iterator[None]:
-    """Hold the lock of a folder that becomes an index; if the block fails, the folder is emptied.
-
-    What a killed copy left is removed too. What a build left stays: the build continues from it.
-    """
-    lock = Lock(target)
-    try:
-        vacuum(target)
-        holds = {path.name for path in target.iterdir()}
-        try:
-            yield
-        except BaseException:
-            # The lock is still held; `_rewrite` has removed the files in the folders.
-            if holds <= {LOCK, *PARTS} - {JOURNAL} and not (target / MANIFEST).exists():
-                atomic.remove_empty(target / name for name in PARTS)
-                atomic.remove(target / LOCK)
-            raise
-    finally:
-        lock.release()
 
 
 def _check_apart(folder: Path, target: Path) -> None:
@@ -248,9 +210,7 @@ def _is_index(target: Path) -> bool:
         return True
 
 
-def _rewrite(
-    store: Store, target: Path, chosen: Sequence[int], change: Change, kept: Mapping[str, FileEntry], on_stage: OnStage
-) -> Rewritten:
+def _rewrite(store: Store, target: Path, chosen: Sequence[int], change: Change, on_stage: OnStage) -> Rewritten:
     """Rewrite the chosen segments below `target`, and commit them together with the others.
 
     Args:
@@ -258,56 +218,36 @@ def _rewrite(
         target: the folder to write, its lock held.
         chosen: numbers of segments; all of them if the form changes.
         change: the new form.
-        kept: the files of the spec that do not change.
         on_stage: called with the progress.
     """
     base, same = store.manifest, target == store.path
-    generation = base.generation + 1 if same else 1
+    dead = by_segment(store.dead, base.segments)
+    draft = dataclasses.replace(
+        base,
+        generation=base.generation + 1 if same else 1,
+        spec=change.spec,
+        fingerprint=change.fingerprint,
+        dim=change.dim,
+        index=change.index,
+        files=base.files if same else {},
+        notes={name: note for name, note in base.notes.items() if name != ROLLED_BACK},  # this is not a rollback
+    )
     vacuum(target)
     try:
+        sources = [(store.segments[number], dead[number]) for number in chosen]
+        new = NewSegments(target, draft.generation, change.dim)
+        made = copied(sources, new, base.schema, change.dim, on_stage)
         others = [number for number in range(len(store.segments)) if number not in set(chosen)]
-        copier = Copier(target, generation, 0, base.schema, change.dim, on_stage)
-        made = copier.run([(store.segments[number], store.dead[number]) for number in chosen])
-        parts = [SegmentState(base.segments[number], store.dead[number]) for number in others]
+        parts = [SegmentState(base.segments[number], dead[number]) for number in others]
         parts += [SegmentState(entry, None, fresh=True) for entry in made]
-        form = Form(generation, change.dim, base.schema, change.index, base.lexical)
-        parts, lexical = derived(target, parts, form, on_stage)
-        manifest = _manifest(base, target, generation, change, parts, lexical, kept)
-        commit(target, manifest)
+        manifest = publish(target, draft, parts, change.blobs, on_stage)
     finally:
         vacuum(target)  # files of generations no longer kept; after a failure, the files written here
     return _done(store, manifest, chosen, committed=True)
 
 
-def _manifest(
-    base: Manifest,
-    target: Path,
-    generation: int,
-    change: Change,
-    parts: Sequence[SegmentState],
-    lexical: LexicalSpec | None,
-    kept: Mapping[str, FileEntry],
-) -> Manifest:
-    """The new state."""
-    segments = tuple(part.entry for part in parts)
-    return dataclasses.replace(
-        base,
-        generation=generation,
-        created=now(),
-        spec=change.spec,
-        fingerprint=change.fingerprint,
-        dim=change.dim,
-        index=change.index,
-        segments=segments,
-        lexical=lexical,
-        files={**kept, **write_blobs(target, change.blobs)},
-        deletions=write_deletions(target, generation, segments, [part.dead for part in parts]),
-        notes={name: note for name, note in base.notes.items() if name != ROLLED_BACK},  # this is not a rollback
-        ragidx=ragidx.__version__,
-    )
-
-
 def _done(store: Store, manifest: Manifest, chosen: Sequence[int], *, committed: bool) -> Rewritten:
-    dropped = sum(0 if (mask := store.dead[number]) is None else int(mask.sum()) for number in chosen)
+    dead = by_segment(store.dead, store.manifest.segments)
+    dropped = sum(0 if (mask := dead[number]) is None else int(mask.sum()) for number in chosen)
     before = sum(entry.bytes for entry in files_of(store.manifest).values())
     return Rewritten(manifest, committed, len(chosen), dropped, len(store.segments), before)

@@ -19,16 +19,20 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError, RagidxError
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.faiss_files import ANN, HEADER_BYTES, VECTORS, Halves, vectors_header, write
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, Halves, vectors_header, write
 from ragidx.indexer.ann.index_types import IndexOptions, padded
 from ragidx.indexer.ann.tuning import OnStage, choose
 from ragidx.indexer.atomic import FileEntry, NewFile
 from ragidx.indexer.store import rows
-from ragidx.indexer.store.entries import CHUNKS, AnnEntry, SegmentEntry
+from ragidx.indexer.store.entries import SegmentEntry
+from ragidx.indexer.store.files import ANN, CHUNKS, SEGMENTS, VECTORS, segment_id
 from ragidx.indexer.store.rows import COLUMNS, KINDS, META, NORM_TOLERANCE, Row, Schema
 from ragidx.indexer.store.segment import BATCH_ROWS
 
 log = logging.getLogger("ragidx.indexer")
+
+MAX_VECTOR_BYTES = 2 << 30  # of one segment: a graph is built in memory
+MAX_TEXT_BYTES = 16 << 30
 
 SETTLED_BYTES = 16 << 20  # of columns, held before the kinds of metadata are settled
 
@@ -152,7 +156,7 @@ class SegmentWriter:
     def _pack(self) -> None:
         """Turn the waiting rows into columns, and write them once the kinds are known."""
         waiting, self._waiting = self._waiting, []
-        self._hold((rows.fixed_arrays(waiting), rows.metadata_arrays(waiting)))
+        self._hold(rows.arrays_of(waiting))
 
     def _take(self, table: Any) -> None:
         """Whole batches of columns."""
@@ -193,6 +197,57 @@ class SegmentWriter:
         self._columns.write_batch(pa.record_batch([*fixed, *extra], schema=self._arrow_schema))
 
 
+class NewSegments:
+    """The new segments of a generation, one after the other: a full one is finished, and another one begun.
+
+    Args:
+        index: the index folder.
+        generation: that is being made.
+        dim: width of the vectors.
+
+    Attributes:
+        made: those that are finished.
+        schema: the fields in them.
+    """
+
+    def __init__(self, index: Path, generation: int, dim: int) -> None:
+        self.made: list[SegmentEntry] = []
+        self.schema: dict[str, str] = {}
+        self.current: SegmentWriter | None = None
+        self._index, self._generation, self._dim = index, generation, dim
+
+    def writer(self, known: Schema, new: Sequence[Row] = ()) -> SegmentWriter:
+        """The segment being written, or another one where that is full or its columns cannot hold some rows.
+
+        Args:
+            known: kinds of metadata that are known already.
+            new: the rows.
+        """
+        current = self.current
+        if current is not None and (
+            current.vector_bytes >= MAX_VECTOR_BYTES or current.text_bytes >= MAX_TEXT_BYTES or not current.takes(new)
+        ):
+            self.finish()
+        if self.current is None:
+            folder = self._index / SEGMENTS / segment_id(self._generation, len(self.made))
+            atomic.remove(folder)  # left by a writer before the index was damaged
+            self.current = SegmentWriter(folder, self._dim, rows.union(known, self.schema))
+        return self.current
+
+    def finish(self) -> None:
+        """Finish the segment being written, if there is one."""
+        if self.current is not None:
+            self.made.append(self.current.finish())
+            self.schema = rows.union(self.schema, self.current.schema)
+            self.current = None
+
+    def abort(self) -> None:
+        """Remove the segment being written."""
+        if self.current is not None:
+            self.current.abort()
+            self.current = None
+
+
 def derive(
     folder: Path,
     entry: SegmentEntry,
@@ -220,8 +275,7 @@ def derive(
     index, measured = made
     with atomic.create(folder / ANN) as file:
         write(index, file.write)
-    found = AnnEntry(measured.recipe, measured.effort, measured.recall, measured.sample)
-    return SegmentEntry(entry.id, entry.rows, {**entry.files, ANN: file.entry}, found)
+    return SegmentEntry(entry.id, entry.rows, {**entry.files, ANN: file.entry}, measured)
 
 
 def _closed(file: NewFile) -> FileEntry:

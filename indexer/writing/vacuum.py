@@ -10,33 +10,30 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ragidx.corpora.errors import IndexFormatError, MachineError, RagidxError
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.prefixes import is_foreign
-from ragidx.indexer.store.entries import generation_of_file, is_segment_id
-from ragidx.indexer.store.generations import earlier
-from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.store.manifest import (
+from ragidx.indexer.store.files import (
     DELETIONS,
     FILE_CACHE,
     FILES,
+    JOURNAL,
+    LEXICAL,
     LOCK,
     MANIFEST,
+    MOMENTS,
     PARTS,
     SEGMENTS,
-    Manifest,
-    files_of,
-    numbered,
-    read_manifest,
+    VECTORS,
+    generation_of,
+    is_blob,
 )
-
-_BLOB = re.compile(r"[0-9a-f]{16}-[A-Za-z0-9][A-Za-z0-9._-]*")
-_DELETIONS = re.compile(r"[0-9]{8,16}\.arrow")
+from ragidx.indexer.store.generations import earlier
+from ragidx.indexer.store.lock import Lock
+from ragidx.indexer.store.manifest import Manifest, files_of, read_manifest
 
 
 def vacuum(folder: Path) -> None:
@@ -50,32 +47,19 @@ def vacuum(folder: Path) -> None:
     copies = {None, *(manifest.generation for manifest in kept), *unknown}
     newest = max(unknown, default=0)  # a generation names only what was written up to its own time
 
-    _remove(folder, lambda name: numbered(name) not in copies)
-    _remove(
-        folder / SEGMENTS,
-        lambda name: is_segment_id(name) and name not in segments and _written(name) > newest,
-    )
+    def is_left(kind: str, place: str, name: str) -> bool:
+        written = generation_of(kind, name)
+        return written is not None and written > newest and f"{place}{name}" not in named
+
+    def is_old(place: str, checksum: str, name: str) -> bool:
+        return is_foreign(name, checksum) or is_left(LEXICAL, place, name) or is_left(MOMENTS, place, name)
+
+    _remove(folder, lambda name: generation_of(MANIFEST, name) not in copies)
+    _remove(folder / SEGMENTS, lambda name: name not in segments and is_left(SEGMENTS, "", name))
     for segment, checksum in segments.items():  # copies that a reader left half written, or made of other vectors
-        _remove(
-            folder / SEGMENTS / segment, functools.partial(_is_old, f"{SEGMENTS}/{segment}", checksum, named, newest)
-        )
-    _remove(
-        folder / DELETIONS,
-        lambda name: (
-            bool(_DELETIONS.fullmatch(name)) and f"{DELETIONS}/{name}" not in named and _written(name) > newest
-        ),
-    )
-    _remove(
-        folder / FILES,
-        lambda name: bool(_BLOB.fullmatch(name)) and f"{FILES}/{name}" not in named and not unknown,
-    )
-
-
-def _is_old(folder: str, checksum: str, named: Collection[str], newest: int, name: str) -> bool:
-    """Whether a file in a segment is of other vectors, was made again since, or by a writer that was killed."""
-    generation = generation_of_file(name)
-    made_again = generation is not None and f"{folder}/{name}" not in named and generation > newest
-    return made_again or is_foreign(name, checksum)
+        _remove(folder / SEGMENTS / segment, functools.partial(is_old, f"{SEGMENTS}/{segment}/", checksum))
+    _remove(folder / DELETIONS, lambda name: is_left(DELETIONS, f"{DELETIONS}/", name))
+    _remove(folder / FILES, lambda name: is_blob(name) and f"{FILES}/{name}" not in named and not unknown)
 
 
 def _kept_manifests(folder: Path) -> tuple[list[Manifest], tuple[int, ...]]:
@@ -104,8 +88,8 @@ def _remove(folder: Path, is_left: Callable[[str], bool]) -> None:
 
 def highest_generation(folder: Path) -> int:
     """The highest generation that any name in the folder shows; 0 where there is none."""
-    numbers = [numbered(path.name) or 0 for path in _entries(folder)]
-    numbers += [_written(path.name) for path in _entries(folder / SEGMENTS) if is_segment_id(path.name)]
+    numbers = [generation_of(MANIFEST, path.name) or 0 for path in _entries(folder)]
+    numbers += [generation_of(SEGMENTS, path.name) or 0 for path in _entries(folder / SEGMENTS)]
     return max(numbers, default=0)
 
 
@@ -123,7 +107,7 @@ def check_folder(path: Path) -> None:
         with atomic.writing(path):
             names = {entry.name for entry in path.iterdir()}
         ours = {name for name in names if name in (*PARTS, LOCK, FILE_CACHE) or _is_ours(name)}
-        is_begun = LOCK in names or any((numbered(name) or 0) > 1 for name in names)
+        is_begun = LOCK in names or any((generation_of(MANIFEST, name) or 0) > 1 for name in names)
         if MANIFEST not in names and (names - ours or (names and not is_begun)):
             raise IndexFormatError("it is not an index, and not empty", hint, where=str(path))
     for name in PARTS:
@@ -133,12 +117,7 @@ def check_folder(path: Path) -> None:
 
 def _is_ours(name: str) -> bool:
     """Whether a file directly in an index folder is a manifest's numbered copy or a temporary file."""
-    return numbered(name) is not None or (name.startswith(".") and name.endswith(atomic.TEMPORARY))
-
-
-def _written(name: str) -> int:
-    """The generation that wrote a segment or a file of deletions."""
-    return int(re.split("[-.]", name)[0])
+    return generation_of(MANIFEST, name) is not None or (name.startswith(".") and name.endswith(atomic.TEMPORARY))
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -148,15 +127,15 @@ def _entries(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def cleaned_if_refused(index: Path) -> Iterator[None]:
-    """Remove the empty folders and the lock that a first build leaves when it is refused.
+    """Remove the empty folders and the lock that a first build or a copy leaves when it is refused.
 
     Args:
-        index: the index folder. If it holds anything before the block, nothing is removed.
+        index: the index folder. If it holds anything else before the block, or a journal, nothing is removed.
     """
     missing, is_vacant = [], False
     with contextlib.suppress(OSError):  # a folder that cannot be read: the writer reports it
         missing = [path for path in (index, *index.parents) if not path.exists()]
-        is_vacant = bool(missing) or (index.is_dir() and not any(index.iterdir()))
+        is_vacant = bool(missing) or {path.name for path in index.iterdir()} <= {LOCK, *PARTS} - {JOURNAL}
     try:
         yield
     except BaseException:
@@ -170,14 +149,8 @@ def _clean(index: Path) -> None:
     """Remove the lock and the empty folders of an index. If the folder holds other files, the lock stays."""
     if not (index / LOCK).is_file():
         return
-    try:
-        lock = Lock(index)  # if another writer has started, the folder is in use
-    except RagidxError:
-        return
-    try:
+    # If another writer has started, the folder is in use; and the build's own failure is the one to report.
+    with contextlib.suppress(RagidxError, OSError), Lock(index):
         atomic.remove_empty(index / name for name in PARTS)
-        with contextlib.suppress(OSError):  # the build's own failure is the one to report
-            if [path.name for path in index.iterdir()] == [LOCK]:
-                atomic.remove(index / LOCK)
-    finally:
-        lock.release()
+        if [path.name for path in index.iterdir()] == [LOCK]:
+            atomic.remove(index / LOCK)

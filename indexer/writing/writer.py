@@ -16,10 +16,9 @@ This module does not interpret specs and does not know the corpus.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -32,34 +31,24 @@ from ragidx.indexer import atomic
 from ragidx.indexer.ann.faiss_files import faiss
 from ragidx.indexer.ann.index_types import DEFAULT_OPTIONS, IndexOptions
 from ragidx.indexer.ann.tuning import OnStage
-from ragidx.indexer.arrays import Bools, Ints, grouped
+from ragidx.indexer.arrays import Ints
 from ragidx.indexer.lexical.spec import OFF, decided
 from ragidx.indexer.lexical.stemming import check_stemmer
-from ragidx.indexer.store.deletions import Masks, read_deletions
-from ragidx.indexer.store.entries import SegmentEntry
-from ragidx.indexer.store.generations import segments_of
-from ragidx.indexer.store.lock import Lock, now
+from ragidx.indexer.store.deletions import by_segment
+from ragidx.indexer.store.files import JOURNAL
+from ragidx.indexer.store.lock import Lock
 from ragidx.indexer.store.lookup import CommittedVectors, Documents
-from ragidx.indexer.store.manifest import (
-    JOURNAL,
-    MAX_DIM,
-    SEGMENTS,
-    Manifest,
-    file_entry,
-    is_file_name,
-    is_fingerprint,
-    segment_id,
-)
+from ragidx.indexer.store.manifest import MAX_DIM, Manifest, file_entry
 from ragidx.indexer.store.rows import Row, union
-from ragidx.indexer.store.segment import Segment
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.base_state import read_base, retuned
-from ragidx.indexer.writing.commit import commit, write_blobs, write_deletions
+from ragidx.indexer.writing.commit import publish
 from ragidx.indexer.writing.field_bounds import FieldBounds
+from ragidx.indexer.writing.history import ROLLED_BACK
 from ragidx.indexer.writing.journal import Journal
 from ragidx.indexer.writing.lexical_files import MakePieces, sample_texts
-from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, Copier, Form, SegmentState, derived, merged
-from ragidx.indexer.writing.segment_writer import SegmentWriter
+from ragidx.indexer.writing.merging import SegmentState, merged
+from ragidx.indexer.writing.segment_writer import NewSegments
 from ragidx.indexer.writing.vacuum import check_folder, vacuum
 
 
@@ -116,25 +105,22 @@ class StoreWriter:
         atomic.make_folder(self.path)
         self._lock = Lock(self.path, timeout)
         try:
-            self.base, self._generation = read_base(
-                self.path,
-                {"fingerprint": fingerprint, "dim": dim, "index_type": index.index_type},
-                replace=replace,
-                opened=None if opened is None else opened.manifest,
-            )
+            asked: dict[str, str | int] = {"fingerprint": fingerprint, "dim": dim, "index_type": index.index_type}
+            self.base, self._store, self._generation = read_base(self.path, asked, replace=replace, opened=opened)
             vacuum(self.path)
-            self._segments = [] if self.base is None or replace else self._tuned_segments(self.base, opened)
-            self._dead: Masks = [] if self.base is None or replace else read_deletions(self.path, self.base)
+            self._entries = [] if self._store is None else retuned(self._store, index)
         except BaseException:
             self._lock.release()
             raise
-        self.fields = FieldBounds({} if self.base is None or replace else self.base.schema)
-        self._committed = CommittedVectors(self._segments, self._dead)
-        self._current: SegmentWriter | None = None
-        self._finished: list[tuple[SegmentEntry, Mapping[str, str]]] = []
-        self._dead_again: list[tuple[int, int, int]] = []  # runs that this writer added and deleted
+        self._old = None if self._store is None else self._store.manifest  # of which the segments stay
+        self._n_rows = 0 if self._store is None else self._store.n_rows
+        self._known = {} if self._old is None else self._old.schema
+        self.fields = FieldBounds(self._known)
+        self._committed = CommittedVectors(self._store)
+        self._new = NewSegments(self.path, self._generation, dim)
+        self._deleted: list[Ints] = []  # rows, committed ones and those that were added
         self._journal: Journal | None = None
-        self._deleted = self._ended = self._failed = False
+        self._ended = self._failed = False
 
     def __enter__(self) -> Self:
         return self
@@ -157,13 +143,15 @@ class StoreWriter:
     def delete_document(self, doc_id: str) -> bool:
         """Mark all rows of a document dead; False if it has none."""
         with self.whole():
-            return self._delete(self._documents.pop(doc_id)) > 0
+            rows = self._documents.pop(doc_id)
+            self.delete_rows(rows)
+            return len(rows) > 0
 
     def delete_others(self) -> int:
         """Delete every document that was neither added nor kept; returns how many."""
         with self.whole():
-            count = self._documents.count_others()
-            self._delete(self._documents.pop_others())
+            count = len(self._documents.others())
+            self.delete_rows(self._documents.pop_others())
             return count
 
     def reuse(self, hashes: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
@@ -203,13 +191,11 @@ class StoreWriter:
             start = 0
             for (doc_id, doc_hash), group in itertools.groupby(rows, key=lambda row: (row.doc_id, row.doc_hash)):
                 members = self.fields.bounded(list(group))
-                segment = self._segment_for(members)
-                number = len(self._segments) + len(self._finished)
-                first = segment.n_rows
-                segment.add(members, vectors[start : start + len(members)])
-                owner = members[0].owner
-                self._documents.add(doc_id, doc_hash, number, first, len(members), kept=True, owner=owner)
-                start += len(members)
+                self._new.writer(self._known, members).add(members, vectors[start : start + len(members)])
+                count, owner = len(members), members[0].owner
+                self._documents.add(doc_id, doc_hash, self._n_rows, count, kept=True, owner=owner)
+                self._n_rows += count
+                start += count
 
     def add_rows(self, rows: Sequence[Row], vectors: NDArray[np.float32]) -> None:
         """As `add`, for rows that are identified by their own ids: no table of documents and no journal are kept.
@@ -220,14 +206,14 @@ class StoreWriter:
         """
         with self.whole():
             rows = self.fields.bounded(rows)
-            self._segment_for(rows).add(rows, vectors)
+            self._new.writer(self._known, rows).add(rows, vectors)
+            self._n_rows += len(rows)
 
     def delete_rows(self, rows: Ints) -> None:
-        """Mark rows of the committed state dead, by their numbers in it."""
-        with self.whole():
-            starts = np.cumsum([0, *(segment.entry.rows for segment in self._segments)])
-            for number, _, mine in grouped(starts, rows):
-                self._mask(number)[mine] = True
+        """Mark rows dead, by their numbers in the committed state; those that were added follow."""
+        self._check_running()
+        if len(rows):
+            self._deleted.append(rows)
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
@@ -240,14 +226,15 @@ class StoreWriter:
             yield
         except BaseException:
             self._failed = True
-            self._drop_segment()
+            self._new.abort()
             raise
 
     def commit(self, notes: Mapping[str, Json], n_documents: int, *, changed: bool = False) -> Manifest:
         """Make everything visible at once, and end this writer; where nothing differs, the committed state is returned.
 
         Args:
-            notes: what the build reports; stored in the manifest. Alone they are no difference, unless `changed`.
+            notes: what the build reports; stored in the manifest, where other notes stay. Alone they are no difference,
+                unless `changed`.
             n_documents: of the corpus, those without chunks included.
             changed: commit in any case.
 
@@ -261,16 +248,15 @@ class StoreWriter:
                 assert self.base is not None
                 self._end()
                 return self.base
-            self._finish_segment()
+            self._new.finish()
             self.__dict__.pop("_documents", None)  # frees memory for the making of an index
-            manifest = self._write_state(notes, n_documents)
-            commit(self.path, manifest)
+            manifest = self._publish(notes, n_documents)
             self._end()
             return manifest
 
     def close(self) -> None:
         """Release the index. Rows that were not committed are lost, but their vectors stay in the journal."""
-        self._drop_segment()
+        self._new.abort()
         self._close_journal()
         try:
             if not self._ended:
@@ -281,46 +267,20 @@ class StoreWriter:
 
     @functools.cached_property
     def _documents(self) -> Documents:
-        return Documents.read(self._segments, self._dead)
+        return Documents(self._store)
 
     def _check_arguments(self) -> None:
         """Refuse mistakes of the calling program, and a stemmer that is not there."""
         if not 1 <= self._dim <= MAX_DIM:
             raise ValueError(f"dim {self._dim} is not from 1 to {MAX_DIM}")
-        if not is_fingerprint(self._fingerprint):
-            raise ValueError(f"fingerprint {self._fingerprint!r} is not 16 to 128 letters and digits")
-        if wrong := [name for name in self.blobs if not is_file_name(name)]:
-            raise ValueError(f"{wrong[0]!r} is not a plain file name")
         if self._index.lexical != OFF:
             check_stemmer(self._index.lexical)
-
-    def _tuned_segments(self, base: Manifest, opened: Store | None) -> list[Segment]:
-        tuned = dataclasses.replace(base, segments=retuned(self.path, base, self._index))
-        return segments_of(self.path, tuned, () if opened is None else opened.segments)
 
     def _check_running(self) -> None:
         if self._ended:
             raise ValueError("this writer has committed or was closed; make another one")
         if self._failed:
             raise ValueError("this writer failed, and what it wrote may be incomplete; make another one")
-
-    def _delete(self, runs: Iterable[tuple[int, int, int]]) -> int:
-        count = 0
-        for number, first, length in runs:
-            count += 1
-            if number < len(self._segments):
-                self._mask(number)[first : first + length] = True
-            else:
-                self._dead_again.append((number, first, length))
-        return count
-
-    def _mask(self, number: int) -> Bools:
-        """The dead rows of a committed segment, to add to."""
-        self._deleted = True
-        mask = self._dead[number]
-        if mask is None:
-            mask = self._dead[number] = np.zeros(self._segments[number].entry.rows, np.bool_)
-        return mask
 
     def _open_journal(self, *, make: bool) -> Journal | None:
         folder = self.path / JOURNAL
@@ -333,79 +293,57 @@ class StoreWriter:
             self._journal.close()
             self._journal = None
 
-    def _segment_for(self, rows: Sequence[Row]) -> SegmentWriter:
-        """The segment being written, or another one where that is full or its columns cannot hold the rows."""
-        current = self._current
-        if current is not None and (
-            current.vector_bytes >= MAX_VECTOR_BYTES or current.text_bytes >= MAX_TEXT_BYTES or not current.takes(rows)
-        ):
-            self._finish_segment()
-        if self._current is None:
-            name = segment_id(self._generation, len(self._finished))
-            known = self.base.schema if self.base is not None and not self._replace else {}
-            known = union(known, *(schema for _, schema in self._finished))
-            atomic.remove(self.path / SEGMENTS / name)  # left by a writer before the index was damaged
-            self._current = SegmentWriter(self.path / SEGMENTS / name, self._dim, known)
-        return self._current
-
-    def _finish_segment(self) -> None:
-        if self._current is not None:
-            self._finished.append((self._current.finish(), self._current.schema))
-            self._current = None
-
-    def _drop_segment(self) -> None:
-        if self._current is not None:
-            self._current.abort()
-            self._current = None
-
     def _is_unchanged(self, n_documents: int) -> bool:
-        base = self.base
+        old = self._old
         return (
-            base is not None
-            and not (self._replace or self._finished or self._current or self._deleted)
-            and (base.n_documents, dict(base.spec), base.index) == (n_documents, self._spec, self._index)
-            and base.files == {name: file_entry(data) for name, data in self.blobs.items()}
-            and base.lexical == decided(self._index.lexical, base.lexical, lambda: sample_texts(self._segments))
+            old is not None
+            and not (self._new.made or self._new.current or self._deleted)
+            and (old.n_documents, dict(old.spec), old.index) == (n_documents, self._spec, self._index)
+            and old.files == {name: file_entry(data) for name, data in self.blobs.items()}
+            and old.lexical == decided(self._index.lexical, old.lexical, self._sample)
         )
 
-    def _write_state(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
-        """Write what the new manifest names besides the segments; a segment without live rows is dropped."""
-        entries = [segment.entry for segment in self._segments] + [entry for entry, _ in self._finished]
-        dead: Masks = [*self._dead, *(None for _ in self._finished)]
-        for number, first, count in self._dead_again:
-            mask = dead[number]
-            if mask is None:
-                mask = dead[number] = np.zeros(entries[number].rows, np.bool_)
-            mask[first : first + count] = True
-        old = len(self._segments)
-        parts = [SegmentState(*part, number >= old) for number, part in enumerate(zip(entries, dead, strict=True))]
-        parts = [part for part in parts if part.dead is None or not part.dead.all()]
-        schemas = [schema for _, schema in self._finished]
-        if self.base is not None and not self._replace:
-            schemas.insert(0, self.base.schema)
-        schema = union(*schemas)
-        copier = Copier(self.path, self._generation, len(self._finished), schema, self._dim, self._on_stage)
-        parts = merged(self.path, parts, copier, self._dim, schema)
-        before = None if self.base is None or self._replace else self.base.lexical
-        form = Form(self._generation, self._dim, schema, self._index, before, self._make_pieces)
-        parts, lexical = derived(self.path, parts, form, self._on_stage)
-        segments = tuple(part.entry for part in parts)
-        return Manifest(
+    def _sample(self) -> Iterator[str]:
+        return sample_texts([] if self._store is None else self._store.segments)
+
+    def _parts(self) -> list[SegmentState]:
+        """All segments with their dead rows; one without live rows is dropped."""
+        entries = [*self._entries, *self._new.made]
+        dead = np.zeros(self._n_rows, np.bool_)
+        if self._store is not None and self._store.dead is not None:
+            dead[: len(self._store.dead)] = self._store.dead
+        if self._deleted:
+            dead[np.concatenate(self._deleted)] = True
+        masks = by_segment(dead, entries)
+        return [
+            SegmentState(entry, mask, number >= len(self._entries))
+            for number, (entry, mask) in enumerate(zip(entries, masks, strict=True))
+            if mask is None or not mask.all()
+        ]
+
+    def _publish(self, notes: Mapping[str, Json], n_documents: int) -> Manifest:
+        """Merge small segments, and commit all of them."""
+        schema = union(self._known, self._new.schema)
+        before = {} if self._old is None else dict(self._old.notes)  # a later version may have notes of its own
+        before.pop(ROLLED_BACK, None)
+        draft = Manifest(
             generation=self._generation,
-            created=now(),
+            created="",
             spec=self._spec,
             fingerprint=self._fingerprint,
             dim=self._dim,
             index=self._index,
             schema=schema,
-            segments=segments,
-            lexical=lexical,
-            files=write_blobs(self.path, self.blobs, None if self.base is None or self._replace else self.base.files),
-            deletions=write_deletions(self.path, self._generation, segments, [part.dead for part in parts]),
-            n_chunks=sum(entry.rows - (0 if mask is None else int(mask.sum())) for entry, mask, _ in parts),
+            segments=(),
+            lexical=None if self._old is None else self._old.lexical,
+            files={} if self._old is None else self._old.files,
+            deletions=None,
+            n_chunks=0,
             n_documents=n_documents,
-            notes=notes,
+            notes={**before, **notes},
         )
+        parts = merged(self.path, self._parts(), self._new, self._dim, schema, self._on_stage)
+        return publish(self.path, draft, parts, self.blobs, self._on_stage, self._make_pieces)
 
     def _end(self) -> None:
         """After a commit: remove what is no longer needed."""

@@ -91,7 +91,7 @@ def index(manifest: Manifest) -> str:
     for entry in manifest.segments:
         rows[str(entry.ann.recipe) if entry.ann else FLAT] += entry.rows
     recipes = ", ".join(name if len(rows) < 2 else f"{name} for {count:,} rows" for name, count in rows.items())
-    found = [entry.ann.recall for entry in manifest.segments if entry.ann and entry.ann.recall is not None]
+    found = [entry.ann.recall for entry in manifest.segments if entry.ann]
     recall = f", ann_recall@10 {min(found):.3f} (target {manifest.index.target_recall:g})" if found else ""
     asked = manifest.index.index_type
     return _type(asked, recipes, [*rows]) + recall

@@ -28,9 +28,10 @@ from ragidx.corpora.records import Document, OnSkip, Skip
 from ragidx.corpora.sources import Source, sources
 from ragidx.corpora.spec import ChunkSpec
 from ragidx.indexer.specs import holds_precomputed
+from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.store.generations import committed_or_none
 from ragidx.indexer.store.lookup import program_documents
-from ragidx.indexer.store.manifest import MANIFEST, Manifest, NewerFormatError, OlderFormatError, read_manifest
+from ragidx.indexer.store.manifest import Manifest, NewerFormatError, OlderFormatError, read_manifest
 from ragidx.indexer.store.source_list import sources_of
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.options import BuildOptions

@@ -23,8 +23,8 @@ from ragidx.indexer.arrays import Floats
 from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.protocol import OtherModelError
 from ragidx.indexer.normalize import l2_normalize
+from ragidx.indexer.store.files import JOURNAL
 from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.store.manifest import JOURNAL
 from ragidx.indexer.writing.journal import Journal
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.ingest.report import StrictError

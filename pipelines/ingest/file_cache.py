@@ -34,8 +34,9 @@ from ragidx.corpora.records import OnSkip, Skip
 from ragidx.corpora.sources import Source
 from ragidx.indexer import atomic
 from ragidx.indexer.digests import DIGEST_BYTES, Digests, DigestTable, digest
+from ragidx.indexer.store.files import FILE_CACHE
 from ragidx.indexer.store.lookup import Documents
-from ragidx.indexer.store.manifest import FILE_CACHE, read_regular
+from ragidx.indexer.store.manifest import read_regular
 
 _RECORD = np.dtype([("source", "S16"), ("document", "S16"), ("hash", "V16")])  # those of a source are together
 _FORMAT = 3  # rises where readers give other documents, so that files are opened again

@@ -324,7 +324,7 @@ class BuildReport:
 def made_in(manifest: Manifest) -> tuple[list[str], float | None]:
     """What each segment has, flat or a factory string; the least ann_recall@10 measured, None where there is none."""
     found = [entry.ann for entry in manifest.segments]
-    recalls = [one.recall for one in found if one is not None and one.recall is not None]
+    recalls = [one.recall for one in found if one is not None]
     return [FLAT if one is None else str(one.recipe) for one in found], min(recalls, default=None)
 
 

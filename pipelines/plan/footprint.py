@@ -25,13 +25,13 @@ from ragidx.indexer.ann.index_types import FLAT, INDEX_TYPES, IndexOptions, Reci
 from ragidx.indexer.ann.moments import Moments, wants_moments
 from ragidx.indexer.ann.tuning import fitting
 from ragidx.indexer.lexical.spec import decided
-from ragidx.indexer.store.entries import CHUNKS
+from ragidx.indexer.store.files import CHUNKS
 from ragidx.indexer.store.manifest import files_of
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment
 from ragidx.indexer.writing.lexical_files import lexical_entry, sample_texts
-from ragidx.indexer.writing.merging import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, memory_bytes, shares
-from ragidx.indexer.writing.segment_writer import SegmentWriter
+from ragidx.indexer.writing.merging import memory_bytes, shares
+from ragidx.indexer.writing.segment_writer import MAX_TEXT_BYTES, MAX_VECTOR_BYTES, SegmentWriter
 from ragidx.pipelines.ingest.encode import WINDOW_CHUNKS
 from ragidx.pipelines.ingest.resolve import Resolved
 from ragidx.pipelines.resources import allowed_bytes

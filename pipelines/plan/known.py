@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ragidx.corpora.errors import RagidxError
-from ragidx.indexer.store.lookup import Documents, documents_of, vectors_of
-from ragidx.indexer.store.manifest import JOURNAL
+from ragidx.indexer.store.files import JOURNAL
+from ragidx.indexer.store.lookup import CommittedVectors, Documents
 from ragidx.indexer.writing.journal import Journal
 from ragidx.pipelines.ingest.resolve import Resolved
 from ragidx.pipelines.ingest.workers.chunks import Item
@@ -38,8 +38,8 @@ class Known(contextlib.ExitStack):
         super().__init__()
         self._seen: set[bytes] = set()
         store = resolved.stored
-        self.documents = Documents() if store is None else documents_of(store)
-        self._committed = None if store is None else vectors_of(store)
+        self.documents = Documents(store)
+        self._committed = CommittedVectors(store)
         self._journal = self._journal_of(resolved, index)
 
     def fresh(self, items: Sequence[Item]) -> list[str]:
@@ -47,7 +47,7 @@ class Known(contextlib.ExitStack):
         texts = {item.row.text_hash: item.text for item in items if item.row.text_hash not in self._seen}
         self._seen |= texts.keys()
         keys = list(texts)
-        if keys and self._committed is not None:
+        if keys:
             keys = [key for key, is_known in zip(keys, self._committed.known(keys), strict=True) if not is_known]
         if keys and self._journal is not None:
             known = self._journal.get(keys)

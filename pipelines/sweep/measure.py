@@ -19,12 +19,13 @@ import numpy as np
 from ragidx.corpora.errors import RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.faiss_files import ANN, VECTORS, check_ann, faiss, map_ann, map_vectors, vectors_header
+from ragidx.indexer.ann.faiss_files import check_ann, faiss, map_ann, map_vectors, vectors_header
 from ragidx.indexer.ann.faiss_files import write as write_index
 from ragidx.indexer.ann.index_types import FLAT, Effort, IndexOptions, Recipe, padded
 from ragidx.indexer.ann.prefixes import shortened
 from ragidx.indexer.ann.tuning import choose
 from ragidx.indexer.arrays import Floats, Ints
+from ragidx.indexer.store.files import ANN, VECTORS
 from ragidx.pipelines.sweep.report import Times
 from ragidx.pipelines.sweep.source import SweepSource
 

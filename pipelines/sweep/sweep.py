@@ -15,7 +15,7 @@ from typing import Any
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann.index_types import DEFAULT_RECALL, FLAT, IndexOptions
 from ragidx.indexer.specs import ENCODER_OPTIONS
-from ragidx.indexer.store.manifest import MANIFEST
+from ragidx.indexer.store.files import MANIFEST
 from ragidx.pipelines.ingest.options import CORPUS_OPTIONS, RUN_OPTIONS, check_names
 from ragidx.pipelines.ingest.report import OnProgress
 from ragidx.pipelines.sweep.corpus import CorpusSource

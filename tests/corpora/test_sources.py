@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import CorpusError, SpecError
 from ragidx.corpora.records import Skip
 from ragidx.corpora.sources import BY_RULE, Source, sources
-from ragidx.indexer.store.manifest import JOURNAL, LOCK, MANIFEST, SEGMENTS, segment_id
+from ragidx.indexer.store.files import JOURNAL, LOCK, MANIFEST, SEGMENTS, segment_id
 from ragidx.indexer.writing.journal import Journal
 
 from ..raising import message_of

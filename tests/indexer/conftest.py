@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from ragidx.corpora.records import Scalar
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.faiss_files import ANN, VECTORS, check_ann, map_ann, map_vectors, vectors_header, write
+from ragidx.indexer.ann.faiss_files import check_ann, map_ann, map_vectors, vectors_header, write
 from ragidx.indexer.ann.index_types import IndexOptions, Recipe
+from ragidx.indexer.store.files import ANN, VECTORS
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.rows import Row
 from ragidx.indexer.writing.writer import StoreWriter

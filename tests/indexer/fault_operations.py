@@ -25,7 +25,7 @@ from ragidx.indexer.ann import index_types, moments
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.verify import verify
-from ragidx.indexer.writing import writer as writer_module
+from ragidx.indexer.writing import segment_writer
 from ragidx.indexer.writing.history import rollback
 from ragidx.indexer.writing.rewrite import compact
 
@@ -104,7 +104,7 @@ def _remakes_words(before: str, after: str) -> Operation:
 
 
 def _builds_small_segments(kit: StoreKit, index: Path) -> None:
-    with mock.patch.object(writer_module, "MAX_TEXT_BYTES", 1000):
+    with mock.patch.object(segment_writer, "MAX_TEXT_BYTES", 1000):
         kit.build(index, LONG, blobs=BLOBS)
 
 

@@ -270,7 +270,7 @@ def test_moments_give_the_scores_of_a_scan(dead: int, tmp_path: Path, monkeypatc
     monkeypatch.setattr(index_types, "MIN_ROWS", 50)
     store = corpus.commit(tmp_path / "index", [300])
     assert [segment.moments is None for segment in store.segments] == [False, False]
-    assert (store.dead[0] is None) == (dead == 0)
+    assert (store.dead is None) == (dead == 0)
 
     found = hybrid(store, query, "mill river", 12)
     narrow = hybrid(store, query, "mill river", 12, widths=Widths(3))

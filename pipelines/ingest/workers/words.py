@@ -21,7 +21,8 @@ from ragidx.corpora.limits import MIB, Limits
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.blocks import Piece, packed, unpacked
 from ragidx.indexer.lexical.spec import LexicalSpec
-from ragidx.indexer.store.entries import CHUNKS, parse_segment
+from ragidx.indexer.store.entries import parse_segment
+from ragidx.indexer.store.files import CHUNKS
 from ragidx.indexer.store.segment import BATCH_ROWS, Segment
 from ragidx.indexer.writing.lexical_files import OnRows, pieces_of
 from ragidx.pipelines.ingest.workers.capacity import n_workers
@@ -115,4 +116,4 @@ def pieces(written: bytes, batches: range) -> Iterator[bytes]:
 def _read(written: bytes) -> tuple[Segment, Analyzer]:
     """Shared by the tasks of a segment: so are the terms that were found."""
     folder, entry, dim, schema, spec = json.loads(written)
-    return Segment(Path(folder), parse_segment(entry), dim, schema), LexicalSpec(**spec).make_analyzer()
+    return Segment(Path(folder), parse_segment(entry, "segment"), dim, schema), LexicalSpec(**spec).make_analyzer()

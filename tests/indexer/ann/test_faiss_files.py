@@ -11,8 +11,9 @@ import pytest
 
 from ragidx.corpora.errors import IndexFormatError, RagidxError
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.faiss_files import ANN, HEADER_BYTES, PACKAGES, VECTORS, load_faiss, map_vectors
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, PACKAGES, load_faiss, map_vectors
 from ragidx.indexer.ann.index_types import Effort, Recipe
+from ragidx.indexer.store.files import ANN, VECTORS
 
 from ...raising import message_of
 

@@ -9,23 +9,29 @@ from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann import index_types
-from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.index_types import (
     INDEX_TYPES,
     Effort,
+    Footprint,
     IndexOptions,
     Recipe,
     candidates,
     check_index_type,
-    footprint,
     footprint_of,
     memory_size,
     padded,
     product_codes,
     train_rows,
 )
+from ragidx.indexer.store.files import VECTORS
 
 from ...raising import message_of
+
+
+def footprint(index_type: str, rows: int, dim: int) -> Footprint:
+    """Of the first choice of an index type."""
+    return footprint_of(candidates(index_type, rows, padded(dim))[0], rows, padded(dim))
+
 
 FACTORY_HINT = (
     "  hint: give a name (auto, flat, hnsw, ivf, sq8, ivfpq, rabitq), or a factory string: HNSW16; SQ8, SQ6, SQ4 or "
@@ -166,7 +172,7 @@ def test_the_footprint_is_what_the_files_have(tmp_path, ann_kit, monkeypatch, te
 
 
 def test_flat_takes_two_bytes_a_number_and_nothing_else():
-    assert footprint("flat", 1000, 384) == index_types.Footprint(768_000, 768_000, 0)
+    assert footprint("flat", 1000, 384) == Footprint(768_000, 768_000, 0)
 
 
 @pytest.mark.parametrize(

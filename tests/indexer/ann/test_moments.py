@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragidx.indexer.ann.moments import Moments, Spread, merged_spread, moments_of, spread_of, wants_moments
+from ragidx.indexer.ann.moments import Moments, Spread, merged_spread, moments_of, wants_moments
 from ragidx.indexer.arrays import Floats
 
 DIM = 12
@@ -116,14 +116,6 @@ def test_parts_that_were_scanned_and_parts_that_were_not_add_up(seed: int, sizes
     ]
 
     assert_same(merged_spread([part for part in parts if part is not None]), scanned(stored, asked))
-
-
-def test_a_scan_leaves_dead_rows_out() -> None:
-    scores = np.array([[0.1, 0.9, 0.3]], np.float32)
-
-    found = spread_of(scores, np.array([False, True, False]))
-
-    assert (found.n, found.mean[0], found.deviation[0]) == (2, pytest.approx(0.2), pytest.approx(0.1))
 
 
 def test_rows_that_are_all_alike_have_no_spread() -> None:

@@ -12,12 +12,11 @@ from fault_operations import small_indexes
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.indexer import atomic
-from ragidx.indexer.ann.faiss_files import HEADER_BYTES, VECTORS
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES
 from ragidx.indexer.ann.moments import Moments
 from ragidx.indexer.ann.prefixes import Prefix, is_whole, open_prefixes
 from ragidx.indexer.arrays import Floats
-from ragidx.indexer.store.store import Store
-from ragidx.indexer.store.verify import verify
+from ragidx.indexer.store.files import VECTORS
 
 ROWS, WIDTH = 300, 5
 BYTES = HEADER_BYTES + 2 * 8 * ROWS
@@ -65,27 +64,6 @@ def test_many_rows_have_moments_at_the_end_of_the_file_and_few_rows_none(
     for one in (made, again):
         assert_of(one, queries(ann_kit))
     np.testing.assert_array_equal(made.index.reconstruct_n(0, ROWS), few.index.reconstruct_n(0, ROWS))
-
-
-def test_a_copy_without_moments_is_made_again_with_them(index: Path, kit: Any) -> None:
-    """As an older version of ragidx left it; both are right."""
-    found = Store.open(index).search(kit.queries(2), 3, dim=WIDTH)
-    assert len(list(index.glob("segments/*/prefix-*"))) == 1
-
-    with small_indexes():
-        store = Store.open(index)
-        again = store.search(kit.queries(2), 3, dim=WIDTH)
-
-        assert store.segments[0].narrowed(WIDTH).moments is not None
-        assert again.rows == found.rows
-        assert len(list(index.glob("segments/*/prefix-*"))) == 2
-        assert verify(index) == []
-
-
-@pytest.fixture
-def index(tmp_path: Path, kit: Any) -> Path:
-    kit.build(tmp_path / "index", {"a": [f"text {number}" for number in range(30)]})
-    return tmp_path / "index"
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "not finite"])

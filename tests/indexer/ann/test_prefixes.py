@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from ragidx.corpora.errors import QueryError, RagidxError
 from ragidx.indexer import atomic
 from ragidx.indexer.ann import prefixes
-from ragidx.indexer.ann.faiss_files import HEADER_BYTES, VECTORS, map_vectors
+from ragidx.indexer.ann.faiss_files import HEADER_BYTES, map_vectors
 from ragidx.indexer.ann.prefixes import Prefix, check_width, is_whole, open_prefixes, shortened
+from ragidx.indexer.store.files import VECTORS
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify, verify_committed, verify_kept
 
@@ -255,7 +256,7 @@ def test_a_search_at_a_prefix_equals_numpy_over_the_live_and_allowed_rows(index,
     for mask in (np.ones(200, np.bool_), allowed):
         found = store.search(queries, 10, mask, dim=3)
 
-        live = mask & ~store.dead[0]
+        live = mask & ~store.dead
         scores = narrow(queries, 3) @ narrow(vectors, 3).T
         scores[:, ~live] = -2
         np.testing.assert_allclose(found.scores, -np.sort(-scores, axis=1)[:, :10], atol=1e-3)
@@ -334,16 +335,6 @@ def test_a_width_that_is_not_stored_is_refused_by_its_field(width, field, messag
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"dim": 9},
-            "`dim`: dim 9 is not from 1 to 8, the dimensions stored in the index\n"
-            "  hint: give at most 8; for more, build again with a larger `dim` and `rebuild=True`",
-        ),
-        (
-            {"dim": 4, "rerank_dim": 9},
-            "`rerank_dim`: rerank dim 9 is not from 1 to 8, the dimensions stored in the index\n"
-            "  hint: give at most 8; for more, build again with a larger `dim` and `rebuild=True`",
-        ),
         (
             {"dim": 4, "rerank_dim": 4},
             "`rerank_dim`: rerank dim 4 adds nothing to the 4 dimensions that are searched\n"

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.faiss_files import VECTORS, exact_index
+from ragidx.indexer.ann.faiss_files import exact_index
 from ragidx.indexer.ann.index_types import Effort, Recipe
+from ragidx.indexer.store.files import VECTORS
 
 ROWS, DIM = 300, 8
 GRAPH = Recipe.parse("HNSW16")
@@ -232,16 +233,6 @@ def test_a_question_whose_neighbours_are_all_deleted_gets_the_best_of_the_others
     assert searches == ["approximate", "search_exact"]
     np.testing.assert_array_equal(rows, exact[1])
     np.testing.assert_array_equal(scores, exact[0])
-
-
-def test_many_queries_of_a_graph_are_sifted_in_blocks(wide, ann_kit, monkeypatch):
-    vectors, graph = wide
-    queries, allowed = ann_kit.clustered(9, seed=7), np.arange(6000) % 10 > 0
-    together = ann.search(graph, GRAPH, BEAM, vectors, queries, 10, allowed)
-    monkeypatch.setattr(ann, "_BLOCK_FOUND", 200)  # two queries a block
-
-    for one, other in zip(ann.search(graph, GRAPH, BEAM, vectors, queries, 10, allowed), together, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.faiss_files import VECTORS
 from ragidx.indexer.ann.index_types import Effort, Recipe
+from ragidx.indexer.store.files import VECTORS
 
 from ...fork_kit import run_forking
 

@@ -10,9 +10,9 @@ import pytest
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann import index_types, tuning
 from ragidx.indexer.ann import search as ann
-from ragidx.indexer.ann.faiss_files import VECTORS
-from ragidx.indexer.ann.index_types import Effort, IndexOptions, Recipe, footprint_of
-from ragidx.indexer.ann.tuning import Measured, choose, exact_answers, tune
+from ragidx.indexer.ann.index_types import Effort, IndexOptions, Measured, Recipe, footprint_of
+from ragidx.indexer.ann.tuning import choose, exact_answers, tune
+from ragidx.indexer.store.files import VECTORS
 
 from ...raising import message_of
 

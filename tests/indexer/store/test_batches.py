@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ragidx.indexer.store import batches
-from ragidx.indexer.store.batches import LIMIT, BatchCache
-from ragidx.indexer.store.segment import BATCH_ROWS, Segment
+from ragidx.indexer import byte_cache
+from ragidx.indexer.byte_cache import ByteCache
+from ragidx.indexer.store.segment import BATCH_ROWS, CACHE_BYTES, Segment
 from ragidx.indexer.store.store import Store
 
 from ...fork_kit import run_forking
@@ -69,7 +69,11 @@ def test_each_batch_is_read_once_and_gives_the_rows_that_are_in_the_file(index, 
 def test_ids_alone_and_whole_rows_are_different_batches(index):
     segment = Store.open(index).segments[0]
 
-    assert segment.chunk_ids([3]) == [row.chunk_id for row in segment.rows([3])] == segment.chunk_ids([3])
+    assert (
+        segment.strings("chunk_id", [3])
+        == [row.chunk_id for row in segment.rows([3])]
+        == segment.strings("chunk_id", [3])
+    )
 
 
 @pytest.mark.slow
@@ -96,7 +100,7 @@ def test_what_is_kept_has_no_more_bytes_than_the_limit(index, reads):
     store.rows([0])
     cache = store.segments[0]._cache
     one = cache.n_bytes
-    assert 0 < one < LIMIT
+    assert 0 < one < CACHE_BYTES
     cache._limit = int(2.5 * one)
     for _ in range(3):
         for number in range(6):
@@ -112,8 +116,7 @@ def test_what_is_kept_has_no_more_bytes_than_the_limit(index, reads):
 
 
 def test_what_was_used_longest_ago_goes_first():
-    cache = BatchCache()
-    cache._limit = 30
+    cache = ByteCache(30)
     for name in ("a", "b", "a", "c"):
         cache.get(name, lambda: batch_of(12))
     decoded: list[str] = []
@@ -124,8 +127,7 @@ def test_what_was_used_longest_ago_goes_first():
 
 
 def test_a_batch_beyond_the_limit_is_given_and_not_kept():
-    cache = BatchCache()
-    cache._limit = 30
+    cache = ByteCache(30)
     cache.get("small", lambda: batch_of(20))
 
     assert cache.get("large", lambda: batch_of(31)).num_rows == 31
@@ -158,9 +160,9 @@ def test_threads_share_it_and_the_bound_holds(index):
 
 FORK = """
 import pyarrow as pa
-from ragidx.indexer.store.batches import BatchCache
+from ragidx.indexer.byte_cache import ByteCache
 
-cache = BatchCache()
+cache = ByteCache(1 << 20)
 batch = pa.record_batch([pa.array([1])], names=["x"])
 cache.get("a", lambda: batch)
 cache._lock.acquire()  # as another thread might at that moment
@@ -175,10 +177,10 @@ def test_a_forked_child_does_not_wait_for_a_thread_of_its_parent(tmp_path):
 
 @pytest.mark.slow
 def test_a_cache_that_is_no_longer_used_is_not_held(index):
-    before = len(batches._caches)
+    before = len(byte_cache._caches)
     store = Store.open(index)
-    assert len(batches._caches) == before + 1
+    assert len(byte_cache._caches) == before + 1
 
     del store
 
-    assert len(batches._caches) == before
+    assert len(byte_cache._caches) == before

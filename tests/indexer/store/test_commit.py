@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fault_reader import sign
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing import writer as writer_module
+from ragidx.indexer.writing import segment_writer
+from ragidx.indexer.writing.history import rollback
+from ragidx.indexer.writing.rewrite import compact
 
 from ...raising import message_of
 from ..states import documents_of
@@ -61,7 +65,7 @@ def test_a_document_that_is_gone_is_gone_from_the_index(tmp_path, kit):
 
 
 def test_documents_are_counted_once_however_their_rows_are_spread(tmp_path, kit, monkeypatch):
-    monkeypatch.setattr(writer_module, "MAX_VECTOR_BYTES", 2 * kit.dim)
+    monkeypatch.setattr(segment_writer, "MAX_VECTOR_BYTES", 2 * kit.dim)
     with kit.writer(tmp_path / "index") as writer:
         for row in kit.rows("long", ["one", "two", "three"]):
             writer.add([row], kit.vectors([row]))
@@ -119,21 +123,16 @@ def test_a_document_added_and_deleted_before_the_commit_leaves_the_last_version(
     assert manifest.n_chunks == 2
 
 
-def test_a_full_segment_is_followed_by_another(tmp_path, kit, monkeypatch):
-    monkeypatch.setattr(writer_module, "MAX_VECTOR_BYTES", 4 * 2 * kit.dim)
+@pytest.mark.parametrize(
+    ("bound", "rows"), [({"MAX_VECTOR_BYTES": 4 * 2 * 8}, [6] * 3), ({"MAX_TEXT_BYTES": 10}, [3] * 6)], ids=str
+)
+def test_a_full_segment_is_followed_by_another(tmp_path, kit, monkeypatch, bound, rows):
+    monkeypatch.setattr(segment_writer, *next(iter(bound.items())))
 
     manifest, _ = kit.build(tmp_path / "index", SIX)
 
-    assert [segment.rows for segment in manifest.segments] == [6, 6, 6]  # documents stay whole
+    assert [segment.rows for segment in manifest.segments] == rows  # documents stay whole
     assert documents_of(Store.open(tmp_path / "index")) == SIX
-
-
-def test_long_texts_fill_a_segment_as_well(tmp_path, kit, monkeypatch):
-    monkeypatch.setattr(writer_module, "MAX_TEXT_BYTES", 10)
-
-    manifest, _ = kit.build(tmp_path / "index", SIX)
-
-    assert len(manifest.segments) == 6
 
 
 def test_replacing_keeps_nothing_and_goes_on_counting(tmp_path, kit):
@@ -194,6 +193,31 @@ def test_the_files_of_three_generations_are_kept(tmp_path, kit):
     assert {folder.name for folder in (tmp_path / "index" / "segments").iterdir()} == {
         "00000003-0000", "00000004-0000", "00000005-0000",
     }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_what_a_later_version_may_add_survives_every_writer(tmp_path, kit):
+    """Notes of its own, and folders that hold segments of another machine until they are committed."""
+    index = tmp_path / "index"
+    kit.build(index, SIX)
+    data = json.loads((index / "manifest.json").read_bytes())
+    sign(index, data | {"notes": {"later": [1]}})
+    staged = [index / "staged" / "00000009-0000", index / "segments" / "staged-1"]
+    for folder in staged:
+        folder.mkdir(parents=True)
+        (folder / "vectors.faiss").write_bytes(b"later")
+
+    for commits in (
+        lambda: kit.build(index, {"a": ["one"]}),
+        lambda: kit.build(index, {"b": ["two"]}),
+        lambda: rollback(index, 2),
+        lambda: kit.build(index, {"a": ["one"], "c": ["three"]}),
+        lambda: compact(index),
+    ):
+        commits()
+        assert dict(Store.open(index).manifest.notes)["later"] == [1]
+    assert "rolled_back_to" not in Store.open(index).manifest.notes
+    assert all((folder / "vectors.faiss").read_bytes() == b"later" for folder in staged)
 
 
 def test_an_earlier_manifest_put_back_is_the_earlier_state(tmp_path, kit):

@@ -108,8 +108,6 @@ def test_half_a_surrogate_pair_is_refused_by_chunk(tmp_path, kit):
     ("change", "text"),
     [
         ({"dim": 0}, "dim 0 is not from 1 to 65536"),
-        ({"fingerprint": "../../x"}, "fingerprint '../../x' is not 16 to 128 letters and digits"),
-        ({"blobs": {"../x": b""}}, "'../x' is not a plain file name"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused_before_anything_is_written(tmp_path, kit, change, text):

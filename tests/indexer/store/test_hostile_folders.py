@@ -96,13 +96,14 @@ def test_a_newer_format_names_both_versions_and_is_never_replaced(index, kit):
     assert message_of(IndexFormatError, lambda: kit.writer(index, replace=True)) == expected
 
 
-def test_what_a_later_version_requires_is_refused_by_its_name(index):
-    data = json.loads((index / "manifest.json").read_bytes()) | {"requires": ["heads"]}
+@pytest.mark.parametrize(("required", "shown"), [("heads", "'heads'"), (["heads"], "\"['heads']\"")])
+def test_what_a_later_version_requires_is_refused_by_its_name(index, required, shown):
+    data = json.loads((index / "manifest.json").read_bytes()) | {"requires": [required]}
     data.pop("checksum")
     (index / "manifest.json").write_bytes(canonical(data))
 
     assert refused(index).endswith(
-        f"the index needs a reader that knows 'heads' (written by ragidx '{__version__}')\n"
+        f"the index needs a reader that knows {shown} (written by ragidx '{__version__}')\n"
         "  hint: upgrade: pip install --upgrade ragidx"
     )
 
@@ -145,26 +146,27 @@ def test_a_manifest_that_is_a_pipe_is_not_waited_for(index):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda d: d["segments"][0].update(id="../../etc"), "segment.id: '../../etc' is not allowed there"),
-        (lambda d: d["segments"][0].update(id="a/b"), "segment.id: 'a/b' is not allowed there"),
+        (lambda d: d["segments"][0].update(id="../../etc"), "segments[0].id: '../../etc' is not allowed there"),
+        (lambda d: d["segments"][0].update(id="a/b"), "segments[0].id: 'a/b' is not allowed there"),
         (lambda d: d["files"].update({"../x": d["files"]["filter.safetensors"]}), "files: '../x' is not allowed there"),
         (
             lambda d: d["segments"][0]["files"].update({"x.so": d["deletions"]}),
-            "segment 00000001-0000: files: 'x.so' is unknown",
+            "segment 00000001-0000: 'x.so' is unknown",
         ),
         (
             lambda d: d["segments"][0]["files"].pop("ann.faiss"),
-            "segment 00000001-0000: files: 'ann.faiss' is missing",
+            "segment 00000001-0000: 'ann.faiss' is missing",
         ),
         (lambda d: d.update(dim=65537), "dim: 65537 is not an integer from 1 to 65536"),
         (lambda d: d.update(dim=True), "dim: True is not an integer from 1 to 65536"),
         (lambda d: d.update(dim=8.0), "dim: 8.0 is not an integer from 1 to 65536"),
         (
             lambda d: d["segments"][0].update(rows=2**40),
-            "segment 00000001-0000: rows: 1099511627776 is not an integer from 1 to 2147483647",
+            "segments[0].rows: 1099511627776 is not an integer from 1 to 2147483647",
         ),
         (lambda d: d["segments"].append(d["segments"][0]), "segments: two have the same id"),
-        (lambda d: d.update(n_chunks=-1), "n_chunks: -1 is not an integer from 0 to 302"),
+        (lambda d: d.update(n_chunks=-1), "n_chunks: -1 is not an integer from 0 to 9007199254740992"),
+        (lambda d: d.update(n_chunks=303), "n_chunks: 303 is more than the 302 rows of the segments"),
         (lambda d: d["index"].update(index_type="exec"), "index: unknown index type 'exec'"),
         (lambda d: d["index"].update(index_type=1), "index.index_type: 1 is not allowed there"),
         (
@@ -176,14 +178,14 @@ def test_a_manifest_that_is_a_pipe_is_not_waited_for(index):
         (lambda d: d["index"].update(target_recall=True), "index.target_recall: True is not a number from 0 to 1"),
         (lambda d: d["index"].update(max_memory=0), "index.max_memory: 0 is not an integer from 1 to 9007199254740992"),
         (lambda d: d.update(index="flat"), "index: it is not an object"),
-        (lambda d: d.update(index_type="flat"), "manifest: 'index_type' is unknown"),
+        (lambda d: d.update(index_type="flat"), "'index_type' is unknown"),
         (
             lambda d: d["segments"][0].update(ann=None),
-            "segment 00000001-0000: files: 'ann.faiss' is unknown",
+            "segment 00000001-0000: 'ann.faiss' is unknown",
         ),
         (
             lambda d: d["segments"][0]["ann"].update(factory="Flat"),
-            "segment 00000001-0000: ann: unknown index type 'Flat'; did you mean 'flat'?",
+            "segments[0].ann: unknown index type 'Flat'; did you mean 'flat'?",
         ),
         (
             lambda d: d["segments"][0]["ann"].update(factory="IVF4,PQ3"),
@@ -191,20 +193,20 @@ def test_a_manifest_that_is_a_pipe_is_not_waited_for(index):
         ),
         (
             lambda d: d["segments"][0]["ann"].update(beam=-1),
-            "segment 00000001-0000: ann.beam: -1 is not an integer from 0 to 2147483647",
+            "segments[0].ann.beam: -1 is not an integer from 0 to 2147483647",
         ),
         (
             lambda d: d["segments"][0]["ann"].update(recall=2),
-            "segment 00000001-0000: ann.recall: 2 is not a number from 0 to 1",
+            "segments[0].ann.recall: 2 is not a number from 0 to 1",
         ),
-        (lambda d: d["segments"][0]["ann"].pop("sample"), "segment 00000001-0000: ann: 'sample' is missing"),
-        (lambda d: d["segments"][0].update(ann=[]), "segment 00000001-0000: ann: it is not an object"),
+        (lambda d: d["segments"][0]["ann"].pop("sample"), "segments[0].ann: 'sample' is missing"),
+        (lambda d: d["segments"][0].update(ann=[]), "segments[0].ann: it is not an object"),
         (lambda d: d.update(fingerprint="../" * 10), f"fingerprint: '{'../' * 10}' is not allowed there"),
         (lambda d: d.update(schema={"year": "date"}), "schema.year: 'date' is not allowed there"),
         (lambda d: d.update(spec=[]), "spec: it is not an object"),
-        (lambda d: d.update(extra=1), "manifest: 'extra' is unknown"),
-        (lambda d: d.pop("notes"), "manifest: 'notes' is missing"),
-        (lambda d: d["deletions"].update(sha256="x" * 64), f"deletions: sha256: '{'x' * 59}... is not allowed there"),
+        (lambda d: d.update(extra=1), "'extra' is unknown"),
+        (lambda d: d.pop("notes"), "'notes' is missing"),
+        (lambda d: d["deletions"].update(sha256="x" * 64), f"deletions.sha256: '{'x' * 59}... is not allowed there"),
     ],
 )
 def test_a_manifest_that_lies_is_refused_by_field(index, change, reason):

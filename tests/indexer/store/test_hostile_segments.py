@@ -153,7 +153,7 @@ def test_deletions_of_rows_that_are_not_there(index):
     plant(index, f"deletions/{path.name}", content)
 
     assert refused(index) == (
-        f"{path}: the file is damaged: it names a row that segment 0 of 300 rows does not have\n{WAY_BACK}"
+        f"{path}: the file is damaged: it names a row that the segment 00000001-0000 does not have\n{WAY_BACK}"
     )
 
 
@@ -161,7 +161,7 @@ def test_a_failure_without_words_is_called_by_its_class(index, monkeypatch):
     def fail(*_):
         raise ValueError
 
-    monkeypatch.setattr("ragidx.indexer.store.deletions._read_masks", fail)
+    monkeypatch.setattr("ragidx.indexer.store.deletions._read", fail)
     path = next((index / "deletions").iterdir())
 
     assert refused(index) == f"{path}: the file is damaged: ValueError\n{WAY_BACK}"

@@ -14,7 +14,7 @@ from ragidx.corpora.errors import QueryError
 from ragidx.indexer.ann import index_types
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing import writer as writer_module
+from ragidx.indexer.writing import segment_writer
 
 from ...raising import message_of
 
@@ -28,7 +28,7 @@ def by_hand(store: Store, query: np.ndarray, k: int) -> list[int]:
 
 
 def test_search_equals_numpy_over_the_rounded_vectors(tmp_path, kit, monkeypatch):
-    monkeypatch.setattr(writer_module, "MAX_VECTOR_BYTES", 100 * 2 * kit.dim)
+    monkeypatch.setattr(segment_writer, "MAX_VECTOR_BYTES", 100 * 2 * kit.dim)
     kit.build(tmp_path / "index", {f"d{n}": [f"t{n} {part}" for part in range(7)] for n in range(50)})
     kit.build(tmp_path / "index", {f"d{n}": [f"t{n} {part}" for part in range(7)] for n in range(10, 50)})
     store, queries = Store.open(tmp_path / "index"), kit.queries(20)

@@ -114,15 +114,6 @@ def test_a_generation_that_is_not_kept_is_refused(index: Path, generation: int, 
     )
 
 
-def test_a_generation_with_a_damaged_file_is_refused_and_the_state_stays(index: Path) -> None:
-    lost = index / "segments" / history(index)[-1].segments[0].id / "chunks.arrow"
-    kept = {manifest.generation for manifest in history(index) if any(s.id in str(lost) for s in manifest.segments)}
-    flip(lost)
-
-    with pytest.raises(IndexFormatError, match="damaged"):
-        rollback(index, min(kept))
-
-
 def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -190,12 +181,8 @@ def test_a_damaged_state_is_not_gone_back_to_though_it_is_the_committed_one(inde
 
 
 def test_one_writer_at_a_time(index: Path) -> None:
-    lock = Lock(index)
-    try:
-        with pytest.raises(BusyError):
-            rollback(index, 1)
-    finally:
-        lock.release()
+    with Lock(index), pytest.raises(BusyError):
+        rollback(index, 1)
 
 
 def test_a_folder_that_is_no_index_is_told(tmp_path: Path) -> None:
@@ -252,7 +239,7 @@ def test_the_manifest_of_another_generation_is_damage(index: Path) -> None:
 
 def test_a_manifest_that_cannot_be_read_is_not_called_damaged(index: Path) -> None:
     path = index / "manifest.2.json"
-    told = f"the manifest cannot be read: Input/output error; look at the disk; until then {LOST}"
+    told = f"the manifest cannot be read: Input/output error; look at the disk, and try again; until then {LOST}"
 
     with Unreadable(index, path, errno.EIO):
         assert verify(index) == [f"{path}: {told}"]

@@ -9,56 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from fault_operations import small_indexes
 from fault_reader import plant, sign
 
 from ragidx.corpora.errors import IndexFormatError
-from ragidx.indexer.ann.index_types import IndexOptions
-from ragidx.indexer.lexical.postings import SCHEMA
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 
-FIRST, SECOND = "segments/00000001-0000/lexical-00000001.arrow", "segments/00000002-0000/lexical-00000002.arrow"
-Term = tuple[str | None, list[int], list[int]]
+from .postings_kit import FIRST, SECOND, Term, file_of, forge, make_index, terms_of
 
 
 @pytest.fixture(scope="module")
 def pristine(kit: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two segments: three rows, and two."""
-    path = tmp_path_factory.mktemp("lexical-damage") / "index"
-    for name, texts in {"a": ["b c", "c", "c d"], "z": ["b d", "d"]}.items():
-        with kit.writer(path, index=IndexOptions("flat", lexical="none")) as writer:
-            kit.add(writer, kit.rows(name, texts))
-            writer.commit({}, 1)
-    return path
+    return make_index(kit, tmp_path_factory.mktemp("lexical-damage") / "index")
 
 
 @pytest.fixture
 def index(pristine: Path, tmp_path: Path) -> Path:
-    shutil.copytree(pristine, tmp_path / "index")
-    return tmp_path / "index"
-
-
-def terms_of(index: Path, name: str) -> list[Term]:
-    table = pa.ipc.open_file(pa.BufferReader((index / name).read_bytes())).read_all()
-    return [(row["term"], row["gaps"], row["counts"]) for row in table.to_pylist()]
-
-
-def file_of(*batches: list[Term], metadata: Any = None) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata)) as file:
-        for terms in batches:
-            columns = [pa.array(column, field.type) for column, field in zip(zip(*terms), SCHEMA)]  # noqa: B905
-            file.write_batch(pa.record_batch(columns, schema=SCHEMA))
-    return sink.getvalue().to_pybytes()
-
-
-def forge(index: Path, *batches: list[Term]) -> None:
-    """Other postings of the same texts."""
-    own = pa.ipc.open_file(pa.BufferReader((index / FIRST).read_bytes())).schema.metadata
-    plant(index, FIRST, file_of(*batches, metadata=own))
+    return shutil.copytree(pristine, tmp_path / "index")
 
 
 def named(index: Path, name: str) -> str:
@@ -117,21 +86,23 @@ def change_manifest(index: Path, change: Callable[[dict[str, Any]], object]) -> 
     [
         (
             lambda data: data["segments"][0]["files"].pop(Path(FIRST).name),
-            "segment 00000001-0000: files: it has postings, or none, against the field 'lexical'",
+            "segment 00000001-0000: it has postings, or none, against the field 'lexical'",
         ),
         (
             lambda data: data.update(lexical=None),
-            "segment 00000001-0000: files: it has postings, or none, against the field 'lexical'",
+            "segment 00000001-0000: it has postings, or none, against the field 'lexical'",
         ),
         (
             lambda data: data["segments"][0]["files"].update(
                 {"lexical-00000009.arrow": data["segments"][0]["files"][Path(FIRST).name]}
             ),
-            "segment 00000001-0000: files: two are of one kind",
+            "segment 00000001-0000: 'lexical-00000009.arrow' is unknown",
         ),
         (
-            lambda data: data["segments"][0]["files"].update({"lexical-../x.arrow": {}}),
-            "segment 00000001-0000: files: 'lexical-../x.arrow' is unknown",
+            lambda data: data["segments"][0]["files"].update(
+                {"lexical-../x.arrow": data["segments"][0]["files"][Path(FIRST).name]}
+            ),
+            "segment 00000001-0000: 'lexical-../x.arrow' is unknown",
         ),
         (lambda data: data["lexical"].update(stemmer="../x"), "lexical.stemmer: '../x' is not allowed there"),
         (

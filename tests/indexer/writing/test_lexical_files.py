@@ -45,9 +45,8 @@ def made_anew(kit: Any, store: Store, folder: Path) -> Words:
     """The lexical part of a new index with the live rows of this one, in one segment."""
     options = IndexOptions("flat", lexical=store.manifest.lexical.stemmer)
     with kit.writer(folder, index=options) as writer:
-        for segment, dead in zip(store.segments, store.dead, strict=True):
-            rows = segment.rows([row for row in range(segment.entry.rows) if dead is None or not dead[row]])
-            writer.add(rows, kit.vectors(rows))
+        rows = store.rows(store.live)
+        writer.add(rows, kit.vectors(rows))
         writer.commit({}, 1)
     return words(folder)
 

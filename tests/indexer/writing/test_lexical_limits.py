@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from fault_reader import plant, sign
+from fault_reader import sign
 
 from ragidx.corpora.errors import IndexFormatError, RagidxError, SpecError
 from ragidx.indexer.ann.index_types import IndexOptions
 from ragidx.indexer.ann.prefixes import is_prefix_of
 from ragidx.indexer.lexical.analyzer import Analyzer
 from ragidx.indexer.lexical.blocks import blocks
-from ragidx.indexer.lexical.postings import SCHEMA
 from ragidx.indexer.lexical.postings_writer import write_postings
 from ragidx.indexer.lexical.spec import LexicalSpec
 from ragidx.indexer.store.manifest import read_manifest
@@ -26,41 +24,12 @@ from ragidx.indexer.store.store import Store
 from ragidx.indexer.store.verify import verify
 from ragidx.pipelines.ingest.options import index_options
 
-FIRST, SECOND = "segments/00000001-0000/lexical-00000001.arrow", "segments/00000002-0000/lexical-00000002.arrow"
-Term = tuple[str | None, list[int], list[int]]
+from .postings_kit import FIRST, Term, forge, make_index, terms_of
 
 
 @pytest.fixture
 def index(tmp_path: Path, kit: Any) -> Path:
-    """Two segments: three rows, and two."""
-    path = tmp_path / "index"
-    for name, texts in {"a": ["b c", "c", "c d"], "z": ["b d", "d"]}.items():
-        with kit.writer(path, index=IndexOptions("flat", lexical="none")) as writer:
-            kit.add(writer, kit.rows(name, texts))
-            writer.commit({}, 1)
-    return path
-
-
-def terms_of(index: Path, name: str) -> list[Term]:
-    table = pa.ipc.open_file(pa.BufferReader((index / name).read_bytes())).read_all()
-    return [(row["term"], row["gaps"], row["counts"]) for row in table.to_pylist()]
-
-
-def file_of(*batches: list[Term], metadata: Any = None) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata)) as file:
-        for terms in batches:
-            columns = [
-                pa.array(column, field.type) for column, field in zip(zip(*terms, strict=True), SCHEMA, strict=True)
-            ]
-            file.write_batch(pa.record_batch(columns, schema=SCHEMA))
-    return sink.getvalue().to_pybytes()
-
-
-def forge(index: Path, *batches: list[Term]) -> None:
-    """Other postings of the same texts."""
-    own = pa.ipc.open_file(pa.BufferReader((index / FIRST).read_bytes())).schema.metadata
-    plant(index, FIRST, file_of(*batches, metadata=own))
+    return make_index(kit, tmp_path / "index")
 
 
 BATCHES: dict[str, Callable[[list[Term]], list[list[Term]]]] = {
@@ -85,12 +54,6 @@ def test_no_term_in_many_batches_is_answered_wrongly(index: Path, forged: str) -
         else:
             assert found is not None, term
             assert found.rows.tolist() == rows.tolist()
-
-
-def test_postings_of_a_shorter_segment_are_named_by_verify(index: Path) -> None:
-    plant(index, FIRST, (index / SECOND).read_bytes())
-
-    assert [line.split(": ")[0] for line in verify(index)] == [str(index / FIRST)]
 
 
 def test_a_file_without_lengths_gives_no_scores(index: Path) -> None:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from states import content_of, files_of, texts_of
 
 from ragidx.corpora.errors import BusyError, IndexFormatError
-from ragidx.indexer.store.manifest import deletions_path
+from ragidx.indexer.store.files import deletions_path
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing import writer as writer_module
+from ragidx.indexer.writing import segment_writer
 from ragidx.indexer.writing.history import ROLLED_BACK, history, rollback
 from ragidx.indexer.writing.rewrite import compact
 
@@ -43,7 +43,7 @@ def index(tmp_path: Path, kit: Any) -> Path:
 @pytest.mark.slow
 def test_segments_become_one_without_dead_rows_and_every_answer_is_as_before(index: Path) -> None:
     before, old = content_of(index), Store.open(index)
-    assert [None if mask is None else int(mask.sum()) for mask in old.dead] == [4, None, None]
+    assert (np.count_nonzero(old.dead), np.flatnonzero(old.dead).max() < old.starts[1]) == (4, True)
 
     done = compact(index)
 
@@ -114,7 +114,7 @@ def test_documents_in_several_runs_stay_known(tmp_path: Path, kit: Any, monkeypa
     index = tmp_path / "index"
     documents = {"long": ["one", "two", "three"], "short": ["four"]}
     with monkeypatch.context() as patch, kit.writer(index) as writer:
-        patch.setattr(writer_module, "MAX_VECTOR_BYTES", 2 * kit.dim)
+        patch.setattr(segment_writer, "MAX_VECTOR_BYTES", 2 * kit.dim)
         for row in kit.rows("long", documents["long"]):
             writer.add([row], kit.vectors([row]))
         kit.add(writer, kit.rows("short", documents["short"]))

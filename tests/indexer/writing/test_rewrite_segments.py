@@ -12,13 +12,12 @@ from states import Content, content_of, files_of, texts_of
 
 from ragidx.corpora.errors import SpecError
 from ragidx.indexer.ann import index_types, tuning
-from ragidx.indexer.ann.faiss_files import ANN
 from ragidx.indexer.ann.index_types import IndexOptions, footprint_of
+from ragidx.indexer.store.files import ANN
 from ragidx.indexer.store.manifest import Manifest
 from ragidx.indexer.store.store import Store
-from ragidx.indexer.writing import lexical_files
+from ragidx.indexer.writing import lexical_files, segment_writer
 from ragidx.indexer.writing import merging as assembly
-from ragidx.indexer.writing import writer as writer_module
 from ragidx.indexer.writing.rewrite import Rewritten, compact
 
 Documents = Mapping[str, Sequence[str]]
@@ -144,7 +143,7 @@ def test_only_small_and_holed_segments_are_rewritten(mixed: Path) -> None:
     assert done.manifest.segments[2].rows == 17 + 2 + 4
     assert content_of(mixed) == before
     store = Store.open(mixed)
-    assert [None if mask is None else np.flatnonzero(mask).tolist() for mask in store.dead] == [None, [1, 2], None]
+    assert np.flatnonzero(store.dead).tolist() == [store.starts[1] + 1, store.starts[1] + 2]
     assert done.manifest.deletions is not None
     assert store.verify() == []
 
@@ -193,7 +192,7 @@ def test_full_segments_are_not_rewritten_again_and_again(
     index = tmp_path / "index"
     for prefix in "abc":
         add(index, numbered(prefix, 300))
-    for module in (assembly, writer_module):
+    for module in (assembly, segment_writer):
         monkeypatch.setattr(module, "MAX_VECTOR_BYTES", 2 * 8 * 256)
     monkeypatch.setattr(assembly, "SMALL_BYTES", 2 * 8 * 256)
 
@@ -209,7 +208,7 @@ def test_a_full_segment_is_closed_and_the_next_begun(
     for prefix in "abc":
         add(index, numbered(prefix, 300))
     before = content_of(index)
-    monkeypatch.setattr(assembly, "MAX_VECTOR_BYTES", 2 * 8 * 500)
+    monkeypatch.setattr(segment_writer, "MAX_VECTOR_BYTES", 2 * 8 * 500)
     monkeypatch.setattr(assembly, "_GROUP_BATCHES", 1)
 
     made = compact(index).manifest.segments

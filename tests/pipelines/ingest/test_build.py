@@ -17,7 +17,7 @@ from fault_reader import sign
 import ragidx
 from ragidx.corpora.errors import SpecError
 from ragidx.corpora.records import FILE_FIELDS
-from ragidx.indexer.store.manifest import FILE_CACHE
+from ragidx.indexer.store.files import FILE_CACHE
 from ragidx.indexer.store.store import Store
 from ragidx.pipelines.ingest.report import BuildReport
 

@@ -17,7 +17,7 @@ import ragidx
 from ragidx.corpora.limits import UnreadableError
 from ragidx.corpora.readers import registry as readers
 from ragidx.corpora.readers import source_file
-from ragidx.indexer.store.manifest import FILE_CACHE
+from ragidx.indexer.store.files import FILE_CACHE
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.history import rollback
 from ragidx.pipelines.ingest import file_cache as seen

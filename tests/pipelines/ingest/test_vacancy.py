@@ -10,8 +10,8 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import CorpusError
+from ragidx.indexer.store.files import JOURNAL, LOCK, SEGMENTS
 from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.store.manifest import JOURNAL, LOCK, SEGMENTS
 from ragidx.indexer.writing.vacuum import cleaned_if_refused
 from ragidx.pipelines.vectors.build import build_vectors
 from ragidx.pipelines.vectors.writer import RowWriter

@@ -10,8 +10,9 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import CorpusError, IndexFormatError, SpecError
+from ragidx.indexer.store.files import MANIFEST
 from ragidx.indexer.store.lock import Lock
-from ragidx.indexer.store.manifest import MANIFEST, manifest_bytes, read_manifest
+from ragidx.indexer.store.manifest import manifest_bytes, read_manifest
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing import rewrite
 from ragidx.pipelines.maintain.rewrite import reindex, shrink

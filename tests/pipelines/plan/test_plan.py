@@ -13,7 +13,7 @@ import pytest
 
 import ragidx
 from ragidx.corpora.errors import RagidxError
-from ragidx.indexer.store.manifest import JOURNAL
+from ragidx.indexer.store.files import JOURNAL
 from ragidx.indexer.store.store import Store
 from ragidx.indexer.writing.writer import StoreWriter
 from ragidx.pipelines.plan.footprint import peak_bytes
