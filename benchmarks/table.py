@@ -24,7 +24,7 @@ ENCODING = (
 # What tells two rows of a figure apart.
 SETTINGS = (
     *("model", "options", "method", "filter", "index", "rows", "corpus_bytes", "extras", "tree", "search", "dim"),
-    *("chunker", "set", "size", "markdown", "folder"),
+    *("chunker", "set", "size", "markdown", "folder", "files", "kind"),
 )
 QUALITIES = ("sample nDCG@10", "STS-B test Spearman", "SciFact nDCG@10")
 
@@ -162,6 +162,9 @@ def engine(found):
     asked = [row for row in found if row["figure"] == "recall told and real"]
     parts += [recalls(asked)] if asked else []
     parts += [incremental(row) for row in found if row["figure"] == "incremental build"]
+    parts += [workers(row) for row in found if row["figure"] == "workers"]
+    parts += [stages(row) for row in found if row["figure"] == "stages of the build's own process"]
+    parts += [small_builds(row) for row in found if row["figure"] == "small builds"]
     parts += [adds(row) for row in found if row["figure"] == "adds"]
     foreseen = [row for row in found if row["figure"] == "plan against build"]
     swept = [row for row in found if row["figure"] == "sweep"]
@@ -236,6 +239,58 @@ def incremental(row):
         f" written. Nothing changed: {v['idle s']:.2f} s, of which starting Python and ragidx takes"
         f" {v['starting Python and ragidx s']:.2f}; reading and hashing the same files takes {v['read and hash s']:.2f}"
         f" ({v['idle against reading and hashing']:.1f} times)."
+    )
+
+
+def corpus_of(setting):
+    """How a corpus of text is named in a sentence."""
+    n_files = setting["files"]
+    return f"{setting['mb']:,.0f} MB of text in " + (f"{n_files:,} small files" if n_files > 1 else "one file")
+
+
+def times(ratio, digits=2):
+    """A ratio of pairs: its median, least and greatest."""
+    return f"**{ratio['median']:.{digits}f}** ({ratio['min']:.{digits}f} to {ratio['max']:.{digits}f})"
+
+
+def workers(row):
+    """A line a way of building; then the ratios, pair by pair."""
+    v, setting = row["values"], row["setting"]
+    lines = [
+        f"| {corpus_of(setting)}, median of {setting['pairs']} | s | CPU s, own process | CPU s, workers"
+        " | MiB, own process | MiB, a worker | load |",
+        "| --- |" + " --- |" * 6,
+    ]
+    for name, one in v["medians"].items():
+        label = "before there were workers" if name == "base" else name
+        lines.append(
+            f"| {label} | {one['wall']:,.1f} | {one['parent']:,.1f} | {one['workers']:,.1f}"
+            f" | {one['parent_mib']:,.0f} | {one['worker_mib']:,.0f} | {one['load']:.1f} |"
+        )
+    several = f"{setting['workers']} workers"
+    ratios = [f"{times(v['wall / 1 worker'])} of one worker's time and {times(v['CPU / 1 worker'])} of its CPU time"]
+    if "wall / base" in v:
+        ratios.append(f"{times(v['wall / base'])} of the time and {times(v['CPU / base'])} of the CPU time before")
+    return "\n".join(lines) + (
+        f"\n\n{several} take {', '.join(ratios)}. The own process takes {v['parent CPU s a MB']:.3f} s of CPU a MB, so"
+        f" it can feed some {v['cores that it can feed'] + 1:.0f} cores, itself included."
+    )
+
+
+def stages(row):
+    shares = {name: value for name, value in row["values"].items() if name != "CPU s"}
+    named = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items())
+    return f"The own process of such a build ({corpus_of(row['setting'])}), by profile: {named}."
+
+
+def small_builds(row):
+    v, setting = row["values"], row["setting"]
+    what = {"md": "Markdown files", "html": "HTML pages"}[setting["kind"]]
+    return (
+        f"`build` of {setting['files']} {what}, whole processes, {setting['pairs']} pairs with the state before there"
+        f" were workers: {times(v['build, wall / base'])} of its time, {times(v['build, CPU / base'])} of its CPU time"
+        f" ({v['build, wall s']['median']:.2f} s); nothing changed: {times(v['nothing changed, wall / base'])} and"
+        f" {times(v['nothing changed, CPU / base'])} ({v['nothing changed, wall s']['median']:.2f} s)."
     )
 
 
