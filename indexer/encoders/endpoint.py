@@ -85,17 +85,17 @@ class EndpointEncoder(Encoder):
         if not self.canary.any():
             raise ModelError("it gave a vector that is zero", "name a model that makes embeddings", where=address.url)
         self.hidden = self.canary.shape[1]
-        self._n_checked = self._client.counts.n_requests
+        self._n_checked = self._client.n_requests
 
     @property
     def n_unchecked(self) -> int:
         """Requests that were answered since the canary was."""
-        return self._client.counts.n_requests - self._n_checked
+        return self._client.n_requests - self._n_checked
 
     def check_again(self) -> None:
         """Ask for the canary once more, and compare."""
         now, _ = self._ask([CANARY], Calls())
-        self._n_checked = self._client.counts.n_requests
+        self._n_checked = self._client.n_requests
         if change := difference(self.canary, now):
             hint = "run it again when the server has one model; vectors since the last check are not used"
             message = f"the model '{self.files.name}' changed while it was asked: {change}"
@@ -104,7 +104,7 @@ class EndpointEncoder(Encoder):
     @property
     def usage(self) -> Usage:
         """What was asked so far, the canary included."""
-        self._usage.n_requests, self._usage.n_retries = self._client.counts.n_requests, self._client.counts.n_retries
+        self._usage.n_requests, self._usage.n_retries = self._client.n_requests, self._client.n_retries
         return self._usage
 
     @functools.cached_property
@@ -184,7 +184,7 @@ class EndpointEncoder(Encoder):
                     except RagidxError as error:  # what is under way has been paid for
                         fault = fault or error
                         left.clear()
-                        calls.end()
+                        calls.ending.set()
                         continue
                     yield rows, *answer
             if fault is not None:

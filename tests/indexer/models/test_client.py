@@ -49,7 +49,7 @@ def test_a_request_is_answered_over_one_connection(server: EmbeddingServer) -> N
     assert server.messages == [{"model": "m", "input": ["a b"]}] * 3
     assert server.paths == ["/v1/embeddings"] * 3
     assert "Authorization" not in server.headers[0]
-    assert (client.counts.n_requests, client.counts.n_retries) == (3, 0)
+    assert (client.n_requests, client.n_retries) == (3, 0)
 
 
 @pytest.mark.parametrize("number", [408, 429, 500, 502, 503, 504, 529])
@@ -83,29 +83,20 @@ def test_attempts_have_an_end(server: EmbeddingServer) -> None:
 
     assert fault == (
         "URL: answers with status 500: out of memory (3 attempts)\n"
-        "  hint: look at the server, and go on by running it again"
+        "  hint: look at the server, and run it again to go on"
     )
     assert len(server.messages) == 3
 
 
-def test_a_server_with_too_much_to_do_is_asked_more_often(server: EmbeddingServer) -> None:
-    patience = dataclasses.replace(QUICK, paused_attempts=5, wait_s=0.001)
-
-    fault = error_of(server, *[status(429, Retry_After="0")] * 5, patience=patience)
-
-    assert fault.startswith("URL: answers with status 429 (5 attempts)\n")
-    assert len(server.messages) == 5
-
-
 @pytest.mark.slow
 def test_waits_grow_and_a_server_that_names_one_is_obeyed(server: EmbeddingServer) -> None:
-    server.replies.extend([status(429, Retry_After="0.3"), status(503)])
+    server.replies.extend([status(429, Retry_After="1"), status(503)])
 
     ask(server)
 
     first, second = (b - a for a, b in zip(server.times, server.times[1:], strict=False))
-    assert 0.3 <= first < 1
-    assert second < 0.3
+    assert 1 <= first < 2
+    assert second < 1
 
 
 @pytest.mark.slow
@@ -120,7 +111,7 @@ def test_a_wait_may_be_named_by_a_date(server: EmbeddingServer) -> None:
 
 @pytest.mark.slow
 def test_all_threads_wait_while_the_server_rests(server: EmbeddingServer) -> None:
-    server.replies.append(status(429, Retry_After="0.4"))
+    server.replies.append(status(429, Retry_After="1"))
     client = Client(address_of(server.url), QUICK)
     message, calls = {"model": "m", "input": ["a"]}, Calls()
     first = threading.Thread(target=client.post, args=(message, 10_000, calls))
@@ -132,7 +123,7 @@ def test_all_threads_wait_while_the_server_rests(server: EmbeddingServer) -> Non
     client.post(message, 10_000, calls)
     first.join()
 
-    assert min(server.times[1:]) - server.times[0] >= 0.4
+    assert min(server.times[1:]) - server.times[0] >= 1
 
 
 def test_a_wait_that_is_too_long_is_an_error(server: EmbeddingServer) -> None:
@@ -147,7 +138,7 @@ def test_a_slow_server_is_given_up(server: EmbeddingServer) -> None:
 
     assert error_of(server, after(0.5), after(0.5), patience=slow) == (
         "URL: does not answer: no answer within 0.1 s (2 attempts)\n"
-        "  hint: look at the server, and go on by running it again"
+        "  hint: look at the server, and run it again to go on"
     )
 
 
