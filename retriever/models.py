@@ -107,15 +107,16 @@ def encoder_for(store: Store, spec: IndexSpec, place: ModelPlace) -> Encoder:
     from ragidx.indexer.encoders.endpoint import CANARY_FILE
     from ragidx.indexer.encoders.load import encoder_of
     from ragidx.indexer.models.fingerprint import weights_fingerprint
-    from ragidx.indexer.models.locate import find
+    from ragidx.indexer.models.locate import locate
 
-    files = find(
+    files = locate(
         place.model or encoder_spec.model,
         revision=encoder_spec.revision,
         adapters=encoder_spec.adapters if place.adapters is None else place.adapters,
         pooler=place.pooler or encoder_spec.pooler,
+        served=True,
     )
-    if weights_fingerprint(files, spec.weights) != spec.weights:
+    if weights_fingerprint(files) != spec.weights:
         if files.served:
             raise ModelError(
                 f"'{files.name}' is not the model this index was made with, which is '{encoder_spec.model}'",
