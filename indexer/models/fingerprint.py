@@ -25,16 +25,15 @@ _BLOB = re.compile(r"sha256-([0-9a-f]{64})")
 def weights_fingerprint(files: ModelFiles) -> str:
     """sha256 (hex) over the files of the model, its adapters and its pooler: what its vectors depend on.
 
-    Of one GGUF file it is that of the file. Hashing a large model takes seconds, so the digest of a large file is kept
-    in the user's cache folder by the file's size, time and inode.
+    Of one GGUF file it is that of the file.
     """
     if files.served:  # whether it is still the same model, its vector of the canary says
         return hashlib.sha256(files.name.encode()).hexdigest()
     if files.gguf is not None and len(files.gguf.parts) == 1 and files.pooler is None:
-        return _file_digest(files.gguf.parts[0])
+        return file_digest(files.gguf.parts[0])
     digest = hashlib.sha256()
     for name, path in _decisive(files):
-        digest.update(f"{name}\0{_file_digest(path)}\0".encode())
+        digest.update(f"{name}\0{file_digest(path)}\0".encode())
     return digest.hexdigest()
 
 
@@ -56,7 +55,10 @@ def _decisive(files: ModelFiles) -> Iterator[tuple[str, Path]]:
         yield "pooler", files.pooler
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """The sha256 (hex) of a file. That of a large one, which takes seconds, is kept in the user's cache folder by the
+    file's size, time and inode.
+    """
     if blob := _BLOB.fullmatch(path.name):  # Ollama's files are named by it
         return blob[1]
     state = path.stat()
