@@ -121,7 +121,7 @@ def alone_and_together(encoder: Encoder, together: Floats) -> Check:
     """
     name, alone = "alone and in a batch", np.concatenate([_vectors(encoder, [text]) for text in TEXTS])
     if encoder.dtype == "float32":
-        largest = max(float(np.abs(alone).max()), np.finfo("f4").tiny)
+        largest = max(float(np.abs(alone).max()), float(np.finfo("f4").tiny))
         difference = float(np.abs(together - alone).max()) / largest
         return measured(name, encoder.dtype, difference, EXACT, hint=_NEIGHBOURS)
     distance = _cosine_distance(together, alone)

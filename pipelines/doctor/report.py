@@ -94,13 +94,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON types."""
-        return {
-            "ragidx": __version__,
-            "findings": [dataclasses.asdict(finding) for finding in self.findings],
-            "model": self.model,
-            "encoder": "" if self.encoder is None else str(self.encoder),
-            "device": self.device,
-            "dtype": self.dtype,
-            "checks": [check.to_json() for check in self.checks],
-            "n_failed": self.n_failed,
-        }
+        encoder = "" if self.encoder is None else str(self.encoder)
+        checks = [check.to_json() for check in self.checks]
+        fields = dataclasses.asdict(self) | {"encoder": encoder, "checks": checks}
+        return {"ragidx": __version__, **fields, "n_failed": self.n_failed}
