@@ -59,10 +59,10 @@ def find(files: ModelFiles, endings: tuple[str, ...]) -> StoredTensor | None:
         ModelError: the file cannot be read.
     """
     names = tensors(files)
-    found = sorted((name for name in names if f".{name}".endswith(endings)), key=len)
-    if not found:
+    matching = sorted((name for name in names if f".{name}".endswith(endings)), key=len)
+    if not matching:
         return None
-    path, name = names[found[0]], found[0]
+    path, name = names[matching[0]], matching[0]
     if files.gguf is not None:
         tensor = files.gguf.tensors[name]
         return StoredTensor(path, name, tensor.kind, tensor.shape, tensor)

@@ -161,8 +161,8 @@ class Client:
                         tried = f" ({attempt} attempts)" if attempt > 1 else ""
                         raise self._error(f"{fault}{tried}", "look at the server, and run it again to go on") from fault
                     if fault.asked_s > self._patience.most_s:
-                        message = f"{fault}, and asks to wait for {fault.asked_s:,.0f} s"
-                        raise self._error(message, "run it again then") from fault
+                        reason = f"{fault}, and asks to wait for {fault.asked_s:,.0f} s"
+                        raise self._error(reason, "run it again then") from fault
                     delay_s = max(fault.asked_s, wait_s * random.uniform(0.75, 1.25))
                 with self._lock:
                     self.n_retries += 1

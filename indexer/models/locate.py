@@ -24,7 +24,7 @@ from ragidx.indexer.models.gguf.files import PACKAGES, named_gguf, only_gguf, re
 from ragidx.indexer.models.gguf.header import Gguf
 from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG
 from ragidx.indexer.models.lora_config import WEIGHTS as ADAPTER_WEIGHTS
-from ragidx.indexer.models.lora_config import base_name, is_adapter, read_config
+from ragidx.indexer.models.lora_config import is_adapter, read_config
 from ragidx.indexer.models.modules import MODULES, check_modules
 from ragidx.indexer.models.presets import preset_called, published_presets
 
@@ -243,7 +243,13 @@ def _has_model(folder: Path) -> bool:
 
 def _base_of(adapter: Path, name: str) -> Path:
     """The folder of the model that an adapter names as its base: a folder beside the adapter's, or a hub id."""
-    base = base_name(adapter)
+    base = read_config(adapter).base
+    if not base:
+        raise ModelError(
+            "the adapter's config names no base model",
+            "name the base model with `model`, and this folder with `adapters`",
+            where=str(adapter / ADAPTER_CONFIG),
+        )
     beside = adapter.parent / Path(base).name  # a name from a file leads nowhere else
     if beside.parent == adapter.parent and beside.name != ".." and beside != adapter and _is_folder(str(beside)):
         return beside

@@ -55,10 +55,10 @@ def found_models() -> Iterator[FoundModel]:
         if installed_file(name) is not None:
             yield _described(name, name, "package")
     pulled: dict[str, ollama.Pulled] = {}
-    for one in ollama.pulled():
-        pulled.setdefault(one.full.lower(), one)  # not an older manifest beside a newer one
-    for one in sorted(pulled.values(), key=lambda one: one.name.lower()):
-        yield _described(f"{ollama.PREFIX}{one.name}", f"{ollama.PREFIX}{one.full}", "ollama")
+    for model in ollama.pulled():
+        pulled.setdefault(model.full.lower(), model)  # not an older manifest beside a newer one
+    for model in sorted(pulled.values(), key=lambda model: model.name.lower()):
+        yield _described(f"{ollama.PREFIX}{model.name}", f"{ollama.PREFIX}{model.full}", "ollama")
     for name, folder in _hub_models():
         files = [] if any(folder.glob("*.safetensors")) else gguf_files(folder)
         if files:

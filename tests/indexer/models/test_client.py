@@ -255,6 +255,7 @@ def test_a_wrong_key_is_told_and_not_shown(
         status(200, f"{KEY} is no JSON".encode()),
         status(200, f"{'x' * 30}{KEY}".encode()),
         status(302, Location=f"http://127.0.0.1:1/{KEY}"),
+        status(307, Location=f"/{'x' * 190}{KEY}"),
     ],
 )
 def test_a_key_that_the_server_repeats_is_not_shown(
@@ -265,7 +266,7 @@ def test_a_key_that_the_server_repeats_is_not_shown(
     fault = error_of(server, *[reply] * 3)
 
     assert "***" in fault
-    assert KEY not in fault
+    assert KEY[:4] not in fault
 
 
 @pytest.mark.parametrize("number", [301, 302, 307, 308])
@@ -281,18 +282,6 @@ def test_a_redirect_is_not_followed(
         "  hint: name that address with `endpoint`, if texts may go there"
     )
     assert not other.messages
-
-
-@pytest.mark.parametrize("n_before", [0, 190])
-def test_the_key_is_not_shown_where_a_redirect_repeats_it(
-    server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch, n_before: int
-) -> None:
-    monkeypatch.setenv("RAGIDX_API_KEY", KEY)
-
-    fault = error_of(server, status(307, Location=f"/{'x' * n_before}{KEY}"))
-
-    assert "it redirects to '/" in fault
-    assert KEY[:4] not in fault
 
 
 def test_an_address_that_an_index_keeps_gets_no_key(server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,6 @@ from ragidx.pipelines.doctor import checks as probes
 from ragidx.pipelines.doctor.doctor import default_filter_check, examine
 from ragidx.pipelines.doctor.report import Check, Report
 
-from ...raising import message_of
-
 Make = Callable[..., Path]
 
 pytestmark = pytest.mark.slow
@@ -261,15 +259,6 @@ def test_a_slip_of_the_user_is_an_error_and_no_failed_check(tiny_model: Make) ->
         examine(str(tiny_model("llama")), method="ecco")
     with pytest.raises(SpecError, match="the model has 2 layers, there is no layer 9"):
         examine(str(tiny_model("llama")), layer=9, device="cpu")
-    with pytest.raises(SpecError, match="unknown dtype 'float31'"):
-        examine(str(tiny_model("llama")), dtype="float31")
-
-
-def test_options_of_a_model_without_a_model_are_an_error() -> None:
-    assert message_of(SpecError, lambda: examine(max_length=12)) == (
-        "`max_length`: it says how a model is run, and no model is named\n"
-        "  hint: add `model=mini`, a folder or a hub id"
-    )
 
 
 @pytest.mark.parametrize("model", [None, "mini"])
