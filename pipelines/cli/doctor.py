@@ -51,11 +51,9 @@ def command(
 
     with console.waiting("examining this machine" if model is None else f"loading {model} and checking it"):
         found = examine(model, device=device, dtype=dtype, attn=attn, endpoint=endpoint, **options)
-    report = dataclasses.replace(
-        found,
-        findings=tuple(dataclasses.replace(finding, hint=as_options(finding.hint)) for finding in found.findings),
-        checks=tuple(dataclasses.replace(check, hint=as_options(check.hint)) for check in found.checks),
-    )
+    findings = tuple(dataclasses.replace(finding, hint=as_options(finding.hint)) for finding in found.findings)
+    checks = tuple(dataclasses.replace(check, hint=as_options(check.hint)) for check in found.checks)
+    report = dataclasses.replace(found, findings=findings, checks=checks)
     if as_json:
         console.print_json(report.to_json())
     else:
