@@ -46,7 +46,7 @@ REQUEST_TEXTS = 32  # what Text Embeddings Inference takes at most, by default
 AT_ONCE = 4  # requests
 
 _MAX_WIDTH = 1 << 16
-_NUMBER_BYTES = 32  # of a number in JSON, and what stands around it
+_NUMBER_BYTES = 32  # of a number in JSON, with what is around it
 _ANSWER_BYTES = 1 << 16  # of an answer beside its vectors, and of a refusal
 _MAX_TOKENS = 1 << 32  # of one request, that are believed
 _LETTERS = 4
@@ -360,11 +360,11 @@ def read_tokenizer(path: str) -> TextTokenizer:
 
 
 def difference(old: Floats, new: Floats) -> str:
-    """How two vectors of the canary, (1, n) each, differ, in words; empty where they are of one model."""
+    """How two vectors of the canary, (1, n) each, differ, as text; empty where they are of one model."""
     if old.shape != new.shape:
         return f"its vectors have {new.shape[1]:,} numbers now, and had {old.shape[1]:,}"
     cosine = float(l2_normalize(old).vectors[0] @ l2_normalize(new).vectors[0])
-    words = f"a fixed text has a vector with a cosine of {cosine:.4f} to the one kept, and {SAME} is asked for"
+    words = f"a fixed text has a vector with a cosine of {cosine:.4f} to the kept one, below {SAME}"
     return "" if cosine >= SAME else words
 
 

@@ -159,7 +159,7 @@ class Client:
                 except _PassingError as fault:
                     if attempt == self._patience.attempts or calls.ending.is_set():
                         tried = f" ({attempt} attempts)" if attempt > 1 else ""
-                        raise self._error(f"{fault}{tried}", "look at the server, and run it again to go on") from fault
+                        raise self._error(f"{fault}{tried}", "look at the server, then run it again") from fault
                     if fault.asked_s > self._patience.most_s:
                         reason = f"{fault}, and asks to wait for {fault.asked_s:,.0f} s"
                         raise self._error(reason, "run it again then") from fault

@@ -244,19 +244,14 @@ def _has_model(folder: Path) -> bool:
 def _base_of(adapter: Path, name: str) -> Path:
     """The folder of the model that an adapter names as its base: a folder beside the adapter's, or a hub id."""
     base = read_config(adapter).base
-    if not base:
-        raise ModelError(
-            "the adapter's config names no base model",
-            "name the base model with `model`, and this folder with `adapters`",
-            where=str(adapter / ADAPTER_CONFIG),
-        )
     beside = adapter.parent / Path(base).name  # a name from a file leads nowhere else
     if beside.parent == adapter.parent and beside.name != ".." and beside != adapter and _is_folder(str(beside)):
         return beside
     if _is_id(base):
         return _from_hub(base, None, "`model`")
+    missing = f"its base model '{base}' is not beside it" if base else "its config names no base model"
     raise ModelError(
-        f"'{name}' is an adapter, and its base model '{base}' is not beside it",
+        f"'{name}' is an adapter, and {missing}",
         "name the base with `model` and the adapter with `adapters`",
         where=str(adapter),
     )

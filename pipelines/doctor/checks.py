@@ -129,7 +129,7 @@ def alone_and_together(encoder: Encoder, together: Floats) -> Check:
 
 
 def _cosine_distance(some: Floats, others: Floats) -> float:
-    """The largest between rows of the same number."""
+    """The largest between a row of one and the row of the other at its place."""
     a, b = some.astype(np.float64), others.astype(np.float64)
     lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     cosines = (a * b).sum(axis=1) / np.maximum(lengths, np.finfo("f8").tiny)

@@ -1,7 +1,7 @@
 """The doctor: what of this machine ragidx can use, and whether a model does on it what its method needs.
 
-`examine` is `ragidx doctor`. Without a model it takes a second or two; with one the model is loaded, on a GPU or where
-another number format is asked for a second time.
+`examine` is `ragidx doctor`. Without a model it takes a second or two; with one the model is loaded, and a second time
+where a build would use another number format than float32.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def examine(
 
 
 def default_filter_check(files: ModelFiles, spec: EncoderSpec) -> Check:
-    """Whether the model has the unembedding matrix that the filter of a build reads, where no other is asked for."""
+    """Whether the model has the unembedding matrix that the filter of a build reads by default."""
     name = default_filter(files, spec).name
     title = f"head for the default filter, {name}"
     if not FILTERS[name].head:

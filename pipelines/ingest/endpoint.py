@@ -3,8 +3,8 @@
 An index has the canary beside its vectors (`CANARY_FILE`), and whoever encodes for it compares. A build that was killed
 before its first commit has only journals, so they hold the canary as well: one of the vectors to store, and one of the
 raw vectors that a filter is fitted on. A server computes the same text a little differently each time, and another fit
-would make another index. The canary is asked for again during a build, and written again where it is the same: what
-stands before it in a journal is good. Where it is another, what stands behind the last one is dropped.
+would make another index. The canary is encoded again during a build, and written again if it is the same: what is
+before it in a journal is good. If it differs, all behind the last canary is dropped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ragidx.pipelines.ingest.resolve import Resolved
 if TYPE_CHECKING:
     from ragidx.indexer.encoders.endpoint import EndpointEncoder
 
-CHECK_EVERY = 200  # requests: then the server is asked for the canary again
+CHECK_EVERY = 200  # requests: then the canary is encoded again
 
 _KEY = digest("\0canary\0")  # of the canary in a journal; no chunk's
 
@@ -43,7 +43,7 @@ _KEY = digest("\0canary\0")  # of the canary in a journal; no chunk's
 @contextlib.contextmanager
 def good_journal(resolved: Resolved, writer: StoreWriter) -> Iterator[None]:
     """The time in which vectors are made; the first build puts its canary into the journal, and beside it the number
-    format of a CPU, so that the next one goes on in it.
+    format of a CPU, in which the next one continues.
 
     Raises:
         OtherModelError: the model of a server is not that of the journal or of the index, or changed meanwhile.
@@ -95,7 +95,7 @@ def _stored_canary(resolved: Resolved) -> Floats:
 
 @contextlib.contextmanager
 def sample_journal(resolved: Resolved, index: Path) -> Iterator[Journal | None]:
-    """Raw vectors of a sample by text hash, which a build that was killed goes on with.
+    """Raw vectors of a sample by text hash, from which a build after a kill continues.
 
     None for other models, and for a server whose numbers are too large or too small for the journal's float16.
 

@@ -226,7 +226,7 @@ class _Reader:
 
     def _check_room(self, count: int) -> None:
         if self._at + count > self._size:
-            raise _FileError(f"its header goes on behind its {self._size:,} bytes: it was cut short or is damaged")
+            raise _FileError(f"its header is longer than its {self._size:,} bytes: it was cut short or is damaged")
         if self._at + count > _HEADER_BYTES:
             raise _FileError(f"its header is larger than {_HEADER_BYTES >> 20} MiB")
 

@@ -82,8 +82,7 @@ def test_attempts_have_an_end(server: EmbeddingServer) -> None:
     fault = error_of(server, *[status(500, b'{"error": {"message": "out of\\nmemory"}}')] * 3)
 
     assert fault == (
-        "URL: answers with status 500: out of memory (3 attempts)\n"
-        "  hint: look at the server, and run it again to go on"
+        "URL: answers with status 500: out of memory (3 attempts)\n  hint: look at the server, then run it again"
     )
     assert len(server.messages) == 3
 
@@ -137,8 +136,7 @@ def test_a_slow_server_is_given_up(server: EmbeddingServer) -> None:
     slow = Patience(answer_s=0.1, attempts=2, wait_s=0.01)
 
     assert error_of(server, after(0.5), after(0.5), patience=slow) == (
-        "URL: does not answer: no answer within 0.1 s (2 attempts)\n"
-        "  hint: look at the server, and run it again to go on"
+        "URL: does not answer: no answer within 0.1 s (2 attempts)\n  hint: look at the server, then run it again"
     )
 
 

@@ -103,8 +103,8 @@ def test_an_adapter_alone_has_to_name_its_base(folder: Path) -> None:
     write_adapter(folder / "mntp", None)
 
     assert told("mntp") == (
-        f"{folder / 'mntp' / 'adapter_config.json'}: the adapter's config names no base model\n"
-        "  hint: name the base model with `model`, and this folder with `adapters`"
+        f"{folder / 'mntp'}: 'mntp' is an adapter, and its config names no base model\n"
+        "  hint: name the base with `model` and the adapter with `adapters`"
     )
 
 
