@@ -96,15 +96,16 @@ def files_for(store: Store, spec: IndexSpec, place: ModelPlace) -> ModelFiles:
     """
     encoder_spec = _encoder_spec(store, spec)
     from ragidx.indexer.models.fingerprint import weights_fingerprint
-    from ragidx.indexer.models.locate import find
+    from ragidx.indexer.models.locate import locate
 
-    files = find(
+    files = locate(
         place.model or encoder_spec.model,
         revision=encoder_spec.revision,
         adapters=encoder_spec.adapters if place.adapters is None else place.adapters,
         pooler=place.pooler or encoder_spec.pooler,
+        served=True,
     )
-    if weights_fingerprint(files, spec.weights) != spec.weights:
+    if weights_fingerprint(files) != spec.weights:
         if files.served:
             raise ModelError(
                 f"'{files.name}' is not the model this index was made with, which is '{encoder_spec.model}'",

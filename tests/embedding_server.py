@@ -15,10 +15,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 Reply = Callable[["Handler", list[str]], None]
 
@@ -110,6 +112,15 @@ class EmbeddingServer(ThreadingHTTPServer):
         cut = [" ".join(text.split()[: self.limit]) for text in texts]
         rows = [vector_of(text, self.width, self.seed).tolist() for text in cut]
         return [{"object": "embedding", "index": number, "embedding": row} for number, row in enumerate(rows)]
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """A tokenizer that counts as the server does: a word is a token."""
+    backend = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    path = folder / "tokenizer.json"
+    backend.save(str(path))
+    return path
 
 
 def vectors(handler: Handler, texts: list[str]) -> None:

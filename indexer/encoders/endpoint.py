@@ -46,7 +46,7 @@ REQUEST_TEXTS = 32  # what Text Embeddings Inference takes at most, by default
 AT_ONCE = 4  # requests
 
 _MAX_WIDTH = 1 << 16
-_NUMBER_BYTES = 32  # of a number in JSON, and what stands around it
+_NUMBER_BYTES = 32  # of a number in JSON, with what is around it
 _ANSWER_BYTES = 1 << 16  # of an answer beside its vectors, and of a refusal
 _MAX_TOKENS = 1 << 32  # of one request, that are believed
 _LETTERS = 4
@@ -85,17 +85,17 @@ class EndpointEncoder(Encoder):
         if not self.canary.any():
             raise ModelError("it gave a vector that is zero", "name a model that makes embeddings", where=address.url)
         self.hidden = self.canary.shape[1]
-        self._n_checked = self._client.counts.n_requests
+        self._n_checked = self._client.n_requests
 
     @property
     def n_unchecked(self) -> int:
         """Requests that were answered since the canary was."""
-        return self._client.counts.n_requests - self._n_checked
+        return self._client.n_requests - self._n_checked
 
     def check_again(self) -> None:
         """Ask for the canary once more, and compare."""
         now, _ = self._ask([CANARY], Calls())
-        self._n_checked = self._client.counts.n_requests
+        self._n_checked = self._client.n_requests
         if change := difference(self.canary, now):
             hint = "run it again when the server has one model; vectors since the last check are not used"
             message = f"the model '{self.files.name}' changed while it was asked: {change}"
@@ -104,7 +104,7 @@ class EndpointEncoder(Encoder):
     @property
     def usage(self) -> Usage:
         """What was asked so far, the canary included."""
-        self._usage.n_requests, self._usage.n_retries = self._client.counts.n_requests, self._client.counts.n_retries
+        self._usage.n_requests, self._usage.n_retries = self._client.n_requests, self._client.n_retries
         return self._usage
 
     @functools.cached_property
@@ -126,18 +126,18 @@ class EndpointEncoder(Encoder):
 
     def rendered(self, texts: Sequence[str], instruction: str | None) -> list[Rendered]:
         """The ids of what is sent, by the tokenizer that counts here."""
-        asked = [self._asked(text, instruction) for text in texts]
-        ids = self._counter(instruction).ids([text for text, _ in asked])
-        return [Rendered(row, ((0, len(row)),), cut) for row, (_, cut) in zip(ids, asked, strict=True)]
+        sent = [self._sent(text, instruction) for text in texts]
+        ids = self._counter(instruction).ids([text for text, _ in sent])
+        return [Rendered(row, ((0, len(row)),), cut) for row, (_, cut) in zip(ids, sent, strict=True)]
 
     def batches(
         self, texts: Sequence[str], *, instruction: str | None = None, project: Filter | None = None, tune: bool = True
     ) -> Iterator[Batch]:
         """Vectors as they come; those that were under way when a request failed come before its error."""
-        asked = [self._asked(text, instruction) for text in texts]
+        sent = [self._sent(text, instruction) for text in texts]
         counter = self._counter(instruction)
-        lengths = [len(row) for row in counter.ids([text for text, _ in asked])]
-        for rows, vectors, n_tokens in self._answers([text for text, _ in asked], groups(lengths)):
+        lengths = [len(row) for row in counter.ids([text for text, _ in sent])]
+        for rows, vectors, n_tokens in self._answers([text for text, _ in sent], groups(lengths)):
             read = [lengths[row] for row in rows]
             n_cut = 0
             if n_tokens is not None and instruction is None and self.spec.tokenizer is not None:
@@ -147,13 +147,13 @@ class EndpointEncoder(Encoder):
                 rows,
                 vectors if project is None else project(vectors),
                 sum(read) if n_tokens is None else n_tokens,
-                n_cut + sum(asked[row][1] for row in rows),
+                n_cut + sum(sent[row][1] for row in rows),
             )
 
     def _counter(self, instruction: str | None) -> TextTokenizer:
         return self.tokenizer if instruction is None else characters()
 
-    def _asked(self, text: str, instruction: str | None) -> tuple[str, bool]:
+    def _sent(self, text: str, instruction: str | None) -> tuple[str, bool]:
         """What is sent for a text, and whether it is cut."""
         limit = self.spec.max_length
         if instruction is None and limit is not None:
@@ -184,7 +184,7 @@ class EndpointEncoder(Encoder):
                     except RagidxError as error:  # what is under way has been paid for
                         fault = fault or error
                         left.clear()
-                        calls.end()
+                        calls.ending.set()
                         continue
                     yield rows, *answer
             if fault is not None:
@@ -209,8 +209,8 @@ class EndpointEncoder(Encoder):
                     where=fault.where,
                 ) from fault
         half = len(texts) // 2
-        (one, n_one), (other, n_other) = (self._split(part, calls) for part in (texts[:half], texts[half:]))
-        return np.concatenate([one, other]), None if n_one is None or n_other is None else n_one + n_other
+        (first, n_first), (second, n_second) = self._split(texts[:half], calls), self._split(texts[half:], calls)
+        return np.concatenate([first, second]), None if n_first is None or n_second is None else n_first + n_second
 
     def _ask(self, texts: list[str], calls: Calls) -> tuple[Floats, int | None]:
         """(n, hidden) and the tokens that the server counts, by one request."""
@@ -251,28 +251,28 @@ def vectors_of(answer: Any, n: int, width: int = 0) -> Floats:
     [[1.0, 2.0], [3.0, 4.0]]
     """
     data = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
+    if not isinstance(data, list) or not all(isinstance(entry, dict) for entry in data):
         raise ValueError("the answer has no list of vectors, as the protocol of OpenAI's embeddings asks for")
     if len(data) != n:
         raise ValueError(f"it gave {len(data):,} vectors for {n:,} texts")
-    places = [one.get("index") for one in data]
+    places = [entry.get("index") for entry in data]
     if any(place is not None for place in places):
         if any(type(place) is not int for place in places) or sorted(places) != list(range(n)):
             raise ValueError("the indexes of its vectors are not those of the texts")
-        data = sorted(data, key=lambda one: one["index"])
-    rows = [one.get("embedding") for one in data]
+        data = sorted(data, key=lambda entry: entry["index"])
+    rows = [entry.get("embedding") for entry in data]
     if not all(isinstance(row, list) and row and set(map(type, row)) <= {int, float} for row in rows):
         raise ValueError("its vectors are no lists of numbers")
     widths = {len(row) for row in rows}
     if len(widths) > 1 or (width and widths != {width}) or max(widths) > _MAX_WIDTH:
-        shown = " and ".join(f"{one:,}" for one in sorted(widths))
+        shown = " and ".join(f"{entry:,}" for entry in sorted(widths))
         raise ValueError(f"it gave vectors of {shown} numbers" + (f", and of {width:,} before" if width else ""))
     try:
         with np.errstate(over="ignore"):
-            found: Floats = np.array(rows, np.float64).astype(np.float32)
+            vectors: Floats = np.array(rows, np.float64).astype(np.float32)
     except OverflowError as fault:  # an integer of more digits than a float has
         raise ValueError("its vectors are no lists of numbers") from fault
-    return found
+    return vectors
 
 
 def tokens_of(answer: Any) -> int | None:
@@ -313,15 +313,15 @@ def groups(lengths: Sequence[int]) -> list[list[int]]:
     >>> groups([5, REQUEST_TOKENS, 7, 6])
     [[1], [2, 3, 0]]
     """
-    found: list[list[int]] = []
+    requests: list[list[int]] = []
     room = 0
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
-        if not found or len(found[-1]) == REQUEST_TEXTS or lengths[row] > room:
-            found.append([])
+        if not requests or len(requests[-1]) == REQUEST_TEXTS or lengths[row] > room:
+            requests.append([])
             room = REQUEST_TOKENS
-        found[-1].append(row)
+        requests[-1].append(row)
         room -= lengths[row]
-    return found
+    return requests
 
 
 @functools.cache
@@ -360,11 +360,11 @@ def read_tokenizer(path: str) -> TextTokenizer:
 
 
 def difference(old: Floats, new: Floats) -> str:
-    """How two vectors of the canary, (1, n) each, differ, in words; empty where they are of one model."""
+    """How two vectors of the canary, (1, n) each, differ, as text; empty where they are of one model."""
     if old.shape != new.shape:
         return f"its vectors have {new.shape[1]:,} numbers now, and had {old.shape[1]:,}"
     cosine = float(l2_normalize(old).vectors[0] @ l2_normalize(new).vectors[0])
-    words = f"a fixed text has a vector with a cosine of {cosine:.4f} to the one kept, and {SAME} is asked for"
+    words = f"a fixed text has a vector with a cosine of {cosine:.4f} to the kept one, below {SAME}"
     return "" if cosine >= SAME else words
 
 

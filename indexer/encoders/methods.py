@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack, cast
 
 from ragidx.corpora.errors import SpecError, unknown_name
-from ragidx.indexer.models.locate import SERVED, ModelFiles, find
+from ragidx.indexer.models.locate import SERVED, ModelFiles, locate
 from ragidx.indexer.prompts.forms import forms_of
 from ragidx.indexer.prompts.instructions import instruction
 from ragidx.indexer.prompts.templates import Template, default_copies, load_template, template_of_model
@@ -58,11 +58,12 @@ AUTO_LAYER = "auto"
 
 def located(model: str, options: EncoderOptions) -> ModelFiles:
     """The files of a model, with the adapters and the pooler that the options name; errors as of `locate`."""
-    return find(
+    return locate(
         model,
         revision=options.get("revision"),
         adapters=options.get("adapters") or (),
         pooler=options.get("pooler"),
+        served=True,
     )
 
 

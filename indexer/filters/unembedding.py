@@ -23,6 +23,7 @@ from ragidx.indexer.devices import check_models
 from ragidx.indexer.model_files import keep
 from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.checkpoint import StoredTensor
+from ragidx.indexer.models.fingerprint import file_digest
 from ragidx.indexer.models.locate import ModelFiles
 
 _DECODERS = frozenset({"llama"})  # known to be none, so transformers, which takes seconds to load, is not asked
@@ -121,11 +122,7 @@ def _gram(head: Unembedding) -> NDArray[np.float64]:
 
 
 def _content(head: Unembedding) -> str:
-    digest = hashlib.sha256(f"{head.shape}".encode())
-    digest.update(head.kind.encode())
-    for stored in checkpoint.stored_bytes(head):
-        digest.update(stored)
-    return digest.hexdigest()
+    return hashlib.sha256(f"{file_digest(head.path)}\0{head.name}".encode()).hexdigest()
 
 
 def _cached(path: Path, hidden: int) -> Spectrum | None:

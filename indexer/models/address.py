@@ -83,7 +83,7 @@ def chosen_address(asked: str | None, kept: object, model: str) -> Address:
 
     Args:
         asked: by the user; None: see the environment.
-        kept: `KEPT_AS` in the notes of the index; an index is no friend, so only this machine is asked for it.
+        kept: `KEPT_AS` in the notes of the index, which is not trusted: of its addresses only this machine is asked.
         model: its name.
 
     Raises:

@@ -20,7 +20,7 @@ from ragidx.corpora.errors import ModelError, check_machine, panics_of
 from ragidx.indexer.devices import check_models
 from ragidx.indexer.model_files import AGAIN, read_json
 from ragidx.indexer.models.gguf.header import GgufTensor
-from ragidx.indexer.models.gguf.tensors import float_blocks, stored_blocks
+from ragidx.indexer.models.gguf.tensors import float_blocks
 from ragidx.indexer.models.locate import ModelFiles
 
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -59,10 +59,10 @@ def find(files: ModelFiles, endings: tuple[str, ...]) -> StoredTensor | None:
         ModelError: the file cannot be read.
     """
     names = tensors(files)
-    found = sorted((name for name in names if f".{name}".endswith(endings)), key=len)
-    if not found:
+    matching = sorted((name for name in names if f".{name}".endswith(endings)), key=len)
+    if not matching:
         return None
-    path, name = names[found[0]], found[0]
+    path, name = names[matching[0]], matching[0]
     if files.gguf is not None:
         tensor = files.gguf.tensors[name]
         return StoredTensor(path, name, tensor.kind, tensor.shape, tensor)
@@ -102,35 +102,14 @@ def blocks(tensor: StoredTensor) -> Iterator[NDArray[np.floating[Any]]]:
     if tensor.gguf is not None:
         yield from float_blocks(tensor.gguf, _BLOCK)
         return
-    for rows in _stored(tensor):
-        yield rows.float().numpy() if tensor.kind == "BF16" else rows
-
-
-def stored_bytes(tensor: StoredTensor) -> Iterator[memoryview]:
-    """The bytes of those rows as they are stored, for a checksum."""
-    if tensor.gguf is not None:
-        yield from (rows.data for rows in stored_blocks(tensor.gguf, _BLOCK))
-        return
-    for rows in _stored(tensor):
-        yield np.ascontiguousarray(_as_int16(rows) if tensor.kind == "BF16" else rows).view(np.uint8).data
-
-
-def _as_int16(rows: Any) -> NDArray[np.int16]:
-    import torch
-
-    bits: NDArray[np.int16] = rows.view(torch.int16).numpy()
-    return bits
-
-
-def _stored(tensor: StoredTensor) -> Iterator[Any]:
-    """Blocks of rows: of torch for bfloat16, of NumPy for all else."""
-    framework = "pt" if tensor.kind == "BF16" else "np"
-    if framework == "pt":
+    is_bfloat16 = tensor.kind == "BF16"
+    if is_bfloat16:
         check_models(f"the bfloat16 weight '{tensor.name}'")
-    with _reading(tensor.path), safe_open(str(tensor.path), framework=framework) as file:
+    with _reading(tensor.path), safe_open(str(tensor.path), framework="pt" if is_bfloat16 else "np") as file:
         part = file.get_slice(tensor.name)
         for start in range(0, tensor.shape[0], _BLOCK):
-            yield part[start : min(start + _BLOCK, tensor.shape[0])]
+            rows = part[start : min(start + _BLOCK, tensor.shape[0])]
+            yield rows.float().numpy() if is_bfloat16 else rows
 
 
 @contextlib.contextmanager

@@ -5,77 +5,62 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from ragidx.indexer.model_files import keep
-from ragidx.indexer.models.gguf.header import Gguf
 from ragidx.indexer.models.locate import ModelFiles
 from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG
 from ragidx.indexer.models.lora_config import WEIGHTS as ADAPTER_WEIGHTS
 
+_VOCABULARIES = ("vocab.txt", "merges.txt", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
 _SETTINGS = (
     *("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("tokenizer.model", "vocab.json", "vocab.txt", "merges.txt"),
+    *("vocab.json", *_VOCABULARIES),
 )
-_VOCABULARIES = ("vocab.txt", "merges.txt", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
 _WORTH_KEEPING = 1 << 28
 _BLOB = re.compile(r"sha256-([0-9a-f]{64})")
 
 
-def weights_fingerprint(files: ModelFiles, stored: str = "") -> str:
+def weights_fingerprint(files: ModelFiles) -> str:
     """sha256 (hex) over the files of the model, its adapters and its pooler: what its vectors depend on.
 
-    Hashing a large model takes seconds, so the digest of a large file is kept in the user's cache folder by the file's
-    size, time and inode.
-
-    Args:
-        files: of the model.
-        stored: the fingerprint of an index to compare with. It is returned if it fits these files by the older rule,
-            which skipped vocabularies without a tokenizer.json in sentence-transformers models.
+    Of one GGUF file it is that of the file.
     """
-    if files.gguf is not None:
-        return _fingerprint_of_gguf(files, files.gguf)
     if files.served:  # whether it is still the same model, its vector of the canary says
         return hashlib.sha256(files.name.encode()).hexdigest()
-    found = _fingerprint(files, _decisive(files))
-    if stored not in ("", found) and files.sentence_transformers:
-        before = _fingerprint(files, [path for path in _decisive(files) if path.name not in _VOCABULARIES])
-        return stored if before == stored else found
-    return found
-
-
-def _fingerprint(files: ModelFiles, decisive: Sequence[Path]) -> str:
+    if files.gguf is not None and len(files.gguf.parts) == 1 and files.pooler is None:
+        return file_digest(files.gguf.parts[0])
     digest = hashlib.sha256()
-    for path in decisive:
-        digest.update(f"{path.relative_to(files.folder).as_posix()}\0{_file_digest(path)}\0".encode())
-    for number, adapter in enumerate(files.adapters):
-        for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, *_SETTINGS):
-            if (adapter / name).is_file():
-                digest.update(f"adapter {number}/{name}\0{_file_digest(adapter / name)}\0".encode())
-    if files.pooler is not None:
-        digest.update(f"pooler\0{_file_digest(files.pooler)}\0".encode())
+    for name, path in _decisive(files):
+        digest.update(f"{name}\0{file_digest(path)}\0".encode())
     return digest.hexdigest()
 
 
-def _fingerprint_of_gguf(files: ModelFiles, gguf: Gguf) -> str:
-    """The sha256 of the file; of several, or with a pooler, over theirs. Ollama's files are named by their sha256."""
-    digests = [blob[1] if (blob := _BLOB.fullmatch(path.name)) else _file_digest(path) for path in gguf.parts]
-    if files.pooler is not None:
-        digests.append(_file_digest(files.pooler))
-    return digests[0] if len(digests) == 1 else hashlib.sha256("\0".join(digests).encode()).hexdigest()
-
-
-def _decisive(files: ModelFiles) -> list[Path]:
-    if files.sentence_transformers:  # each module has settings and weights in a folder of its own
-        words = (path for name in _VOCABULARIES for path in files.folder.rglob(name))
-        settings = [*files.folder.rglob("*.json"), *(p for p in words if not (p.parent / "tokenizer.json").is_file())]
+def _decisive(files: ModelFiles) -> Iterator[tuple[str, Path]]:
+    """The files that decide a vector, and what each is called in the fingerprint."""
+    if files.gguf is not None:
+        yield from ((f"part {number}", path) for number, path in enumerate(files.gguf.parts))
     else:
-        settings = [files.folder / name for name in _SETTINGS]
-    return sorted({path for path in [*settings, *files.weight_files] if path.is_file()})
+        names = ("*.json", *_VOCABULARIES)  # each module has settings and weights in a folder of its own
+        nested = [path for name in names for path in files.folder.rglob(name)] if files.sentence_transformers else []
+        settings = nested or [files.folder / name for name in _SETTINGS]
+        for path in sorted({path for path in [*settings, *files.weight_files] if path.is_file()}):
+            yield path.relative_to(files.folder).as_posix(), path
+    for number, adapter in enumerate(files.adapters):
+        for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, *_SETTINGS):
+            if (adapter / name).is_file():
+                yield f"adapter {number}/{name}", adapter / name
+    if files.pooler is not None:
+        yield "pooler", files.pooler
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """The sha256 (hex) of a file. That of a large one, which takes seconds, is kept in the user's cache folder by the
+    file's size, time and inode.
+    """
+    if blob := _BLOB.fullmatch(path.name):  # Ollama's files are named by it
+        return blob[1]
     state = path.stat()
     key = hashlib.sha256(f"{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}\0{state.st_ino}".encode()).hexdigest()
     kept = Path.home() / ".cache" / "ragidx" / "digests" / key

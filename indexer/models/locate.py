@@ -24,7 +24,7 @@ from ragidx.indexer.models.gguf.files import PACKAGES, named_gguf, only_gguf, re
 from ragidx.indexer.models.gguf.header import Gguf
 from ragidx.indexer.models.lora_config import CONFIG as ADAPTER_CONFIG
 from ragidx.indexer.models.lora_config import WEIGHTS as ADAPTER_WEIGHTS
-from ragidx.indexer.models.lora_config import base_name, is_adapter, read_config
+from ragidx.indexer.models.lora_config import is_adapter, read_config
 from ragidx.indexer.models.modules import MODULES, check_modules
 from ragidx.indexer.models.presets import preset_called, published_presets
 
@@ -101,28 +101,13 @@ class ModelFiles:
         return found
 
 
-def find(
-    model: str, *, revision: str | None = None, adapters: Sequence[str] = (), pooler: str | None = None
-) -> ModelFiles:
-    """As `locate`; or a model that a server has, `openai:NAME`, of which there are no files.
-
-    Raises:
-        ModelError: as `locate`, or the name is missing.
-    """
-    if not model.startswith(SERVED):
-        return locate(model, revision=revision, adapters=adapters, pooler=pooler)
-    name = model.removeprefix(SERVED)
-    if not name.strip() or not name.isprintable():
-        raise ModelError(
-            f"{model!a} names no model of a server",
-            f"write `model={SERVED}NAME`, by its name there",
-            where="`model`",
-        )
-    return ModelFiles(model, Path(model), {}, sentence_transformers=False, served=name)
-
-
 def locate(
-    model: str, *, revision: str | None = None, adapters: Sequence[str] = (), pooler: str | None = None
+    model: str,
+    *,
+    revision: str | None = None,
+    adapters: Sequence[str] = (),
+    pooler: str | None = None,
+    served: bool = False,
 ) -> ModelFiles:
     """The files of a model; a hub id is downloaded if it is not in the hub's cache.
 
@@ -132,17 +117,14 @@ def locate(
         revision: of a hub id.
         adapters: folders or hub ids of LoRA adapters, in the order in which they are merged.
         pooler: the safetensors file of a trainable pooling.
+        served: take `openai:NAME` too, a model that a server has, of which there are no files.
 
     Raises:
         ModelError: no such folder or id, no weights, weights in pickle files only, no config, an adapter of another
             base, a model and an adapter in one folder, or a GGUF file that cannot be read as a decoder.
     """
     if model.startswith(SERVED):
-        raise ModelError(
-            f"'{model}' is a model of a server, and its files are needed here",
-            "name its folder or its hub id",
-            where="`model`",
-        )
+        return _served(model, files_needed=not served)
     gguf = named_gguf(model)
     folder = _folder(model, revision, "`model`") if gguf is None else gguf.parent
     if gguf is None and not _has_model(folder) and not is_adapter(folder):
@@ -180,6 +162,20 @@ def locate(
         )
     known = tuple(dict.fromkeys(name for name in names if name))
     return dataclasses.replace(files, adapters=tuple(folders), pooler=_pooler_file(pooler), names=known)
+
+
+def _served(model: str, *, files_needed: bool) -> ModelFiles:
+    name = model.removeprefix(SERVED)
+    if files_needed:
+        message, hint = (
+            f"'{model}' is a model of a server, and its files are needed here",
+            "name its folder or its hub id",
+        )
+        raise ModelError(message, hint, where="`model`")
+    if not name.strip() or not name.isprintable():
+        hint = f"write `model={SERVED}NAME`, by its name there"
+        raise ModelError(f"{model!a} names no model of a server", hint, where="`model`")
+    return ModelFiles(model, Path(model), {}, sentence_transformers=False, served=name)
 
 
 def _pooler_file(pooler: str | None) -> Path | None:
@@ -247,14 +243,15 @@ def _has_model(folder: Path) -> bool:
 
 def _base_of(adapter: Path, name: str) -> Path:
     """The folder of the model that an adapter names as its base: a folder beside the adapter's, or a hub id."""
-    base = base_name(adapter)
+    base = read_config(adapter).base
     beside = adapter.parent / Path(base).name  # a name from a file leads nowhere else
     if beside.parent == adapter.parent and beside.name != ".." and beside != adapter and _is_folder(str(beside)):
         return beside
     if _is_id(base):
         return _from_hub(base, None, "`model`")
+    missing = f"its base model '{base}' is not beside it" if base else "its config names no base model"
     raise ModelError(
-        f"'{name}' is an adapter, and its base model '{base}' is not beside it",
+        f"'{name}' is an adapter, and {missing}",
         "name the base with `model` and the adapter with `adapters`",
         where=str(adapter),
     )

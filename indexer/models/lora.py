@@ -54,62 +54,57 @@ def merge(model: nn.Module, folder: Path, name: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
-    """A (r, in) and B (out, r) of one layer, by the name that the layer had in training."""
-
-    layer: str
-    a: Tensor
-    b: Tensor
-
-
-@dataclass(frozen=True, slots=True)
 class _Update:
-    """A weight and what is added to it; `transposed`: the weight is kept as (in, out)."""
+    """A weight, and A (r, in), B (out, r) and scale of what is added; `transposed`: the weight is (in, out)."""
 
     module: str
     weight: Tensor
-    pair: _Pair
+    a: Tensor
+    b: Tensor
     scale: float
     transposed: bool
 
 
-def _updates(model: nn.Module, pairs: list[_Pair], config: AdapterConfig, name: str, path: Path) -> Iterator[_Update]:
-    """Pair and weight, layer by layer; every layer of the adapter finds a weight of its own that it fits."""
+def _updates(
+    model: nn.Module, pairs: Mapping[str, tuple[Tensor, Tensor]], config: AdapterConfig, name: str, path: Path
+) -> Iterator[_Update]:
+    """Layer by layer; every layer of the adapter finds a weight of its own that it fits."""
     modules = dict(model.named_modules())
     wrapper = str(getattr(model, "base_model_prefix", ""))
     taken: dict[str, str] = {}
-    for pair in pairs:
-        found = _resolved(pair.layer, modules, wrapper)
-        if found is None:
-            raise _misfit(name, config, _absence(pair.layer, model), path)
-        module = modules[found]
+    for layer, (a, b) in pairs.items():
+        target = _resolved(layer, modules, wrapper)
+        if target is None:
+            raise _misfit(name, config, _absence(layer, model), path)
+        module = modules[target]
         if not isinstance(module, nn.Linear | Conv1D):
-            raise _misfit(name, config, f"'{found}' is not a linear layer ({type(module).__name__})", path)
-        if found in taken:
-            raise _misfit(name, config, f"'{taken[found]}' and '{pair.layer}' both mean '{found}'", path)
-        taken[found] = pair.layer
+            raise _misfit(name, config, f"'{target}' is not a linear layer ({type(module).__name__})", path)
+        if target in taken:
+            raise _misfit(name, config, f"'{taken[target]}' and '{layer}' both mean '{target}'", path)
+        taken[target] = layer
         transposed = isinstance(module, Conv1D)
-        brings = (pair.a.shape[1], pair.b.shape[0]) if transposed else (pair.b.shape[0], pair.a.shape[1])
+        brings = (a.shape[1], b.shape[0]) if transposed else (b.shape[0], a.shape[1])
         if tuple(module.weight.shape) != brings:
             has = " x ".join(str(n) for n in module.weight.shape)
-            raise _misfit(name, config, f"for '{found}' it brings {brings[0]} x {brings[1]}, the model has {has}", path)
+            raise _misfit(
+                name, config, f"for '{target}' it brings {brings[0]} x {brings[1]}, the model has {has}", path
+            )
         if not module.weight.is_floating_point() or module.weight.dtype.itemsize < 2:
             raise ModelError(
-                f"the adapter '{name}' cannot be merged: '{found}' is quantised ({_plain(module.weight.dtype)})",
+                f"the adapter '{name}' cannot be merged: '{target}' is quantised ({_plain(module.weight.dtype)})",
                 "load the base model in float32, bfloat16 or float16",
                 where=str(path),
             )
-        if pair.a.shape[0] != config.rank_of(pair.layer):
-            says = config.rank_of(pair.layer)
-            raise damaged(f"'{pair.layer}' has rank {pair.a.shape[0]}, {CONFIG} says {says}", path)
-        yield _Update(found, module.weight, pair, config.scale_of(pair.layer), transposed)
+        if a.shape[0] != config.rank_of(layer):
+            raise damaged(f"'{layer}' has rank {a.shape[0]}, {CONFIG} says {config.rank_of(layer)}", path)
+        yield _Update(target, module.weight, a, b, config.scale_of(layer), transposed)
 
 
 def _apply(update: _Update, name: str, path: Path) -> None:
     weight = update.weight
     wide = torch.promote_types(weight.dtype, torch.float32)
     with torch.no_grad():
-        a, b = (part.to(weight.device, wide) for part in (update.pair.a, update.pair.b))
+        a, b = (part.to(weight.device, wide) for part in (update.a, update.b))
         product = b @ a * update.scale
         merged = (weight.to(wide) + (product.T if update.transposed else product)).to(weight.dtype)
         if not bool(merged.isfinite().all()):
@@ -153,11 +148,10 @@ def _misfit(name: str, config: AdapterConfig, why: str, path: Path) -> ModelErro
     )
 
 
-def _pairs(path: Path) -> list[_Pair]:
-    """A and B of every layer, checked by themselves; in the order of the layers' names."""
-    tensors = _tensors(path)
+def _pairs(path: Path) -> dict[str, tuple[Tensor, Tensor]]:
+    """A and B by the name that the layer had in training, checked by themselves; in the order of those names."""
     sides: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in sorted(tensors.items()):
+    for key, tensor in sorted(_tensors(path).items()):
         match = _KEY.fullmatch(key)
         if match is None:
             raise ModelError(f"'{key}' is not a LoRA weight of a linear layer", MERGE_WITH_PEFT, where=str(path))
@@ -168,19 +162,17 @@ def _pairs(path: Path) -> list[_Pair]:
         sides[layer][match["side"]] = tensor
     if not sides:
         raise damaged("the adapter holds no weights", path)
-    return [_paired(layer, found, path) for layer, found in sides.items()]
+    return {layer: _paired(layer, tensors, path) for layer, tensors in sides.items()}
 
 
-def _paired(layer: str, found: Mapping[str, Tensor], path: Path) -> _Pair:
-    if missing := {"A", "B"} - set(found):
-        other = next(iter(found))
-        raise damaged(f"'{layer}' has lora_{other} without lora_{missing.pop()}", path)
-    a, b = found["A"], found["B"]
+def _paired(layer: str, tensors: Mapping[str, Tensor], path: Path) -> tuple[Tensor, Tensor]:
+    if missing := {"A", "B"} - set(tensors):
+        raise damaged(f"'{layer}' has lora_{next(iter(tensors))} without lora_{missing.pop()}", path)
+    a, b = tensors["A"], tensors["B"]
     if a.shape[0] != b.shape[1]:
-        raise damaged(
-            f"lora_A {tuple(a.shape)} and lora_B {tuple(b.shape)} of '{layer}' cannot be multiplied as B A", path
-        )
-    return _Pair(layer, a, b)
+        shapes = f"lora_A {tuple(a.shape)} and lora_B {tuple(b.shape)}"
+        raise damaged(f"{shapes} of '{layer}' cannot be multiplied as B A", path)
+    return a, b
 
 
 def _check_tensor(key: str, tensor: Tensor, path: Path) -> None:

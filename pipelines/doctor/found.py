@@ -5,19 +5,17 @@ A model that is here and cannot be used is listed with the reason.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ragidx.corpora.errors import RagidxError
 from ragidx.indexer.models.gguf import ollama
 from ragidx.indexer.models.gguf.files import PACKAGES, gguf_files, installed_file
-from ragidx.indexer.models.locate import BUNDLED, ModelFiles, locate
+from ragidx.indexer.models.locate import BUNDLED, locate
 
 _WITH_HEAD = ("ForCausalLM", "LMHeadModel")
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a1-\uffff]")
@@ -30,7 +28,6 @@ class FoundModel:
     Attributes:
         name: what `--model` takes.
         place: bundled, package, ollama, or hub cache.
-        title: what its file calls itself; empty where it does not say.
         n_bytes: of its weights.
         width: of its vectors before a filter; None where it is not known.
         head: whether it has one, which the filter EmbedFilter needs.
@@ -39,7 +36,6 @@ class FoundModel:
 
     name: str
     place: str
-    title: str = ""
     n_bytes: int = 0
     width: int | None = None
     head: bool = False
@@ -50,12 +46,6 @@ class FoundModel:
         """What builds an index with it; empty where it cannot be used."""
         return "" if self.problem else f"ragidx build CORPUS --model {shlex.quote(self.name)}"
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields but the name, and the command."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name != "name"} | {
-            "command": self.command
-        }
-
 
 def found_models() -> Iterator[FoundModel]:
     """The models of each place in turn, by name."""
@@ -65,10 +55,10 @@ def found_models() -> Iterator[FoundModel]:
         if installed_file(name) is not None:
             yield _described(name, name, "package")
     pulled: dict[str, ollama.Pulled] = {}
-    for one in ollama.pulled():
-        pulled.setdefault(one.full.lower(), one)  # not an older manifest beside a newer one
-    for one in sorted(pulled.values(), key=lambda one: one.name.lower()):
-        yield _described(f"{ollama.PREFIX}{one.name}", f"{ollama.PREFIX}{one.full}", "ollama")
+    for model in ollama.pulled():
+        pulled.setdefault(model.full.lower(), model)  # not an older manifest beside a newer one
+    for model in sorted(pulled.values(), key=lambda model: model.name.lower()):
+        yield _described(f"{ollama.PREFIX}{model.name}", f"{ollama.PREFIX}{model.full}", "ollama")
     for name, folder in _hub_models():
         files = [] if any(folder.glob("*.safetensors")) else gguf_files(folder)
         if files:
@@ -84,19 +74,9 @@ def _described(name: str, located_by: str, place: str) -> FoundModel:
         return FoundModel(name, place, problem=_UNPRINTABLE.sub("?", fault.message))
     paths = files.weight_files if files.gguf is None else files.gguf.parts
     n_bytes = sum(path.stat().st_size for path in paths if path.is_file())
-    return FoundModel(name, place, _title(files), n_bytes, files.hidden, _has_head(files))
-
-
-def _title(files: ModelFiles) -> str:
-    """The name in a GGUF file, which is free text, without control characters."""
-    title = "" if files.gguf is None else files.gguf.metadata.get("general.name", "")
-    return _UNPRINTABLE.sub("?", title)[:60] if isinstance(title, str) else ""
-
-
-def _has_head(files: ModelFiles) -> bool:
-    """By the config alone: reading the weights of an architecture that is rare would load transformers."""
-    architectures = files.config.get("architectures")
-    return isinstance(architectures, list) and any(str(name).endswith(_WITH_HEAD) for name in architectures)
+    architectures = files.config.get("architectures")  # reading the weights of a rare one would load transformers
+    has_head = isinstance(architectures, list) and any(str(name).endswith(_WITH_HEAD) for name in architectures)
+    return FoundModel(name, place, n_bytes, files.hidden, has_head)
 
 
 def _hub_models() -> Iterator[tuple[str, Path]]:

@@ -1,8 +1,8 @@
 """What ragidx finds on this machine: Python, cores, memory, torch, GPUs, which FAISS, extras, caches.
 
 Each line is a `Finding`, with what to do where something is wrong. Only torch, where it is installed, and FAISS are
-imported, since what they can do here is known to them alone; no model is loaded. What is measured and what is made of
-it are apart: `processor`, `threads` and `devices` take plain values.
+imported, since only they know what they can do here; no model is loaded. `processor`, `threads` and `devices` take
+plain values.
 """
 
 from __future__ import annotations
@@ -13,43 +13,30 @@ import platform
 import shutil
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-
-from packaging.requirements import Requirement
 
 from ragidx import __version__
 from ragidx.corpora.errors import RagidxError, install
 from ragidx.indexer.devices import missing_models
 from ragidx.pipelines.doctor import packages
-from ragidx.pipelines.doctor.packages import version_of
 from ragidx.pipelines.doctor.report import Finding
 from ragidx.pipelines.resources import allowed_bytes, allowed_cores, usable_cores
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """A GPU that torch can use."""
-
-    name: str
-    memory_bytes: int
-    bfloat16: bool
-
-
-def findings() -> list[Finding]:
+def findings() -> tuple[Finding, ...]:
     """Everything that can be found without a model, in a second or two."""
-    needed = packages.requirements()
-    return [
+    asked = packages.needs()
+    return (
         Finding("ragidx", __version__),
         Finding("python", f"{platform.python_version()}, {platform.system()} {platform.machine()}"),
         processor(os.cpu_count() or 1, usable_cores(), allowed_cores()),
         Finding("memory", _memory()),
-        *_torch(needed),
-        *packages.core(needed),
-        _faiss(needed),
-        *packages.extras(needed),
+        *_torch(asked),
+        *packages.core(asked),
+        _faiss(asked),
+        *packages.extras(asked),
         _cache(),
-    ]
+    )
 
 
 def processor(total: int, usable: int, allowed: float | None) -> Finding:
@@ -61,45 +48,38 @@ def processor(total: int, usable: int, allowed: float | None) -> Finding:
 def threads(count: int, usable: int, allowed: float | None) -> Finding:
     """How many threads torch computes with, and whether there are cores for them."""
     room = usable if allowed is None else max(1, min(usable, int(allowed)))
+    value = f"torch computes with {count}"
     if count <= room:
-        return Finding("threads", f"torch computes with {count}")
-    return Finding(
-        "threads",
-        f"torch computes with {count} on the time of {_cores(room)}: they wait for each other",
-        "warning",
-        f"set OMP_NUM_THREADS={room}",
-    )
+        return Finding("threads", value)
+    value += f" on the time of {_cores(room)}: they wait for each other"
+    return Finding("threads", value, "warning", f"set OMP_NUM_THREADS={room}")
 
 
-def devices(gpus: Sequence[Gpu], *, mps: bool, build: str, driver: bool, reason: str = "") -> list[Finding]:
+def devices(gpus: Sequence[str], *, mps: bool, has_cuda: bool, has_driver: bool, reason: str = "") -> list[Finding]:
     """What a model can run on beside the processor.
 
     Args:
         gpus: those that torch can use.
         mps: whether torch can use an Apple GPU.
-        build: what torch was built for; empty: the processor alone.
-        driver: whether a driver of NVIDIA is installed.
+        has_cuda: whether torch was built for GPUs.
+        has_driver: whether a driver of NVIDIA is installed.
         reason: what torch says about the driver, if anything.
     """
     if gpus:
-        formats = {True: ", bfloat16", False: ", no bfloat16"}
-        return [
-            Finding(f"cuda:{number}", f"{gpu.name}, {_gib(gpu.memory_bytes)}{formats[gpu.bfloat16]}")
-            for number, gpu in enumerate(gpus)
-        ]
+        return [Finding(f"cuda:{number}", gpu) for number, gpu in enumerate(gpus)]
     if mps:
         return [Finding("mps", "an Apple GPU")]
-    if driver and not build:
-        details = "there is an NVIDIA driver, but this torch is without CUDA"
-        return [Finding("gpu", details, "warning", "install a torch that is built with CUDA")]
-    if driver:
-        details = f"there is an NVIDIA driver, but torch sees no GPU{f': {reason}' if reason else ''}"
-        hint = "see whether nvidia-smi lists one, and whether CUDA_VISIBLE_DEVICES hides it"
-        return [Finding("gpu", details, "warning", hint)]
-    return [Finding("gpu", "none: models run on the processor")]
+    if not has_driver:
+        return [Finding("gpu", "none: models run on the processor")]
+    if not has_cuda:
+        value = "there is an NVIDIA driver, but this torch is without CUDA"
+        return [Finding("gpu", value, "warning", "install a torch that is built with CUDA")]
+    value = f"there is an NVIDIA driver, but torch sees no GPU{f': {reason}' if reason else ''}"
+    hint = "see whether nvidia-smi lists one, and whether CUDA_VISIBLE_DEVICES hides it"
+    return [Finding("gpu", value, "warning", hint)]
 
 
-def _torch(needed: Sequence[Requirement]) -> list[Finding]:
+def _torch(asked: packages.Needs) -> list[Finding]:
     if "torch" in missing_models():
         value = "not installed: needed by every model but the bundled one with its preset"
         return [Finding("torch", value, "absent", install("models"))]
@@ -107,40 +87,37 @@ def _torch(needed: Sequence[Requirement]) -> list[Finding]:
         import torch
     except (ImportError, OSError) as fault:
         return [Finding("torch", f"cannot be loaded: {fault}", "warning", "install it again")]
-    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "ROCm" if torch.version.hip else ""
-    with warnings.catch_warnings(record=True) as details:  # torch warns where the driver is too old for it
+    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "ROCm" if torch.version.hip else "without CUDA"
+    with warnings.catch_warnings(record=True) as said:  # torch warns where the driver is too old for it
         warnings.simplefilter("always")
         seen = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
-        gpus = [Gpu(one.name, one.total_memory, torch.cuda.is_bf16_supported()) for one in seen]
-    head = packages.package("torch", needed)
+    package = packages.package("torch", asked)
     return [
-        dataclasses.replace(
-            head, value=f"{head.value}, {build or 'without CUDA'}, {torch.backends.cpu.get_cpu_capability()}"
-        ),
+        dataclasses.replace(package, value=f"{package.value}, {build}, {torch.backends.cpu.get_cpu_capability()}"),
         threads(torch.get_num_threads(), usable_cores(), allowed_cores()),
         *devices(
-            gpus,
+            [f"{gpu.name}, {_gib(gpu.total_memory)}" for gpu in seen],
             mps=torch.backends.mps.is_available(),
-            build=build,
-            driver=shutil.which("nvidia-smi") is not None or Path("/proc/driver/nvidia/version").exists(),
-            reason=str(details[-1].message).splitlines()[0] if details else "",
+            has_cuda=build != "without CUDA",
+            has_driver=shutil.which("nvidia-smi") is not None or Path("/proc/driver/nvidia/version").exists(),
+            reason=str(said[-1].message).splitlines()[0] if said else "",
         ),
     ]
 
 
-def _faiss(needed: Sequence[Requirement]) -> Finding:
+def _faiss(asked: packages.Needs) -> Finding:
     from ragidx.indexer.ann.faiss_files import PACKAGES, load_faiss
 
     try:
         faiss = load_faiss()
     except RagidxError as fault:
         return Finding("faiss", fault.message, "warning", fault.hint)
-    package = next((name for name in PACKAGES if version_of(name)), "")
+    name = next((name for name in PACKAGES if packages.version_of(name)), "")
+    found = packages.package(name, asked) if name else Finding("", faiss.__version__)
     gpu = f"GPU code, {faiss.get_num_gpus()} seen" if hasattr(faiss, "StandardGpuResources") else "no GPU code"
     units = [word for word in faiss.get_compile_options().split() if word.startswith(("AVX", "NEON", "SVE"))]
-    details = f"{package or 'of unknown origin'}, {gpu}, {' '.join(units) or 'no vector units'}"
-    held = packages.package(package, needed) if package else Finding("", "")
-    return dataclasses.replace(held, name="faiss", value=f"{held.value or faiss.__version__} ({details})")
+    details = f"{name or 'of unknown origin'}, {gpu}, {' '.join(units) or 'no vector units'}"
+    return dataclasses.replace(found, name="faiss", value=f"{found.value} ({details})")
 
 
 def _memory() -> str:
@@ -156,8 +133,8 @@ def _cache() -> Finding:
     there = next(place for place in (folder, *folder.parents) if place.exists())  # a parent may be a file
     if there.is_dir() and os.access(there, os.W_OK):
         return Finding("cache of ragidx", str(folder))
-    details = f"{folder} cannot be written: spectra and checksums are computed again each time"
-    return Finding("cache of ragidx", details, "warning", "make it writable, or set HOME to a folder that is")
+    value = f"{folder} cannot be written: spectra and checksums are computed again each time"
+    return Finding("cache of ragidx", value, "warning", "make it writable, or set HOME to a folder that is")
 
 
 def _cores(count: int) -> str:

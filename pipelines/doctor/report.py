@@ -30,16 +30,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A line about a model: something was tried, and the worst difference it made is held against a limit.
+    """A line about a model: something was tried, and the worst difference it made is compared with a limit.
 
     Attributes:
         name: what was tried.
         dtype: the number format it was tried in.
         difference: the worst; None where nothing was measured. Not finite where the model gave no number.
-        limit: what the difference may be; None where nothing was measured.
+        limit: the largest allowed difference; None where nothing was measured.
         status: `not applicable` says why in the hint.
         hint: what to do, or why it was not tried; empty where all is well.
-        at_least: whether the difference must be larger than the limit, not smaller.
     """
 
     name: str
@@ -48,7 +47,6 @@ class Check:
     limit: float | None = None
     status: Literal["ok", "failed", "not applicable"] = "ok"
     hint: str = ""
-    at_least: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """All fields; a difference that is not a number as None, which JSON can hold."""
@@ -58,18 +56,15 @@ class Check:
         return fields
 
 
-def measured(name: str, dtype: str, difference: float, limit: float, *, hint: str, at_least: bool = False) -> Check:
+def measured(name: str, dtype: str, difference: float, limit: float, *, hint: str) -> Check:
     """The check of a difference; the hint is kept where it fails. A difference that is not a number fails.
 
     >>> measured("alone and in a batch", "float32", 2e-5, 1e-5, hint="report it").status
     'failed'
-    >>> measured("attention", "float32", 0.5, 1e-6, hint="report it", at_least=True).hint
-    ''
     """
-    holds = difference > limit if at_least else difference <= limit
-    if holds and math.isfinite(difference):
-        return Check(name, dtype, difference, limit, at_least=at_least)
-    return Check(name, dtype, difference, limit, "failed", hint, at_least)
+    if difference <= limit:
+        return Check(name, dtype, difference, limit)
+    return Check(name, dtype, difference, limit, "failed", hint)
 
 
 @dataclass(frozen=True)
@@ -99,13 +94,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON types."""
-        return {
-            "ragidx": __version__,
-            "findings": [dataclasses.asdict(finding) for finding in self.findings],
-            "model": self.model,
-            "encoder": "" if self.encoder is None else str(self.encoder),
-            "device": self.device,
-            "dtype": self.dtype,
-            "checks": [check.to_json() for check in self.checks],
-            "n_failed": self.n_failed,
-        }
+        encoder = "" if self.encoder is None else str(self.encoder)
+        checks = [check.to_json() for check in self.checks]
+        fields = dataclasses.asdict(self) | {"encoder": encoder, "checks": checks}
+        return {"ragidx": __version__, **fields, "n_failed": self.n_failed}

@@ -23,7 +23,7 @@ from ragidx.indexer.encoders import methods
 from ragidx.indexer.encoders.load import check_network
 from ragidx.indexer.encoders.methods import OWN_MODULES, continued_options, filter_spec, located
 from ragidx.indexer.models.fingerprint import weights_fingerprint
-from ragidx.indexer.models.locate import ModelFiles, find
+from ragidx.indexer.models.locate import ModelFiles, locate
 from ragidx.indexer.prompts.templates import load_template
 from ragidx.indexer.specs import FILTERS, EncoderOptions, EncoderSpec, IndexSpec, RunOptions
 from ragidx.indexer.store.generations import committed_or_none
@@ -211,7 +211,7 @@ def resolve_against(options: BuildOptions, stored: Store | None = None) -> Resol
         filter=filter_spec(files, encoder, options.filter, None if old is None else old.filter),
         chunk=old_chunks if options.chunks is None else options.chunks.over(old_chunks),
         index_type=_index_type(options.index_type, AUTO if old is None else old.index_type),
-        weights=weights_fingerprint(files, old.weights if old else ""),
+        weights=weights_fingerprint(files),
         template=_template_content(encoder, files),
     )
     changes = [] if old is None else differences(old, spec)
@@ -251,11 +251,12 @@ def _files(model: str | None, asked: EncoderOptions, own: EncoderSpec | None) ->
     """The model that is named, else the index's own; each of what belongs to it likewise."""
     if own is None:
         return located(model or "mini", asked)
-    return find(
+    return locate(
         model or own.model,
         revision=asked.get("revision") or own.revision,
         adapters=asked.get("adapters") or own.adapters,
         pooler=asked.get("pooler") or own.pooler,
+        served=True,
     )
 
 

@@ -238,7 +238,7 @@ def _files(model: str | None, revision: str | None, own: IndexSpec | None, index
             where=index,
         )
     files = locate(model or encoder.model, revision=encoder.revision, adapters=encoder.adapters, pooler=encoder.pooler)
-    if weights_fingerprint(files, own.weights) != own.weights:
+    if weights_fingerprint(files) != own.weights:
         raise ModelError(
             f"'{files.name}' is not the model this index was made with",
             "name the right folder with `model`, or count in a corpus with `corpus`",

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.digests import digest
 from ragidx.indexer.encoders.methods import continued_options, filter_spec
-from ragidx.indexer.models.fingerprint import weights_fingerprint
 from ragidx.indexer.normalize import l2_normalize
 from ragidx.indexer.specs import FilterSpec, IndexSpec
 from ragidx.indexer.store.manifest import Manifest
@@ -68,8 +67,7 @@ def model_of_queries(index: Path, old: Manifest | None, options: BuildOptions, w
         wanted = filter_spec(resolved.files, resolved.encoder_spec, options.filter, have.filter)
         if asks is None or wanted != have.filter:  # the caller compares the specs and reports the difference
             return dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, filter=wanted))
-        weights = weights_fingerprint(resolved.files, have.weights)
-        spec = dataclasses.replace(resolved.spec, filter=have.filter, weights=weights)
+        spec = dataclasses.replace(resolved.spec, filter=have.filter)
         return Resolved(spec, resolved.files, resolved.options, Store.open(index))  # with the filter's own numbers
     possible = [resolved.spec.filter] if says_filter else [resolved.spec.filter, FilterSpec(name="none")]
     widths = {kept: kept.width(resolved.hidden) for kept in possible}

@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragidx.corpora.errors import ModelError
+from ragidx.indexer.model_files import AGAIN
 from ragidx.indexer.models.gguf.header import Gguf, GgufTensor
 
 EMBEDDINGS, HEAD, ROPE_FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
 _UNUSED = re.compile(r"(v|mm|mtp)\.")  # vision, its projector, drafts of later tokens
 _MOST = 1 << 31  # for a number in the header
+_SAFETENSORS = "name the folder with the model's safetensors"
 
 # Parts of a layer: their names in transformers and their shapes.
 _COMMON = {
@@ -139,18 +141,18 @@ class _Model:
         self.config = self._config()
 
     def _architecture_name(self) -> str:
-        for key, expected in (("general.type", "model"), ("general.architecture", None)):
-            found = self._gguf.single(key, expected)
-            if expected is not None and found != expected:
-                what = {"adapter": "a LoRA adapter", "mmproj": "the part of a model that reads pictures"}
-                kind = what.get(found, f"of the type {str(found)[:40]!a}") if isinstance(found, str) else "of no type"
-                raise self._fault(f"it is {kind}, not a model", "name the GGUF file of a decoder")
-        if found not in ARCHITECTURES:
+        kind = self._gguf.single("general.type", "model")
+        if kind != "model":
+            known = {"adapter": "a LoRA adapter", "mmproj": "the part of a model that reads pictures"}
+            what = known.get(kind, f"of the type {str(kind)[:40]!a}")
+            raise self._fault(f"it is {what}, not a model", "name the GGUF file of a decoder")
+        name = self._gguf.single("general.architecture")
+        if name not in ARCHITECTURES:
             raise self._fault(
-                f"the architecture {str(found)[:40]!a} cannot be read from GGUF",
+                f"the architecture {str(name)[:40]!a} cannot be read from GGUF",
                 f"name the folder with the model's safetensors; from GGUF ragidx reads {', '.join(ARCHITECTURES)}",
             )
-        return str(found)
+        return str(name)
 
     def _check_settings(self) -> None:
         for key in _OTHERWISE:
@@ -170,7 +172,7 @@ class _Model:
         for key, expected in (("attention.value_length", head), ("rope.dimension_count", head)):
             if self._count(key, expected) != expected:
                 raise self._fault(f"'{self._name}.{key}' is not {expected}, the width of a head", _SAFETENSORS)
-        found = {int(match[1]) for name in self._gguf.tensors if (match := re.match(r"blk\.(\d{1,6})\.", name))}
+        numbers = {int(match[1]) for name in self._gguf.tensors if (match := re.match(r"blk\.(\d{1,6})\.", name))}
         embeddings = self._gguf.tensors.get(EMBEDDINGS)
         tokens = self._gguf.metadata.get("tokenizer.ggml.tokens")
         n_tokens = len(tokens) if isinstance(tokens, list) else 0
@@ -178,13 +180,13 @@ class _Model:
         for wrong, message in (
             (heads % keys != 0 or head % 2 != 0, f"{heads} heads of width {head} do not share {keys} keys"),
             (
-                len(found) != layers or max(found) != layers - 1,
-                f"it says that it has {layers} layers, and has {len(found)}",
+                len(numbers) != layers or max(numbers) != layers - 1,
+                f"it says that it has {layers} layers, and has {len(numbers)}",
             ),
             (shape != (n_tokens, hidden), f"the embeddings are {shape}, where the header says {(n_tokens, hidden)}"),
         ):
             if wrong:
-                raise self._fault(message, _AGAIN)
+                raise self._fault(message, AGAIN)
         return {
             "model_type": self._kind.family,
             "architectures": [self._kind.causal_lm],
@@ -239,12 +241,12 @@ class _Model:
         }
         norm = 1.0 if self._kind.raised_norms else 0.0
         whole = (config["vocab_size"], config["hidden_size"])
-        found = [
+        weights = [
             self._weight(EMBEDDINGS, "model.embed_tokens.weight", whole),
             self._weight("output_norm.weight", "model.norm.weight", whole[1:], minus=norm),
         ]
         if not config["tie_word_embeddings"]:
-            found.append(self._weight(HEAD, "lm_head.weight", whole))
+            weights.append(self._weight(HEAD, "lm_head.weight", whole))
         biases = self._kind.biases + (self._kind.optional_biases if config["attention_bias"] else ())
         heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
         for layer in range(config["num_hidden_layers"]):
@@ -254,15 +256,15 @@ class _Model:
                 ends = (("weight", shape), ("bias", shape[:1])) if part in biases else (("weight", shape),)
                 for end, of in ends:
                     stored, ours = f"blk.{layer}.{part}.{end}", f"model.layers.{layer}.{name}.{end}"
-                    found.append(self._weight(stored, ours, of, order, norm if len(shape) == 1 else 0.0))
-        known = {weight.tensor.name for weight in found}
+                    weights.append(self._weight(stored, ours, of, order, norm if len(shape) == 1 else 0.0))
+        known = {weight.tensor.name for weight in weights}
         if self._name == "llama" and ROPE_FACTORS in self._gguf.tensors:
             self._weight(ROPE_FACTORS, "", (config["head_dim"] // 2,))
             known.add(ROPE_FACTORS)
         strange = next((n for n in self._gguf.tensors if n not in known and not _UNUSED.match(n)), None)
         if strange is not None:
             raise self._fault(f"the tensor {strange[:80]!a} is not known in '{self._name}'", _SAFETENSORS)
-        return found
+        return weights
 
     def _weight(
         self,
@@ -274,9 +276,9 @@ class _Model:
     ) -> Weight:
         tensor = self._gguf.tensors.get(stored)
         if tensor is None:
-            raise self._fault(f"the tensor '{stored}' is missing", _AGAIN)
+            raise self._fault(f"the tensor '{stored}' is missing", AGAIN)
         if tensor.shape != shape:
-            raise self._fault(f"'{stored}' is {tensor.shape}, where the header says {shape}", _AGAIN)
+            raise self._fault(f"'{stored}' is {tensor.shape}, where the header says {shape}", AGAIN)
         return Weight(tensor, name, order, minus)
 
     @functools.cached_property
@@ -289,27 +291,20 @@ class _Model:
             found = found[0].item()
         if isinstance(found, np.ndarray) and len(found) > 1:
             raise self._fault(f"'{self._name}.attention.{key}' differs between its layers", _SAFETENSORS)
-        return self._checked(f"attention.{key}", default if found is None else found)
+        return int(self._checked(f"attention.{key}", default if found is None else found))
 
     def _count(self, key: str, default: int | None = None) -> int:
-        return self._checked(key, self._gguf.single(f"{self._name}.{key}", default))
-
-    def _checked(self, key: str, found: Any) -> int:
-        if not isinstance(found, int) or isinstance(found, bool) or not 0 < found < _MOST:
-            shown = "missing" if found is None else str(found)[:40]
-            raise self._fault(f"'{self._name}.{key}' is {shown}, not a number above 0", _AGAIN)
-        return found
+        return int(self._checked(key, self._gguf.single(f"{self._name}.{key}", default)))
 
     def _float(self, key: str, default: float | None = None) -> float:
-        found = self._gguf.single(f"{self._name}.{key}", default)
-        if not isinstance(found, float | int) or not 0 < found < float("inf"):
-            shown = "missing" if found is None else str(found)[:40]
-            raise self._fault(f"'{self._name}.{key}' is {shown}, not a number above 0", _AGAIN)
-        return float(found)
+        return float(self._checked(key, self._gguf.single(f"{self._name}.{key}", default), whole=False))
+
+    def _checked(self, key: str, value: Any, *, whole: bool = True) -> Any:
+        fits = type(value) is int or (type(value) is float and not whole)
+        if not fits or not 0 < value < (_MOST if whole else float("inf")):
+            shown = "missing" if value is None else str(value)[:40]
+            raise self._fault(f"'{self._name}.{key}' is {shown}, not a number above 0", AGAIN)
+        return value
 
     def _fault(self, message: str, hint: str) -> ModelError:
         return ModelError(message, hint, where=str(self._gguf.path))
-
-
-_SAFETENSORS = "name the folder with the model's safetensors"
-_AGAIN = "download or copy the model again"

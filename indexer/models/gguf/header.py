@@ -105,7 +105,10 @@ def read_header(path: Path) -> Gguf:
         ModelError: it is not a GGUF file, is damaged, or cannot be read.
         RagidxError: the package `gguf` is not installed.
     """
-    _check_package(path)
+    try:
+        import gguf  # noqa: F401
+    except ImportError as fault:
+        raise missing_extra(f"the GGUF file '{path.name}' needs", ["gguf"], "models") from fault
     try:
         with path.open("rb") as stream:
             return _Reader(stream, path.stat().st_size).gguf(path)
@@ -114,13 +117,6 @@ def read_header(path: Path) -> Gguf:
         raise ModelError(f"the file cannot be read: {fault.strerror}", AGAIN, where=str(path)) from fault
     except _FileError as fault:
         raise ModelError(f"no GGUF file that can be read: {fault}", AGAIN, where=str(path)) from fault
-
-
-def _check_package(path: Path) -> None:
-    try:
-        import gguf  # noqa: F401
-    except ImportError as fault:
-        raise missing_extra(f"the GGUF file '{path.name}' needs", ["gguf"], "models") from fault
 
 
 class _Reader:
@@ -230,7 +226,7 @@ class _Reader:
 
     def _check_room(self, count: int) -> None:
         if self._at + count > self._size:
-            raise _FileError(f"its header goes on behind its {self._size:,} bytes: it was cut short or is damaged")
+            raise _FileError(f"its header is longer than its {self._size:,} bytes: it was cut short or is damaged")
         if self._at + count > _HEADER_BYTES:
             raise _FileError(f"its header is larger than {_HEADER_BYTES >> 20} MiB")
 

@@ -31,7 +31,6 @@ _LAYER = "application/vnd.ollama.image."
 _LIST = "application/vnd.ollama.manifest.list.v2+json"
 _RUNNERS = ("ollama", "llamacpp")  # the other one, mlx, has its weights in another form
 _MANIFEST_BYTES = 1 << 22
-_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -139,15 +138,10 @@ def _missing(name: str, known: list[str], refused: list[Path]) -> ModelError:
         )
     short = name.removeprefix(PREFIX)
     near = difflib.get_close_matches(short, known, n=1)
-    if not near:
-        near = [other for other in known if other.split(":")[0] == short.split(":", maxsplit=1)[0]][:1]
     guess = f"; did you mean '{PREFIX}{near[0]}'?" if near else ""
-    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-    there = f"; there are {', '.join(known[:_SHOWN])}{more}" if known else ""
-    searched = " and ".join(map(str, _roots()))
     return ModelError(
         f"'{name}' is not among the models that Ollama has pulled{guess}",
-        f"run 'ollama pull {short}'; searched: {searched}{there}",
+        f"run 'ollama pull {short}', or see 'ragidx models'; searched: {' and '.join(map(str, _roots()))}",
         where="`model`",
     )
 

@@ -15,10 +15,12 @@ import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from ragidx.corpora.errors import ModelError, RagidxError, first_line, panics_of
+from ragidx.indexer.model_files import AGAIN
 from ragidx.indexer.models.gguf.header import Gguf
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6  # types of tokens
 _CHARACTERS = 1024  # of a token, at most; the longest in use have some 200
+_FOLDER = "name the folder with the model's safetensors and its tokenizer.json"
 _LAST_TOKEN = 3  # of `pooling_type`: the model was trained to be read at the end of the text
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -171,9 +173,10 @@ class _Vocabulary:
     def _split(self) -> Split:
         name = self._gguf.single("tokenizer.ggml.pre")
         if name not in SPLITS:
-            told = "does not say how it splits texts (`tokenizer.ggml.pre`)"
-            told = told if name is None else f"splits texts by {str(name)[:40]!a}, which is not known"
-            raise self._fault(told, _FOLDER)
+            known = f"splits texts by {str(name)[:40]!a}, which is not known"
+            raise self._fault(
+                "does not say how it splits texts (`tokenizer.ggml.pre`)" if name is None else known, _FOLDER
+            )
         return SPLITS[name]
 
     def _add_special(self, backend: Tokenizer) -> None:
@@ -249,8 +252,5 @@ class _Vocabulary:
     def _get(self, name: str) -> Any:
         return self._gguf.metadata.get(f"tokenizer.ggml.{name}")
 
-    def _fault(self, message: str, hint: str = "download or copy the model again") -> ModelError:
+    def _fault(self, message: str, hint: str = AGAIN) -> ModelError:
         return ModelError(f"the tokenizer of '{self._name}' {message}", hint, where=self._path)
-
-
-_FOLDER = "name the folder with the model's safetensors and its tokenizer.json"

@@ -22,7 +22,7 @@ from ragidx.indexer.encoders.endpoint import (
     n_cut_texts,
 )
 
-from ...embedding_server import EmbeddingServer, Handler, after, changed, status, vector_of, vectors
+from ...embedding_server import EmbeddingServer, Handler, after, changed, status, vector_of, vectors, write_tokenizer
 from .endpoint_kit import error_of, opened, some_texts
 
 
@@ -166,14 +166,7 @@ def test_an_encoder_counts_what_it_asked_for(server: EmbeddingServer) -> None:
 
 @pytest.fixture(scope="module")
 def words_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tokenizer as the server counts: a word is a token."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    backend = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    backend.save(str(path))
-    return path
+    return write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 def test_texts_that_the_server_cut_are_counted(server: EmbeddingServer, words_file: Path) -> None:

@@ -29,6 +29,9 @@ def bad(row: Any) -> Reply:
 
 
 TWO = ["first text", "second text"]
+NO_VECTORS = [[], "AAAA", [[1.0]] * 16, ["0.1"] * 16, [True, *[0.5] * 15], [10**400] * 16, [{}] * 16]
+OTHER_INDEXES = "the indexes of its vectors are not those of the texts"
+NO_LIST = "the answer has no list of vectors, as the protocol of OpenAI's embeddings asks for"
 
 
 @pytest.mark.parametrize(
@@ -37,39 +40,15 @@ TWO = ["first text", "second text"]
         (bad([math.nan] * 16), "it gave a vector that is not finite for the text 'first text'"),
         (bad([1e300] * 16), "it gave a vector that is not finite for the text 'first text'"),
         (bad([1.0] * 8), "it gave vectors of 8 and 16 numbers, and of 16 before"),
-        (bad([]), "its vectors are no lists of numbers"),
-        (bad("AAAA"), "its vectors are no lists of numbers"),
-        (bad([[1.0]] * 16), "its vectors are no lists of numbers"),
-        (bad(["0.1"] * 16), "its vectors are no lists of numbers"),
-        (bad([True, *[0.5] * 15]), "its vectors are no lists of numbers"),
-        (bad([10**400] * 16), "its vectors are no lists of numbers"),
-        (bad([{}] * 16), "its vectors are no lists of numbers"),
+        *((bad(row), "its vectors are no lists of numbers") for row in NO_VECTORS),
         (changed(lambda data: data[:1]), "it gave 1 vectors for 2 texts"),
         (changed(lambda data: data * 2), "it gave 4 vectors for 2 texts"),
-        (
-            changed(lambda data: [data[0], data[0]]),
-            "the indexes of its vectors are not those of the texts",
-        ),
-        (
-            changed(lambda data: [one | {"index": one["index"] + 1} for one in data]),
-            "the indexes of its vectors are not those of the texts",
-        ),
-        (
-            changed(lambda data: [data[0], {"embedding": data[1]["embedding"]}]),
-            "the indexes of its vectors are not those of the texts",
-        ),
-        (
-            changed(lambda data: "no list"),
-            "the answer has no list of vectors, as the protocol of OpenAI's embeddings asks for",
-        ),
-        (
-            lambda handler, _: handler.send_json([1, 2]),
-            "the answer has no list of vectors, as the protocol of OpenAI's embeddings asks for",
-        ),
-        (
-            lambda handler, _: handler.send_json({"error": "no such\nmodel"}),
-            "the answer has no list of vectors, as the protocol of OpenAI's embeddings asks for: 'no such\\nmodel'",
-        ),
+        (changed(lambda data: [data[0], data[0]]), OTHER_INDEXES),
+        (changed(lambda data: [one | {"index": one["index"] + 1} for one in data]), OTHER_INDEXES),
+        (changed(lambda data: [data[0], {"embedding": data[1]["embedding"]}]), OTHER_INDEXES),
+        (changed(lambda data: "no list"), NO_LIST),
+        (lambda handler, _: handler.send_json([1, 2]), NO_LIST),
+        (lambda handler, _: handler.send_json({"error": "no such\nmodel"}), f"{NO_LIST}: 'no such\\nmodel'"),
     ],
 )
 def test_an_answer_that_is_not_right_is_refused(server: EmbeddingServer, reply: Reply, message: str) -> None:
@@ -212,7 +191,7 @@ def test_the_canary_tells_another_model(server: EmbeddingServer) -> None:
     head = "index: the model 'openai:m' of URL is not the one this index was made with: "
     hint = "\n  hint: name the right server with `endpoint`, or build the index again with `rebuild=True`"
     assert error_of(lambda: check_canary(other, kept, "index"), server) == (
-        f"{head}a fixed text has a vector with a cosine of {cosine:.4f} to the one kept, and 0.999 is asked for{hint}"
+        f"{head}a fixed text has a vector with a cosine of {cosine:.4f} to the kept one, below 0.999{hint}"
     )
     assert error_of(lambda: check_canary(narrow, kept, "index"), server) == (
         f"{head}its vectors have 8 numbers now, and had 16{hint}"

@@ -49,7 +49,7 @@ def test_a_request_is_answered_over_one_connection(server: EmbeddingServer) -> N
     assert server.messages == [{"model": "m", "input": ["a b"]}] * 3
     assert server.paths == ["/v1/embeddings"] * 3
     assert "Authorization" not in server.headers[0]
-    assert (client.counts.n_requests, client.counts.n_retries) == (3, 0)
+    assert (client.n_requests, client.n_retries) == (3, 0)
 
 
 @pytest.mark.parametrize("number", [408, 429, 500, 502, 503, 504, 529])
@@ -82,35 +82,28 @@ def test_attempts_have_an_end(server: EmbeddingServer) -> None:
     fault = error_of(server, *[status(500, b'{"error": {"message": "out of\\nmemory"}}')] * 3)
 
     assert fault == (
-        "URL: answers with status 500: out of memory (3 attempts)\n"
-        "  hint: look at the server, and go on by running it again"
+        "URL: answers with status 500: out of memory (3 attempts)\n  hint: look at the server, then run it again"
     )
     assert len(server.messages) == 3
-
-
-def test_a_server_with_too_much_to_do_is_asked_more_often(server: EmbeddingServer) -> None:
-    patience = dataclasses.replace(QUICK, paused_attempts=5, wait_s=0.001)
-
-    fault = error_of(server, *[status(429, Retry_After="0")] * 5, patience=patience)
-
-    assert fault.startswith("URL: answers with status 429 (5 attempts)\n")
-    assert len(server.messages) == 5
 
 
 @pytest.mark.slow
 def test_waits_grow_and_a_server_that_names_one_is_obeyed(
     server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.replies.extend([status(429, Retry_After="0.3"), status(503)])
-
+    server.replies.extend([status(429, Retry_After="1"), status(503)])
     calls = Calls()
     waits = list[float]()
-    with monkeypatch.context() as patched:
-        patched.setattr(calls.ending, "wait", waits.append)
 
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        time.sleep(seconds)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(calls.ending, "wait", wait)
         ask(server, calls=calls)
 
-    assert waits[0] == 0.3
+    assert waits[0] == 1
     assert 0.75 * 2 * QUICK.wait_s <= waits[-1] <= 1.25 * 2 * QUICK.wait_s
 
 
@@ -126,7 +119,7 @@ def test_a_wait_may_be_named_by_a_date(server: EmbeddingServer) -> None:
 
 @pytest.mark.slow
 def test_all_threads_wait_while_the_server_rests(server: EmbeddingServer) -> None:
-    server.replies.append(status(429, Retry_After="0.4"))
+    server.replies.append(status(429, Retry_After="1"))
     client = Client(address_of(server.url), QUICK)
     message, calls = {"model": "m", "input": ["a"]}, Calls()
     first = threading.Thread(target=client.post, args=(message, 10_000, calls))
@@ -137,7 +130,7 @@ def test_all_threads_wait_while_the_server_rests(server: EmbeddingServer) -> Non
     client.post(message, 10_000, calls)
     first.join()
 
-    assert min(server.times[1:]) - server.times[0] >= 0.4
+    assert min(server.times[1:]) - server.times[0] >= 1
 
 
 def test_a_wait_that_is_too_long_is_an_error(server: EmbeddingServer) -> None:
@@ -151,8 +144,7 @@ def test_a_slow_server_is_given_up(server: EmbeddingServer) -> None:
     slow = Patience(answer_s=0.1, attempts=2, wait_s=0.01)
 
     assert error_of(server, after(0.5), after(0.5), patience=slow) == (
-        "URL: does not answer: no answer within 0.1 s (2 attempts)\n"
-        "  hint: look at the server, and go on by running it again"
+        "URL: does not answer: no answer within 0.1 s (2 attempts)\n  hint: look at the server, then run it again"
     )
 
 
@@ -269,6 +261,7 @@ def test_a_wrong_key_is_told_and_not_shown(
         status(200, f"{KEY} is no JSON".encode()),
         status(200, f"{'x' * 30}{KEY}".encode()),
         status(302, Location=f"http://127.0.0.1:1/{KEY}"),
+        status(307, Location=f"/{'x' * 190}{KEY}"),
     ],
 )
 def test_a_key_that_the_server_repeats_is_not_shown(
@@ -279,7 +272,7 @@ def test_a_key_that_the_server_repeats_is_not_shown(
     fault = error_of(server, *[reply] * 3)
 
     assert "***" in fault
-    assert KEY not in fault
+    assert KEY[:4] not in fault
 
 
 @pytest.mark.parametrize("number", [301, 302, 307, 308])
@@ -295,18 +288,6 @@ def test_a_redirect_is_not_followed(
         "  hint: name that address with `endpoint`, if texts may go there"
     )
     assert not other.messages
-
-
-@pytest.mark.parametrize("n_before", [0, 190])
-def test_the_key_is_not_shown_where_a_redirect_repeats_it(
-    server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch, n_before: int
-) -> None:
-    monkeypatch.setenv("RAGIDX_API_KEY", KEY)
-
-    fault = error_of(server, status(307, Location=f"/{'x' * n_before}{KEY}"))
-
-    assert "it redirects to '/" in fault
-    assert KEY[:4] not in fault
 
 
 def test_an_address_that_an_index_keeps_gets_no_key(server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,11 +146,7 @@ def test_parts_for_pictures_and_drafts_are_left_out(tiny_model: Callable[..., Pa
         "yarn": ({"llama.rope.scaling.type": "yarn"}, {}, f"the rope scaling 'yarn' is not known{SAFETENSORS}"),
         "experts": ({"llama.expert_count": 8}, {}, f"the setting 'llama.expert_count' is not known{SAFETENSORS}"),
         "both ways": ({"llama.attention.causal": False}, {}, f"its attention goes both ways{SAFETENSORS}"),
-        "window": (
-            {"llama.attention.sliding_window": 8},
-            {},
-            f"its attention has a window of 8 tokens{SAFETENSORS}",
-        ),
+        "window": ({"llama.attention.sliding_window": 8}, {}, f"its attention has a window of 8 tokens{SAFETENSORS}"),
         "half rotated": (
             {"llama.rope.dimension_count": 4},
             {},
@@ -183,11 +179,7 @@ def test_parts_for_pictures_and_drafts_are_left_out(tiny_model: Callable[..., Pa
             {"token_embd.weight": None},
             f"the embeddings are None, where the header says (300, 32){AGAIN}",
         ),
-        "missing": (
-            {},
-            {"blk.1.ffn_up.weight": None},
-            f"the tensor 'blk.1.ffn_up.weight' is missing{AGAIN}",
-        ),
+        "missing": ({}, {"blk.1.ffn_up.weight": None}, f"the tensor 'blk.1.ffn_up.weight' is missing{AGAIN}"),
         "shape": (
             {"llama.feed_forward_length": 1 << 30},
             {},

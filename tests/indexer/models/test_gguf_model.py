@@ -17,7 +17,6 @@ from ragidx.indexer.encoders.load import encoder_of, load_encoder
 from ragidx.indexer.encoders.methods import resolve
 from ragidx.indexer.filters.logits import logits
 from ragidx.indexer.filters.unembedding import find_unembedding, spectrum_of
-from ragidx.indexer.models import checkpoint
 from ragidx.indexer.models.locate import locate
 
 from ...conftest import SENTENCES
@@ -177,16 +176,6 @@ def test_a_file_that_is_cut_short_after_it_was_found_is_told(tiny_model: Callabl
 
     with pytest.raises(ModelError, match="it ends inside '"):
         encoder_of(files, resolve(files, method="echo"), device="cpu")
-
-
-def test_stored_bytes_of_the_head_are_those_of_the_file(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
-    file = twin(tiny_model("llama", intermediate_size=64), tmp_path / "twin.gguf", kind="Q8_0")
-    head = find_unembedding(locate(str(file)))
-
-    read = b"".join(checkpoint.stored_bytes(head))
-
-    assert len(read) == head.shape[0] * 34
-    assert read in file.read_bytes()
 
 
 def _through(found: np.ndarray, kind: str) -> np.ndarray:

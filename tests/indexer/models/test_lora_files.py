@@ -11,10 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ragidx.corpora.errors import ModelError
-from ragidx.indexer.models.lora_config import base_name, is_adapter, read_config
+from ragidx.indexer.models.lora_config import read_config
 
-from ...raising import message_of
 from .lora_kit import AGAIN, BY_PEFT, adapter, told
 
 # --- damaged and dangerous files
@@ -172,30 +170,6 @@ def test_a_config_that_is_no_object_is_refused(tmp_path: Path, text: str, fault:
     (folder / "adapter_config.json").write_text(text)
 
     assert told(folder) == f"HERE/adapter_config.json: {fault}\n  {AGAIN}"
-
-
-def test_a_folder_without_a_config_holds_no_adapter(tmp_path: Path) -> None:
-    assert not is_adapter(tmp_path)
-    assert told(tmp_path) == (
-        "HERE: the folder has no adapter_config.json, so it holds no adapter\n"
-        "  hint: name the folder that `save_pretrained` of peft wrote"
-    )
-
-
-def test_the_base_is_what_the_config_names(tmp_path: Path) -> None:
-    folder = adapter(tmp_path / "a")
-
-    assert is_adapter(folder)
-    assert base_name(folder) == "some/base"
-
-
-def test_a_config_without_a_base_says_what_to_name(tmp_path: Path) -> None:
-    said = message_of(ModelError, lambda: base_name(adapter(tmp_path / "a", base_model_name_or_path="")))
-
-    assert said.replace(str(tmp_path), "HERE") == (
-        "HERE/a/adapter_config.json: the adapter's config names no base model\n"
-        "  hint: name the base model with `model`, and this folder with `adapters`"
-    )
 
 
 def test_reading_a_config_loads_no_torch() -> None:

@@ -139,7 +139,7 @@ def test_a_model_that_is_not_pulled_is_told_with_near_misses(store: Store) -> No
 
     assert told("ollama:qwen3") == (
         "`model`: 'ollama:qwen3' is not among the models that Ollama has pulled; did you mean 'ollama:qwen3:0.6b'?\n"
-        f"  hint: run 'ollama pull qwen3'; searched: {store.root}; there are hf.co/a/b:Q4, qwen3:0.6b"
+        f"  hint: run 'ollama pull qwen3', or see 'ragidx models'; searched: {store.root}"
     )
     assert "did you mean 'ollama:qwen3:0.6b'?" in told("ollama:qwen3:0.8b")
 

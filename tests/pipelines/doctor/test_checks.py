@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -14,7 +15,6 @@ from safetensors.torch import load_file, save_file
 import ragidx
 from ragidx.corpora.errors import ModelError, SpecError
 from ragidx.indexer.encoders import backbone as backbones
-from ragidx.indexer.encoders.backbone import Backbone
 from ragidx.indexer.encoders.load import encoder_of, load_encoder
 from ragidx.indexer.encoders.methods import resolve
 from ragidx.indexer.models.locate import locate
@@ -22,15 +22,12 @@ from ragidx.pipelines.doctor import checks as probes
 from ragidx.pipelines.doctor.doctor import default_filter_check, examine
 from ragidx.pipelines.doctor.report import Check, Report
 
-from ...raising import message_of
-
 Make = Callable[..., Path]
 
 pytestmark = pytest.mark.slow
 
 HEAD = "head for the default filter, embedfilter"
-SAME = ["alone and in a batch", "alone and padded right", "alone and padded left"]
-PADDINGS = ["no padding", "padded right", "padded left"]
+SAME = "alone and in a batch"
 
 
 # a model that is well
@@ -45,25 +42,37 @@ def test_every_check_of_a_sound_decoder_is_made_and_holds(tiny_model: Make) -> N
 
     report = examine(folder, method="echo", device="cpu", dtype="bfloat16")
 
-    exact, rough = _named(report), _named(report, "bfloat16")
     assert (report.model, report.device, report.dtype, report.n_failed) == (folder, "cpu", "bfloat16", 0)
-    assert list(exact) == [*(f"causal attention, {padding}" for padding in PADDINGS), *SAME]
-    assert list(rough) == [*SAME, "bfloat16 against float32"]
-    assert {check.status for check in report.checks} == {"ok"}
-    assert [exact[name].limit for name in exact] == [1e-6] * 3 + [1e-5] * 3
-    assert [rough[name].limit for name in rough] == [1e-3] * 4
-    assert all(check.difference is not None and not check.hint for check in [*exact.values(), *rough.values()])
-    assert report.checks[-1] == Check(HEAD, "-")
+    direction, exact, rough, against, head = report.checks
+    assert (direction, head) == (Check("causal attention", "float32"), Check(HEAD, "-"))
+    assert [(check.name, check.dtype, check.limit) for check in (exact, rough, against)] == [
+        (SAME, "float32", 1e-5),
+        (SAME, "bfloat16", 1e-3),
+        ("bfloat16 against float32", "bfloat16", 1e-3),
+    ]
+    assert all(check.difference is not None and not check.hint for check in (exact, rough, against))
 
 
-def test_attention_both_ways_must_have_an_effect_and_float32_needs_no_second_look(tiny_model: Make) -> None:
-    report = examine(str(tiny_model("gpt2")), method="llm2vec", device="cpu", dtype="float32")
+@pytest.mark.parametrize(
+    ("options", "direction"),
+    [
+        ({"method": "llm2vec"}, ["bidirectional attention"]),
+        ({"method": "metaeol"}, ["causal attention"]),
+        ({"method": "reba"}, ["causal attention"]),
+        ({"method": "classical", "layer": 0, "attn": "sdpa"}, []),  # the input embeddings have no attention
+        ({"method": "classical", "layer": 0}, []),  # static: no network at all
+    ],
+)
+def test_each_method_is_examined_and_float32_needs_no_second_look(
+    tiny_model: Make, options: dict[str, Any], direction: list[str]
+) -> None:
+    dtype = "float32" if options.get("layer") is None or "attn" in options else "auto"
 
-    both_ways = [check for check in report.checks if check.at_least]
-    assert [check.name for check in both_ways] == [f"bidirectional attention, {padding}" for padding in PADDINGS]
-    assert all((check.difference or 0) > 1e-4 for check in both_ways)
+    report = examine(str(tiny_model("llama")), device="cpu", dtype=dtype, **options)
+
+    assert [check.name for check in report.checks] == [*direction, SAME, HEAD]
     assert {check.dtype for check in report.checks} == {"float32", "-"}
-    assert (report.n_failed, len(report.checks)) == (0, 7)
+    assert report.n_failed == 0
 
 
 def test_a_dtype_that_is_left_to_ragidx_is_the_one_that_a_build_would_measure(tiny_model: Make) -> None:
@@ -74,64 +83,22 @@ def test_a_dtype_that_is_left_to_ragidx_is_the_one_that_a_build_would_measure(ti
     assert (f"{report.dtype} against float32" in _named(report, report.dtype)) == (report.dtype != "float32")
 
 
-@pytest.mark.slow
-def test_prompts_for_one_text_and_backward_attention_are_examined_too(tiny_model: Make) -> None:
-    for method in ("metaeol", "reba"):
-        report = examine(str(tiny_model("llama")), method=method, device="cpu", dtype="float32")
-
-        assert (report.n_failed, len(report.checks)) == (0, 7), method
-
-
-def test_input_embeddings_have_no_direction(tiny_model: Make) -> None:
-    report = examine(str(tiny_model("llama")), method="classical", layer=0, device="cpu", dtype="float32", attn="sdpa")
-
-    without = [check for check in report.checks if check.status == "not applicable"]
-    assert [check.name for check in without] == [f"causal attention, {padding}" for padding in PADDINGS]
-    assert {check.hint for check in without} == {"layer 0, the input embeddings, has no attention"}
-    assert [check.name for check in report.checks if check.status == "ok"] == [*SAME, HEAD]
-
-
-def test_a_static_model_has_no_direction_and_no_padding(tiny_model: Make) -> None:
-    report = examine(str(tiny_model("llama")), method="classical", layer=0, device="cpu")
-
-    done = [(check.name, check.dtype) for check in report.checks if check.status == "ok"]
-    assert done == [(SAME[0], "float32"), (HEAD, "-")]
-    left_out = {check.name: check.hint for check in report.checks if check.status == "not applicable"}
-    directions = [f"causal attention, {padding}" for padding in PADDINGS]
-    no_direction = dict.fromkeys(directions, "layer 0, the input embeddings, has no attention")
-    assert left_out == no_direction | dict.fromkeys(SAME[1:], "each text is pooled by itself, so nothing is padded")
-
-
 def test_a_model_with_modules_of_its_own_is_examined_through_them(tiny_sentence_transformer: Path) -> None:
     report = examine(str(tiny_sentence_transformer), device="cpu", dtype="bfloat16")
 
-    done = [(check.name, check.dtype) for check in report.checks if check.status == "ok"]
-    assert done == [(SAME[0], "float32"), (SAME[0], "bfloat16"), ("bfloat16 against float32", "bfloat16")]
-    left_out = [check for check in report.checks if check.status == "not applicable"]
-    *alike, head = left_out
-    assert len(alike) == 3 + 2 + 2
-    assert {check.hint for check in alike} == {"the model's own modules decide"}
+    *done, head = report.checks
+    assert [(check.name, check.dtype, check.status) for check in done] == [
+        (SAME, "float32", "ok"),
+        (SAME, "bfloat16", "ok"),
+        ("bfloat16 against float32", "bfloat16", "ok"),
+    ]
     assert head == Check("head for the default filter, none", "-", status="not applicable", hint="it reads no head")
-    assert report.n_failed == 0
 
 
-# a model that is not: each fault is a real one, put back
+# a model that is not: each fault is a real one
 
 
-def test_padding_that_moves_positions_is_found(tiny_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Backbone, "_takes_no_positions", True)  # gpt2 then counts the padding before a row
-
-    report = examine(str(tiny_model("gpt2")), method="classical", device="cpu", dtype="float32")
-
-    failed = [check for check in report.checks if check.status == "failed"]
-    assert [check.name for check in failed] == ["alone and padded left"]
-    assert (failed[0].difference or 0) > 0.01
-    assert failed[0].hint == (
-        "ragidx pads right, so its vectors are right; do not pad left where other programs make vectors to compare"
-    )
-
-
-def test_attention_that_turns_causal_under_padding_is_found(tiny_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_that_moves_vectors_is_found(tiny_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     def attend_half_ways(model: Any) -> None:  # the modules' flags alone: the first way that people try
         for module in model.modules():
             if hasattr(module, "is_causal"):
@@ -142,27 +109,20 @@ def test_attention_that_turns_causal_under_padding_is_found(tiny_model: Make, mo
 
     report = examine(str(tiny_model("llama")), method="llm2vec", device="cpu", dtype="float32")
 
-    found = _named(report)
-    assert [found[f"bidirectional attention, {padding}"].status for padding in PADDINGS] == ["ok", "failed", "failed"]
-    assert found["bidirectional attention, padded right"].hint == (
-        "it does not see later tokens: use a causal method such as `method=echo`, or another version of transformers"
+    assert _named(report)[SAME].status == "failed"  # a batch is padded, a text alone is not
+
+
+def test_attention_in_the_other_direction_is_found(tiny_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backbones, "attend_both_ways", lambda model: None)
+    folder = str(tiny_model("llama"))
+
+    loading, _ = examine(folder, method="llm2vec", device="cpu", dtype="float32").checks
+
+    assert (loading.name, loading.status) == ("loading", "failed")
+    assert loading.hint == (
+        f"'{folder}' was asked for bidirectional attention and stays causal in a batch without padding; choose a "
+        "causal method for it, such as `method=echo`"
     )
-    assert found["alone and in a batch"].status == "failed"  # a batch is padded, a text alone is not
-
-
-def test_a_model_that_sees_the_future_and_should_not_is_found(
-    tiny_model: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backbones, "check_direction", lambda *args: None)
-    encoder: Any = load_encoder(str(tiny_model("llama")), method="classical", device="cpu", dtype="float32")
-    backbones.attend_both_ways(encoder.backbone.model)
-
-    checks = probes.directions(encoder)
-
-    assert [check.status for check in checks] == ["failed"] * 3
-    assert {check.hint for check in checks} == {
-        "it sees later tokens: use `attention=bidirectional`, or another version of transformers"
-    }
 
 
 def _with_states(tiny_model: Make, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
@@ -175,10 +135,10 @@ def _with_states(tiny_model: Make, change: Callable[[torch.Tensor], torch.Tensor
 def test_a_vector_that_depends_on_its_neighbours_is_found(tiny_model: Make) -> None:
     encoder = _with_states(tiny_model, lambda states: states + 0.01 * states.mean(dim=0, keepdim=True))
 
-    checks = probes.samenesses(encoder, probes._vectors(encoder, probes.TEXTS))
+    check = probes.alone_and_together(encoder, encoder.encode_document(probes.TEXTS))
 
-    assert [(check.name, check.status) for check in checks] == [(name, "failed") for name in SAME]
-    assert checks[0].hint == (
+    assert (check.name, check.status) == (SAME, "failed")
+    assert check.hint == (
         "a text's vector depends on what is computed beside it: use `device=cpu`, or another version of transformers"
     )
 
@@ -186,16 +146,11 @@ def test_a_vector_that_depends_on_its_neighbours_is_found(tiny_model: Make) -> N
 def test_a_number_that_is_none_fails_and_json_says_null(tiny_model: Make) -> None:
     encoder = _with_states(tiny_model, lambda states: states * float("nan"))
 
-    checks = [
-        *probes.directions(encoder),
-        *probes.samenesses(encoder, probes._vectors(encoder, probes.TEXTS)),
-    ]
+    check = probes.alone_and_together(encoder, np.full((len(probes.TEXTS), encoder.hidden), np.nan, np.float32))
 
-    assert {check.status for check in checks} == {"failed"}
-    assert all(check.to_json()["difference"] is None for check in checks)
+    assert (check.status, check.to_json()["difference"]) == ("failed", None)
 
 
-@pytest.mark.slow
 def test_a_dtype_that_moves_vectors_too_far_is_found(tiny_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "ROUGH", 1e-9)
 
@@ -224,7 +179,7 @@ def test_weights_that_do_not_fit_in_float32_are_looked_at_in_the_dtype_that_is_u
         status="not applicable",
         hint="the weights do not fit into the memory of 'cpu': only bfloat16 is looked at",
     )
-    assert [check.name for check in others] == [*(f"causal attention, {padding}" for padding in PADDINGS), *SAME]
+    assert [check.name for check in others] == ["causal attention", SAME]
     assert {(check.dtype, check.status) for check in others} == {("bfloat16", "ok")}
     assert head == Check(HEAD, "-")
 
@@ -304,15 +259,6 @@ def test_a_slip_of_the_user_is_an_error_and_no_failed_check(tiny_model: Make) ->
         examine(str(tiny_model("llama")), method="ecco")
     with pytest.raises(SpecError, match="the model has 2 layers, there is no layer 9"):
         examine(str(tiny_model("llama")), layer=9, device="cpu")
-    with pytest.raises(SpecError, match="unknown dtype 'float31'"):
-        examine(str(tiny_model("llama")), dtype="float31")
-
-
-def test_options_of_a_model_without_a_model_are_an_error() -> None:
-    assert message_of(SpecError, lambda: examine(max_length=12)) == (
-        "`max_length`: it says how a model is run, and no model is named\n"
-        "  hint: add `model=mini`, a folder or a hub id"
-    )
 
 
 @pytest.mark.parametrize("model", [None, "mini"])

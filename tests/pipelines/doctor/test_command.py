@@ -17,8 +17,6 @@ Run = Callable[..., Done]
 
 pytestmark = pytest.mark.slow
 
-HEAD = "head for the default filter, embedfilter"
-
 
 def test_the_command_shows_the_machine_on_one_screen(run: Run) -> None:
     people, machines = run("doctor"), run("doctor", "--json")
@@ -44,7 +42,6 @@ def test_at_a_terminal_it_says_what_it_waits_for(run: Run, monkeypatch: pytest.M
     assert run("doctor", "--model", "tiny").err.startswith("loading tiny and checking it ...")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("model")
 def test_the_command_shows_the_checks_of_a_model_and_ends_well(run: Run) -> None:
     args = ("doctor", "--model", "tiny", "--method", "llm2vec", "--device", "cpu", "--dtype", "float32")
@@ -62,13 +59,10 @@ def test_the_command_shows_the_checks_of_a_model_and_ends_well(run: Run) -> None
     head, *table = blocks[2].splitlines()
     assert re.split(r"  +", head) == ["status", "check", "in", "worst", "limit", "what to do"]
     for line, check in zip(table, report["checks"], strict=True):
-        if check["name"] == HEAD:
-            assert re.split(r"  +", line) == ["ok", HEAD, "-", "-", "-"]
-            continue
-        limit = f"> {check['limit']:.0e}" if check["at_least"] else f"<= {check['limit']:.0e}"
-        expected = ["ok", check["name"], "float32", f"{check['difference']:.1e}", limit]
-        assert re.split(r"  +", line) == expected
-    assert blocks[3] == "7 checks passed.\n"
+        measured = check["difference"] is not None
+        numbers = [f"{check['difference']:.1e}", f"<= {check['limit']:.0e}"] if measured else ["-", "-"]
+        assert re.split(r"  +", line) == ["ok", check["name"], check["dtype"], *numbers]
+    assert blocks[3] == "3 checks passed.\n"
     assert (report["model"], report["n_failed"]) == ("tiny", 0)
 
 
@@ -87,17 +81,6 @@ def test_the_command_ends_with_status_1_where_a_check_fails(
     assert json.loads(for_machines.out)["n_failed"] == 2
 
 
-def test_the_command_ends_with_status_2_where_the_user_slipped(run: Run) -> None:
-    done = run("doctor", "--method", "echo")
-
-    assert done == (
-        2,
-        "",
-        "Error: --method: it says how a model is run, and no model is named\n"
-        "  hint: add --model mini, a folder or a hub id\n",
-    )
-
-
 def test_the_command_has_every_option_of_an_encoder_and_hands_it_on(run: Run) -> None:
     from ragidx.indexer.encoders.methods import ENCODER_OPTIONS
     from ragidx.pipelines.cli.doctor import command
@@ -109,4 +92,9 @@ def test_the_command_has_every_option_of_an_encoder_and_hands_it_on(run: Run) ->
     for name in ENCODER_OPTIONS:
         typed = options[name].opts[0]
         value = [] if options[name].is_flag else ["1"]
-        assert run("doctor", typed, *value).err.startswith(f"Error: {typed}: it says how a model is run, "), typed
+        done = run("doctor", typed, *value)
+        assert (done.status, done.out) == (2, "")
+        assert done.err == (
+            f"Error: {typed}: it says how a model is run, and no model is named\n"
+            "  hint: add --model mini, a folder or a hub id\n"
+        )

