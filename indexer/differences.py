@@ -60,14 +60,9 @@ def _named(want: IndexSpec, one: Difference) -> Difference:
     return dataclasses.replace(one, words=template if one.field == "template" else files)
 
 
-def _of_encoders(*names: str) -> frozenset[str]:
-    """These fields, with the name of each encoder that an index may have."""
-    return frozenset(f"{encoder}.{name}" for encoder in ("encoder", "query_encoder") for name in names)
-
-
-_INSTRUCTION = _of_encoders("instruction")
-_CHOOSE_TEMPLATE = _of_encoders("method", "template", "copies")
-_NAMES = _of_encoders("model", "revision", "adapters", "pooler", "tokenizer")
+_INSTRUCTION = {"encoder.instruction"}
+_CHOOSE_TEMPLATE = {"encoder.method", "encoder.template", "encoder.copies"}
+_NAMES = {"encoder.model", "encoder.revision", "encoder.adapters", "encoder.pooler", "encoder.tokenizer"}
 _CONTENTS = {"template", "weights"}
 
 

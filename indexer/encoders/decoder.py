@@ -20,7 +20,7 @@ from ragidx.indexer.encoders.protocol import check_texts
 from ragidx.indexer.encoders.torch_encoder import BatchEncoder
 from ragidx.indexer.encoders.trained_pooling import TrainablePooling, load_pooling
 from ragidx.indexer.models.locate import ModelFiles
-from ragidx.indexer.prompts.prompts import Prompted, Prompts
+from ragidx.indexer.prompts.prompts import Prompted
 from ragidx.indexer.prompts.rendering import positions_of_words, render_words
 from ragidx.indexer.prompts.tokenizer import check_vocabulary, load_tokenizer
 from ragidx.indexer.specs import EncoderSpec
@@ -40,14 +40,14 @@ class DecoderEncoder(Prompted, BatchEncoder):
             precision.use_mixed(self.backbone.model)
         check_vocabulary(self.tokenizer, self.backbone.n_tokens, files.name)
         self.hidden, self.apart = self.backbone.hidden, self.backbone.positions_change_at
-        self.prompts = Prompts(files, spec, self.tokenizer, self.backbone.max_positions)
+        self.use_template(self.backbone.max_positions)
         self._pooler = self._load_pooler()
 
     @torch.inference_mode()
     def forward(self, ids: Tensor, attention: Tensor | None, pooled: Tensor, instruction: str | None) -> Tensor:
         """Hidden states pooled in float32 for any dtype of the backbone; prompts for one text are averaged."""
         vectors = self._pooled(ids, attention, pooled)
-        n_prompts = 1 + len(self.prompts.template.also)
+        n_prompts = 1 + len(self.template.also)
         return vectors if n_prompts == 1 else vectors.view(-1, n_prompts, self.hidden).mean(dim=1)
 
     def module(self) -> torch.nn.Module:
@@ -65,7 +65,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
         Raises:
             SpecError: the method reads no words (a prompt's last token), or a text is longer than the model reads.
         """
-        if self.prompts.template.span == "last" or self._pooler is not None:
+        if self.template.span == "last" or self._pooler is not None:
             raise SpecError(
                 f"{self.spec.method} with {self.spec.pooling} pooling has one vector a text and none for its words",
                 "use `method=llm2vec`, reba or classical",
@@ -74,7 +74,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
             previous = self.spec.method == "llm2vec" and bool(self.files.adapters)
         for words in texts:
             check_texts(words)
-        rows = render_words(self.prompts.template, [" ".join(words) for words in texts], self.tokenizer)
+        rows = render_words(self.template, [" ".join(words) for words in texts], self.tokenizer)
         limit = self.text_limit()
         for number, (_, spans) in enumerate(rows):
             if limit is not None and len(spans) > limit:
@@ -105,7 +105,7 @@ class DecoderEncoder(Prompted, BatchEncoder):
                 where="`layer`",
             )
         self.backbone.watch_layers()
-        n_prompts = 1 + len(self.prompts.template.also)
+        n_prompts = 1 + len(self.template.also)
 
         def forward(ids: Tensor, attention: Tensor | None, pooled: Tensor) -> Tensor:
             weights = pooling.WEIGHTS[self.spec.pooling](pooled)

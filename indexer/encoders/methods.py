@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Unpack, cast
+from typing import Any, NamedTuple, Unpack, cast
 
 from ragidx.corpora.errors import SpecError, unknown_name
 from ragidx.indexer.models.locate import SERVED, ModelFiles, find
@@ -23,33 +22,31 @@ ENDPOINT = "endpoint"
 OWN_MODULES = (SENTENCE_TRANSFORMERS, ENDPOINT)  # methods of models that pool by themselves
 
 
-@dataclass(frozen=True)
-class Method:
-    """Defaults of a method and what it is, in one line."""
+class Method(NamedTuple):
+    """Defaults of a method."""
 
     template: str
     attention: str
     pooling: str
-    about: str
 
 
-METHODS: dict[str, Method] = {
-    "classical": Method("classical", "causal", "mean", "the text once; mean of its tokens"),
-    "echo": Method(
-        "echo", "causal", "mean", "the text twice; mean of the second copy, whose tokens have seen the whole text"
-    ),
-    "prompteol": Method("prompteol", "causal", "last", "the text in a prompt that asks for one word; its last token"),
-    "metaeol": Method(
-        "metaeol", "causal", "last", "several such prompts, one a task; the mean of the vectors of their last tokens"
-    ),
-    "llm2vec": Method(
-        "llm2vec", "bidirectional", "mean", "attention both ways; mean of the text, without the instruction"
-    ),
-    "reba": Method(
-        "reba", "causal", "mean", "the text repeated; each token takes the later states that attended to it back"
-    ),
-    SENTENCE_TRANSFORMERS: Method("", "own", "own", "the model's own modules and prompts"),
-    ENDPOINT: Method("", "own", "own", "a model of a server, by the protocol of OpenAI's embeddings"),
+METHODS = {
+    # the text once; mean of its tokens
+    "classical": Method("classical", "causal", "mean"),
+    # the text twice; mean of the second copy, whose tokens have seen the whole text
+    "echo": Method("echo", "causal", "mean"),
+    # the text in a prompt that asks for one word; its last token
+    "prompteol": Method("prompteol", "causal", "last"),
+    # several such prompts, one a task; the mean of the vectors of their last tokens
+    "metaeol": Method("metaeol", "causal", "last"),
+    # attention both ways; mean of the text, without the instruction
+    "llm2vec": Method("llm2vec", "bidirectional", "mean"),
+    # the text repeated; each token takes the later states that attended to it back
+    "reba": Method("reba", "causal", "mean"),
+    # the model's own modules and prompts
+    SENTENCE_TRANSFORMERS: Method("", "own", "own"),
+    # a model of a server, by the protocol of OpenAI's embeddings
+    ENDPOINT: Method("", "own", "own"),
 }
 DEFAULT_METHOD = "echo"
 DEFAULT_TAU = 2.0

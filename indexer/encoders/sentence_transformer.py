@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from ragidx.corpora.errors import ModelError, check_machine, first_line
@@ -113,16 +112,7 @@ def _load(files: ModelFiles, device: str, dtype: torch.dtype) -> Any:
             local_files_only=True,
             model_kwargs={"dtype": dtype, "use_safetensors": True},
         )
-    except (
-        ValueError,
-        OSError,
-        RuntimeError,
-        KeyError,
-        ImportError,
-        AttributeError,
-        TypeError,
-        SafetensorError,
-    ) as fault:
+    except Exception as fault:  # the library raises what a model's files make it
         check_machine(fault, files.folder)
         raise ModelError(
             f"'{files.name}' cannot be loaded by sentence-transformers: {first_line(fault)}",

@@ -146,8 +146,7 @@ class Sample:
         Raises:
             SpecError: all are zero.
         """
-        if self.embeddings is None:
-            raise ValueError("the sample has no embeddings")
+        assert self.embeddings is not None
         usable = self.embeddings[self.embeddings.any(axis=1)]
         if not len(usable):
             raise _nothing("embedding")
@@ -159,8 +158,7 @@ class Sample:
         Raises:
             SpecError: no token occurs.
         """
-        if self.ids is None:
-            raise ValueError("the sample has no token ids")
+        assert self.ids is not None
         counts = np.zeros(vocabulary, dtype=np.int64)
         for ids in self.ids:
             found = np.asarray(ids, dtype=np.int64)

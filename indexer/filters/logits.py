@@ -34,33 +34,16 @@ def log_frequencies(counts: Ids, vocabulary: int) -> Doubles:
     Args:
         counts: (n,), n <= vocabulary: rows that pad a head beyond the tokenizer count as tokens never seen.
         vocabulary: rows of the head.
-
-    Raises:
-        ValueError: more counts than rows, or a negative one.
     """
-    counted = np.asarray(counts, dtype=np.float64)
-    if counted.ndim != 1 or counted.size > vocabulary or (counted < 0).any():
-        raise ValueError(f"expected at most {vocabulary} counts, none below 0, got shape {counted.shape}")
-    smoothed = np.pad(counted, (0, vocabulary - counted.size)) + 1.0
+    smoothed = np.pad(np.asarray(counts, dtype=np.float64), (0, vocabulary - len(counts))) + 1.0
     return np.asarray(np.log(smoothed / smoothed.sum()), dtype=np.float64)
 
 
-def average_token(head: Unembedding, spectrum: Spectrum, counts: Ids) -> Doubles:
-    """(d,): the vector whose logits come nearest to the log frequencies of tokens counted in a corpus."""
-    return average_of_log_p(head, spectrum, log_frequencies(counts, head.shape[0]))
-
-
 def average_of_log_p(head: Unembedding, spectrum: Spectrum, log_p: Doubles) -> Doubles:
-    """log_p (W_U^T)^+, (V,) -> (d,).
+    """The average token log_p (W_U^T)^+, (V,) -> (d,): the vector whose logits come nearest to `log_p`.
 
     With W_U = U Σ V^T it is (W_U^T log_p) V Σ^-2 V^T: one pass over the rows, then d x d.
-
-    Raises:
-        ValueError: `log_p` does not have one finite number for each row of the head.
     """
-    log_p = np.asarray(log_p, dtype=np.float64)
-    if log_p.shape != head.shape[:1] or not np.isfinite(log_p).all():
-        raise ValueError(f"expected {head.shape[0]} finite log frequencies, got shape {log_p.shape}")
     carried = np.zeros(head.shape[1])
     start = 0
     for rows in blocks(head):
@@ -114,29 +97,14 @@ def head_rows(head: Unembedding, ids: ArrayLike) -> NDArray[np.float32]:
 
 
 def top_logits(head: Unembedding, vectors: ArrayLike, k: int) -> tuple[Ids, Doubles]:
-    """The k tokens with the largest logits of each vector: (n, d) -> ids and logits, both (n, k), largest first.
+    """The k tokens with the largest logits of a few vectors: (n, d) -> ids and logits, both (n, k), largest first.
 
     Of equal logits the smaller id comes first; a head with fewer than k rows gives them all. Summed in float64: the
     logits of frequent tokens often agree to five digits, and their order should not depend on the machine.
-
-    Raises:
-        ValueError: the vectors are not d wide, or k < 1.
     """
-    queries = np.asarray(vectors, dtype=np.float64)
-    if queries.ndim != 2 or queries.shape[1] != head.shape[1] or k < 1:
-        raise ValueError(f"expected vectors of shape (n, {head.shape[1]}) and k >= 1, got {queries.shape} and k = {k}")
-    ids = np.empty((len(queries), 0), dtype=np.int64)
-    values = np.empty((len(queries), 0), dtype=np.float64)
-    start = 0
-    for rows in blocks(head):
-        here = np.broadcast_to(np.arange(start, start + len(rows)), (len(queries), len(rows)))
-        ids = np.concatenate([ids, here], axis=1)
-        values = np.concatenate([values, queries @ rows.astype(np.float64).T], axis=1)
-        # Earlier blocks come first and hold smaller ids, so a stable sort settles ties by id.
-        order = np.argsort(-values, axis=1, kind="stable")[:, :k]
-        ids, values = np.take_along_axis(ids, order, axis=1), np.take_along_axis(values, order, axis=1)
-        start += len(rows)
-    return ids, values
+    values = logits(head, vectors)
+    ids = np.argsort(-values, axis=1, kind="stable")[:, :k]
+    return ids, np.take_along_axis(values, ids, axis=1)
 
 
 def logits(head: Unembedding, vectors: ArrayLike) -> Doubles:

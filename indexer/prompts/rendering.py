@@ -103,17 +103,17 @@ def render_words(
     rules = RenderRules(pool_eos=False)
     if not template.joined:
         rows = render(template, texts, tokenizer, rules=rules)
-        return [(row, own.spans) for row, own in zip(rows, tokenizer.batch(texts), strict=True)]
+        return list(zip(rows, tokenizer.spans(texts), strict=True))
     form = _spelt(template.side(None)[0].text, tokenizer)
     found = []
     for text in texts:
         # The count from the right, which pooling follows its authors in, can be off where text and form merge.
-        tokens = tokenizer.placed(form, text.rstrip() if template.strip is True else text)
-        ids = _begun(tokens.ids, tokenizer)
-        shift = len(ids) - len(tokens.ids)
-        own = [i for i, (start, end) in enumerate(tokens.spans) if end > start]
-        row = Rendered(_ended(ids, tokenizer), tuple((i + shift, i + shift + 1) for i in own))
-        found.append((row, [tokens.spans[i] for i in own]))
+        bare, spans = tokenizer.placed(form, text.rstrip() if template.strip is True else text)
+        ids = _begun(bare, tokenizer)
+        shift = len(ids) - len(bare)
+        inside = [i for i, (start, end) in enumerate(spans) if end > start]
+        row = Rendered(_ended(ids, tokenizer), tuple((i + shift, i + shift + 1) for i in inside))
+        found.append((row, [spans[i] for i in inside]))
     return found
 
 
@@ -310,8 +310,7 @@ def _row(ids: list[int], n_pooled: int, n_left_out: int, truncated: bool) -> Ren
 def _cut(texts: Sequence[str], tokenizer: TextTokenizer, limit: int, truncate: str) -> list[str]:
     """Each text itself if it has at most `limit` tokens, else as much of it as those tokens spell."""
     kept: list[str] = []
-    for text, tokens in zip(texts, tokenizer.batch(texts), strict=True):
-        spans = tokens.spans
+    for text, spans in zip(texts, tokenizer.spans(texts), strict=True):
         if len(spans) <= limit:
             kept.append(text)
             continue

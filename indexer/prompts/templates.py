@@ -6,6 +6,7 @@ This module finds and checks a template; `ragidx.indexer.prompts.rendering` fill
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import re
@@ -66,20 +67,29 @@ class Template:
         if instruction is None:
             return tuple(piece for piece in self.document if "{instruction}" not in piece.text)
         instruction = instruction.strip()
-        slot = SLOT.search(instruction)
-        if slot:
-            raise SpecError(f"the instruction holds the placeholder '{slot[0]}'", "remove it", where="`instruction`")
+        check_instruction(instruction, self.name, [piece.text for piece in self.query])
         if instruction:
-            if not any("{instruction}" in piece.text for piece in self.query):
-                raise SpecError(
-                    f"the template '{self.name}' has no {{instruction}}, so the instruction would not be read",
-                    "say where it goes, such as '{instruction} {text}', or remove the instruction",
-                    where="`instruction`",
-                )
             return tuple(Piece(piece.text.replace("{instruction}", instruction), piece.pool) for piece in self.query)
         if self.joined:
             return self.document
         return self.plain or tuple(piece for piece in self.query if "{instruction}" not in piece.text)
+
+
+def check_instruction(instruction: str, template: str, forms: Iterable[str]) -> None:
+    """Check the instruction of queries, against the template whose query has these forms.
+
+    Raises:
+        SpecError: the instruction itself holds a placeholder, or no form has a place for one.
+    """
+    slot = SLOT.search(instruction)
+    if slot:
+        raise SpecError(f"the instruction holds the placeholder '{slot[0]}'", "remove it", where="`instruction`")
+    if instruction and not any("{instruction}" in form for form in forms):
+        raise SpecError(
+            f"the template '{template}' has no {{instruction}}, so the instruction would not be read",
+            "say where it goes, such as '{instruction} {text}', or remove the instruction",
+            where="`instruction`",
+        )
 
 
 def load_template(name: str, family: str = "", *, method: str = "", copies: int | None = None) -> Template:
@@ -140,20 +150,14 @@ def _templates() -> dict[str, dict[str, Any]]:
 
 def _from_toml(name: str, fields: dict[str, Any], family: str, copies: int) -> Template:
     fields = {**fields, **fields.get("by_family", {}).get(family, {})}
-    joined = fields.get("joined", False)
-    settings: dict[str, Any] = {
-        "joined": joined,
-        "span": fields.get("span", "pieces"),
-        "specials": "model" if joined else fields.get("specials", "none"),
-        "instructed": fields.get("instructed", False),
-        "clean": fields.get("clean", False),
-        "strip": fields.get("strip", False),
-    }
-    if not joined:
-        document, query, plain = (_pieces(fields.get(side, []), copies) for side in ("document", "query", "plain"))
-        return Template(name=name, document=document, query=query, plain=plain, **settings)
+    names = ("joined", "span", "specials", "instructed", "clean", "strip")
+    settings = {name: fields[name] for name in names if name in fields}
+    if not fields.get("joined"):
+        sides = {side: _pieces(fields.get(side, []), copies) for side in ("document", "query", "plain")}
+        return Template(name=name, **sides, **settings)
     forms = fields["document"] if isinstance(fields["document"], list) else [fields["document"]]
-    return _joined(name, forms, [fields["query"]] if "query" in fields else None, settings)
+    queries = [fields["query"]] if "query" in fields else None
+    return _joined(name, forms, queries, settings | {"specials": "model"})
 
 
 def _pieces(side: list[dict[str, Any]], copies: int) -> tuple[Piece, ...]:
@@ -176,9 +180,7 @@ def _joined(name: str, documents: list[str], queries: list[str] | None, settings
         Template(name=name, document=(Piece(document),), query=(Piece(query),), **settings)
         for document, query in zip(documents, queries, strict=True)
     ]
-    return Template(
-        name=name, document=prompts[0].document, query=prompts[0].query, also=tuple(prompts[1:]), **settings
-    )
+    return dataclasses.replace(prompts[0], also=tuple(prompts[1:]))
 
 
 def _from_string(template: str, like: dict[str, Any]) -> Template:

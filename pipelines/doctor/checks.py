@@ -193,7 +193,7 @@ def _vectors(encoder: Encoder, texts: Sequence[str]) -> Floats:
 def _rows(encoder: DecoderEncoder) -> list[Rendered]:
     """What the model reads for the texts that leave room for padding, each prompt for a text as a row of its own."""
     rows = [row for first in encoder.rendered(TEXTS, None) for row in (first, *first.also)]
-    room = encoder.prompts.max_length
+    room = encoder.max_length
     padding = max(map(max, _PADDINGS.values()))
     return [row for row in rows if room is None or len(row.ids) + padding <= room] or rows
 
@@ -214,7 +214,7 @@ def _states(encoder: DecoderEncoder, rows: Sequence[Sequence[int]], before: int,
     for number, (row, start) in enumerate(zip(rows, starts, strict=True)):
         ids[number, start : start + len(row)] = torch.tensor(row)
         mask[number, start : start + len(row)] = 1
-    place = encoder.backbone.device
+    place = encoder.backbone.model.device
     states = encoder.backbone.states(ids.to(place), None if bool(mask.all()) else mask.to(place))
     states = states.to("cpu", torch.float32)
     return [found[start : start + len(row)] for found, row, start in zip(states, rows, starts, strict=True)]

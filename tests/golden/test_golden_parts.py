@@ -64,7 +64,7 @@ def _encoder(case: Case, **fields: object) -> DecoderEncoder:
 def test_golden_backward_attention(case: Case) -> None:
     expected, raw = case.expected, case.tolerance["raw"]
     reba = _encoder(case, method="reba", template="reba", copies=case.repeat)
-    rows = render(reba.prompts.template, case.texts, reba.tokenizer, limit=case.max_length)
+    rows = render(reba.template, case.texts, reba.tokenizer, limit=case.max_length)
     given = [ids[ids >= 0].tolist() for ids in expected["input_ids"]]
     assert [row.ids for row in rows] == [reba.tokenizer.prefix + ids * case.repeat for ids in given]
     batch = collate(rows, pad=0, device=CPU)
@@ -105,7 +105,7 @@ def test_golden_repeated_and_plain(case: Case) -> None:
     """Echo with k copies and classical, which the ReBA cases hold for comparison; one copy is classical."""
     for method, copies in {"echo": case.repeat, "classical": 1}.items():
         encoder = _encoder(case, method="echo", template="echo-copies", copies=copies)
-        rows = render(encoder.prompts.template, case.texts, encoder.tokenizer, limit=case.max_length)
+        rows = render(encoder.template, case.texts, encoder.tokenizer, limit=case.max_length)
         for pooled in ("mean", "last") if (method, copies) != ("echo", 1) else ():
             encoder.spec = dataclasses.replace(encoder.spec, pooling=pooled)
 
@@ -123,7 +123,7 @@ def test_golden_words(case: Case) -> None:
 
     for number, own in enumerate(case.words):
         ids = case.expected["input_ids"][number][case.expected["attention_mask"][number] == 1]
-        assert render(encoder.prompts.template, [" ".join(own)], encoder.tokenizer)[0].ids == ids.tolist()
+        assert render(encoder.template, [" ".join(own)], encoder.tokenizer)[0].ids == ids.tolist()
     for (text, word, _), vector in zip(case.expected["word_index"], case.expected["word_vectors"], strict=True):
         np.testing.assert_allclose(words[text][word], vector, atol=case.tolerance["raw"])
 

@@ -18,12 +18,12 @@ import pytest
 import torch
 from golden_cases import Case, cases, unit
 from golden_originals import originals
+from safetensors.torch import load_file, save_file
 
 from ragidx.indexer.encoders import pooling
 from ragidx.indexer.encoders.batching import collate
 from ragidx.indexer.encoders.decoder import DecoderEncoder
 from ragidx.indexer.encoders.load import encoder_of
-from ragidx.indexer.encoders.trained_pooling import load_pooling
 from ragidx.indexer.filters.filter import EmbedFilter, directions
 from ragidx.indexer.filters.unembedding import spectrum_of
 from ragidx.indexer.models.locate import locate
@@ -166,16 +166,14 @@ def _pooler(case: Case, folder: Path) -> Path:
     weights = case.path(case.pooler["weights"])
     path = folder / weights.name
     if not path.exists():
-        layers = int(case.pooler["layers"] or 1)
-        heads = case.pooler["num_cross_heads"]
-        load_pooling(weights, hidden=case.pooler["hidden_dim"], n_layers=min(layers, 2), heads=heads).save(path)
+        save_file(load_file(weights), path, {"heads": str(case.pooler["num_cross_heads"])})
     return path
 
 
 def _vectors(encoder: DecoderEncoder, rows: list[Rendered]) -> np.ndarray:
     """The product's own forward pass; rows with further prompts are averaged by it."""
-    template = encoder.prompts.template
-    encoder.prompts.template = dataclasses.replace(template, also=(template,) * len(rows[0].also))
+    template = encoder.template
+    encoder.template = dataclasses.replace(template, also=(template,) * len(rows[0].also))
     return encoder.forward(*collate(rows, pad=0, device=CPU), None).numpy()
 
 

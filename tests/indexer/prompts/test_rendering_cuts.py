@@ -157,7 +157,7 @@ def test_of_a_long_text_only_the_start_is_tokenised_and_nothing_changes(
         tokenizer, "ids", lambda texts: [n_chars.extend(map(len, texts)), TextTokenizer.ids(tokenizer, texts)][1]
     )
     monkeypatch.setattr(
-        tokenizer, "batch", lambda texts: [n_chars.extend(map(len, texts)), TextTokenizer.batch(tokenizer, texts)][1]
+        tokenizer, "spans", lambda texts: [n_chars.extend(map(len, texts)), TextTokenizer.spans(tokenizer, texts)][1]
     )
 
     quick = render(template, [text], tokenizer, limit=9)
